@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Solves the dependencies of pyproject.toml for every platform and writes constraints/, with hashes and without
+# the addresses of an index. The smaller parts take the versions of the largest, so that all parts agree.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+solve() {
+    local part="$1"
+    shift
+    printf '+ constraints/%s.txt\n' "$part"
+    .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+        --no-header --no-annotate --no-emit-index-url "$@" -o "constraints/$part.txt" --upgrade
+}
+
+solve dev pyproject.toml --extra broker --extra operator --extra spark --extra tracing --group dev
+solve demo pyproject.toml --extra broker --extra spark --group demo -c constraints/dev.txt
+solve image pyproject.toml --extra broker --extra operator --extra tracing -c constraints/dev.txt
+solve image-spark pyproject.toml --extra spark --extra tracing -c constraints/dev.txt
+# The versions of the largest part without their hashes and without PySpark's.
+grep -E '^[a-z]' constraints/dev.txt | grep -v '^pyspark==' | sed 's/ *\\$//' > build/versions.txt
+solve spark-oldest pyproject.toml --extra broker --extra spark --group demo --group spark-oldest -c build/versions.txt
+solve bench --group bench -c constraints/dev.txt
+solve setup --group setup -c constraints/dev.txt

@@ -1,0 +1,141 @@
+"""The images that an image is built from, made of Debian's packages by mmdebstrap and kept in the user's cache.
+
+The base of the finished image holds Python and the libraries that wheels link to, unpacked and never configured: no
+shell, no package manager. That of Spark's image has a Java runtime besides. The builder has Debian's pip on top of a
+small system. A base is made again when its recipe here changes; to take newer packages, remove the folder that
+`cache_folder` answers. Used by `image`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+SUITE = "bookworm"
+PYTHON = "python3.11"
+MERGED_USR = "/usr/share/mmdebstrap/hooks/merged-usr"
+# In every image, each with the reason that it is there.
+RUNTIME_PACKAGES = (
+    f"{PYTHON}-minimal",
+    f"lib{PYTHON}-stdlib",
+    "libstdc++6",  # pyarrow, grpcio, google-re2
+    "base-files",  # /tmp, /etc/os-release: scanners read the release
+    "ca-certificates",  # calls to https
+    "netbase",  # /etc/services, /etc/protocols
+    "tzdata",
+)
+# What Spark needs on top, with the programs of theirs that stay.
+SPARK_PACKAGES = {
+    "default-jre-headless": (),
+    "tini": ("tini",),  # reaps what forked workers leave behind
+    "coreutils": ("chmod", "df", "du", "ls", "readlink", "rm"),  # Spark and Hadoop call them
+}
+# What came along as dependencies of packages that are never configured, or serves no program of ours.
+UNUSED = (
+    "usr/share/doc usr/share/man usr/share/locale usr/share/info usr/share/lintian usr/share/perl5 usr/share/debconf "
+    "usr/share/bash-completion usr/share/bug usr/share/common-licenses usr/share/pixmaps usr/share/applications "
+    "usr/share/dpkg usr/share/polkit-1 usr/share/binfmts usr/sbin usr/games usr/src usr/include usr/libexec "
+    "usr/lib/dpkg usr/lib/mime usr/lib/*/gconv usr/lib/*/engines-3 usr/lib/*/libdb-5.3.so "
+    f"usr/lib/{PYTHON}/pydoc_data usr/lib/{PYTHON}/lib2to3 usr/lib/{PYTHON}/turtledemo usr/lib/{PYTHON}/distutils "
+    "lib32 libx32 usr/lib32 usr/libx32 boot home media mnt opt srv var/local var/mail var/spool var/opt "
+    "etc/cron.daily etc/logrotate.d etc/alternatives etc/resolv.conf etc/hostname"
+)
+CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+# Files that packages write when they are configured, and bytecode of the standard library: where the root is
+# read-only, Python would compile it at every start.
+RUNTIME_HOOKS = (
+    f'cd "$1" && cat usr/share/ca-certificates/mozilla/*.crt > ".{CERTIFICATES}"',
+    f'cd "$1" && rm -rf {UNUSED} && mkdir usr/sbin',
+    f'ln -s {PYTHON} "$1/usr/bin/python3"',
+    'printf "root:x:0:0:root:/root:/usr/sbin/nologin\\n" > "$1/etc/passwd"',
+    'printf "root:x:0:\\n" > "$1/etc/group"',
+    'printf "hosts: files dns\\n" > "$1/etc/nsswitch.conf"',
+    f'chroot "$1" /usr/bin/{PYTHON} -m compileall -q --invalidation-mode unchecked-hash /usr/lib/{PYTHON}',
+)
+# Java reads certificates from a store of its own, which its package makes when it is configured.
+KEY_STORE = (
+    'set -eu; mkdir -p "$1/etc/ssl/certs/java"; mount -t proc proc "$1/proc"; '
+    'cd "$1"; find usr/share/ca-certificates/mozilla -name "*.crt" -printf "+/%p\\n" | sort '
+    '| chroot "$1" /usr/lib/jvm/default-java/bin/java -jar '
+    "/usr/share/ca-certificates-java/ca-certificates-java.jar -storepass changeit; "
+    'umount "$1/proc"'
+)
+
+
+class ImageError(Exception):
+    """An image cannot be built here; the message says what is missing or what failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bases:
+    """Names of the bases in buildah's store."""
+
+    base: str
+    builder: str
+    spark: str
+
+
+def cache_folder() -> Path:
+    """Return the folder outside the checkout that holds bases, wheels and layers."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairlead" / "image"
+
+
+def root_file_system(name: str) -> Path:
+    """Return the archive of the base `base`, `builder` or `spark`, made if its recipe is new. Raises `ImageError`."""
+    command = _recipe(name)
+    key = hashlib.sha256("\0".join(command).encode()).hexdigest()[:16]
+    made = cache_folder() / "bases" / f"{name}-{key}.tar"
+    if not made.exists():
+        made.parent.mkdir(parents=True, exist_ok=True)
+        part = made.with_name(f"part-{made.name}")
+        run([*command, SUITE, str(part), str(_sources())])
+        part.rename(made)
+    return made
+
+
+def run(command: list[str], *, folder: Path | None = None, text: str | None = None) -> str:
+    """Run a program and return what it printed. Raises `ImageError` with its messages."""
+    try:
+        done = subprocess.run(command, cwd=folder, input=text, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        message = f"{command[0]} is missing (on Debian: apt-get install buildah mmdebstrap)"
+        raise ImageError(message) from error
+    if done.returncode:
+        message = f"{' '.join(command[:6])} ... ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        raise ImageError(message)
+    return done.stdout
+
+
+def _recipe(name: str) -> list[str]:
+    common = ["mmdebstrap", "--quiet", "--format=tar"]
+    if name == "builder":
+        packages = "python3,python3-pip,python3-venv"
+        return [*common, "--variant=minbase", f"--include={packages}",
+                "--dpkgopt=path-exclude=/usr/share/{doc,man,locale,info}/*"]  # fmt: skip
+    more = SPARK_PACKAGES if name == "spark" else {}
+    hooks = [_only_programs(PYTHON, *(program for kept in more.values() for program in kept)), *RUNTIME_HOOKS]
+    if more:
+        hooks.insert(0, KEY_STORE)
+    packages = ",".join((*RUNTIME_PACKAGES, *more))
+    # Nothing is installed in this variant, so hooks run after unpacking.
+    return [*common, "--variant=extract", f"--hook-dir={MERGED_USR}", f"--include={packages}",
+            *(f"--extract-hook={hook}" for hook in hooks)]  # fmt: skip
+
+
+def _only_programs(*names: str) -> str:
+    """Return a hook that removes every program but these."""
+    kept = " ".join(f'! -name "{name}"' for name in names)
+    return f'cd "$1" && find usr/bin -mindepth 1 {kept} -delete'
+
+
+def _sources() -> Path:
+    """Return this machine's list of package sources: its mirror serves the image as well."""
+    candidates = (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list"))
+    found = next((path for path in candidates if path.exists()), None)
+    if found is None:
+        message = "no list of Debian's package sources is configured on this machine"
+        raise ImageError(message)
+    return found

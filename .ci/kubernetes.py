@@ -1,0 +1,104 @@
+"""`make kubernetes`: a Kubernetes on this machine to try things on, with kubectl and Helm, until it is told to go.
+
+    make kubernetes KUBERNETES="up"             start one and say how it is used
+    make kubernetes KUBERNETES="status"         its processes, memory and nodes
+    make kubernetes KUBERNETES="shell"          a shell in its network, with KUBECONFIG and kubectl, helm4, helm3
+    make kubernetes KUBERNETES="shell kubectl get pods -A"
+    make kubernetes KUBERNETES="up --real-nodes 3"   one whose pods run, with Fairlead's images
+    make kubernetes KUBERNETES="images"         make Fairlead's images again and load them into its nodes
+    make kubernetes KUBERNETES="down"           end it; its logs stay
+
+It needs root, and the first start builds its programs from Go modules, which takes a quarter of an hour.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1] / "tests"
+sys.path[:0] = [str(TESTS / "kubernetes"), str(TESTS / "etcd")]
+
+from box import Box, BoxUnusable
+from go_programs import CHART_TOOLS, ProgramsMissing, program
+from images import ImagesMissing, make_product_images
+from kubernetes_under_test import Kubernetes, Size, remove_forgotten, start
+from pods import KubernetesPods, load_product_images
+
+
+def main(words: list[str]) -> int:
+    """Run one command; the exit code of the program."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--name", default="dev", help="several may run side by side")
+    commands = parser.add_subparsers(dest="command", required=True)
+    starting = commands.add_parser("up", help="start one and say how it is used")
+    starting.add_argument(
+        "--fake-nodes", type=int, help="how many nodes that nobody runs; 3 without real ones"
+    )
+    starting.add_argument(
+        "--real-nodes", type=int, default=0, help="how many nodes with containerd and kubelet"
+    )
+    commands.add_parser("status", help="its processes, memory and nodes")
+    commands.add_parser("images", help="make Fairlead's images and load them into all nodes")
+    commands.add_parser("down", help="end it; its logs stay")
+    shell_parser = commands.add_parser("shell", help="a shell in its network, or a command")
+    shell_parser.add_argument("words", nargs=argparse.REMAINDER)
+    arguments = parser.parse_args(words)
+    box = Box(arguments.name)
+    try:
+        match arguments.command:
+            case "up":
+                up(box, arguments)
+            case "status":
+                status(box)
+            case "shell":
+                shell(box, arguments.words)
+            case "images":
+                make_product_images()
+                load_product_images(Kubernetes(box))
+            case _:
+                box.destroy()
+    except (BoxUnusable, ImagesMissing, ProgramsMissing) as error:
+        print(f"make kubernetes: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def up(box: Box, arguments: argparse.Namespace) -> None:
+    """Start it where it does not run."""
+    remove_forgotten()
+    real = arguments.real_nodes
+    fake = arguments.fake_nodes if arguments.fake_nodes is not None else 0 if real else 3
+    kubernetes = Kubernetes(box) if box.pid() else start(box.name, Size(fake_nodes=fake, real_nodes=real))
+    if real:
+        make_product_images()
+        load_product_images(kubernetes)
+    print(f"export KUBECONFIG={kubernetes.kubeconfig} PATH={box.state / 'bin'}:$PATH")
+    print(f"logs and audit.log are in {box.logs}; tests use it with KUBERNETES_BOX={box.name}")
+
+
+def status(box: Box) -> None:
+    """Print what runs, and how much memory it takes; pages that processes share count once."""
+    total = 0.0
+    for pid, name, megabytes in box.processes():
+        total += megabytes
+        print(f"{pid:8} {megabytes:7.0f} MB  {name}")
+    print(f"{'':8} {total:7.0f} MB  together\n", flush=True)
+    print(Kubernetes(box).kubectl("get", "nodes"))
+
+
+def shell(box: Box, words: list[str]) -> None:
+    """Become a command in the network of the box; files and processes are the machine's own."""
+    for name in CHART_TOOLS if words[:1] and words[0] in CHART_TOOLS else ():
+        program(name)
+    reach = KubernetesPods(box).enter if (box.state / "resolv.conf").exists() else box.enter()
+    command = [*reach, *(words or [os.environ.get("SHELL", "bash")])]
+    os.execvpe(command[0], command, Kubernetes(box).environment())  # noqa: S606 (to become it is the point)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

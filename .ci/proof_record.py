@@ -1,0 +1,55 @@
+"""Writes what a proof found to docs/proof/<name>.json, with what somebody needs to judge it or to do it again.
+
+Used by `prove.py`. The machine is described by what matters for the figures; nothing names it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+FOLDER: Final = Path("docs/proof")
+PRODUCT_FOLDERS: Final = ("api", "broker", "client", "operator", "spark")
+
+
+def write_record(name: str, *, passed: bool, counts: dict[str, Any], seconds: float) -> Path:
+    """Write the record of a proof, over the last one; run from the root of the checkout. Returns its path."""
+    record = {
+        "proof": name,
+        "passed": passed,
+        "commit": commit(),
+        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(seconds, 1),
+        "machine": machine(),
+        "counts": counts,
+    }
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    path = FOLDER / f"{name}.json"
+    path.write_text(json.dumps(record, indent=2) + "\n")
+    return path
+
+
+def commit() -> str:
+    """Return the commit of the checkout, with `+` where the product differs from it."""
+    head = _git("rev-parse", "HEAD")
+    return head + "+" if _git("status", "--porcelain", "--", *PRODUCT_FOLDERS) else head
+
+
+def machine() -> dict[str, Any]:
+    """Return cores, memory, kernel and interpreter."""
+    return {
+        "cores": os.cpu_count(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "kernel": platform.release().partition("-")[0],
+        "architecture": platform.machine(),
+        "python": platform.python_version(),
+    }
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], check=True, capture_output=True, text=True).stdout.strip()
