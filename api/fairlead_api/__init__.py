@@ -1,0 +1,1 @@
+"""The contract that every Fairlead program shares: ids, record batches, requests, problems, routes."""

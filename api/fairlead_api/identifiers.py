@@ -1,0 +1,121 @@
+"""The names and numbers by which everything in a cluster is called.
+
+Domain types for offsets, epochs, ids and partitions, and the checks of names that callers choose. Used by
+every room. Must not make identifiers: a new topic id is drawn at the edge and only checked here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NewType
+
+from fairlead_api.excerpts import shortened, shown
+from fairlead_api.problems import ProblemError
+
+Offset = NewType("Offset", int)
+"""Position of a record in its partition, from 0 without gaps."""
+LeaderEpoch = NewType("LeaderEpoch", int)
+"""Grows by one at least with each leader of a partition."""
+BrokerEpoch = NewType("BrokerEpoch", int)
+"""This life of a broker: the create revision of its registration."""
+BrokerId = NewType("BrokerId", int)
+PartitionIndex = NewType("PartitionIndex", int)
+TopicId = NewType("TopicId", str)
+"""A version 4 UUID as text, lower case with hyphens."""
+ProducerId = NewType("ProducerId", int)
+ProducerEpoch = NewType("ProducerEpoch", int)
+Sequence = NewType("Sequence", int)
+"""Number of a producer's record in one partition; wraps from 2^31 - 1 to 0."""
+Revision = NewType("Revision", int)
+"""Revision of the coordination store."""
+TimestampUs = NewType("TimestampUs", int)
+"""Microseconds since the Unix epoch, UTC."""
+
+NAME_LENGTH_MAX: Final = 249
+PARTITION_MAX: Final = 2**31 - 1
+NAME_PATTERN: Final = r"^(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}$"
+"""The rule of `is_name` for schemas."""
+_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_NAME_RULE: Final = "1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-', and not '.' or '..'"
+TOPIC_ID_PATTERN: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
+_TOPIC_ID: Final = re.compile(TOPIC_ID_PATTERN)
+
+
+class Acks(Enum):
+    """What a produce call waits for."""
+
+    NONE = "0"
+    """Nothing beyond validation."""
+    LEADER = "1"
+    """The leader appended."""
+    ALL = "all"
+    """The high watermark passed the batch."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """A partition by the name of its topic."""
+
+    topic: str
+    partition: PartitionIndex
+
+    def __str__(self) -> str:
+        """Read as Kafka writes it: `flights-3`."""
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicIdPartition:
+    """A partition by the id of its topic: a recreated topic is another one."""
+
+    topic_id: TopicId
+    partition: PartitionIndex
+
+    def __str__(self) -> str:
+        """Read as the folder of the partition: `<topic id>/3`."""
+        return f"{self.topic_id}/{self.partition}"
+
+
+def check_topic_name(name: str) -> str:
+    """Return the name if Kafka's rule for topics allows it, else raise `invalid_topic_name`."""
+    if is_name(name):
+        return name
+    raise ProblemError(
+        "invalid_topic_name",
+        f"topic name {shown(name)} is not allowed; allowed are {_NAME_RULE}",
+        data={"topic": shortened(name)},
+    )
+
+
+def check_group_name(name: str) -> str:
+    """Return a name of a group, member or producer if allowed, else raise `invalid_group_name`."""
+    if is_name(name):
+        return name
+    raise ProblemError(
+        "invalid_group_name",
+        f"name {shown(name)} is not allowed; allowed are {_NAME_RULE}",
+        data={"group": shortened(name)},
+    )
+
+
+def check_topic_id(text: str) -> TopicId:
+    """Return the text as a topic id, or raise `malformed_request` if it is no lower-case version 4 UUID."""
+    if _TOPIC_ID.fullmatch(text):
+        return TopicId(text)
+    raise ProblemError(
+        "malformed_request",
+        f"topic id {shown(text)} is not allowed; allowed is a version 4 UUID in lower case with hyphens",
+        data={"parameter": "topic_id", "value": shortened(text)},
+    )
+
+
+def is_name(name: str) -> bool:
+    """Say whether the common rule for names of topics, groups, members and producers allows this one."""
+    return _NAME.fullmatch(name) is not None and name not in (".", "..")
+
+
+def collides(name: str, other: str) -> bool:
+    """Say whether two topic names become one in metric names, where '.' turns into '_' (Kafka's rule)."""
+    return name != other and name.replace(".", "_") == other.replace(".", "_")

@@ -1,0 +1,396 @@
+"""Every metric that a broker exposes, as data.
+
+The broker registers them from here, dashboards and alert rules are built from the names, and the reference
+page is generated. Must not know Prometheus' client library. Names follow Prometheus: prefix, base unit,
+`_total` for counters; labels never hold what a caller can invent without limit, such as a path or an unknown
+topic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class MetricKind(StrEnum):
+    """Prometheus' types."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricDefinition:
+    """One metric; `buckets` are the upper bounds of a histogram."""
+
+    name: str
+    kind: MetricKind
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+LATENCY_BUCKETS: Final = (
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+)  # fmt: skip
+"""Seconds from a page-cache read to the longest default wait."""
+SYNC_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+"""Seconds from a drive with a protected cache to a failing one."""
+GROUP_BUCKETS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
+"""Batches of one write; writev takes at most 1,024 buffers."""
+LAG_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+
+_COUNTER: Final = MetricKind.COUNTER
+_GAUGE: Final = MetricKind.GAUGE
+_HISTOGRAM: Final = MetricKind.HISTOGRAM
+
+METRICS: Final[tuple[MetricDefinition, ...]] = (
+    MetricDefinition(
+        name="fairlead_build_info",
+        kind=_GAUGE,
+        help="Always 1; the labels say which release runs.",
+        labels=("release", "python"),
+    ),
+    MetricDefinition(
+        name="fairlead_produce_batches_total",
+        kind=_COUNTER,
+        help="Batches that were asked to be stored, by outcome: ok or the code of the problem.",
+        labels=("code",),
+    ),
+    MetricDefinition(
+        name="fairlead_produce_bytes_total",
+        kind=_COUNTER,
+        help="Bytes of batches appended, as stored.",
+        labels=("topic",),
+    ),
+    MetricDefinition(
+        name="fairlead_fetch_partitions_total",
+        kind=_COUNTER,
+        help="Partitions that were asked to be read, by outcome: ok or the code of the problem.",
+        labels=("code",),
+    ),
+    MetricDefinition(
+        name="fairlead_fetch_read_seconds",
+        kind=_HISTOGRAM,
+        help="Time of reading what a fetch asks for from all its partitions, without its wait for records.",
+        buckets=LATENCY_BUCKETS,
+    ),
+    MetricDefinition(
+        name="fairlead_fetch_bytes_total",
+        kind=_COUNTER,
+        help="Bytes of batches answered to readers, as stored.",
+        labels=("topic",),
+    ),
+    MetricDefinition(
+        name="fairlead_records_total",
+        kind=_COUNTER,
+        help="Records appended (direction in) and answered to readers (direction out).",
+        labels=("topic", "direction"),
+    ),
+    MetricDefinition(
+        name="fairlead_request_duration_seconds",
+        kind=_HISTOGRAM,
+        help="Time from the request's head to the end of its answer, long polls included.",
+        labels=("route", "status"),
+        buckets=LATENCY_BUCKETS,
+    ),
+    MetricDefinition(
+        name="fairlead_long_polls_waiting",
+        kind=_GAUGE,
+        help="Fetches that wait for records now.",
+    ),
+    MetricDefinition(
+        name="fairlead_held_bytes",
+        kind=_GAUGE,
+        help="Memory that unfinished calls hold: bodies, batches to be appended, answers not yet taken.",
+        labels=("of",),
+    ),
+    MetricDefinition(
+        name="fairlead_produce_calls",
+        kind=_GAUGE,
+        help="Produce calls under way now.",
+    ),
+    MetricDefinition(
+        name="fairlead_admitted_produce_calls",
+        kind=_GAUGE,
+        help="Produce calls that are let in at the moment; it falls when the event loop is late.",
+    ),
+    MetricDefinition(
+        name="fairlead_forwarded_requests_total",
+        kind=_COUNTER,
+        help="Requests passed on to the leader or the controller, by route and by outcome: the status that it "
+        "answered, no_answer where it may have acted, not_sent where it certainly did not.",
+        labels=("route", "outcome"),
+    ),
+    MetricDefinition(
+        name="fairlead_stalled_readers_total",
+        kind=_COUNTER,
+        help="Connections closed because their readers took nothing of an answer.",
+    ),
+    MetricDefinition(
+        name="fairlead_append_group_batches",
+        kind=_HISTOGRAM,
+        help="Batches that one write to a partition carried.",
+        buckets=GROUP_BUCKETS,
+    ),
+    MetricDefinition(
+        name="fairlead_coordination_seconds",
+        kind=_HISTOGRAM,
+        help="Time that etcd or the embedded store took for one call, failed ones included.",
+        labels=("call",),
+        buckets=SYNC_BUCKETS,
+    ),
+    MetricDefinition(
+        name="fairlead_duplicate_batches_total",
+        kind=_COUNTER,
+        help="Batches of idempotent producers and keyed requests that were stored before and only answered again.",
+        labels=("topic",),
+    ),
+    MetricDefinition(
+        name="fairlead_held_batches",
+        kind=_GAUGE,
+        help="Batches that overtook others of their producer and wait for them.",
+    ),
+    MetricDefinition(
+        name="fairlead_append_fsync_seconds",
+        kind=_HISTOGRAM,
+        help="Time of one round of syncs over all partitions written to.",
+        buckets=SYNC_BUCKETS,
+    ),
+    MetricDefinition(
+        name="fairlead_partition_log_start_offset",
+        kind=_GAUGE,
+        help="Offset of the oldest record of the partition that is still there.",
+        labels=("topic", "partition"),
+    ),
+    MetricDefinition(
+        name="fairlead_partition_log_end_offset",
+        kind=_GAUGE,
+        help="Offset that the next record of the partition gets.",
+        labels=("topic", "partition"),
+    ),
+    MetricDefinition(
+        name="fairlead_partition_size_bytes",
+        kind=_GAUGE,
+        help="Bytes of the partition's segments on disk.",
+        labels=("topic", "partition"),
+    ),
+    MetricDefinition(
+        name="fairlead_partition_damaged_ranges",
+        kind=_GAUGE,
+        help="Ranges of the partition that cannot be read and whose loss nobody has accepted.",
+        labels=("topic", "partition"),
+    ),
+    MetricDefinition(
+        name="fairlead_leader_partitions",
+        kind=_GAUGE,
+        help="Partitions that this broker leads.",
+    ),
+    MetricDefinition(
+        name="fairlead_under_replicated_partitions",
+        kind=_GAUGE,
+        help="Partitions led here with fewer replicas in sync than they have replicas.",
+    ),
+    MetricDefinition(
+        name="fairlead_under_min_isr_partitions",
+        kind=_GAUGE,
+        help="Partitions led here that take no acks=all: fewer replicas in sync than min.insync.replicas.",
+    ),
+    MetricDefinition(
+        name="fairlead_refused_replicas",
+        kind=_GAUGE,
+        help="Replicas here that are neither led nor followed: unreadable, or of epochs that nobody leads in.",
+    ),
+    MetricDefinition(
+        name="fairlead_quarantined_replicas",
+        kind=_GAUGE,
+        help="Replicas here that are an older copy of what was counted on, and the only one: they serve nothing.",
+    ),
+    MetricDefinition(
+        name="fairlead_lost_leases_total",
+        kind=_COUNTER,
+        help="Times that this broker lost its lease while it ran, and registered anew.",
+    ),
+    MetricDefinition(
+        name="fairlead_isr_shrinks_total",
+        kind=_COUNTER,
+        help="Replicas that fell out of sync in partitions led here.",
+    ),
+    MetricDefinition(
+        name="fairlead_isr_expands_total",
+        kind=_COUNTER,
+        help="Replicas that came into sync in partitions led here.",
+    ),
+    MetricDefinition(
+        name="fairlead_partition_leader_epoch",
+        kind=_GAUGE,
+        help="Leader epoch in which this broker leads the partition.",
+        labels=("topic", "partition"),
+    ),
+    MetricDefinition(
+        name="fairlead_partition_in_sync_replicas",
+        kind=_GAUGE,
+        help="Replicas in sync of a partition led here, the leader included.",
+        labels=("topic", "partition"),
+    ),
+    MetricDefinition(
+        name="fairlead_partition_replica_lag_records",
+        kind=_GAUGE,
+        help="Records by which the slowest follower of a partition led here lags behind the leader's end.",
+        labels=("topic", "partition"),
+    ),
+    MetricDefinition(
+        name="fairlead_deleted_segments_total",
+        kind=_COUNTER,
+        help="Segments that left the logs led here, by reason: time and size as configured, log_start as deleted.",
+        labels=("reason",),
+    ),
+    MetricDefinition(
+        name="fairlead_deleted_bytes_total",
+        kind=_COUNTER,
+        help="Bytes of those segments.",
+        labels=("reason",),
+    ),
+    MetricDefinition(
+        name="fairlead_scrub_bytes_total",
+        kind=_COUNTER,
+        help="Bytes of segments whose checksums the scrub has verified.",
+    ),
+    MetricDefinition(
+        name="fairlead_scrub_damaged_ranges_total",
+        kind=_COUNTER,
+        help="Damaged ranges that the scrub has found.",
+    ),
+    MetricDefinition(
+        name="fairlead_controller_active",
+        kind=_GAUGE,
+        help="1 on the broker that holds the controller's office, 0 on the others; the sum over the cluster is 1.",
+    ),
+    MetricDefinition(
+        name="fairlead_leader_elections_total",
+        kind=_COUNTER,
+        help="Leaders that this broker has installed as the controller; unclean ones may have lost records.",
+        labels=("kind",),
+    ),
+    MetricDefinition(
+        name="fairlead_leaderless_partitions",
+        kind=_GAUGE,
+        help="Partitions that nobody can lead now, told by the controller; 0 on the others.",
+    ),
+    MetricDefinition(
+        name="fairlead_reassigning_partitions",
+        kind=_GAUGE,
+        help="Partitions that are being moved to other brokers, told by the controller; 0 on the others.",
+    ),
+    MetricDefinition(
+        name="fairlead_coordinated_groups",
+        kind=_GAUGE,
+        help="Consumer groups that this broker coordinates; the sum over the cluster is the number of groups in use.",
+    ),
+    MetricDefinition(
+        name="fairlead_group_members",
+        kind=_GAUGE,
+        help="Members of the groups that this broker coordinates.",
+    ),
+    MetricDefinition(
+        name="fairlead_group_rebalances_total",
+        kind=_COUNTER,
+        help="Times that a group coordinated here began to divide its partitions anew.",
+    ),
+    MetricDefinition(
+        name="fairlead_group_commit_seconds",
+        kind=_HISTOGRAM,
+        help="Time from a commit of offsets to its being stored, the wait for the transaction before it included.",
+        buckets=LATENCY_BUCKETS,
+    ),
+    MetricDefinition(
+        name="fairlead_group_offset_transactions_total",
+        kind=_COUNTER,
+        help="Transactions with which this broker has stored committed offsets; commits of a group share them.",
+    ),
+    MetricDefinition(
+        name="fairlead_group_lag_records",
+        kind=_GAUGE,
+        help="Records between a group's committed offset and the high watermark, told by the group's coordinator.",
+        labels=("group", "topic", "partition"),
+    ),
+    MetricDefinition(
+        name="fairlead_group_lag_seconds",
+        kind=_GAUGE,
+        help="Age of the record at a group's committed offset, 0 without lag; told likewise.",
+        labels=("group", "topic", "partition"),
+    ),
+    MetricDefinition(
+        name="fairlead_group_lag_hidden_partitions",
+        kind=_GAUGE,
+        help="Partitions whose lag is not shown, because there are more than a broker shows series for.",
+    ),
+    MetricDefinition(
+        name="fairlead_storage_failed",
+        kind=_GAUGE,
+        help="1 once a write or a sync of the data directory has failed: writes are refused until a restart.",
+    ),
+    MetricDefinition(
+        name="fairlead_disk_free_bytes",
+        kind=_GAUGE,
+        help="Bytes free on the file system of the data directory.",
+    ),
+    MetricDefinition(
+        name="fairlead_disk_size_bytes",
+        kind=_GAUGE,
+        help="Size of the file system of the data directory.",
+    ),
+    MetricDefinition(
+        name="fairlead_memory_used_bytes",
+        kind=_GAUGE,
+        help="Memory of the process that the system cannot take back: without mapped pages of segments.",
+    ),
+    MetricDefinition(
+        name="fairlead_memory_limit_bytes",
+        kind=_GAUGE,
+        help="Memory that the process may use: the limit of its container, or all of the machine.",
+    ),
+    MetricDefinition(
+        name="fairlead_event_loop_lag_seconds",
+        kind=_HISTOGRAM,
+        help="How late the event loop woke a timer: work that held the loop for too long.",
+        buckets=LAG_BUCKETS,
+    ),
+)
+"""The catalogue, in the order of the reference page."""
+
+PROCESS_METRICS: Final[tuple[MetricDefinition, ...]] = (
+    MetricDefinition(
+        name="process_cpu_seconds_total",
+        kind=_COUNTER,
+        help="Time that the process has spent on processors, of the user and of the system.",
+    ),
+    MetricDefinition(
+        name="process_resident_memory_bytes",
+        kind=_GAUGE,
+        help="Memory that the process holds, the mapped pages of segments included.",
+    ),
+    MetricDefinition(
+        name="process_virtual_memory_bytes",
+        kind=_GAUGE,
+        help="Addresses that the process has reserved.",
+    ),
+    MetricDefinition(
+        name="process_open_fds",
+        kind=_GAUGE,
+        help="Open files and connections.",
+    ),
+    MetricDefinition(
+        name="process_max_fds",
+        kind=_GAUGE,
+        help="Files and connections that the process may have open.",
+    ),
+    MetricDefinition(
+        name="process_start_time_seconds",
+        kind=_GAUGE,
+        help="When the process was started, in seconds since 1970.",
+    ),
+)
+"""What Prometheus' libraries expose of every process under the same names; read by them where Linux tells it."""

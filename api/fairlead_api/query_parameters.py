@@ -1,0 +1,266 @@
+"""Query parameters: what a call accepts, and how the text after the `?` becomes typed values.
+
+Routes describe their parameters with `QueryParameter`; the server parses with `parse_parameters`. Nothing is
+ignored: an unknown, repeated or malformed parameter is refused by name. Must not know any single route.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, assert_never
+from urllib.parse import parse_qsl
+
+from fairlead_api.excerpts import excerpt, shown
+from fairlead_api.identifiers import check_topic_name
+from fairlead_api.problems import ProblemError
+from fairlead_api.timestamps import parse_timestamp_us
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+FIELDS_MAX: Final = 64
+"""More than any call has; a hostile query must not cost a dictionary of a million."""
+_INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
+_FLAGS: Final = {"true": True, "false": False}
+
+
+class ParameterKind(StrEnum):
+    """What the text of a parameter is read as."""
+
+    INTEGER = "integer"
+    CHOICE = "choice"
+    FLAG = "flag"
+    OFFSET = "offset"
+    """A number, `earliest`, `latest`, or `-n`: n records before the end."""
+    TIMESTAMP = "timestamp"
+    """Milliseconds or RFC 3339, as microseconds."""
+    TOPIC_NAMES = "topic names"
+    """Names separated by commas."""
+    TEXT = "text"
+
+
+class OffsetOrigin(StrEnum):
+    """From where an offset expression counts."""
+
+    NUMBER = "number"
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    BEFORE_END = "before end"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetExpression:
+    """An offset as callers write it; `number` is the offset itself, or the records before the end, else 0."""
+
+    origin: OffsetOrigin
+    number: int = 0
+
+
+EARLIEST: Final = OffsetExpression(OffsetOrigin.EARLIEST)
+LATEST: Final = OffsetExpression(OffsetOrigin.LATEST)
+
+QueryValue = int | bool | str | tuple[str, ...] | OffsetExpression | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryParameter:
+    """One parameter of a call.
+
+    `default` is the typed value of an absent parameter, None where absence means something of its own.
+    `excludes` names parameters that may not stand beside this one. `choices_later` are values whose behaviour
+    is not built.
+    """
+
+    name: str
+    kind: ParameterKind
+    explanation: str
+    default: QueryValue = None
+    minimum: int = 0
+    maximum: int = 2**63 - 1
+    choices: tuple[str, ...] = ()
+    choices_later: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+    unit: str = ""
+
+    @property
+    def allowed(self) -> str:
+        """What a value may be, in words."""
+        match self.kind:
+            case ParameterKind.INTEGER:
+                return f"an integer from {self.minimum} to {self.maximum}"
+            case ParameterKind.CHOICE:
+                return "one of " + ", ".join(self.choices)
+            case ParameterKind.FLAG:
+                return "true or false"
+            case ParameterKind.OFFSET:
+                return "a number, earliest, latest, or -n for n records before the end"
+            case ParameterKind.TIMESTAMP:
+                return "milliseconds since 1970 or RFC 3339"
+            case ParameterKind.TOPIC_NAMES:
+                return "topic names separated by commas"
+            case ParameterKind.TEXT:
+                return f"text of at most {self.maximum} characters"
+            case _:
+                assert_never(self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryValues:
+    """The values of a request's parameters, defaults filled in; one reader a type, None for absent ones."""
+
+    values: Mapping[str, QueryValue] = field(default_factory=dict)
+
+    def integer(self, name: str) -> int:
+        """Return an integer that has a default."""
+        value = self.values[name]
+        assert isinstance(value, int), f"{name} is no integer with a default"
+        return value
+
+    def integer_or_none(self, name: str) -> int | None:
+        """Return an integer that may be absent, or a timestamp in microseconds."""
+        return None if self.values[name] is None else self.integer(name)
+
+    def timestamp_us(self, name: str) -> int | None:
+        """Return a time in microseconds since the Unix epoch."""
+        return self.integer_or_none(name)
+
+    def flag(self, name: str) -> bool:
+        """Return a flag."""
+        value = self.values[name]
+        assert isinstance(value, bool), f"{name} is no flag"
+        return value
+
+    def text(self, name: str) -> str:
+        """Return a choice, or text that has a default."""
+        value = self.values[name]
+        assert isinstance(value, str), f"{name} is no text with a default"
+        return value
+
+    def text_or_none(self, name: str) -> str | None:
+        """Return text that may be absent."""
+        return None if self.values[name] is None else self.text(name)
+
+    def offset(self, name: str) -> OffsetExpression:
+        """Return an offset expression."""
+        value = self.values[name]
+        assert isinstance(value, OffsetExpression), f"{name} is no offset expression"
+        return value
+
+    def names(self, name: str) -> tuple[str, ...] | None:
+        """Return topic names, None if the parameter is absent."""
+        value = self.values[name]
+        assert value is None or isinstance(value, tuple), f"{name} is no list of names"
+        return value
+
+
+def parse_parameters(parameters: Sequence[QueryParameter], raw_query: bytes | str) -> QueryValues:
+    """Return the typed values of a query, given as it stands after the `?`, percent-encoded.
+
+    Raises `unknown_option` for a name that the call does not have, `malformed_request` for a parameter that
+    is repeated, malformed, out of range or beside one that it excludes, `invalid_topic_name` for a bad name
+    in a list, and `invalid_config` for a value whose behaviour is not supported yet.
+    """
+    values: dict[str, QueryValue] = {parameter.name: parameter.default for parameter in parameters}
+    if not raw_query:
+        return QueryValues(values)
+    known = {parameter.name: parameter for parameter in parameters}
+    given: dict[str, str] = {}
+    for name, text in _pairs(raw_query):
+        if name not in known:
+            raise _unknown(name, text, list(known))
+        if name in given:
+            raise _malformed(name, text, "is given twice; allowed is once", "once")
+        given[name] = text
+    for name, text in given.items():
+        parameter = known[name]
+        for other in parameter.excludes:
+            if other in given:
+                raise _malformed(name, text, f"may not stand beside {other}", f"without {other}")
+        values[name] = _value(parameter, text)
+    return QueryValues(values)
+
+
+def parse_offset(text: str) -> OffsetExpression | None:
+    """Return an offset expression, or None for text that is none; -0 is the end itself."""
+    if text == "earliest":
+        return EARLIEST
+    if text == "latest":
+        return LATEST
+    if not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    if number > 2**63 - 1:
+        return None
+    if text.startswith("-"):
+        return OffsetExpression(OffsetOrigin.BEFORE_END, -number)
+    return OffsetExpression(OffsetOrigin.NUMBER, number)
+
+
+def _pairs(raw_query: bytes | str) -> list[tuple[str, str]]:
+    try:
+        text = raw_query.decode("ascii") if isinstance(raw_query, bytes) else raw_query
+        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX)
+    except UnicodeError as error:
+        raise ProblemError("malformed_request", "the query is no percent-encoded UTF-8") from error
+    except ValueError as error:
+        raise ProblemError(
+            "malformed_request",
+            f"the query has more than {FIELDS_MAX} parameters",
+            data={"allowed": FIELDS_MAX},
+        ) from error
+
+
+def _value(parameter: QueryParameter, text: str) -> QueryValue:
+    if text in parameter.choices_later:
+        raise ProblemError(
+            "invalid_config",
+            f"parameter {parameter.name}={shown(text)} is not supported yet; supported is {parameter.allowed}",
+            data={"key": parameter.name, "value": text, "allowed": parameter.allowed},
+        )
+    value = _read(parameter, text)
+    if value is None:
+        raise _malformed(
+            parameter.name, text, f"is not allowed; allowed is {parameter.allowed}", parameter.allowed
+        )
+    return value
+
+
+def _read(parameter: QueryParameter, text: str) -> QueryValue:
+    """Read text by the parameter's kind; None means that it is not allowed."""
+    match parameter.kind:
+        case ParameterKind.INTEGER:
+            number = int(text) if _INTEGER.fullmatch(text) else None
+            return number if number is not None and parameter.minimum <= number <= parameter.maximum else None
+        case ParameterKind.CHOICE:
+            return text if text in parameter.choices else None
+        case ParameterKind.FLAG:
+            return _FLAGS.get(text)
+        case ParameterKind.OFFSET:
+            return parse_offset(text)
+        case ParameterKind.TIMESTAMP:
+            return parse_timestamp_us(text, parameter.name)
+        case ParameterKind.TOPIC_NAMES:
+            return tuple(dict.fromkeys(check_topic_name(name) for name in text.split(",")))
+        case ParameterKind.TEXT:
+            return text if text and len(text) <= parameter.maximum else None
+        case _:
+            assert_never(parameter.kind)
+
+
+def _unknown(name: str, text: str, allowed: list[str]) -> ProblemError:
+    names = ", ".join(allowed) if allowed else "none"
+    return ProblemError(
+        "unknown_option",
+        f"query parameter {shown(name)} is unknown; allowed are {names}",
+        data={"parameter": excerpt(name), "value": excerpt(text), "allowed": allowed},
+    )
+
+
+def _malformed(name: str, text: str, why: str, allowed: str) -> ProblemError:
+    return ProblemError(
+        "malformed_request",
+        f"query parameter {name}={shown(text)} {why}",
+        data={"parameter": name, "value": excerpt(text), "allowed": allowed},
+    )

@@ -1,0 +1,153 @@
+"""The custom resource Cluster: brokers in pools, the etcd that coordinates them, and how they are reached."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Annotated, Final, Literal, Self, TypeAlias
+
+from pydantic import ConfigDict, Field, model_validator
+
+from fairlead_api.resources.cluster_parts import (
+    POOL_IDS,
+    POOLS_MAX,
+    BrokerPool,
+    ClaimPolicy,
+    Etcd,
+    Listeners,
+    ManagedEtcd,
+    NetworkPolicySettings,
+    PodMonitorSettings,
+    TopicNamespace,
+)
+from fairlead_api.resources.cluster_status import ClusterStatus
+from fairlead_api.resources.resource import Part, Resource
+from fairlead_api.resources.schema_rules import Rule, RuleReason, kubernetes, rules
+from fairlead_api.resources.texts import ConfigMap, Image, Release
+
+CLUSTER_NAME_LENGTH_MAX: Final = 40
+STATEFUL_SET_NAME_LENGTH_MAX: Final = 52
+"""Kubernetes adds a hash of 11 characters to the name for a label, which ends at 63."""
+DeletionPolicy: TypeAlias = Literal["Delete", "Retain"]
+
+
+class ClusterSpec(Part):
+    """What the cluster is to be."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            Rule(
+                "!has(oldSelf.formatVersion) || has(self.formatVersion)",
+                "formatVersion cannot be removed once it is set: stored data has that format",
+                ".formatVersion",
+                RuleReason.FORBIDDEN,
+            ),
+        )
+    )
+
+    version: Release | None = None
+    """The release that the brokers are to run; without it the operator's own. Changing it restarts brokers one at a \
+time."""
+    image: Image | None = None
+    """The image of the brokers; without it the operator's own, with `version` as its tag."""
+    format_version: (
+        Annotated[
+            int,
+            Field(ge=1, le=1_000),
+            kubernetes(
+                Rule(
+                    "self >= oldSelf",
+                    "formatVersion only grows: stored data has that format",
+                    reason=RuleReason.FORBIDDEN,
+                )
+            ),
+        ]
+        | None
+    ) = None
+    """The newest format in which brokers may store data. Raise it when all brokers run the new release; until then \
+the way back to the old one is open."""
+    brokers: Annotated[
+        tuple[BrokerPool, ...],
+        kubernetes(
+            Rule("self.exists(pool, pool.replicas > 0)", "at least one pool has a broker"),
+            Rule(
+                f"self.all(a, self.exists_one(b, a.firstBrokerId < b.firstBrokerId + {POOL_IDS} && "
+                f"b.firstBrokerId < a.firstBrokerId + {POOL_IDS}))",
+                f"pools overlap: each owns the {POOL_IDS} broker ids from its firstBrokerId on",
+            ),
+            **{
+                "minItems": 1,
+                "maxItems": POOLS_MAX,
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+            },
+        ),
+    ]
+    """Pools of brokers, 1 to 16."""
+    listeners: Listeners = Listeners()
+    """How the brokers are reached."""
+    etcd: Etcd = Etcd(managed=ManagedEtcd())
+    """Where coordination is kept; without it a managed etcd of three members."""
+    config: ConfigMap = Field(default_factory=dict)
+    """Configuration of the cluster by Kafka's keys, always as strings. What can change while brokers run does; a key \
+that cannot restarts them one at a time. Unknown and forbidden keys are left out; the condition Warning names them."""
+    network_policy: NetworkPolicySettings = NetworkPolicySettings()
+    """Who may reach the brokers over the network."""
+    pod_monitor: PodMonitorSettings = PodMonitorSettings()
+    """Whether Prometheus is told about the brokers."""
+    deletion_policy: DeletionPolicy = "Delete"
+    """What happens to brokers and etcd when the Cluster is deleted. Delete: they go, and claims as claimPolicy says. \
+Retain: everything goes on without an operator, until a Cluster of the same name takes it over."""
+    claim_policy: ClaimPolicy = ClaimPolicy()
+    """What happens to the volumes' claims."""
+    topic_namespaces: Annotated[
+        tuple[TopicNamespace, ...], kubernetes(**{"maxItems": 64, "x-kubernetes-list-type": "set"})
+    ] = ()
+    """Other namespaces whose Topics may name this Cluster; * for all. Its own namespace always may."""
+
+    @model_validator(mode="after")
+    def _holds_together(self) -> Self:
+        # Two brokers of one id would be a disaster, so this is held here too, whatever the definitions say.
+        for one, other in combinations(self.brokers, 2):
+            if one.name == other.name or abs(one.first_broker_id - other.first_broker_id) < POOL_IDS:
+                problem = f"pools {one.name} and {other.name} overlap in their name or broker ids"
+                raise ValueError(problem)
+        if (self.etcd.managed is None) == (self.etcd.external is None):
+            problem = "exactly one of etcd.managed and etcd.external is set"
+            raise ValueError(problem)
+        return self
+
+
+class Cluster(Resource):
+    """A Fairlead cluster: brokers in pools, and the etcd that coordinates them."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            Rule(
+                f"self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && "
+                f"self.metadata.name.size() <= {CLUSTER_NAME_LENGTH_MAX}",
+                f"a Cluster's name begins with a letter and has at most {CLUSTER_NAME_LENGTH_MAX} "
+                "of a-z, 0-9 and '-': it begins the names of Services",
+                ".metadata.name",
+            ),
+            Rule(
+                "self.spec.brokers.all(pool, self.metadata.name.size() + pool.name.size() < "
+                f"{STATEFUL_SET_NAME_LENGTH_MAX})",
+                f"the names of Cluster and pool together have at most {STATEFUL_SET_NAME_LENGTH_MAX - 1} characters",
+                ".spec.brokers",
+            ),
+            Rule(
+                "oldSelf.spec.brokers.all(old, self.spec.brokers.exists(new, new.name == old.name) || "
+                "(old.replicas == 0 && (!has(oldSelf.status) || !has(oldSelf.status.pools) || "
+                "!oldSelf.status.pools.exists(seen, seen.name == old.name && seen.replicas > 0))))",
+                "a pool can be removed when it has no brokers: set its replicas to 0 and wait until status.pools "
+                "says 0 too",
+                ".spec.brokers",
+                RuleReason.FORBIDDEN,
+            ),
+        )
+    )
+
+    spec: ClusterSpec
+    """What the cluster is to be."""
+    status: ClusterStatus = ClusterStatus()
+    """What the operator has seen and done last."""

@@ -1,0 +1,73 @@
+"""Texts with a rule: names of objects, topics and configuration keys, addresses, and how long each may be.
+
+All of it holds in the schema alone; the operator reads whatever is stored.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fairlead_api.identifiers import NAME_LENGTH_MAX
+from fairlead_api.resources.schema_rules import Rule, kubernetes
+
+CONFIG_KEYS_MAX: Final = 64
+"""Keys of one `config`: more than the catalogue has."""
+CONFIG_VALUE_LENGTH_MAX: Final = 1024
+KEY_LENGTH_MAX: Final = 128
+
+ObjectName = Annotated[
+    str,
+    kubernetes(
+        maxLength=253,
+        minLength=1,
+        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+    ),
+]
+"""Name of an object of Kubernetes."""
+NamespaceName = Annotated[
+    str, kubernetes(maxLength=63, minLength=1, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+]
+"""Name of a namespace."""
+TopicName = Annotated[
+    str,
+    kubernetes(
+        Rule(
+            f"self.matches('^[a-zA-Z0-9._-]{{1,{NAME_LENGTH_MAX}}}$') && self != '.' && self != '..'",
+            f"a topic's name has 1 to {NAME_LENGTH_MAX} of a-z, A-Z, 0-9, '.', '_' and '-', and is not '.' or '..'",
+        ),
+        maxLength=NAME_LENGTH_MAX,
+    ),
+]
+"""Name of a topic, by Kafka's rule."""
+ConfigKeyName = Annotated[
+    str,
+    kubernetes(
+        Rule(
+            "self.matches('^[a-z0-9]+([._-][a-z0-9]+)*$')",
+            "a configuration key is written in small letters with dots, as retention.ms",
+        ),
+        maxLength=KEY_LENGTH_MAX,
+    ),
+]
+"""A key of the configuration catalogue, known or not."""
+Image = Annotated[str, kubernetes(maxLength=512, minLength=1, pattern=r"^\S+$")]
+"""A container image, by name and tag or digest."""
+Release = Annotated[str, kubernetes(maxLength=64, minLength=1, pattern=r"^[0-9A-Za-z][0-9A-Za-z.+_-]*$")]
+"""A release of Fairlead, as `0.2.0`."""
+ShortText = Annotated[str, kubernetes(maxLength=253)]
+"""A name, id or word in a status."""
+LongText = Annotated[str, kubernetes(maxLength=1024)]
+"""An address, a URL or a reason in a status."""
+LabelValue = Annotated[str, kubernetes(maxLength=63)]
+LabelKey = Annotated[str, kubernetes(maxLength=317)]
+AnnotationValue = Annotated[str, kubernetes(maxLength=4096)]
+
+KEYS_WITHOUT_A_FORM: Final = Rule(
+    "self.all(key, key.matches('^[a-z0-9]+([._-][a-z0-9]+)*$'))",
+    "a configuration key is written in small letters with dots, as retention.ms",
+)
+ConfigMap = Annotated[
+    dict[str, Annotated[str, kubernetes(maxLength=CONFIG_VALUE_LENGTH_MAX)]],
+    kubernetes(KEYS_WITHOUT_A_FORM, maxProperties=CONFIG_KEYS_MAX),
+]
+"""Values by configuration key. Always strings: a null would be taken away by `kubectl apply`."""

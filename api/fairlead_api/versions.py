@@ -1,0 +1,31 @@
+"""What this release speaks: API versions, batch formats, codecs, feature level.
+
+Answered by `GET /v1/versions` and compared wherever a request names a version. Must not know the release
+number of the software, which the edge reads from the installed distribution.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fairlead_api.problems import ProblemError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+API_VERSIONS: Final = ("v1",)
+BATCH_FORMATS: Final = (1,)
+CODECS: Final = ("none", "lz4", "zstd")
+FEATURE_LEVEL: Final = 1
+"""What every broker of a cluster must understand before newer fields may be written."""
+
+
+def check_batch_formats(formats: Iterable[int]) -> None:
+    """Raise `unsupported_version` unless the client reads a batch format that this release writes."""
+    named = list(formats)
+    if not any(number in BATCH_FORMATS for number in named):
+        raise ProblemError(
+            "unsupported_version",
+            f"the client reads the batch formats {named}, this broker writes {list(BATCH_FORMATS)}",
+            data={"parameter": "formats", "value": named, "supported": BATCH_FORMATS},
+        )

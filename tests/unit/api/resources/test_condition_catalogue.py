@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from fairlead_api.resources.condition_catalogue import CONDITIONS, reason_of
+from fairlead_api.resources.condition_definitions import ConditionName, ConditionType, Polarity
+
+TYPES = pytest.mark.parametrize("type_", CONDITIONS.values(), ids=lambda each: each.name)
+
+
+def test_every_name_has_its_entry() -> None:
+    """The catalogue is whole."""
+    assert set(CONDITIONS) == set(ConditionName)
+
+
+@TYPES
+def test_reasons_are_words_once(type_: ConditionType) -> None:
+    """A reason is one word in CamelCase, as Kubernetes asks for, and stands once in its type."""
+    names = [reason.name for reason in type_.reasons]
+
+    assert len(names) == len(set(names))
+    assert [name for name in names if not re.fullmatch(r"([A-Z][a-z]+)+", name)] == []
+
+
+@TYPES
+def test_every_reason_says_what_it_means_and_what_to_do(type_: ConditionType) -> None:
+    """Sentences that end; nobody is left with a word."""
+    texts = [
+        type_.meaning,
+        *(text for reason in type_.reasons for text in (reason.meaning, reason.next_step)),
+    ]
+
+    assert [text for text in texts if not text.endswith((".", ")."))] == []
+
+
+@TYPES
+def test_statuses_fit_the_polarity(type_: ConditionType) -> None:
+    """What is bad when True is there only while it holds; what is good when True also has a word for that."""
+    statuses = [set(reason.statuses) for reason in type_.reasons]
+    known = {"True", "False", "Unknown"}
+
+    assert all(each and each <= known for each in statuses)
+    if type_.polarity is Polarity.BAD_WHEN_TRUE:
+        assert all(each == {"True"} for each in statuses)
+    if type_.polarity is Polarity.GOOD_WHEN_TRUE:
+        assert any("True" in each for each in statuses)
+        assert any("False" in each for each in statuses)
+
+
+@TYPES
+def test_reasons_belong_to_kinds_that_have_the_condition(type_: ConditionType) -> None:
+    """A reason of a kind that never has the condition would never be seen."""
+    assert [reason.name for reason in type_.reasons if not set(reason.kinds) & set(type_.kinds)] == []
+
+
+def test_a_reason_is_found_by_type_and_name() -> None:
+    """The same word may mean something else in another type."""
+    found = reason_of(ConditionName.READY, "ClusterNotFound")
+
+    assert found is not None
+    assert found.name == "ClusterNotFound"
+    assert reason_of(ConditionName.ETCD_HEALTHY, "ClusterNotFound") is None

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from fairlead_api.resources.quantities import quantity
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("0", 0),
+        (2, 2),
+        ("500m", Fraction(1, 2)),
+        ("1k", 1000),
+        ("10Gi", 10 * 2**30),
+        ("1.5Ki", 1536),
+        (".5G", 500_000_000),
+        ("7.", 7),
+        ("3n", Fraction(3, 10**9)),
+        ("2u", Fraction(2, 10**6)),
+        ("1E", 10**18),
+        ("1Ei", 2**60),
+        ("1e3", 1000),
+        ("25E-1", Fraction(5, 2)),
+        ("-1Mi", -(2**20)),
+        ("+1T", 10**12),
+    ],
+)
+def test_a_quantity_is_the_number_that_kubernetes_reads(text: str | int, number: Fraction) -> None:
+    """Binary and decimal suffixes, powers of ten and signs are read exactly."""
+    assert quantity(text) == number
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Gi", "10GiB", "1,5", "ten", "1 Gi", "1K", "0x10", "1e", "--1", "1e9999999999"]
+)
+def test_what_is_no_quantity_is_refused(text: str) -> None:
+    """What Kubernetes refuses is refused, and a power that nobody can store too."""
+    with pytest.raises(ValueError, match="is no quantity"):
+        quantity(text)
+
+
+def test_units_compare_as_numbers() -> None:
+    """The same size in two units is the same."""
+    assert quantity("10Gi") == quantity("10240Mi")
+    assert quantity("1Gi") > quantity("1G")

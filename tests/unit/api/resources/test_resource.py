@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairlead_api.resources.cluster import Cluster
+from fairlead_api.resources.resource import Fault, InvalidResource, Metadata
+from fairlead_api.resources.topic import Topic
+
+TOPIC: dict[str, Any] = {
+    "metadata": {"name": "orders", "namespace": "shop", "uid": "u", "generation": 2},
+    "spec": {"clusterRef": {"name": "main"}},
+}
+
+
+def test_fields_that_a_model_does_not_know_are_left_out() -> None:
+    """An object that a newer release stored is read without what is new."""
+    newer = {**TOPIC, "spec": {"clusterRef": {"name": "main", "zone": 1}, "quota": {"bytes": 5}}, "more": 1}
+    topic = Topic.parse(newer)
+
+    assert topic.manifest()["spec"] == {
+        "clusterRef": {"name": "main"},
+        "partitions": 1,
+        "config": {},
+        "unmanagedConfig": [],
+        "deletionPolicy": "Delete",
+    }
+
+
+def test_what_the_schema_alone_forbids_is_read() -> None:
+    """Lengths, patterns and rules hold at the door of the API server; what older definitions let in is still read."""
+    old = {
+        **TOPIC,
+        "spec": {"clusterRef": {"name": "Main Cluster"}, "name": "x" * 999, "config": {"A B": "1"}},
+    }
+
+    assert Topic.parse(old).topic_name == "x" * 999
+
+
+def test_an_object_that_cannot_be_read_says_where_and_why() -> None:
+    """Every fault is named with its path, as the API server writes paths."""
+    broken = {
+        "metadata": {"name": "main", "namespace": "shop"},
+        "spec": {
+            "brokers": [{"name": "a", "replicas": -3, "storage": {"size": "1Gi"}}],
+            "deletionPolicy": "Orphan",
+        },
+    }
+    with pytest.raises(InvalidResource) as caught:
+        Cluster.parse(broken)
+
+    assert caught.value.subject == "Cluster shop/main"
+    assert caught.value.path == "spec.brokers[0].replicas"
+    assert caught.value.reason == "Input should be greater than or equal to 0"
+    assert caught.value.faults[1] == Fault("spec.deletionPolicy", "Input should be 'Delete' or 'Retain'")
+    assert str(caught.value) == (
+        "Cluster shop/main: spec.brokers[0].replicas: Input should be greater than or equal to 0; "
+        "spec.deletionPolicy: Input should be 'Delete' or 'Retain'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("manifest", "subject", "path"),
+    [
+        ({}, "Topic", "metadata"),
+        ({"metadata": None, "spec": {"clusterRef": {"name": "a"}}}, "Topic", "metadata"),
+        (
+            {"metadata": {"name": "a"}, "spec": {"clusterRef": {"name": "a"}}},
+            "Topic ?/a",
+            "metadata.namespace",
+        ),
+    ],
+)
+def test_what_has_no_metadata_is_named_as_far_as_it_goes(
+    manifest: dict[str, object], subject: str, path: str
+) -> None:
+    """Even an object without a name gives a typed refusal and no other error."""
+    with pytest.raises(InvalidResource) as caught:
+        Topic.parse(manifest)
+
+    assert (caught.value.subject, caught.value.path) == (subject, path)
+
+
+def test_a_status_that_cannot_be_read_counts_as_not_written() -> None:
+    """The status is the operator's own and is written anew; it never keeps an object from being read."""
+    topic = Topic.parse({**TOPIC, "status": {"conditions": "all fine", "partitions": 5}})
+
+    assert topic.status == Topic.parse(TOPIC).status
+    assert topic.status.partitions is None
+
+
+def test_a_fault_of_the_spec_is_told_without_those_of_the_status() -> None:
+    """Nobody is to correct a status."""
+    with pytest.raises(InvalidResource) as caught:
+        Topic.parse({**TOPIC, "spec": {}, "status": {"partitions": "many"}})
+
+    assert [fault.path for fault in caught.value.faults] == ["spec.clusterRef"]
+
+
+def test_a_status_that_is_no_object_counts_as_not_written() -> None:
+    """Not even its shape can keep an object from being read."""
+    assert Topic.parse({**TOPIC, "status": 7}).status.conditions == ()
+
+
+def test_metadata_and_names_are_at_hand() -> None:
+    """What the operator reads of metadata has its type; the rest is left out."""
+    topic = Topic.parse(
+        {**TOPIC, "metadata": {**TOPIC["metadata"], "managedFields": [{}], "labels": {"a": "b"}}}
+    )
+
+    assert (topic.namespace, topic.name) == ("shop", "orders")
+    assert topic.metadata == Metadata(
+        name="orders", namespace="shop", uid="u", generation=2, labels={"a": "b"}
+    )

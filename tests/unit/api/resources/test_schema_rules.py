@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from fairlead_api.resources.schema_rules import Rule, RuleReason, kubernetes, rules
+
+
+def test_a_rule_is_written_with_the_words_of_a_schema() -> None:
+    """The path is left out where the rule's own place is to blame."""
+    assert Rule("self > 0", "must be above zero").schema() == {
+        "rule": "self > 0",
+        "message": "must be above zero",
+        "reason": "FieldValueInvalid",
+    }
+    assert Rule("true", "no", ".a", RuleReason.FORBIDDEN).schema() == {
+        "rule": "true",
+        "message": "no",
+        "reason": "FieldValueForbidden",
+        "fieldPath": ".a",
+    }
+
+
+def test_words_without_rules_stay_alone() -> None:
+    """An empty list of rules would be noise in every definition."""
+    assert rules(maxLength=5) == {"maxLength": 5}
+    assert kubernetes(maxLength=5).json_schema_extra == {"maxLength": 5}

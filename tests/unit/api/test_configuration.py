@@ -1,0 +1,274 @@
+"""Checking, storing and resolving configuration."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from fairlead_api.configuration import (
+    TOPIC_KEYS,
+    ConfigEntry,
+    ConfigInput,
+    ConfigScope,
+    ConfigSource,
+    Durability,
+    TimestampType,
+    TopicConfig,
+    effective_config,
+    effective_topic_config,
+    merge_patch,
+    parse_value,
+    stored_value,
+)
+from fairlead_api.problems import ProblemError
+
+SUPPORTED = sorted(name for name, key in TOPIC_KEYS.items() if key.supported)
+LATER = sorted(name for name, key in TOPIC_KEYS.items() if not key.supported)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "parsed", "stored"),
+    [
+        ("segment.bytes", 1 << 20, 1 << 20, "1048576"),
+        ("segment.bytes", "1048576", 1 << 20, "1048576"),
+        ("segment.ms", "007", 7, "7"),
+        ("flush.ms", 2**63 - 1, 2**63 - 1, "9223372036854775807"),
+        ("durability", "replicated", Durability.REPLICATED, "replicated"),
+        ("message.timestamp.type", "LogAppendTime", TimestampType.LOG_APPEND_TIME, "LogAppendTime"),
+        ("compression.type", "zstd", "zstd", "zstd"),
+        ("cleanup.policy", "delete", "delete", "delete"),
+        ("unclean.leader.election.enable", False, False, "false"),
+        ("unclean.leader.election.enable", "true", True, "true"),
+    ],
+)
+def test_a_value_is_typed_and_stored_in_one_form(
+    name: str, value: ConfigInput, parsed: object, stored: str
+) -> None:
+    """JSON numbers and text mean the same and are stored as the same text."""
+    result = parse_value(name, value)
+
+    assert result == parsed
+    assert type(result) is type(parsed)
+    assert stored_value(name, value) == stored
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("segment.bytes", 1_048_575, "an integer from 1048576 to 2147483647"),
+        ("segment.bytes", 2**31, "an integer from 1048576 to 2147483647"),
+        ("segment.ms", 0, "an integer from 1 to 9223372036854775807"),
+        ("segment.ms", 10**30, "an integer from 1 to 9223372036854775807"),
+        ("segment.ms", "10" * 20, "an integer from 1 to 9223372036854775807"),
+        ("segment.ms", "1e3", "an integer from 1 to 9223372036854775807"),
+        ("segment.ms", " 1", "an integer from 1 to 9223372036854775807"),
+        ("segment.ms", "", "an integer from 1 to 9223372036854775807"),
+        ("segment.ms", "\u0661", "an integer from 1 to 9223372036854775807"),
+        ("segment.ms", True, "an integer from 1 to 9223372036854775807"),
+        ("segment.ms", 1.0, "an integer from 1 to 9223372036854775807"),
+        ("segment.ms", None, "an integer from 1 to 9223372036854775807"),
+        ("durability", "SYNCED", "one of synced, replicated"),
+        ("durability", 1, "one of synced, replicated"),
+        ("durability", None, "one of synced, replicated"),
+        ("unclean.leader.election.enable", "False", "one of true, false"),
+        ("unclean.leader.election.enable", 0, "one of true, false"),
+        ("max.message.bytes", 64 * 2**20 + 1, "an integer from 0 to 67108864"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_key_value_and_what_is_allowed(
+    name: str, value: ConfigInput, allowed: str
+) -> None:
+    """The refusal names all three, and says nothing of support."""
+    with pytest.raises(ProblemError) as refused:
+        parse_value(name, value)
+
+    assert refused.value.code == "invalid_config"
+    assert refused.value.data["key"] == name
+    assert refused.value.data["allowed"] == allowed
+    assert name in refused.value.detail
+    assert allowed in refused.value.detail
+    assert "supported" not in refused.value.detail
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cleanup.policy", "compact"),
+        ("cleanup.policy", "compact,delete"),
+        ("replication.mode", "quorum"),
+        ("compression.type", "gzip"),
+        *((name, TOPIC_KEYS[name].default or "1") for name in LATER),
+    ],
+)
+def test_what_is_not_built_is_refused_as_not_supported_yet(name: str, value: ConfigInput) -> None:
+    """Even the default of such a key is refused, so that nobody believes it was taken."""
+    with pytest.raises(ProblemError, match="not supported yet") as refused:
+        merge_patch({}, {name: value})
+
+    assert refused.value.code == "invalid_config"
+    assert refused.value.data["key"] == name
+
+
+@pytest.mark.parametrize(
+    ("scope", "name", "value", "expected"),
+    [
+        (ConfigScope.BROKER, "auto.create.topics.enable", True, True),
+        (ConfigScope.CLUSTER, "auto.create.topics.enable", "false", False),
+        (ConfigScope.BROKER, "log.retention.check.interval.ms", "100", 100),
+        (ConfigScope.CLUSTER, "num.partitions", 3, 3),
+        (ConfigScope.CLUSTER, "default.replication.factor", "3", 3),
+        (ConfigScope.CLUSTER, "durability", "replicated", Durability.REPLICATED),
+        (ConfigScope.BROKER, "segment.ms", "5", 5),
+        (ConfigScope.CLUSTER, "retention.ms", -1, -1),
+    ],
+)
+def test_brokers_and_the_cluster_have_keys_of_their_own_and_those_of_topics(
+    scope: ConfigScope, name: str, value: ConfigInput, expected: object
+) -> None:
+    """A topic's key is the default of the topics there."""
+    assert parse_value(name, value, scope) == expected
+
+
+@pytest.mark.parametrize(
+    ("scope", "name", "value", "part"),
+    [
+        (ConfigScope.BROKER, "num.partitions", 3, "cannot be set on a broker, only on a cluster"),
+        (ConfigScope.BROKER, "durability", "synced", "cannot be set on a broker, only on a topic or cluster"),
+        (ConfigScope.TOPIC, "num.partitions", 3, "cannot be set on a topic, only on a cluster"),
+        (ConfigScope.BROKER, "auto.create.topics.enable", "yes", "one of true, false"),
+        (ConfigScope.CLUSTER, "delete.retention.ms", 3, "not supported yet"),
+        (ConfigScope.CLUSTER, "no.such.key", 3, "is unknown"),
+    ],
+)
+def test_what_does_nothing_in_a_scope_is_refused(
+    scope: ConfigScope, name: str, value: ConfigInput, part: str
+) -> None:
+    """Set or reset: a key of another scope is told where it belongs."""
+    with pytest.raises(ProblemError, match=part) as refused:
+        merge_patch({}, {name: value}, scope)
+
+    assert refused.value.code == "invalid_config"
+
+
+def test_a_broker_shows_what_holds_there() -> None:
+    """Its own value before the cluster's before the default; keys that it cannot have are left out."""
+    entries = effective_config(
+        ConfigScope.BROKER,
+        {
+            ConfigScope.BROKER: {"segment.ms": 5, "durability": "replicated"},
+            ConfigScope.CLUSTER: {"segment.ms": "7", "flush.ms": "7", "num.partitions": "3"},
+        },
+    )
+
+    assert entries["segment.ms"] == ConfigEntry("5", ConfigSource.BROKER)
+    assert entries["flush.ms"] == ConfigEntry("7", ConfigSource.CLUSTER)
+    assert entries["auto.create.topics.enable"] == ConfigEntry("false", ConfigSource.DEFAULT)
+    assert entries.keys().isdisjoint({"num.partitions", "durability", "delete.retention.ms"})
+
+
+def test_the_cluster_shows_the_rule_where_a_default_follows_from_something() -> None:
+    """There is no number to show before there is a topic."""
+    unset = effective_config(ConfigScope.CLUSTER, {ConfigScope.CLUSTER: {}})
+    entries = effective_config(ConfigScope.CLUSTER, {ConfigScope.CLUSTER: {"default.replication.factor": 2}})
+
+    assert unset["default.replication.factor"] == ConfigEntry("min(3, brokers)", ConfigSource.DEFAULT)
+    assert entries["default.replication.factor"] == ConfigEntry("2", ConfigSource.CLUSTER)
+    assert unset["num.partitions"] == ConfigEntry("1", ConfigSource.DEFAULT)
+
+
+def test_a_brokers_value_of_a_key_that_all_must_agree_on_does_not_count() -> None:
+    """Not even if it was stored by whatever way."""
+    config, entries = effective_topic_config({}, {"durability": "replicated"}, {})
+
+    assert config.durability is Durability.SYNCED
+    assert entries["durability"].source is ConfigSource.DEFAULT
+
+
+def test_a_topic_has_no_keys_of_the_cluster() -> None:
+    """What only brokers and the cluster have is refused on a topic."""
+    with pytest.raises(ProblemError, match="cannot be set on a topic, only on a broker or cluster"):
+        parse_value("auto.create.topics.enable", True)
+
+
+def test_an_unknown_key_is_refused_with_the_list_of_keys() -> None:
+    """A typing error learns what exists, a hostile name does not bloat the answer."""
+    with pytest.raises(ProblemError) as refused:
+        parse_value("segment.byte", 1)
+    with pytest.raises(ProblemError) as hostile:
+        merge_patch({}, {"\n" * 100_000: None})
+
+    assert refused.value.data["allowed"] == SUPPORTED
+    assert "'segment.byte' is unknown; the nearest is segment.bytes; allowed are" in refused.value.detail
+    assert "nearest" not in hostile.value.detail
+    assert len(str(hostile.value.to_document())) < 2000
+
+
+def test_null_for_all_of_a_configuration_resets_every_key() -> None:
+    """As in any merge patch; nothing at all changes nothing."""
+    assert merge_patch({"retention.ms": "5", "durability": "synced"}, None) == {}
+    assert merge_patch({"retention.ms": "5"}, {}) == {"retention.ms": "5"}
+
+
+def test_a_merge_patch_sets_changes_and_resets() -> None:
+    """Null resets, other values replace, untouched keys stay; the given mapping is not changed."""
+    stored = {"segment.ms": "5", "durability": "replicated"}
+    merged = merge_patch(
+        stored, {"segment.ms": None, "flush.ms": 7, "durability": "synced", "delete.retention.ms": None}
+    )
+
+    assert merged == {"durability": "synced", "flush.ms": "7"}
+    assert stored == {"segment.ms": "5", "durability": "replicated"}
+
+
+def test_the_nearest_value_wins_and_names_its_source() -> None:
+    """Topic before broker before cluster before default."""
+    config, entries = effective_topic_config(
+        {"segment.ms": "1"},
+        {"segment.ms": "2", "flush.ms": "2"},
+        {"segment.ms": "3", "flush.ms": "3", "durability": "replicated"},
+    )
+
+    assert (config.segment_ms, config.flush_ms, config.durability) == (1, 2, Durability.REPLICATED)
+    assert entries["segment.ms"] == ConfigEntry("1", ConfigSource.TOPIC)
+    assert entries["flush.ms"] == ConfigEntry("2", ConfigSource.BROKER)
+    assert entries["durability"] == ConfigEntry("replicated", ConfigSource.CLUSTER)
+    assert entries["segment.bytes"] == ConfigEntry("1073741824", ConfigSource.DEFAULT)
+
+
+def test_a_topic_shows_every_supported_key_and_no_other() -> None:
+    """What a newer release stored, or what this one cannot do, is not shown as if it worked."""
+    _, entries = effective_topic_config({"delete.retention.ms": "1", "from.the.future": "x"}, {}, {})
+
+    assert sorted(entries) == SUPPORTED
+
+
+@pytest.mark.parametrize(("replication_factor", "expected"), [(1, 1), (2, 1), (3, 2), (5, 4)])
+def test_min_insync_replicas_follows_the_replication_factor(replication_factor: int, expected: int) -> None:
+    """The default is one less than the replicas and at least one; a set value stands."""
+    by_default, entries = effective_topic_config({}, {}, {}, replication_factor=replication_factor)
+    by_topic, _ = effective_topic_config({"min.insync.replicas": 7}, {}, {}, replication_factor=3)
+
+    assert by_default.min_insync_replicas == expected
+    assert entries["min.insync.replicas"] == ConfigEntry(str(expected), ConfigSource.DEFAULT)
+    assert by_topic.min_insync_replicas == 7
+
+
+def test_the_defaults_of_the_typed_form_are_those_of_the_catalogue() -> None:
+    """Nothing is said twice with two meanings, and every supported key has its field."""
+    config, _ = effective_topic_config({}, {}, {})
+
+    assert config == TopicConfig()
+    assert sorted(field.name.replace("_", ".") for field in fields(TopicConfig)) == SUPPORTED
+    assert isinstance(config.durability, Durability)
+    assert isinstance(config.message_timestamp_type, TimestampType)
+
+
+@pytest.mark.parametrize("value", [8, None])
+def test_no_call_changes_what_is_read_at_the_start(value: int | None) -> None:
+    """It would be stored and do nothing."""
+    with pytest.raises(ProblemError) as refused:
+        merge_patch({}, {"num.io.threads": value}, ConfigScope.BROKER)
+
+    assert refused.value.code == "invalid_config"
+    assert "num.io.threads is read when a broker starts" in refused.value.detail

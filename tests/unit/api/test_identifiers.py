@@ -1,0 +1,106 @@
+"""Names and ids that callers choose."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead_api.identifiers import (
+    Acks,
+    PartitionIndex,
+    TopicId,
+    TopicIdPartition,
+    TopicPartition,
+    check_group_name,
+    check_topic_id,
+    check_topic_name,
+    collides,
+)
+from fairlead_api.problems import ProblemError
+
+GOOD_NAMES = ["a", "flights", "A.b_c-9", "...", "_", "-", "x" * 249]
+NASTY_NAMES = [
+    "", ".", "..", "x" * 250, "a b", "a/b", "a\\b", "../a", "a\n", "a\x00", "a%2Fb", "ünïcode", "a?b", "a#b", "a:b",
+    "\u202eabc", "\uff41", "\u0435", "a,b", "*", " ", "a\u200b",
+]  # fmt: skip
+TOPIC_ID = "6ba7b810-9dad-41d1-80b4-00c04fd430c8"
+
+
+@pytest.mark.parametrize("name", GOOD_NAMES)
+def test_an_allowed_name_is_returned(name: str) -> None:
+    """Topics and groups share one rule and get the name back as it is."""
+    assert check_topic_name(name) == name
+    assert check_group_name(name) == name
+
+
+@pytest.mark.parametrize("name", NASTY_NAMES)
+def test_a_nasty_name_is_refused_with_the_rule(name: str) -> None:
+    """The refusal has the code of its kind, says the rule, and shows the name in ASCII."""
+    with pytest.raises(ProblemError) as topic:
+        check_topic_name(name)
+    with pytest.raises(ProblemError) as group:
+        check_group_name(name)
+
+    assert topic.value.code == "invalid_topic_name"
+    assert group.value.code == "invalid_group_name"
+    for refused in (topic.value, group.value):
+        assert "1 to 249 characters" in refused.detail
+        assert refused.detail.isascii()
+        assert refused.detail.isprintable()
+
+
+def test_a_long_name_does_not_bloat_the_problem() -> None:
+    """A name of a megabyte is cut in detail and data."""
+    with pytest.raises(ProblemError) as refused:
+        check_topic_name("x" * 1_000_000)
+
+    assert len(str(refused.value.to_document())) < 1000
+
+
+def test_a_topic_id_is_a_lower_case_version_4_uuid() -> None:
+    """The canonical form is returned."""
+    assert check_topic_id(TOPIC_ID) == TOPIC_ID
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        TOPIC_ID.upper(),
+        TOPIC_ID.replace("-", ""),
+        TOPIC_ID.replace("-41d1-", "-11d1-"),
+        TOPIC_ID.replace("-80b4-", "-c0b4-"),
+        f"{{{TOPIC_ID}}}",
+        f"{TOPIC_ID}\n",
+        "../../etc/passwd",
+    ],
+)
+def test_any_other_topic_id_is_refused(text: str) -> None:
+    """Other versions, variants and spellings are malformed."""
+    with pytest.raises(ProblemError, match="version 4 UUID") as refused:
+        check_topic_id(text)
+
+    assert refused.value.code == "malformed_request"
+    assert refused.value.data["parameter"] == "topic_id"
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "expected"),
+    [("a.b", "a_b", True), ("a.b", "a.b", False), ("a.b", "a-b", False), ("a._", "a_.", True)],
+)
+def test_names_collide_when_only_dots_and_underscores_differ(name: str, other: str, expected: bool) -> None:
+    """A name does not collide with itself."""
+    assert collides(name, other) is expected
+
+
+def test_partitions_sort_and_read_as_kafka_writes_them() -> None:
+    """Order is by topic, then index as a number; text is topic-index and topic id/index."""
+    partitions = [TopicPartition("b", PartitionIndex(1)), TopicPartition("a", PartitionIndex(10))]
+    partitions.append(TopicPartition("a", PartitionIndex(9)))
+
+    assert [str(partition) for partition in sorted(partitions)] == ["a-9", "a-10", "b-1"]
+    assert str(TopicIdPartition(TopicId(TOPIC_ID), PartitionIndex(3))) == f"{TOPIC_ID}/3"
+
+
+def test_acks_have_the_values_of_the_query_parameter() -> None:
+    """The three levels read 0, 1 and all."""
+    assert [Acks(value) for value in ("0", "1", "all")] == [Acks.NONE, Acks.LEADER, Acks.ALL]

@@ -1,0 +1,48 @@
+"""The catalogue of metrics keeps Prometheus' rules."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from fairlead_api.metrics import METRICS, MetricDefinition, MetricKind
+
+UNITS = (
+    *("_seconds", "_bytes", "_total", "_info", "_offset", "_waiting", "_batches", "_calls", "_ranges"),
+    *("_partitions", "_replicas", "_records", "_epoch", "_active", "_groups", "_members", "_failed"),
+)
+
+
+def test_names_are_unique() -> None:
+    """No metric stands there twice."""
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_a_metric_keeps_the_rules(metric: MetricDefinition) -> None:
+    """Prefix, unit, `_total` for counters alone, rising buckets for histograms alone, and one sentence of help."""
+    assert re.fullmatch(r"fairlead_[a-z_]+[a-z]", metric.name)
+    assert metric.name.endswith(UNITS)
+    assert metric.name.endswith("_total") == (metric.kind is MetricKind.COUNTER)
+    assert bool(metric.buckets) == (metric.kind is MetricKind.HISTOGRAM)
+    assert list(metric.buckets) == sorted(set(metric.buckets))
+    assert metric.help.endswith(".")
+    assert not {"le", "quantile", "path", "url"} & set(metric.labels)
+
+
+def test_the_names_that_boards_rely_on_exist() -> None:
+    """Dashboards and alert rules name these metrics and labels."""
+    labels = {metric.name: metric.labels for metric in METRICS}
+
+    assert labels["fairlead_produce_batches_total"] == ("code",)
+    assert labels["fairlead_produce_bytes_total"] == ("topic",)
+    assert labels["fairlead_records_total"] == ("topic", "direction")
+    assert labels["fairlead_request_duration_seconds"] == ("route", "status")
+    assert {
+        "fairlead_append_fsync_seconds",
+        "fairlead_partition_log_end_offset",
+        "fairlead_partition_size_bytes",
+        "fairlead_disk_free_bytes",
+        "fairlead_build_info",
+    } <= set(labels)

@@ -1,0 +1,41 @@
+"""The generated reference pages are current."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import checkout
+
+GENERATOR = checkout.ROOT / "docs/generate/pages.py"
+
+
+def generate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the generator as `make docs` does."""
+    return subprocess.run(
+        [sys.executable, str(GENERATOR), *arguments], capture_output=True, text=True, check=False
+    )
+
+
+def test_the_committed_pages_are_those_of_the_catalogues() -> None:
+    """Whoever changes a catalogue runs the generator and commits its pages."""
+    checked = generate("--check")
+
+    assert checked.stderr == ""
+    assert checked.returncode == 0
+
+
+def test_a_page_that_differs_lacks_or_should_not_exist_is_named(tmp_path: Path) -> None:
+    """The check fails for each of the three and changes nothing; writing again mends them."""
+    assert generate("--into", str(tmp_path)).returncode == 0
+    (tmp_path / "metrics.md").write_text("edited by hand")
+    (tmp_path / "problems/disk_full.md").unlink()
+    (tmp_path / "problems/no_such_problem.md").write_text("left over")
+    checked = generate("--check", "--into", str(tmp_path))
+    mended = generate("--into", str(tmp_path)), generate("--check", "--into", str(tmp_path))
+
+    assert checked.returncode == 1
+    for name in ("metrics.md", "problems/disk_full.md", "problems/no_such_problem.md"):
+        assert f"{name} is not current" in checked.stderr
+    assert [run.returncode for run in mended] == [0, 0]

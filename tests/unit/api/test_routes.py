@@ -1,0 +1,187 @@
+"""The route table is complete, consistent, and the contract's."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+
+from fairlead_api.problems import CATALOGUE, ProblemError
+from fairlead_api.query_parameters import OffsetExpression, OffsetOrigin
+from fairlead_api.routes import ROUTES, Listener, Operation, Resource, Route, parse_query, route
+
+# What is served so far, as the contract writes it.
+CALLS = {
+    "GET /v1/versions",
+    "GET /v1/cluster",
+    "GET /v1/brokers",
+    "GET /v1/metadata",
+    "GET /v1/topics",
+    "POST /v1/topics",
+    "GET /v1/topics/{topic}",
+    "PATCH /v1/topics/{topic}",
+    "DELETE /v1/topics/{topic}",
+    "GET /v1/cluster/config",
+    "PATCH /v1/cluster/config",
+    "GET /v1/brokers/{broker}/config",
+    "PATCH /v1/brokers/{broker}/config",
+    "POST /v1/topics/{topic}/records",
+    "GET /v1/topics/{topic}/records",
+    "POST /v1/topics/{topic}/partitions/{partition}/records",
+    "POST /v1/produce",
+    "POST /v1/producers",
+    "GET /v1/topics/{topic}/partitions/{partition}/records",
+    "POST /v1/fetch",
+    "GET /v1/topics/{topic}/partitions/{partition}/offsets",
+    "POST /v1/topics/{topic}/partitions/{partition}:accept-damage",
+    "POST /v1/topics/{topic}/partitions/{partition}:delete-records",
+    "POST /v1/offsets:lookup",
+    "POST /v1/brokers/{broker}:cordon",
+    "POST /v1/brokers/{broker}:uncordon",
+    "POST /v1/brokers/{broker}:drain",
+    "POST /v1/brokers/{broker}:undrain",
+    "POST /v1/brokers/{broker}:request-restart",
+    "DELETE /v1/brokers/{broker}",
+    "POST /v1/topics/{topic}/partitions/{partition}:reassign",
+    "POST /v1/topics/{topic}/partitions/{partition}:elect",
+    "DELETE /v1/topics/{topic}/partitions/{partition}/reassignment",
+    "GET /v1/reassignments",
+    "GET /v1/topics/{topic}/partitions/{partition}:digest",
+    "GET /v1/groups",
+    "GET /v1/groups/{group}",
+    "DELETE /v1/groups/{group}",
+    "GET /v1/groups/{group}/lag",
+    "PUT /v1/groups/{group}/members/{member}",
+    "DELETE /v1/groups/{group}/members/{member}",
+    "GET /v1/groups/{group}/offsets",
+    "PUT /v1/groups/{group}/offsets",
+    "DELETE /v1/groups/{group}/offsets",
+    "POST /v1/groups/{group}/offsets:reset",
+    "GET /problems/{code}",
+    "GET /openapi.json",
+    "GET /docs",
+    "GET /docs/{asset}",
+    "GET /healthz",
+    "GET /readyz",
+    "GET /metrics",
+}
+
+# Calls that say everything in their path.
+WITHOUT_BODY = {"cordon_broker", "uncordon_broker", "drain_broker", "undrain_broker", "request_restart"}
+# Calls that read by another method than GET; what a group's member does is reading, as in Kafka's access rules.
+READING = {"fetch", "lookup_offsets", "heartbeat", "leave_group", "commit_offsets", "reset_offsets"}
+
+
+def by_name(entry: Route) -> str:
+    """Return the name of a route, as the id of a test."""
+    return entry.name
+
+
+def test_every_call_of_the_contract_stands_in_the_table_once() -> None:
+    """Method and path are unique, and so is the name."""
+    calls = [f"{entry.method} {entry.path}" for entry in ROUTES]
+
+    assert sorted(calls) == sorted(CALLS)
+    assert len({entry.name for entry in ROUTES}) == len(ROUTES)
+
+
+@pytest.mark.parametrize("entry", ROUTES, ids=by_name)
+def test_a_route_is_complete(entry: Route) -> None:
+    """Path parameters, problems, query and answers fit together, and the name finds the route."""
+    queries = [parameter.name for parameter in entry.query]
+    in_path = re.findall(r"\{([a-z]+)\}", entry.path)
+
+    assert route(entry.name) is entry
+    assert sorted(entry.path_parameters) == sorted(in_path)
+    assert set(entry.problems) <= set(CATALOGUE)
+    assert len(queries) == len(set(queries))
+    assert entry.summary
+    assert not entry.summary.endswith(".")
+    assert all(parameter.explanation for parameter in entry.query)
+    assert {excluded for parameter in entry.query for excluded in parameter.excludes} <= set(queries)
+    assert bool(entry.body_types) == (
+        entry.method in ("POST", "PUT", "PATCH") and entry.name not in WITHOUT_BODY
+    )
+    assert all(200 <= form.status < 600 for form in entry.answers)
+    assert len({form.status for form in entry.answers}) == len(entry.answers)
+    assert all(form.explanation for form in entry.answers)
+
+
+@pytest.mark.parametrize("entry", ROUTES, ids=by_name)
+def test_authorization_follows_from_method_and_resource(entry: Route) -> None:
+    """Reading never needs a right to change, changing always does, and only harmless calls are public."""
+    changes = entry.operation in (Operation.CREATE, Operation.ALTER, Operation.DELETE, Operation.WRITE)
+
+    assert changes == (entry.method != "GET" and entry.name not in READING)
+    if entry.resource is Resource.PUBLIC:
+        assert entry.operation is Operation.DESCRIBE
+        assert not entry.query
+    assert (entry.listener is Listener.OPS) == (entry.name in ("healthz", "readyz", "metrics"))
+
+
+def test_an_unknown_name_finds_no_route() -> None:
+    """A name outside the table is a mistake of ours."""
+    with pytest.raises(KeyError):
+        route("teleport")
+
+
+def test_the_usual_answer_is_the_first() -> None:
+    """`answer` and `answer_types` are those of the first form, the default media type first."""
+    entry = route("fetch_partition")
+
+    assert entry.answer is entry.answers[0].type
+    assert entry.answer_types[0] == "application/json"
+
+
+def test_the_defaults_of_produce_and_fetch_are_those_of_the_contract() -> None:
+    """Acknowledgement by all, 30 s, offset earliest, 1 MiB, half a second, utf8."""
+    produce = parse_query(route("produce_partition"), b"")
+    fetch = parse_query(route("fetch_partition"), b"")
+
+    assert (produce.text("acks"), produce.integer("timeout_ms")) == ("all", 30_000)
+    assert fetch.offset("offset") == OffsetExpression(OffsetOrigin.EARLIEST)
+    assert (fetch.integer("max_bytes"), fetch.integer("max_wait_ms")) == (1 << 20, 500)
+    assert (fetch.text("isolation"), fetch.text("encoding")) == ("read_uncommitted", "utf8")
+
+
+@pytest.mark.parametrize("name", ["produce_topic", "produce_partition", "produce"])
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+def test_every_produce_call_takes_acks_and_a_timeout(name: str, acks: str) -> None:
+    """Both are query parameters everywhere, also for frames."""
+    values = parse_query(route(name), f"acks={acks}&timeout_ms=0")
+
+    assert (values.text("acks"), values.integer("timeout_ms")) == (acks, 0)
+
+
+@pytest.mark.parametrize("entry", ROUTES, ids=by_name)
+def test_no_call_ignores_a_parameter(entry: Route) -> None:
+    """An unknown name is refused on every call, those without parameters included."""
+    with pytest.raises(ProblemError) as refused:
+        parse_query(entry, "colour=red")
+
+    assert refused.value.code == "unknown_option"
+
+
+def test_reading_committed_records_is_not_supported_yet() -> None:
+    """The only isolation level that is built passes."""
+    with pytest.raises(ProblemError, match="not supported yet"):
+        parse_query(route("fetch_partition"), "isolation=read_committed")
+
+
+@pytest.mark.parametrize("entry", ROUTES, ids=by_name)
+def test_a_call_that_takes_a_leader_epoch_can_refuse_it(entry: Route) -> None:
+    """Whoever sends `Fairlead-Leader-Epoch` may be told that it is too old or too new."""
+    takes = any(header.name == "Fairlead-Leader-Epoch" for header in entry.headers)
+
+    assert not takes or {"stale_leader_epoch", "unknown_leader_epoch"} <= set(entry.problems)
+
+
+@pytest.mark.parametrize("entry", [entry for entry in ROUTES if entry.name.startswith("list_")], ids=by_name)
+def test_every_list_has_pages(entry: Route) -> None:
+    """A list takes `limit` and `after`, and its answer holds `items` and `next`."""
+    described = msgspec.json.encode(msgspec.json.schema(entry.answer)).decode()
+
+    assert {"limit", "after"} <= {parameter.name for parameter in entry.query}
+    assert '"items":{' in described
+    assert '"next":{' in described

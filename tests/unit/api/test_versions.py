@@ -1,0 +1,26 @@
+"""What this release speaks."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead_api.problems import ProblemError
+from fairlead_api.versions import BATCH_FORMATS, check_batch_formats
+
+
+@pytest.mark.parametrize("formats", [[1], [2, 1], (1, 7)])
+def test_a_client_that_reads_our_format_may_read_others_too(formats: list[int]) -> None:
+    """One common format is enough."""
+    check_batch_formats(formats)
+
+    assert BATCH_FORMATS == (1,)
+
+
+@pytest.mark.parametrize("formats", [[], [2], [0, -1]])
+def test_a_client_of_other_formats_learns_which_we_write(formats: list[int]) -> None:
+    """The refusal lists what is supported."""
+    with pytest.raises(ProblemError) as refused:
+        check_batch_formats(formats)
+
+    assert refused.value.code == "unsupported_version"
+    assert refused.value.data["supported"] == (1,)
