@@ -1,0 +1,69 @@
+"""Bytes that survive a crash: segments, indexes, recovery, leader epochs, the checkpoint, and their folder.
+
+`runtime` calls this room from its disk threads; only `read_cached` may run on the event loop. Everything is
+synchronous, time comes from outside, and every file operation goes through `storage`. The room must not know HTTP,
+coordination, or what an acknowledgement means.
+"""
+
+from __future__ import annotations
+
+from fairlead_broker.log.damage import DamagedRange
+from fairlead_broker.log.directory import LogDirectory
+from fairlead_broker.log.documents import Identity
+from fairlead_broker.log.dropped_segments import free_indexes
+from fairlead_broker.log.errors import (
+    BadCopy,
+    DirectoryLocked,
+    DiskFull,
+    IdentityMismatch,
+    LogClosed,
+    LogCut,
+    LogDamaged,
+    LogError,
+    OffsetOutOfRange,
+    StaleLeaderEpoch,
+    StorageFailed,
+)
+from fairlead_broker.log.leader_epochs import EpochEnd
+from fairlead_broker.log.partition_log import PartitionLog
+from fairlead_broker.log.range_digest import DigestedRange, digest_range
+from fairlead_broker.log.reading import LogRead
+from fairlead_broker.log.recovery import Cut, RecoveryReport
+from fairlead_broker.log.retention import Expiry, Reason, SegmentFacts, expire
+from fairlead_broker.log.scrub import SegmentScrub
+from fairlead_broker.log.segment_facts import retention_facts
+from fairlead_broker.log.segment_writer import StampedBatch
+from fairlead_broker.log.syncing import sync_partitions
+
+__all__ = [
+    "BadCopy",
+    "Cut",
+    "DamagedRange",
+    "DigestedRange",
+    "DirectoryLocked",
+    "DiskFull",
+    "EpochEnd",
+    "Expiry",
+    "Identity",
+    "IdentityMismatch",
+    "LogClosed",
+    "LogCut",
+    "LogDamaged",
+    "LogDirectory",
+    "LogError",
+    "LogRead",
+    "OffsetOutOfRange",
+    "PartitionLog",
+    "Reason",
+    "RecoveryReport",
+    "SegmentFacts",
+    "SegmentScrub",
+    "StaleLeaderEpoch",
+    "StampedBatch",
+    "StorageFailed",
+    "digest_range",
+    "expire",
+    "free_indexes",
+    "retention_facts",
+    "sync_partitions",
+]

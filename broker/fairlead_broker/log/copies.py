@@ -1,0 +1,81 @@
+"""Batches that another replica has stamped: checked byte by byte, and told apart by leader epoch.
+
+For `partition_log`, which appends them untouched. Everything is checked before the first byte is written, so that a
+follower never stores what it could not serve. Must not know Arrow: what is inside a body was judged by the leader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fairlead_api.batch_header import (
+    STAMP_BYTES,
+    BatchHeader,
+    check_content_checksum,
+    check_stamp_checksum,
+    iterate_headers,
+)
+from fairlead_api.identifiers import LeaderEpoch, Offset
+from fairlead_api.problems import ProblemError
+from fairlead_broker.log.errors import BadCopy
+from fairlead_broker.log.segment_writer import StampedBatch
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRun:
+    """Batches in a row that one leader has stamped."""
+
+    epoch: LeaderEpoch
+    batches: list[StampedBatch]
+
+    @property
+    def start_offset(self) -> Offset:
+        """Where the epoch begins, should it be new."""
+        return self.batches[0].base_offset
+
+
+def read_copies(
+    data: memoryview,
+    end_offset: Offset,
+    highest: LeaderEpoch | None,
+    leader_epoch: LeaderEpoch | None = None,
+) -> list[EpochRun]:
+    """Check whole batches that are to follow an end of a log, and return them in runs of one leader epoch each.
+
+    Raises `BadCopy` unless both checksums of each hold, base offsets rise from the end on, and no leader epoch is
+    below the one before it, at first the `highest` that the log knows, or above the `leader_epoch` of who sent them: a
+    leader that was succeeded meanwhile may have had its log cut and filled again, and nobody could tell afterwards.
+    """
+    runs: list[EpochRun] = []
+    epoch = -1 if highest is None else int(highest)
+    try:
+        for at, header in iterate_headers(data):
+            check_stamp_checksum(data, at)
+            check_content_checksum(data, at, header)
+            if header.base_offset < end_offset:
+                raise BadCopy(header.base_offset, f"it stands below the end of the log, {end_offset}")
+            if header.leader_epoch < epoch:
+                raise BadCopy(header.base_offset, f"leader epoch {header.leader_epoch} is older than {epoch}")
+            if leader_epoch is not None and header.leader_epoch > leader_epoch:
+                raise BadCopy(
+                    header.base_offset,
+                    f"leader epoch {header.leader_epoch} is above its sender's {leader_epoch}",
+                )
+            if not runs or header.leader_epoch > epoch:
+                runs.append(EpochRun(LeaderEpoch(header.leader_epoch), []))
+            runs[-1].batches.append(_copy(data, at, header))
+            epoch, end_offset = header.leader_epoch, Offset(header.next_offset)
+    except ProblemError as problem:
+        raise BadCopy(end_offset, problem.detail) from problem
+    return runs
+
+
+def _copy(data: memoryview, at: int, header: BatchHeader) -> StampedBatch:
+    return StampedBatch(
+        stamp=bytes(data[at : at + STAMP_BYTES]),
+        content=data[at + STAMP_BYTES : at + header.total_bytes],
+        base_offset=Offset(header.base_offset),
+        last_offset=Offset(header.last_offset),
+        max_time_us=header.max_time_us,
+        nbytes=header.total_bytes,
+    )

@@ -1,0 +1,86 @@
+"""Ranges of offsets whose records cannot be read.
+
+Found by `recovery`, kept in the checkpoint until somebody accepts the loss, refused by reads of `partition_log`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+
+import msgspec
+
+from fairlead_api.identifiers import Offset
+
+
+class DamagedRange(msgspec.Struct, frozen=True, array_like=True):
+    """Offsets from the first damaged one to the next that can be read."""
+
+    first_offset: Offset
+    next_good_offset: Offset
+    accepted: bool = False
+    """Whether somebody accepted the loss: reads pass it then."""
+
+    def lies_in(self, other: DamagedRange) -> bool:
+        """Say whether another range holds all of this one."""
+        return other.first_offset <= self.first_offset and self.next_good_offset <= other.next_good_offset
+
+
+def merge_ranges(damaged: Iterable[DamagedRange], log_start: Offset, end: Offset) -> tuple[DamagedRange, ...]:
+    """Return ranges in rising order, neighbours made one, without those outside of the log.
+
+    What lies in an accepted range is found damaged at every walk, and stays accepted.
+    """
+    inside = [each for each in damaged if each.next_good_offset > log_start and each.first_offset < end]
+    accepted = _joined(each for each in inside if each.accepted)
+    rest: list[DamagedRange] = []
+    for damage in _joined(each for each in inside if not each.accepted):
+        rest += _without(damage, accepted)
+    return tuple(sorted((*accepted, *rest), key=attrgetter("first_offset")))
+
+
+def _joined(damaged: Iterable[DamagedRange]) -> list[DamagedRange]:
+    """Return ranges of one kind in rising order, those that touch made one."""
+    joined: list[DamagedRange] = []
+    for damage in sorted(damaged, key=attrgetter("first_offset")):
+        last = joined[-1] if joined else None
+        if last is None or damage.first_offset > last.next_good_offset:
+            joined.append(damage)
+        else:
+            following = max(last.next_good_offset, damage.next_good_offset)
+            joined[-1] = DamagedRange(last.first_offset, following, damage.accepted)
+    return joined
+
+
+def _without(damage: DamagedRange, accepted: Iterable[DamagedRange]) -> Iterator[DamagedRange]:
+    """Yield what is left of a range beside the accepted ones, which are in rising order."""
+    first = damage.first_offset
+    for other in accepted:
+        if other.next_good_offset <= first or other.first_offset >= damage.next_good_offset:
+            continue
+        if first < other.first_offset:
+            yield DamagedRange(first, other.first_offset)
+        first = other.next_good_offset
+    if first < damage.next_good_offset:
+        yield DamagedRange(first, damage.next_good_offset)
+
+
+def skip_accepted(damaged: Iterable[DamagedRange], offset: Offset) -> Offset:
+    """Return the first offset from the given one on whose loss nobody accepted. `damaged` in rising order."""
+    for damage in damaged:
+        if damage.accepted and damage.first_offset <= offset < damage.next_good_offset:
+            offset = damage.next_good_offset
+    return offset
+
+
+def readable_until(damaged: Iterable[DamagedRange], offset: Offset, limit: Offset) -> Offset | DamagedRange:
+    """Return how far can be read from an offset on, at most to a limit; the range where the offset itself lies in one.
+
+    `damaged` in rising order.
+    """
+    for damage in damaged:
+        if damage.first_offset <= offset < damage.next_good_offset:
+            return damage
+        if offset < damage.first_offset:
+            return min(limit, damage.first_offset)
+    return limit

@@ -1,0 +1,36 @@
+"""Where the first damage of a segment is, found by its checksums.
+
+Called by `segments` when something does not fit: a read walks over a few bytes of each batch and sees that they are
+wrong, but neither which batch is at fault nor where the next good one begins.
+"""
+
+from __future__ import annotations
+
+from fairlead_api.identifiers import Offset
+from fairlead_broker.log.batch_walk import BadBatch, find_good_batch, verify_batches
+from fairlead_broker.log.damage import DamagedRange
+from fairlead_broker.log.storage import File
+
+
+def first_damage(
+    file: File, size: int, position: int, expected: int, offset: int, next_offset: int
+) -> DamagedRange | None:
+    """Return the first range from an offset on that cannot be read; None if all of it can.
+
+    The walk begins at a position with the batch that has the expected offset, at or below the given one. Behind the
+    last batch of the segment stands `next_offset`: what is missing before it is damage. Raises `OSError`.
+    """
+    while True:
+        try:
+            for batch in verify_batches(file, position, size, expected):
+                position, expected = batch.end, batch.header.next_offset
+            break
+        except BadBatch as bad:
+            good = find_good_batch(file, bad.search_from, size, expected)
+            if good is None:
+                break
+            following = good.header.base_offset
+            if following > max(offset, expected):
+                return DamagedRange(Offset(expected), Offset(following))
+            position, expected = good.position, following
+    return DamagedRange(Offset(expected), Offset(next_offset)) if expected < next_offset else None

@@ -1,0 +1,439 @@
+"""One data directory: its lock and identity, the checkpoint of all partitions, and the folders of topics.
+
+    <data>/.fairlead/{lock, identity, checkpoint, clean}
+    <data>/<topic id>/<partition>/
+
+Made by `wiring`, used by `runtime`. Must not know which topics ought to exist: what it is not told to delete it
+keeps, and what nobody knows is put aside and reported. Layout of every file: docs/reference/files.md.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Collection, Container
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+import msgspec
+
+from fairlead_api.configuration import TopicConfig
+from fairlead_api.identifiers import BrokerEpoch, Offset, PartitionIndex, TopicId, TopicIdPartition
+from fairlead_broker.clock import Clock
+from fairlead_broker.log.documents import (
+    Checkpoint,
+    CleanMarker,
+    CorruptDocument,
+    Identity,
+    PartitionCheckpoint,
+    read_document,
+    write_document,
+)
+from fairlead_broker.log.errors import (
+    DirectoryLocked,
+    IdentityMismatch,
+    LogError,
+    StorageFailed,
+    wrap_os_error,
+)
+from fairlead_broker.log.health import DirectoryHealth
+from fairlead_broker.log.opening import open_log
+from fairlead_broker.log.partition_log import PartitionLog
+from fairlead_broker.log.segments import SegmentCache
+from fairlead_broker.log.storage import File, PosixStorage, Storage, Volume, read_whole
+
+SYSTEM_FOLDER: Final = ".fairlead"
+STRAY_SUFFIX: Final = ".stray"
+DELETED_SUFFIX: Final = "-deleted"
+_TOPIC_FOLDER: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class LogDirectory:
+    """A data directory that this process holds."""
+
+    def __init__(
+        self, path: Path, storage: Storage, lock: File, broker_id: int, directory_id: str, clock: Clock
+    ) -> None:
+        """Use `open`."""
+        self.path = path
+        self.was_clean = False
+        """Whether the last stop was in order, so that nothing was left unsynced."""
+        self.corrupt: tuple[str, ...] = ()
+        """What could not be believed at the start, one sentence each."""
+        self.health = DirectoryHealth()
+        self.volume: Volume = storage.open_volume(path)
+        self._storage = storage
+        self._lock_file: File | None = lock
+        self._broker_id = broker_id
+        self._new_directory_id = directory_id
+        self._clock = clock
+        self._identity: Identity | None = None
+        self._cache = SegmentCache()
+        self._checkpoint_lock = Lock()
+        self._checkpointed: dict[TopicIdPartition, PartitionCheckpoint] = {}
+        self._knows_checkpoint = False
+        self._open: dict[TopicIdPartition, PartitionLog] = {}
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        cluster_id: str | None,
+        broker_id: int,
+        clock: Clock,
+        new_directory_id: str,
+        storage: Storage | None = None,
+        residence: str | None = None,
+    ) -> LogDirectory:
+        """Lock a directory, making it if need be, and read what its last user left.
+
+        `cluster_id` None leaves a new directory unowned until `adopt_cluster`. `new_directory_id` is used only
+        for a new one. `residence` names where what is written now outlives the process. Raises `DirectoryLocked`
+        naming the holder, `IdentityMismatch`, `CorruptDocument` for the identity (the checkpoint can be done
+        without), `StorageFailed`, `DiskFull`.
+        """
+        storage = storage or PosixStorage()
+        try:
+            system = path / SYSTEM_FOLDER
+            if not storage.exists(system):
+                storage.make_folder(path)
+                storage.sync_folder(path.parent)
+                storage.make_folder(system)
+            # Also where it is there: whoever made it may have been killed before it was durable.
+            storage.sync_folder(path)
+            lock = storage.lock(system / "lock", f"{os.getpid()}\n".encode())
+            if lock is None:
+                holder = (read_whole(storage, system / "lock") or b"").decode(
+                    errors="replace"
+                ).strip() or "unknown"
+                message = (
+                    f"{path} is used by another process (pid {holder}); two brokers cannot share a directory"
+                )
+                raise DirectoryLocked(message)
+            directory = cls(path, storage, lock, broker_id, new_directory_id, clock)
+            directory._start(cluster_id, residence)
+        except OSError as error:
+            raise wrap_os_error(error, f"{path}: cannot open the data directory") from error
+        return directory
+
+    # ------------------------------------------------------------------------------------------ identity
+
+    @property
+    def identity(self) -> Identity:
+        """Whom the directory belongs to."""
+        assert self._identity is not None, f"{self.path} belongs to no cluster yet: adopt_cluster comes first"
+        return self._identity
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster that the directory belongs to; None while it is new."""
+        return self._identity.cluster_id if self._identity else None
+
+    @property
+    def failure(self) -> StorageFailed | None:
+        """The first failed write or sync; after it nothing is written here until a restart."""
+        return self.health.failure
+
+    def adopt_cluster(self, cluster_id: str) -> Identity:
+        """Make a new directory part of a cluster, or check that it is. Raises `IdentityMismatch`."""
+        found = self._identity
+        if found is None:
+            found = Identity(
+                cluster_id=cluster_id, broker_id=self._broker_id, directory_id=self._new_directory_id
+            )
+            # First, so that a directory that has an identity and no checkpoint has lost it.
+            self.write_checkpoint()
+            self._knows_checkpoint = True
+            self._write_identity(found)
+        if found.cluster_id != cluster_id:
+            message = (
+                f"{self.path} belongs to cluster {found.cluster_id}, this broker to cluster {cluster_id}: "
+                "start it with its own data directory, or remove this one if nothing in it is needed"
+            )
+            raise IdentityMismatch(message)
+        return found
+
+    def set_broker_epoch(
+        self,
+        epoch: BrokerEpoch,
+        *,
+        intact_since: BrokerEpoch | None = None,
+        residence: str | None = None,
+    ) -> None:
+        """Note this life of the broker, durably, before it first leads or fetches in it.
+
+        `intact_since` and `residence` are what the next start has to know to tell whether it still has everything.
+        """
+        self._write_identity(
+            msgspec.structs.replace(
+                self.identity, last_broker_epoch=epoch, intact_since=intact_since, residence=residence
+            )
+        )
+
+    def quarantine(self, replicas: Collection[TopicIdPartition]) -> None:
+        """Note, durably, that these replicas are not to be trusted."""
+        kept = tuple(sorted({*self.identity.quarantined, *replicas}, key=str))
+        self._write_identity(msgspec.structs.replace(self.identity, quarantined=kept))
+
+    def forget_residence(self) -> None:
+        """Let the next start take unsynced bytes for lost, as after a failed sync; if the disk still takes that."""
+        with suppress(LogError):
+            self._write_identity(msgspec.structs.replace(self.identity, residence=None))
+
+    # ------------------------------------------------------------------------------------------ partitions
+
+    def open_partition(
+        self, topic_id: TopicId, partition: PartitionIndex, config: TopicConfig
+    ) -> PartitionLog:
+        """Open the log of a partition, new or recovered. Several threads may open different ones at once."""
+        assert self._identity is not None, f"{self.path} belongs to no cluster yet: adopt_cluster comes first"
+        key = TopicIdPartition(topic_id, partition)
+        assert key not in self._open, f"{key} is open already"
+        log = open_log(
+            self._storage,
+            self._folder(key),
+            config,
+            self.health,
+            self._cache,
+            self._checkpointed.get(key) or self._fresh_entry(key),
+            was_clean=self.was_clean,
+        )
+        log.on_offsets_moved(self.write_checkpoint)
+        self._open[key] = log
+        return log
+
+    def close_partition(self, topic_id: TopicId, partition: PartitionIndex) -> None:
+        """Close a partition's log, as when its leadership goes; what is known of it stays in the checkpoint."""
+        key = TopicIdPartition(topic_id, partition)
+        log = self._open.get(key)
+        if log is None:
+            return
+        log.close()
+        with self._checkpoint_lock:
+            self._checkpointed[key] = _entry(key, log)
+            del self._open[key]
+
+    def delete_topic(self, topic_id: TopicId) -> None:
+        """Remove every partition of a topic that is here, open or not."""
+        folder = self.path / topic_id
+        try:
+            names = self._storage.list_folders(folder) if self._storage.exists(folder) else []
+        except OSError as error:
+            raise wrap_os_error(error, f"{folder}: cannot list") from error
+        for name in names:
+            if name.isdecimal():
+                self.delete_partition(topic_id, PartitionIndex(int(name)))
+
+    def delete_partition(self, topic_id: TopicId, partition: PartitionIndex) -> None:
+        """Remove a partition and all its records. A start that comes in between finishes the removal."""
+        gone = self.give_up_partition(topic_id, partition)
+        if gone is not None:
+            self.remove_given_up(gone)
+
+    def give_up_partition(self, topic_id: TopicId, partition: PartitionIndex) -> Path | None:
+        """Put a partition's files where nothing looks for them, durably; return where, for `remove_given_up`.
+
+        Soon done however many files there are. None where there is no such partition.
+        """
+        key = TopicIdPartition(topic_id, partition)
+        log = self._open.pop(key, None)
+        if log is not None:
+            log.close()
+        with self._checkpoint_lock:
+            self._checkpointed.pop(key, None)
+        folder = self._folder(key)
+        gone = folder.with_name(f"{partition}.{self._clock.now_us()}{DELETED_SUFFIX}")
+        try:
+            if not self._storage.exists(folder):
+                self._remove_topic_folder_if_empty(folder.parent)
+                return None
+            self._storage.rename(folder, gone)
+            self._storage.sync_folder(folder.parent)
+        except OSError as error:
+            raise wrap_os_error(error, f"{folder}: cannot delete") from error
+        return gone
+
+    def remove_given_up(self, folder: Path) -> None:
+        """Remove files that were given up. Other partitions may be opened meanwhile, also of that number."""
+        try:
+            self._remove_folder(folder)
+            self._remove_topic_folder_if_empty(folder.parent)
+        except OSError as error:
+            raise wrap_os_error(error, f"{folder}: cannot delete") from error
+
+    def mark_strays(self, known: Container[TopicId]) -> list[Path]:
+        """Put folders of unknown topics aside as `.stray` and return all such folders; none is ever deleted."""
+        strays = []
+        try:
+            for name in sorted(self._storage.list_folders(self.path)):
+                folder = self.path / name
+                if _TOPIC_FOLDER.fullmatch(name) and TopicId(name) not in known:
+                    folder = self._free_name(folder.with_name(name + STRAY_SUFFIX))
+                    self._storage.rename(self.path / name, folder)
+                if STRAY_SUFFIX in folder.name:
+                    strays.append(folder)
+            self._storage.sync_folder(self.path)
+        except OSError as error:
+            raise wrap_os_error(error, f"{self.path}: cannot put stray folders aside") from error
+        return sorted(strays)
+
+    # ------------------------------------------------------------------------------------------ checkpoint, stop
+
+    def write_checkpoint(self) -> None:
+        """Write log start, high watermark and recovery point of every partition, durable on return."""
+        self.health.check()
+        with self._checkpoint_lock, self.health:
+            for key, log in list(self._open.items()):
+                self._checkpointed[key] = _entry(key, log)
+            checkpoint = Checkpoint(partitions=tuple(self._checkpointed.values()))
+            write_document(self._storage, self._system("checkpoint"), checkpoint)
+
+    def close(self, clean: bool) -> None:
+        """Close all partitions and let go of the lock.
+
+        `clean` syncs what is left, writes the checkpoint and then the marker that lets the next start believe it;
+        without, the next start recovers. Raises what fails, but closes in any case.
+        """
+        try:
+            if clean:
+                for log in self._open.values():
+                    log.sync()
+            for log in self._open.values():
+                log.close()
+            if clean:
+                self.write_checkpoint()
+                marker = CleanMarker(stopped_at_us=self._clock.now_us())
+                write_document(self._storage, self._system("clean"), marker)
+        finally:
+            self._open.clear()
+            self._lock_file = None
+
+    # ------------------------------------------------------------------------------------------ inside
+
+    def _start(self, cluster_id: str | None, residence: str | None) -> None:
+        self._identity = read_document(self._storage, self._system("identity"), Identity)
+        if self._identity is not None and self._identity.broker_id != self._broker_id:
+            message = (
+                f"{self.path} belongs to broker {self._identity.broker_id}, this is broker {self._broker_id}: "
+                "start it with its own data directory or its own id"
+            )
+            raise IdentityMismatch(message)
+        if cluster_id is not None:
+            self.adopt_cluster(cluster_id)
+        clean = self._has_clean_marker()
+        self._read_checkpoint()
+        self.was_clean = clean and not self.corrupt
+        if self.was_clean:
+            self._reside(residence)
+        self._remove_clean_marker()
+        self._finish_deletions()
+
+    def _has_clean_marker(self) -> bool:
+        try:
+            return read_document(self._storage, self._system("clean"), CleanMarker) is not None
+        except CorruptDocument as error:
+            self.corrupt += (str(error),)
+            return False
+
+    def _reside(self, residence: str | None) -> None:
+        """Note where the bytes are, all of them synced, before the marker that says so goes.
+
+        A start that is killed before it has registered would else leave neither marker nor kernel to go by.
+        """
+        found = self._identity
+        if found is not None and residence is not None and found.residence != residence:
+            self._write_identity(msgspec.structs.replace(found, residence=residence))
+
+    def _remove_clean_marker(self) -> None:
+        """Remove it durably: from here on a stop is not in order."""
+        path = self._system("clean")
+        if self._storage.exists(path):
+            self._storage.unlink(path)
+            self._storage.sync_folder(path.parent)
+
+    def _read_checkpoint(self) -> None:
+        try:
+            checkpoint = read_document(self._storage, self._system("checkpoint"), Checkpoint)
+        except CorruptDocument as error:
+            # Every partition is then read from its first offset on: slow, and right.
+            self.corrupt += (str(error),)
+            return
+        if checkpoint is None:
+            if self._identity is not None:
+                self.corrupt += (f"{self._system('checkpoint')}: the file is missing",)
+            return
+        self._knows_checkpoint = True
+        for entry in checkpoint.partitions:
+            self._checkpointed[TopicIdPartition(entry.topic_id, entry.partition)] = entry
+
+    def _fresh_entry(self, key: TopicIdPartition) -> PartitionCheckpoint | None:
+        """Return what holds of a partition made since the last checkpoint; None if that one was lost."""
+        if not self._knows_checkpoint:
+            return None
+        begin = Offset(0)
+        return PartitionCheckpoint(
+            topic_id=key.topic_id,
+            partition=key.partition,
+            log_start=begin,
+            high_watermark=begin,
+            recovery_point=begin,
+        )
+
+    def _finish_deletions(self) -> None:
+        for topic in self._storage.list_folders(self.path):
+            if not _TOPIC_FOLDER.fullmatch(topic):
+                continue
+            for name in self._storage.list_folders(self.path / topic):
+                if name.endswith(DELETED_SUFFIX):
+                    self._remove_folder(self.path / topic / name)
+
+    def _remove_folder(self, folder: Path) -> None:
+        for name in self._storage.list_files(folder):
+            self._storage.unlink(folder / name)
+        self._storage.remove_folder(folder)
+
+    def _remove_topic_folder_if_empty(self, folder: Path) -> None:
+        if not self._storage.exists(folder):
+            return
+        if not self._storage.list_folders(folder) and not self._storage.list_files(folder):
+            try:
+                self._storage.remove_folder(folder)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
+                    raise
+                return  # A partition of it is being opened, or another one was deleted.
+            self._storage.sync_folder(folder.parent)
+
+    def _free_name(self, path: Path) -> Path:
+        """Return the path, or the first one with a number behind it that nothing has."""
+        number, free = 1, path
+        while self._storage.exists(free):
+            number += 1
+            free = path.with_name(f"{path.name}.{number}")
+        return free
+
+    def _write_identity(self, identity: Identity) -> None:
+        with self.health:
+            write_document(self._storage, self._system("identity"), identity)
+        self._identity = identity
+
+    def _folder(self, key: TopicIdPartition) -> Path:
+        return self.path / key.topic_id / str(key.partition)
+
+    def _system(self, name: str) -> Path:
+        return self.path / SYSTEM_FOLDER / name
+
+
+def _entry(key: TopicIdPartition, log: PartitionLog) -> PartitionCheckpoint:
+    return PartitionCheckpoint(
+        topic_id=key.topic_id,
+        partition=key.partition,
+        log_start=log.log_start_offset,
+        high_watermark=log.checkpoint_high_watermark,
+        recovery_point=log.synced_offset,
+        damaged=log.damaged,
+    )

@@ -1,0 +1,136 @@
+"""Small files that are replaced as a whole: identity, checkpoint, clean marker.
+
+A 16-byte header with a checksum over everything, then JSON that a person can read. Written to a temporary file,
+synced, renamed, and the folder synced. Used by `directory`. Layout: docs/reference/files.md.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+from google_crc32c import extend
+
+from fairlead_api.identifiers import Offset, PartitionIndex, TimestampUs, TopicId, TopicIdPartition
+from fairlead_broker.log.damage import DamagedRange
+from fairlead_broker.log.errors import LogError, wrap_os_error
+from fairlead_broker.log.storage import Storage, read_whole, write_atomically
+
+MAGIC: Final = b"FLDC"
+VERSION: Final = 1
+_HEAD: Final = struct.Struct("<4sHHI")
+_CHECKSUM: Final = struct.Struct("<I")
+HEADER_BYTES: Final = _HEAD.size + _CHECKSUM.size
+
+
+class DocumentKind(IntEnum):
+    """What a document is; the number stands in its header."""
+
+    IDENTITY = 1
+    CHECKPOINT = 2
+    CLEAN = 3
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom a data directory belongs to."""
+
+    cluster_id: str
+    broker_id: int
+    directory_id: str
+    last_broker_epoch: int = 0
+    """Newest life of the broker that led or fetched with this directory; written before it first did."""
+    intact_since: int | None = None
+    """Oldest life since which every restart kept what was written, synced or not; None where it is not known."""
+    residence: str | None = None
+    """Which kernel, since its boot, holds the unsynced bytes of the last life, and on which volume."""
+    quarantined: tuple[TopicIdPartition, ...] = ()
+    """Replicas here that are older than what was counted on, and serve nothing."""
+
+
+class PartitionCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """What a start needs to know of a partition and cannot see in its files."""
+
+    topic_id: TopicId
+    partition: PartitionIndex
+    log_start: Offset
+    high_watermark: Offset
+    recovery_point: Offset
+    """Everything below it is synced."""
+    damaged: tuple[DamagedRange, ...] = ()
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """All partitions of a data directory."""
+
+    partitions: tuple[PartitionCheckpoint, ...]
+
+
+class CleanMarker(msgspec.Struct, frozen=True, kw_only=True):
+    """Says that the broker stopped in order: everything was synced and the checkpoint is the last word."""
+
+    stopped_at_us: TimestampUs
+
+
+class CorruptDocument(LogError):
+    """A file of the data directory is there but cannot be believed."""
+
+
+Document = TypeVar("Document", Identity, Checkpoint, CleanMarker)
+_KINDS: Final = {
+    Identity: DocumentKind.IDENTITY,
+    Checkpoint: DocumentKind.CHECKPOINT,
+    CleanMarker: DocumentKind.CLEAN,
+}
+
+
+def write_document(storage: Storage, path: Path, document: Identity | Checkpoint | CleanMarker) -> None:
+    """Replace a document, durable on return. Raises `DiskFull` or `StorageFailed`."""
+    try:
+        write_atomically(storage, path, encode_document(document))
+    except OSError as error:
+        raise wrap_os_error(error, f"{path}: cannot write") from error
+
+
+def read_document(storage: Storage, path: Path, kind: type[Document]) -> Document | None:
+    """Return a document, None if there is none. Raises `CorruptDocument`."""
+    try:
+        data = read_whole(storage, path)
+    except OSError as error:
+        message = f"{path}: cannot read: {error.strerror}"
+        raise CorruptDocument(message) from error
+    return None if data is None else decode_document(data, kind, path)
+
+
+def encode_document(document: Identity | Checkpoint | CleanMarker) -> bytes:
+    """Return a document as it stands in its file."""
+    content = msgspec.json.encode(document) + b"\n"
+    head = _HEAD.pack(MAGIC, VERSION, _KINDS[type(document)], len(content))
+    return head + _CHECKSUM.pack(extend(extend(0, head), content)) + content
+
+
+def decode_document(data: bytes, kind: type[Document], path: Path) -> Document:
+    """Return the document in the bytes of a file. Raises `CorruptDocument` naming what is wrong."""
+    if len(data) < HEADER_BYTES:
+        message = f"{path}: {len(data)} bytes are no whole header"
+        raise CorruptDocument(message)
+    magic, version, number, content_bytes = _HEAD.unpack_from(data)
+    if magic != MAGIC or number != _KINDS[kind]:
+        message = f"{path}: this is no {_KINDS[kind].name.lower()} file"
+        raise CorruptDocument(message)
+    content = data[HEADER_BYTES:]
+    stored = _CHECKSUM.unpack_from(data, _HEAD.size)[0]
+    computed = extend(extend(0, data[: _HEAD.size]), content)
+    if stored != computed or len(content) != content_bytes:
+        message = f"{path}: the checksum is {computed:#010x}, the file says {stored:#010x}"
+        raise CorruptDocument(message)
+    if version != VERSION:
+        message = f"{path}: version {version} is unknown; supported: {VERSION}"
+        raise CorruptDocument(message)
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.MsgspecError as error:
+        message = f"{path}: {error}"
+        raise CorruptDocument(message) from error

@@ -1,0 +1,106 @@
+"""What can go wrong in the log, ordered by what the caller should do.
+
+    LogError
+      OffsetOutOfRange    fix the offset
+      DiskFull            wait for space and append again; nothing was kept
+      LogDamaged          read past the damaged range
+      LogCut              look where the log ends now; nothing was kept
+      BadCopy             fetch again from the leader; nothing was kept
+      StaleLeaderEpoch    report the highest epoch; somebody must elect above it
+      LogClosed           the partition was closed, deleted or is being reopened
+      StorageFailed       stop acknowledging; only a restart of the broker ends it
+      IdentityMismatch    this directory belongs to somebody else; an operator decides
+      DirectoryLocked     another process uses the directory
+
+Raised by every module of this room, turned into problems of the contract by `runtime`. An `OSError` never leaves
+the room bare: it is the cause of one of these.
+"""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from fairlead_api.identifiers import LeaderEpoch, Offset
+
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Error numbers that pass by themselves once somebody frees space."""
+
+
+class LogError(Exception):
+    """Root of everything that the log raises."""
+
+
+class OffsetOutOfRange(LogError):
+    """The asked offset is below the log start or above the log end."""
+
+    def __init__(self, folder: Path, offset: int, log_start: Offset, end: Offset) -> None:
+        super().__init__(
+            f"offset {offset} is outside of {folder.parent.name}/{folder.name}: {log_start} to {end}"
+        )
+        self.offset = offset
+        self.log_start = log_start
+        self.end = end
+
+
+class DiskFull(LogError):
+    """No space was left; the partial write was taken back and a later append may succeed."""
+
+
+class LogDamaged(LogError):
+    """The records of a range cannot be read; everything around it can."""
+
+    def __init__(self, file: Path, first_offset: Offset, next_good_offset: Offset, reason: str) -> None:
+        super().__init__(f"{file}: offsets {first_offset} to {next_good_offset - 1} are damaged: {reason}")
+        self.file = file
+        self.first_offset = first_offset
+        self.next_good_offset = next_good_offset
+
+
+class BadCopy(LogError):
+    """A batch that another replica sent is not what it should be: damaged, out of order, or of an older epoch."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(f"the batch at offset {offset} cannot be copied: {reason}")
+        self.offset = offset
+
+
+class LogCut(LogError):
+    """The log does not end any more where the writer of further records has seen it end."""
+
+    def __init__(self, folder: Path, end: Offset, expected: Offset) -> None:
+        super().__init__(f"{folder}: the log ends at {end} and not at {expected} any more")
+
+
+class StaleLeaderEpoch(LogError):
+    """A leader epoch does not exceed the highest one that this log has seen."""
+
+    def __init__(self, file: Path, epoch: int, highest: LeaderEpoch) -> None:
+        super().__init__(f"{file}: leader epoch {epoch} does not exceed the highest known epoch {highest}")
+        self.epoch = epoch
+        self.highest = highest
+
+
+class LogClosed(LogError):
+    """The log was closed or deleted."""
+
+
+class StorageFailed(LogError):
+    """A write or the first sync failed: what is on the disk is unknown, so nothing is acknowledged any more.
+
+    Never retried: after a failed sync the kernel may have dropped the pages, and a second sync would lie.
+    """
+
+
+class IdentityMismatch(LogError):
+    """The directory belongs to another cluster or broker."""
+
+
+class DirectoryLocked(LogError):
+    """Another process holds the directory."""
+
+
+def wrap_os_error(error: OSError, what: str) -> LogError:
+    """Return the room's error for a failed mutation of a file: full disks pass, everything else does not."""
+    text = f"{what}: {error.strerror or error}"
+    return DiskFull(text) if error.errno in NO_SPACE else StorageFailed(text)

@@ -1,0 +1,36 @@
+"""Whether a data directory can still be trusted.
+
+Shared by all partitions of a directory: the first failed write or sync ends it for every one of them, because what
+the disk holds is unknown from then on. Only a restart, which reads what is there, begins anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fairlead_broker.log.errors import StorageFailed
+
+
+@dataclass(slots=True)
+class DirectoryHealth:
+    """Remembers the first failure. As a context it notes a `StorageFailed` that passes through."""
+
+    failure: StorageFailed | None = None
+
+    def fail(self, error: StorageFailed) -> StorageFailed:
+        """Note a failure and return the first one."""
+        if self.failure is None:
+            self.failure = error
+        return self.failure
+
+    def check(self) -> None:
+        """Raise what failed first, as an error of its own."""
+        if self.failure is not None:
+            raise StorageFailed(str(self.failure)) from self.failure
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, StorageFailed):
+            self.fail(error)

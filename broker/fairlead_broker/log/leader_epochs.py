@@ -1,0 +1,119 @@
+"""Which leader epoch began at which offset, on disk.
+
+The list that lets replicas find where their logs part: an epoch is added, durably, before the first batch of it is
+written. Owned by `partition_log`. Must not know how an epoch is decided; what the list means is said in
+`replication.divergence`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from operator import attrgetter
+from pathlib import Path
+from typing import Final
+
+from fairlead_api.identifiers import LeaderEpoch, Offset
+from fairlead_broker.log.entry_file import EntryKind, EntryLayout
+from fairlead_broker.log.errors import NO_SPACE, DiskFull, StaleLeaderEpoch, StorageFailed, wrap_os_error
+from fairlead_broker.log.storage import File, Storage, read_whole, write_atomically
+from fairlead_broker.replication.divergence import EpochEnd, EpochStart, epoch_end
+
+__all__ = ["FILE_NAME", "LEADER_EPOCHS", "EpochEnd", "EpochStart", "LeaderEpochs"]
+
+LEADER_EPOCHS: Final = EntryLayout(EntryKind.LEADER_EPOCHS, "qi")
+FILE_NAME: Final = "leader-epochs"
+_BY_START: Final = attrgetter("start_offset")
+
+
+class LeaderEpochs:
+    """The epochs of one partition: epochs rise, start offsets never fall."""
+
+    __slots__ = ("_path", "_storage", "complete", "entries")
+
+    def __init__(self, storage: Storage, folder: Path) -> None:
+        self._storage = storage
+        self._path = folder / FILE_NAME
+        data = read_whole(storage, self._path)
+        decoded = LEADER_EPOCHS.decode(data)
+        starts = () if decoded is None else zip(decoded["f1"].tolist(), decoded["f0"].tolist(), strict=True)
+        self.entries = [EpochStart(LeaderEpoch(epoch), Offset(offset)) for epoch, offset in starts]
+        self.complete = decoded is not None and len(data or b"") == LEADER_EPOCHS.position_of(len(decoded))
+        """Whether the whole file could be believed; if not, `replace` it by what the batches say."""
+
+    @property
+    def highest(self) -> LeaderEpoch | None:
+        """The newest epoch, or None if there was no leader yet."""
+        return self.entries[-1].epoch if self.entries else None
+
+    def begin(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
+        """Add an epoch, durable on return. Raises `StaleLeaderEpoch` unless it exceeds all before it."""
+        highest = self.highest
+        if highest is not None and epoch <= highest:
+            raise StaleLeaderEpoch(self._path, epoch, highest)
+        entry = LEADER_EPOCHS.encode([(start_offset, epoch)])
+        position = LEADER_EPOCHS.position_of(len(self.entries))
+        try:
+            file = self._open()
+        except OSError as error:
+            raise wrap_os_error(error, f"{self._path}: cannot create") from error
+        try:
+            file.write([entry], position)
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                # A part of an entry is told by its checksum and written over the next time.
+                message = f"{self._path}: cannot add leader epoch {epoch}: {error.strerror}"
+                raise DiskFull(message) from error
+            message = f"{self._path}: cannot add leader epoch {epoch}: {error.strerror}"
+            raise StorageFailed(message) from error
+        self._sync(file)
+        self.entries.append(EpochStart(epoch, start_offset))
+
+    def end_offset(self, epoch: int, log_end: Offset) -> EpochEnd | None:
+        """Return where the records of the largest epoch that is not newer than the asked one end."""
+        return epoch_end(self.entries, epoch, log_end)
+
+    def cut(self, start_offset_max: int) -> None:
+        """Drop epochs that start behind an offset, durably."""
+        kept = [entry for entry in self.entries if entry.start_offset <= start_offset_max]
+        if len(kept) < len(self.entries):
+            self.replace(kept)
+
+    def trim(self, log_start: Offset) -> None:
+        """Drop epochs whose records all lie before the last one below the log start, durably.
+
+        That one's epoch stays, with its own start: it is the last record of whoever comes to read at the log start, and
+        nobody who has another one there is told to go on. The highest epoch is never forgotten.
+        """
+        below = bisect_left(self.entries, log_start, key=_BY_START)
+        if below > 1:
+            self.replace(self.entries[below - 1 :])
+
+    def replace(self, entries: Iterable[EpochStart]) -> None:
+        """Write the whole list anew, durably."""
+        kept = list(entries)
+        data = LEADER_EPOCHS.encode_header()
+        data += LEADER_EPOCHS.encode((entry.start_offset, entry.epoch) for entry in kept)
+        try:
+            write_atomically(self._storage, self._path, data)
+        except OSError as error:
+            raise wrap_os_error(error, f"{self._path}: cannot replace") from error
+        self.entries = kept
+        self.complete = True
+
+    def _open(self) -> File:
+        """Open the file for one entry, cut to those that are believed. Not kept open: epochs are rare."""
+        file = self._storage.open(self._path, create=True)
+        is_new = file.size() < LEADER_EPOCHS.position_of(0)
+        file.truncate(LEADER_EPOCHS.position_of(len(self.entries)))
+        file.write([LEADER_EPOCHS.encode_header()], 0)
+        if is_new:
+            self._storage.sync_folder(self._path.parent)
+        return file
+
+    def _sync(self, file: File) -> None:
+        try:
+            file.sync()
+        except OSError as error:
+            message = f"{self._path}: cannot sync: {error.strerror}"
+            raise StorageFailed(message) from error

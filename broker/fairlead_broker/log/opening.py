@@ -1,0 +1,190 @@
+"""From a folder on the disk to an open partition log.
+
+Called by `directory`. Lists the segments, lets `recovery` find the end, brings the list of leader epochs in line
+with it, and takes over what the checkpoint says.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fairlead_api.configuration import TopicConfig
+from fairlead_api.identifiers import LeaderEpoch, Offset
+from fairlead_broker.log.batch_walk import BadBatch, walk_headers
+from fairlead_broker.log.documents import PartitionCheckpoint
+from fairlead_broker.log.errors import wrap_os_error
+from fairlead_broker.log.health import DirectoryHealth
+from fairlead_broker.log.leader_epochs import EpochStart, LeaderEpochs
+from fairlead_broker.log.partition_log import PartitionLog
+from fairlead_broker.log.producer_snapshots import TEMPORARY_SUFFIX, LoggedProducers
+from fairlead_broker.log.recovery import Recovery
+from fairlead_broker.log.segment_writer import SegmentWriter, open_empty_writer
+from fairlead_broker.log.segments import INDEX_SUFFIXES, LOG_SUFFIX, Segment, SegmentCache
+from fairlead_broker.log.storage import Storage
+
+_NAME_DIGITS = 20
+
+
+def open_log(
+    storage: Storage,
+    folder: Path,
+    config: TopicConfig,
+    health: DirectoryHealth,
+    cache: SegmentCache,
+    checkpoint: PartitionCheckpoint | None,
+    *,
+    was_clean: bool,
+) -> PartitionLog:
+    """Open a partition's folder, new or recovered. Raises `StorageFailed`, `DiskFull`, `UnknownFormat`.
+
+    `was_clean` says that the last stop left no name in memory only.
+    """
+    with health:
+        try:
+            return _Opening(storage, folder, config, cache, checkpoint, was_clean).run(health)
+        except OSError as error:
+            raise wrap_os_error(error, f"{folder}: cannot open the log") from error
+
+
+class _Opening:
+    """The steps of one opening."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        folder: Path,
+        config: TopicConfig,
+        cache: SegmentCache,
+        checkpoint: PartitionCheckpoint | None,
+        was_clean: bool,
+    ) -> None:
+        self._storage = storage
+        self._folder = folder
+        self._config = config
+        self._cache = cache
+        self._checkpoint = checkpoint
+        self._was_clean = was_clean
+
+    def run(self, health: DirectoryHealth) -> PartitionLog:
+        log_start = self._checkpoint.log_start if self._checkpoint else Offset(0)
+        self._make_folders()
+        segments = self._list_segments(log_start)
+        if not segments or (self._checkpoint and segments[0].base_offset > log_start):
+            # Whatever should stand before the first segment is missing: an empty one there makes it a gap like any
+            # other, which the recovery judges.
+            self._make_first(log_start)
+            segments = self._list_segments(log_start)
+        # Without a checkpoint nothing is known to be synced.
+        point = self._checkpoint.recovery_point if self._checkpoint else segments[0].base_offset
+        recovery = Recovery(self._storage, self._folder, self._config, segments, point)
+        writer = recovery.run()
+        end = writer.segment.next_offset
+        epochs = self._open_epochs(recovery.segments, end)
+        producers = LoggedProducers(self._storage)
+        producers.rebuild(recovery.segments, end)
+        log = PartitionLog(
+            self._storage,
+            self._folder,
+            self._config,
+            health,
+            recovery.segments,
+            writer,
+            epochs,
+            producers,
+            recovery.report,
+        )
+        known = self._checkpoint.damaged if self._checkpoint else ()
+        high_watermark = self._checkpoint.high_watermark if self._checkpoint else Offset(0)
+        log.set_start(log_start, point, high_watermark, (*known, *recovery.report.damaged))
+        self._keep_the_end(writer)
+        return log
+
+    def _keep_the_end(self, writer: SegmentWriter) -> None:
+        """Make durable where the last file ends, which a killed process may have cut a moment before.
+
+        Nothing else would: a log that ends where it is known to be synced has nothing to sync, and after a loss of
+        power what was cut would be back.
+        """
+        body = writer.segment.body
+        if not self._was_clean and body is not None:
+            body.file.sync()
+
+    def _make_folders(self) -> None:
+        """Make the partition's folder. Its names are synced also where it is there already after a kill.
+
+        Whoever made or removed something may have ended before it was durable; what this start sees, and the next
+        one is not to miss, has to be.
+        """
+        topic = self._folder.parent
+        if self._was_clean and self._storage.exists(self._folder):
+            return
+        while True:
+            # Another partition of the topic may be opened at this moment, its folder made and not yet synced.
+            self._storage.make_folder(topic)
+            try:
+                self._storage.sync_folder(topic.parent)
+                self._storage.make_folder(self._folder)
+            except FileNotFoundError:
+                continue  # Or the last one deleted, and the topic's folder with it.
+            break
+        self._storage.sync_folder(topic)
+        self._storage.sync_folder(self._folder)
+
+    def _make_first(self, base_offset: Offset) -> None:
+        segment = Segment(self._storage, self._folder, base_offset, self._cache)
+        open_empty_writer(self._storage, segment, self._config)
+        self._storage.sync_folder(self._folder)
+
+    def _list_segments(self, log_start: Offset) -> list[Segment]:
+        """Return the segments in order, after clearing away what an interrupted removal left."""
+        names = self._storage.list_files(self._folder)
+        bases = sorted(int(name[:_NAME_DIGITS]) for name in names if _is_segment(name, LOG_SUFFIX))
+        kept = set(bases)
+        for name in names:
+            if _is_segment(name, TEMPORARY_SUFFIX):
+                self._storage.unlink(self._folder / name)
+            if _is_segment(name, INDEX_SUFFIXES) and int(name[:_NAME_DIGITS]) not in kept:
+                self._storage.unlink(self._folder / name)
+        segments = [Segment(self._storage, self._folder, Offset(base), self._cache) for base in bases]
+        for segment, following in itertools.pairwise(segments):
+            segment.next_offset = following.base_offset
+        below = [segment for segment in segments[:-1] if segment.next_offset <= log_start]
+        for segment in below:
+            segment.unlink()
+        return segments[len(below) :]
+
+    def _open_epochs(self, segments: Sequence[Segment], end: Offset) -> LeaderEpochs:
+        epochs = LeaderEpochs(self._storage, self._folder)
+        if not epochs.complete and end > segments[0].base_offset:
+            epochs.replace(_epochs_from(segments, epochs.entries))
+        epochs.cut(end)
+        return epochs
+
+
+def _is_segment(name: str, suffix: str | tuple[str, ...]) -> bool:
+    return name.endswith(suffix) and name[:_NAME_DIGITS].isdecimal() and name[_NAME_DIGITS:].startswith(".")
+
+
+def _epochs_from(segments: Sequence[Segment], known: Sequence[EpochStart]) -> list[EpochStart]:
+    """Return known epochs and those that the batches behind them name. An epoch without a batch stays unknown."""
+    entries = list(known)
+    start = entries[-1].start_offset if entries else Offset(0)
+    for epoch, base_offset in _epochs_of_batches(segments, start):
+        if not entries or epoch > entries[-1].epoch:
+            entries.append(EpochStart(epoch, base_offset))
+    return entries
+
+
+def _epochs_of_batches(segments: Sequence[Segment], start: Offset) -> Iterator[tuple[LeaderEpoch, Offset]]:
+    for segment in segments:
+        if segment.next_offset <= start:
+            continue
+        body = segment.load()
+        try:
+            for batch in walk_headers(body.file, 0, body.size, 0):
+                yield LeaderEpoch(batch.header.leader_epoch), Offset(batch.header.base_offset)
+        except BadBatch:
+            # Damage was reported by the recovery; what lies behind it names its epoch in the next segment again.
+            continue

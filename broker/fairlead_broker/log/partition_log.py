@@ -1,0 +1,497 @@
+"""The log of one partition: append, sync, read, truncate, and the offsets that say how far each has come.
+
+Called by `runtime`: appends and syncs from its disk pool, cached reads from the event loop. One thread appends at a
+time; reads run beside it in any number and see only what was published after it was written; a sync runs beside
+both. Must not know replication, high watermark rules or time: the offset that readers may reach is an argument, and
+so is the time.
+
+    log start <= ... <= synced <= end        synced = recovery point: everything below is on the disk
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock, RLock
+
+from fairlead_api.batch_header import HEADER_BYTES, batch_span
+from fairlead_api.configuration import Durability, TopicConfig
+from fairlead_api.identifiers import LeaderEpoch, Offset, TimestampUs
+from fairlead_broker.log.batch_walk import BadBatch
+from fairlead_broker.log.copies import read_copies
+from fairlead_broker.log.damage import DamagedRange, merge_ranges
+from fairlead_broker.log.dropped_segments import DroppedSegments
+from fairlead_broker.log.errors import DiskFull, LogCut, LogDamaged, StorageFailed, wrap_os_error
+from fairlead_broker.log.health import DirectoryHealth
+from fairlead_broker.log.leader_epochs import EpochEnd, EpochStart, LeaderEpochs
+from fairlead_broker.log.producer_snapshots import LoggedProducers
+from fairlead_broker.log.readable_log import ReadableLog
+from fairlead_broker.log.recovery import RecoveryReport
+from fairlead_broker.log.segment_writer import (
+    SegmentWriter,
+    StampedBatch,
+    WriterMark,
+    find_end,
+    open_empty_writer,
+    unlink_added,
+)
+from fairlead_broker.log.segments import Segment
+from fairlead_broker.log.storage import Storage
+from fairlead_broker.log.sync_point import SyncPoint, files_to_sync, unsynced_segments
+
+TIME_MIN = TimestampUs(0)
+"""Before every time: what is due then is due at once."""
+TIME_MAX = TimestampUs(2**63 - 1)
+"""Behind every time: all that waits is due."""
+
+
+class PartitionLog(ReadableLog):
+    """One partition's folder, open. Made by `LogDirectory.open_partition`."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        folder: Path,
+        config: TopicConfig,
+        health: DirectoryHealth,
+        segments: Sequence[Segment],
+        writer: SegmentWriter,
+        epochs: LeaderEpochs,
+        producers: LoggedProducers,
+        report: RecoveryReport,
+    ) -> None:
+        super().__init__(folder, segments, writer.segment.next_offset)
+        self.producers = producers
+        """What the log says about its producers, up to its end."""
+        self.recovery_report = report
+        """What the start found."""
+        self.checkpoint_high_watermark = Offset(0)
+        """Given from outside whenever it moves; goes into the checkpoint. At the start: the last one written,
+        within log start and end."""
+        self._storage = storage
+        self._config = config
+        self._health = health
+        self._dropped = DroppedSegments()
+        self._writer = writer
+        self._epochs = epochs
+        self._synced = self._log_start
+        # Files made so far, and how many of their names are on the disk. One more than known to be: a start
+        # after a kill finds files whose names may still be in memory only.
+        self._names = 1
+        self._names_synced = 0
+        # Held in this order where both are. The first serialises all that changes the log, the second syncs:
+        # the kernel tells a failed write-back to one of two concurrent callers only.
+        self._write_lock = RLock()
+        self._sync_lock = Lock()
+
+    # ------------------------------------------------------------------------------------------ offsets
+
+    @property
+    def synced_offset(self) -> Offset:
+        """The recovery point: every record below it survives the loss of power."""
+        return self._synced
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of batches; the first call asks the file system for every closed segment."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def segment_count(self) -> int:
+        """Segments, the growing one included."""
+        return len(self._segments)
+
+    @property
+    def leader_epochs(self) -> tuple[EpochStart, ...]:
+        """All known epochs, oldest first."""
+        return tuple(self._epochs.entries)
+
+    @property
+    def last_epoch(self) -> LeaderEpoch | None:
+        """Epoch of the last record; None where there was none yet. One that was only begun does not count."""
+        epochs = (start.epoch for start in reversed(self._epochs.entries) if start.start_offset < self._end)
+        return next(epochs, None)
+
+    @property
+    def config(self) -> TopicConfig:
+        """The configuration in force."""
+        return self._config
+
+    def set_start(
+        self, log_start: Offset, synced: Offset, high_watermark: Offset, damaged: Sequence[DamagedRange]
+    ) -> None:
+        """Take over what the checkpoint says, as far as the files allow it. Called once, before any use."""
+        end = self._end
+        self._log_start = min(max(log_start, self._segments[0].base_offset), end)
+        self._synced = min(max(synced, self._log_start), end)
+        self.checkpoint_high_watermark = min(max(high_watermark, self._log_start), end)
+        self.damaged = merge_ranges(damaged, self._log_start, end)
+
+    def on_offsets_moved(self, write_checkpoint: Callable[[], None]) -> None:
+        """Say what makes a moved log start or recovery point durable before files change: the checkpoint."""
+        self._write_checkpoint = write_checkpoint
+
+    # ------------------------------------------------------------------------------------------ appending
+
+    def begin_epoch(self, epoch: LeaderEpoch) -> None:
+        """Note, durably, that a leader epoch begins at the end of the log; before the first write in it.
+
+        Raises `StaleLeaderEpoch` unless it exceeds every known one, `DiskFull`, `StorageFailed`.
+        """
+        with self._write_lock:
+            self._check_writable()
+            with self._health:
+                self._epochs.begin(epoch, self._end)
+
+    def append(self, batches: Sequence[StampedBatch], *, end_offset: Offset | None = None) -> None:
+        """Write batches behind the end, all or none, and publish them to readers. Syncs nothing by itself.
+
+        Raises `LogCut` where it does not end at the `end_offset` that the caller knows, `DiskFull` (nothing was kept,
+        later appends may succeed) or `StorageFailed` (for good).
+        """
+        if not batches:
+            return
+        with self._write_lock:
+            self._check_writable()
+            self._check_end(end_offset)
+            assert batches[0].base_offset >= self._end, f"{batches[0].base_offset} < {self._end}"
+            writer, mark, segments = self._writer, self._writer.mark(), self._segments
+            with self._health:
+                try:
+                    self._append(batches)
+                except DiskFull:
+                    self._take_back(writer, mark, segments)
+                    raise
+                # Offsets last: readers and syncs go by them.
+                self._end = self._writer.segment.next_offset
+                self._writer.flush_index()
+                self.producers.appended(batches, self._segments[len(segments) :])
+
+    def append_copies(
+        self, data: memoryview, end_offset: Offset | None = None, leader_epoch: LeaderEpoch | None = None
+    ) -> None:
+        """Write whole batches that a leader of an epoch has sent as they are; epochs begin where they say.
+
+        Raises `LogCut` where the log does not end any more at the `end_offset` for which they were asked, `BadCopy`,
+        both with nothing kept, `DiskFull` with some of the batches kept or none, `StorageFailed`.
+        """
+        with self._write_lock:
+            self._check_writable()
+            self._check_end(end_offset)
+            start = self._begin_amid(data)
+            for run in read_copies(data, self._end, self.last_epoch, leader_epoch):
+                if run.epoch != self._epochs.highest:
+                    with self._health:
+                        # One that was begun here without records may be above the leader's.
+                        self._epochs.cut(self._end - 1)
+                        if run.epoch != self._epochs.highest:
+                            self._epochs.begin(run.epoch, run.start_offset)
+                self.append(run.batches)
+            if start > self._log_start:
+                # A recovery point amid what is not on the disk would be a lie.
+                self.sync()
+                self._log_start = start
+                self.checkpoint_high_watermark = max(self.checkpoint_high_watermark, start)
+
+    def _begin_amid(self, data: memoryview) -> Offset:
+        """Let an empty log begin where the first batch does, if its start lies amid that; return the start to keep.
+
+        A leader deletes records up to any offset, and sends the whole batch that holds it.
+        """
+        start = self._log_start
+        if start == self._end and len(data) >= HEADER_BYTES:
+            base, _, last_delta = batch_span(data)
+            if base < start <= base + last_delta:
+                self.restart_at(Offset(base))
+        return start
+
+    def roll_if_due(self, now_us: TimestampUs) -> bool:
+        """Close the last segment if its first batch is older than `segment.ms`, so that it can expire."""
+        if not self._writer.is_due(now_us):
+            return False
+        with self._write_lock:
+            self._check_writable()
+            if not self._writer.is_due(now_us):
+                return False
+            with self._health:
+                self._roll()
+                self.producers.save(self._writer.segment, self._end)
+        return True
+
+    def save_producers_if_due(self) -> None:
+        """Write what the log says of its producers beside it, if much was appended since."""
+        with self._write_lock, self._health:
+            if not self._closed and self._health.failure is None:
+                self.producers.save_if_due(self._writer.segment, self._end)
+
+    def update_config(self, config: TopicConfig) -> None:
+        """Go by another configuration from now on."""
+        with self._write_lock:
+            self._config = config
+            self._writer.update_config(config)
+
+    # ------------------------------------------------------------------------------------------ syncing
+
+    def sync(self) -> Offset:
+        """Write out everything up to the present end and return the synced offset.
+
+        The first error is `StorageFailed` for the whole directory and is never retried: the kernel may have
+        dropped what it could not write, and a second sync would succeed without it.
+        """
+        with self._sync_lock:
+            self._health.check()
+            point = self.sync_point()
+            if point is None:
+                return self._synced
+            try:
+                for file in point.files:
+                    file.sync()
+                if point.names != self._names_synced:
+                    self._storage.sync_folder(self.folder)
+            except OSError as error:
+                raise self.mark_sync_failed(error) from error
+            self._publish_synced(point)
+            return self._synced
+
+    def sync_point(self) -> SyncPoint | None:
+        """Return what is not synced yet; None if nothing is."""
+        generation, end, names = self._generation, self._end, self._names
+        if end <= self._synced and names == self._names_synced:
+            return None
+        unsynced = tuple(unsynced_segments(self._segments, self._synced))
+        files = tuple(file for segment in unsynced for file in files_to_sync(segment))
+        return SyncPoint(generation, end, names, unsynced, files)
+
+    def mark_synced(self, point: SyncPoint) -> Offset:
+        """Publish a sync that somebody did for the whole volume; return the synced offset."""
+        with self._sync_lock:
+            self._health.check()
+            self._publish_synced(point)
+            return self._synced
+
+    def mark_sync_failed(self, error: OSError) -> StorageFailed:
+        """Note that a sync failed, of a file or of the whole volume; return the error that ends this directory."""
+        failed = StorageFailed(f"{self.folder}: cannot sync: {error.strerror or error}")
+        failed.__cause__ = error
+        return self._health.fail(failed)
+
+    # ------------------------------------------------------------------------------------------ reading
+
+    def end_offset_for_epoch(self, epoch: LeaderEpoch) -> EpochEnd | None:
+        """Return the largest known epoch not newer than this one, and where its records end (KIP-279).
+
+        None if the epoch is newer than every known one.
+        """
+        return self._epochs.end_offset(epoch, self._end)
+
+    # ------------------------------------------------------------------------------------------ shortening
+
+    def truncate_to(self, offset: Offset) -> Offset:
+        """Drop every batch that reaches an offset, and every epoch that starts there; durable on return.
+
+        Returns the new end, which is lower than asked when the offset stood inside a batch. Whoever calls it
+        keeps readers away from what goes.
+        """
+        with self._write_lock, self._sync_lock:
+            self._check_writable()
+            if offset > self._end:
+                return self._end
+            with self._health:
+                try:
+                    if offset < self._end:
+                        self._truncate(offset)
+                    # Also at the end itself: an epoch that was begun and never written in would part the logs for ever.
+                    self._epochs.cut(self._end - 1)
+                except OSError as error:
+                    raise wrap_os_error(error, f"{self.folder}: cannot truncate to {offset}") from error
+                except BadBatch as bad:
+                    path = self._segment_of(offset).path
+                    raise LogDamaged(path, offset, Offset(offset + 1), str(bad)) from bad
+            return self._end
+
+    def restart_at(self, offset: Offset) -> None:
+        """Drop everything, leader epochs too, and go on empty at an offset; durable on return.
+
+        For a follower whose leader has nothing of what this log holds. A crash in between leaves an empty log.
+        """
+        with self._write_lock, self._sync_lock:
+            self._check_open()
+            with self._health:
+                try:
+                    self._empty()
+                    self._begin_at(offset)
+                except OSError as error:
+                    raise wrap_os_error(error, f"{self.folder}: cannot begin anew at {offset}") from error
+
+    def advance_log_start(self, offset: Offset, *, remove_us: TimestampUs = TIME_MIN) -> list[Segment]:
+        """Let the log start at a later offset, durably, then drop the segments wholly below it.
+
+        They are returned; their files go at `remove_us`. `OffsetOutOfRange` above the high watermark: it is nobody's to
+        delete yet.
+        """
+        with self._write_lock:
+            before = self._log_start, self._synced
+            if not self.move_log_start(offset):
+                return []
+            with self._health:
+                try:
+                    # Before files go: a start that misses files above the log start that it knows calls it damage.
+                    self._write_checkpoint()
+                except DiskFull:
+                    self._log_start, self._synced = before
+                    raise
+            return self.drop_below_start(remove_us)
+
+    def move_log_start(self, offset: Offset) -> bool:
+        """Let readers begin at a later offset; false if they do. Raises `OffsetOutOfRange` as `advance_log_start`.
+
+        For many partitions at once: one checkpoint makes all of it durable, and only then `drop_below_start`.
+        """
+        with self._write_lock:
+            self._check_open()
+            if offset > self.checkpoint_high_watermark:
+                self._out_of_range(offset)
+            if offset <= self._log_start:
+                return False
+            self._log_start, self._synced = offset, max(self._synced, offset)
+            return True
+
+    def drop_below_start(self, remove_us: TimestampUs) -> list[Segment]:
+        """Drop the segments wholly below the log start, once a checkpoint knows it; their files go at a time."""
+        with self._write_lock:
+            gone = [segment for segment in self._segments[:-1] if segment.next_offset <= self._log_start]
+            self._segments = self._segments[len(gone) :]
+            self._dropped.add(gone, remove_us)
+            self.remove_dropped(TIME_MIN)
+            # On a full disk the list only stays longer than it needs to be.
+            with suppress(DiskFull), self._health:
+                self._epochs.trim(self._log_start)
+            return gone
+
+    def remove_dropped(self, now_us: TimestampUs) -> None:
+        """Remove the files of dropped segments whose time has come. Until then readers that are inside go on.
+
+        Appends go on meanwhile: removing a full segment takes the file system a while.
+        """
+        with self._health:
+            self._dropped.remove_due(now_us)
+
+    def close(self) -> None:
+        """Write out what is gathered and let go of the files; nothing can be called afterwards.
+
+        Readers that are inside end in peace. Syncs nothing: a stop in order syncs first.
+        """
+        with self._write_lock, self._sync_lock:
+            if not self._closed and self._health.failure is None:
+                with self._health:
+                    self._writer.flush_index(now=True)
+                    self.producers.save_at_end(self._writer.segment, self._end)
+            self._closed = True
+
+    # ------------------------------------------------------------------------------------------ inside
+
+    def _append(self, batches: Sequence[StampedBatch]) -> None:
+        start = 0
+        while start < len(batches):
+            count = self._writer.count_fitting(batches, start)
+            if count == 0:
+                self._roll()
+                continue
+            self._writer.append(batches[start : start + count] if count < len(batches) else batches)
+            start += count
+
+    def _roll(self) -> None:
+        """Go on in a new segment. The old one is synced first where syncing is what counts.
+
+        Otherwise the loss of power could keep the new segment and lose the end of the old one, which would look
+        like damage; and where `replicated` holds, a GiB of unsynced log must not hold up appends.
+        """
+        old = self._writer
+        fresh = old.segment.successor(old.segment.next_offset)
+        try:
+            writer = open_empty_writer(self._storage, fresh, self._config)
+        except OSError as error:
+            raise wrap_os_error(error, f"{fresh.path}: cannot create") from error
+        old.seal()
+        self._names += 1
+        self._segments = (*self._segments, fresh)
+        self._writer = writer
+        if self._config.durability is Durability.SYNCED:
+            with self._sync_lock:
+                try:
+                    old.segment.sync_closed()
+                except OSError as error:
+                    raise self.mark_sync_failed(error) from error
+
+    def _take_back(self, writer: SegmentWriter, mark: WriterMark, segments: tuple[Segment, ...]) -> None:
+        """Undo a group of which a part was written."""
+        added = self._segments[len(segments) :]
+        self._segments, self._writer = segments, writer
+        if writer.mark() != mark or added:
+            writer.restore(mark)
+        unlink_added(reversed(added))
+
+    def _truncate(self, offset: Offset) -> None:
+        kept = [segment for segment in self._segments if segment.base_offset <= offset] or [self._segments[0]]
+        last = find_end(kept[-1], offset, self._config.index_interval_bytes)
+        end = last.next_offset
+        before = self._log_start, self._synced
+        # A log start inside a dropped batch goes back to where that batch began, so that it can come again.
+        self._log_start, self._synced = min(self._log_start, end), min(self._synced, end)
+        try:
+            # Before bytes go: a start that misses what lies below the recovery point that it knows calls it damage.
+            self._write_checkpoint()
+        except DiskFull:
+            self._log_start, self._synced = before
+            raise
+        self._generation += 1
+        self._end = end
+        self.damaged = merge_ranges(self.damaged, self._log_start, end)
+        self.checkpoint_high_watermark = min(self.checkpoint_high_watermark, end)
+        for segment in reversed(self._segments[len(kept) :]):
+            segment.unlink()
+        if len(kept) < len(self._segments):
+            self._storage.sync_folder(self.folder)
+        self._segments = tuple(kept)
+        self._writer = SegmentWriter.reopen(self._storage, kept[-1], last, self._config)
+        self.producers.rebuild(self._segments, end)
+
+    def _empty(self) -> None:
+        """Remove every file, the last first, once the checkpoint claims none of them."""
+        first = self._segments[0].base_offset
+        self._generation += 1
+        self._log_start = self._synced = self._end = self.checkpoint_high_watermark = first
+        self.damaged = ()
+        self._write_checkpoint()
+        self._dropped.remove_due(TIME_MAX)
+        for segment in reversed(self._segments):
+            segment.unlink()
+        self._storage.sync_folder(self.folder)
+        self._epochs.replace(())
+
+    def _begin_at(self, offset: Offset) -> None:
+        fresh = self._segments[-1].successor(offset)
+        self._writer = open_empty_writer(self._storage, fresh, self._config)
+        self._storage.sync_folder(self.folder)
+        self._segments = (fresh,)
+        self._names = self._names_synced = self._names + 1
+        self._log_start = self._synced = self._end = self.checkpoint_high_watermark = offset
+        self.producers.rebuild(self._segments, offset)
+        self._write_checkpoint()
+
+    def _publish_synced(self, point: SyncPoint) -> None:
+        if point.generation != self._generation:
+            return
+        point.forget_files()
+        self._names_synced = max(self._names_synced, point.names)
+        self._synced = max(self._synced, point.end_offset)
+
+    def _check_end(self, end_offset: Offset | None) -> None:
+        """Leave no hole: batches may have gaps between them, but not where the log was cut under their writer."""
+        if end_offset is not None and end_offset != self._end:
+            raise LogCut(self.folder, self._end, end_offset)
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        self._health.check()

@@ -1,0 +1,183 @@
+"""What the log of a partition says about its producers, kept beside it so that a start finds it quickly.
+
+Owned by `partition_log`, which tells it every append. Each segment has a `.producers` file: the state at its begin,
+replaced by later ones while the segment grows. A start takes the newest good one at or below the end of the log and
+replays the headers behind it. Snapshots are never synced: one that power took is told by its checksum, and the one
+before it costs only a longer walk. Must not know what a duplicate is: `producers` decides that.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from fairlead_api.batch_extension import (
+    REQUEST_DIGEST_BYTES,
+    ExtensionType,
+    unpack_extension,
+)
+from fairlead_api.batch_header import HEADER_BYTES, STAMP_BYTES
+from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, TimestampUs
+from fairlead_api.problems import ProblemError
+from fairlead_broker.log.batch_walk import BadBatch, WalkedBatch, find_good_batch, walk_headers
+from fairlead_broker.log.errors import NO_SPACE, wrap_os_error
+from fairlead_broker.log.segment_writer import StampedBatch
+from fairlead_broker.log.segments import Segment
+from fairlead_broker.log.storage import File, Storage, read_whole
+from fairlead_broker.producers import (
+    KeyEntry,
+    ProducerState,
+    Snapshot,
+    decode_snapshot,
+    encode_snapshot,
+    stored_batch,
+)
+
+SUFFIX: Final = ".producers"
+TEMPORARY_SUFFIX: Final = ".producers.tmp"
+SNAPSHOT_BATCHES_MIN: Final = 100
+"""Batches behind the last snapshot that are worth a new one. A start walks over about as many a partition."""
+_PRODUCER_FIELDS: Final = struct.Struct("<28xqii6xH")
+"""Producer id, epoch, base sequence and extension length in what follows the stamp."""
+_APPEND_TIME: Final = struct.Struct("<16xq")
+
+
+class LoggedProducers:
+    """Producer state up to the end of one log, and its files."""
+
+    __slots__ = ("_storage", "_unsaved", "state")
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._unsaved = 0
+        self.state = ProducerState()
+
+    def appended(self, batches: Sequence[StampedBatch], rolled: Sequence[Segment]) -> None:
+        """Take in batches that were written, and the segments that were begun for some of them."""
+        if not rolled:
+            self._replay(batches)
+            return
+        for segment in rolled:
+            count = sum(batch.base_offset < segment.base_offset for batch in batches)
+            self._replay(batches[:count])
+            self.save(segment, segment.base_offset)
+            batches = batches[count:]
+        self._replay(batches)
+
+    def save(self, segment: Segment, offset: Offset) -> None:
+        """Write the state, which goes up to this offset, beside the segment that holds it.
+
+        A full disk is no reason to fail: an older snapshot does as well. Raises `StorageFailed`.
+        """
+        path = segment.path_of(SUFFIX)
+        temporary = segment.path_of(TEMPORARY_SUFFIX)
+        data = encode_snapshot(Snapshot(offset, self.state))
+        try:
+            file = self._storage.open(temporary, create=True)
+            file.truncate(0)
+            file.write([data], 0)
+            self._storage.rename(temporary, path)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise wrap_os_error(error, f"{path}: cannot write {len(data)} bytes") from error
+        self._unsaved = 0
+
+    def save_if_due(self, segment: Segment, offset: Offset) -> None:
+        """Write the state if enough was appended since; how much grows with the state, as the cost does."""
+        if self._unsaved >= max(SNAPSHOT_BATCHES_MIN, len(self.state)):
+            self.save(segment, offset)
+
+    def save_at_end(self, segment: Segment, offset: Offset) -> None:
+        """Write the state if anything was appended since, so that the next start has nothing to walk over."""
+        if self._unsaved:
+            self.save(segment, offset)
+
+    def rebuild(self, segments: Sequence[Segment], end: Offset) -> None:
+        """Learn the state from the files of a log that ends here. Raises `OSError`, `UnknownFormat`.
+
+        Snapshots that reach further than the log are removed, durably: once the log has grown past them again
+        they would tell of batches that are gone.
+        """
+        snapshot = self._newest_snapshot(segments, end)
+        self.state = snapshot.state
+        self._unsaved = 0
+        for segment in segments:
+            if segment.next_offset > snapshot.offset:
+                self._walk(segment, snapshot.offset)
+
+    def _newest_snapshot(self, segments: Sequence[Segment], end: Offset) -> Snapshot:
+        removed = False
+        found = None
+        for segment in reversed(segments):
+            path = segment.path_of(SUFFIX)
+            data = read_whole(self._storage, path)
+            found = decode_snapshot(data)
+            if found is not None and segment.base_offset <= found.offset <= min(end, segment.next_offset):
+                break
+            if data is not None:
+                self._storage.unlink(path)
+                removed = True
+            found = None
+        if removed:
+            self._storage.sync_folder(segments[0].folder)
+        return Snapshot(segments[0].base_offset, ProducerState()) if found is None else found
+
+    def _walk(self, segment: Segment, start: Offset) -> None:
+        body = segment.load()
+        position, offset = body.index.place_at_or_below(start)
+        while position < body.size:
+            try:
+                for batch in walk_headers(body.file, position, body.size, offset):
+                    position, offset = batch.end, batch.header.next_offset
+                    if batch.header.base_offset >= start:
+                        self._replay_walked(body.file, batch)
+            except BadBatch as bad:
+                # Damage was reported by the recovery. Producers whose batches are in it go on behind it.
+                good = find_good_batch(body.file, bad.search_from, body.size, offset)
+                position = body.size if good is None else good.position
+
+    def _replay(self, batches: Sequence[StampedBatch]) -> None:
+        state = self.state
+        self._unsaved += len(batches)
+        for batch in batches:
+            time_us = _APPEND_TIME.unpack_from(batch.stamp)[0]
+            producer_id, epoch, sequence, extension_bytes = _PRODUCER_FIELDS.unpack_from(batch.content)
+            if producer_id >= 0:
+                delta = batch.last_offset - batch.base_offset
+                state.replay(producer_id, epoch, stored_batch(sequence, delta, batch.base_offset, time_us))
+            else:
+                state.advance(time_us)
+            if extension_bytes:
+                start = HEADER_BYTES - STAMP_BYTES
+                extension = bytes(batch.content[start : start + extension_bytes])
+                self._replay_extension(extension, batch.base_offset, batch.last_offset, time_us)
+
+    def _replay_walked(self, file: File, batch: WalkedBatch) -> None:
+        header = batch.header
+        self._unsaved += 1
+        self.state.advance(header.append_time_us)
+        if header.has_producer:
+            self.state.replay(
+                ProducerId(header.producer_id),
+                ProducerEpoch(header.producer_epoch),
+                stored_batch(
+                    header.base_sequence, header.last_offset_delta, header.base_offset, header.append_time_us
+                ),
+            )
+        if header.extension_bytes:
+            extension = bytearray(header.extension_bytes)
+            file.read_into(memoryview(extension), batch.position + HEADER_BYTES)
+            # A walk checks stamps alone; a damaged extension is for whoever reads the batch to report.
+            with suppress(ProblemError):
+                self._replay_extension(
+                    bytes(extension), header.base_offset, header.last_offset, header.append_time_us
+                )
+
+    def _replay_extension(self, extension: bytes, base: int, last: int, time_us: int) -> None:
+        values = {entry.type: entry.value for entry in unpack_extension(extension)}
+        key = values.get(ExtensionType.IDEMPOTENCY_KEY)
+        if key is not None:
+            digest = values.get(ExtensionType.REQUEST_DIGEST, bytes(REQUEST_DIGEST_BYTES))
+            self.state.replay_key(key, KeyEntry(digest, Offset(base), Offset(last), TimestampUs(time_us)))

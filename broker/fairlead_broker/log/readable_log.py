@@ -1,0 +1,176 @@
+"""The side of a partition's log that readers see: batches by offset and by time, and what of it is damaged.
+
+The base of `PartitionLog`, which alone changes what is below. Reads run in any number beside one appender and see only
+what was published after it was written. Must not know how the log grows or shrinks, nor how far anybody may read: that
+offset is an argument.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from pathlib import Path
+from threading import Lock
+from typing import NoReturn
+
+from fairlead_api.identifiers import Offset, TimestampUs
+from fairlead_broker.log.damage import DamagedRange, merge_ranges, readable_until, skip_accepted
+from fairlead_broker.log.errors import LogClosed, LogDamaged, OffsetOutOfRange
+from fairlead_broker.log.reading import LogRead
+from fairlead_broker.log.segments import Segment
+from fairlead_broker.log.time_lookup import first_record_in
+
+_BASE_OFFSET = attrgetter("base_offset")
+
+
+class ReadableLog:
+    """Segments in rising order, from a log start to an end."""
+
+    def __init__(self, folder: Path, segments: Sequence[Segment], end: Offset) -> None:
+        self.folder = folder
+        self.damaged: tuple[DamagedRange, ...] = ()
+        """Ranges that cannot be read, accepted ones too, in rising order."""
+        self._segments = tuple(segments)
+        self._log_start = segments[0].base_offset
+        self._end = end
+        self._generation = 0
+        self._closed = False
+        self._write_checkpoint: Callable[[], None] = lambda: None
+        self._damage_lock = Lock()
+
+    @property
+    def log_start_offset(self) -> Offset:
+        """The first offset that may be read."""
+        return self._log_start
+
+    @property
+    def end_offset(self) -> Offset:
+        """The offset that the next record gets."""
+        return self._end
+
+    @property
+    def generation(self) -> int:
+        """Truncations so far: the same offsets mean other records behind one."""
+        return self._generation
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """In rising order; the last one grows."""
+        return self._segments
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    # ------------------------------------------------------------------------------------------ reading
+
+    def read_cached(self, offset: Offset, bytes_max: int, offset_limit: Offset) -> LogRead | None:
+        """Read like `read`, but only what is in memory, at most 1 MiB, without ever waiting for the disk.
+
+        None when that is not enough: the same call of `read` finds out. Raises like `read`.
+        """
+        start, limit = self._readable(offset, offset_limit)
+        if start >= limit:
+            return LogRead(memoryview(b""), offset)
+        return self._segment_of(start).read_cached(start, bytes_max, limit)
+
+    def read(self, offset: Offset, bytes_max: int, offset_limit: Offset) -> LogRead:
+        """Read whole batches from the one that holds an offset on, none of which reaches the limit.
+
+        `bytes_max` never holds back the first batch. An offset whose loss was accepted leads to the next that can
+        be read. May wait for the disk. Raises `OffsetOutOfRange` outside of log start and end, `LogDamaged` inside
+        a damaged range, `StorageFailed` when the disk does not read.
+        """
+        while True:
+            start, limit = self._readable(offset, offset_limit)
+            if start >= limit:
+                return LogRead(memoryview(b""), offset)
+            segment = self._segment_of(start)
+            try:
+                found = segment.read(start, bytes_max, limit)
+            except LogDamaged as damaged:
+                # Perhaps further on: what is good before it is served, up to the range as it is known from now on.
+                if not self.note_damage([DamagedRange(damaged.first_offset, damaged.next_good_offset)]):
+                    raise
+                continue
+            if found is not None and found.data:
+                return found
+            # Nothing, though something should be there: a batch that reaches the limit, or one that only says so.
+            damage = segment.first_damage(start)
+            if damage is None or not self.note_damage([damage]):
+                return LogRead(memoryview(b""), offset)
+
+    def offset_for_time(self, timestamp_us: TimestampUs) -> tuple[Offset, TimestampUs] | None:
+        """Return offset and time of the first record of this time or newer; None if there is none yet.
+
+        May wait for the disk. The caller holds the answer against the offsets that it may show. Raises
+        `LogDamaged` where damage is in the way.
+        """
+        return first_record_in(self._segments, timestamp_us, self._log_start, self._end)
+
+    # ------------------------------------------------------------------------------------------ damage
+
+    def note_damage(self, found: Sequence[DamagedRange]) -> bool:
+        """Remember ranges that cannot be read, the next checkpoint does so durably; false if all were known."""
+        with self._damage_lock:
+            before = self.damaged
+            self.damaged = merge_ranges((*before, *found), self._log_start, self._end)
+            return self.damaged != before
+
+    def accept_damage(self, first_offset: Offset, next_good_offset: Offset) -> bool:
+        """Let reads pass a damaged range from now on, durably; false if exactly this range is not damaged.
+
+        Accepting a second time is true as well. Raises `DiskFull` or `StorageFailed`: then nothing is accepted.
+        """
+        accepted = DamagedRange(first_offset, next_good_offset, accepted=True)
+        with self._damage_lock:
+            before = self.damaged
+            if accepted in before:
+                return True
+            refused = DamagedRange(first_offset, next_good_offset)
+            if refused not in before:
+                return False
+            self.damaged = tuple(accepted if each == refused else each for each in before)
+        try:
+            self._write_checkpoint()
+        except BaseException:
+            with self._damage_lock:
+                self.damaged = tuple(refused if each == accepted else each for each in self.damaged)
+            raise
+        return True
+
+    # ------------------------------------------------------------------------------------------ inside
+
+    def _readable(self, offset: Offset, offset_limit: Offset) -> tuple[Offset, Offset]:
+        """Return the offset from which and the one up to which may be read, after refusing what lies outside."""
+        self._check_open()
+        end = self._end
+        if not self._log_start <= offset <= end:
+            self._out_of_range(offset)
+        damaged = self.damaged
+        if not damaged:
+            return offset, min(offset_limit, end)
+        start = skip_accepted(damaged, offset)
+        limit = readable_until(damaged, start, min(offset_limit, end))
+        if isinstance(limit, DamagedRange):
+            path = self._segment_of(start).path
+            raise LogDamaged(path, limit.first_offset, limit.next_good_offset, "found before")
+        return start, limit
+
+    def _segment_of(self, offset: Offset) -> Segment:
+        segments = self._segments
+        index = bisect_right(segments, offset, key=_BASE_OFFSET) - 1
+        if index < 0:
+            # Removed since the log start was looked at.
+            self._out_of_range(offset)
+        return segments[index]
+
+    def _check_open(self) -> None:
+        if self._closed:
+            message = f"{self.folder}: the log is closed"
+            raise LogClosed(message)
+
+    def _out_of_range(self, offset: Offset) -> NoReturn:
+        raise OffsetOutOfRange(self.folder, offset, self._log_start, self._end)

@@ -1,0 +1,289 @@
+"""What is left of a partition after a stop: the end of the log, and what was cut or is damaged.
+
+Called by `partition_log` when it opens. Everything below the recovery point was synced and is believed; past it
+every batch is read and both checksums are checked. What is found decides:
+
+  nothing good behind a bad batch          a torn tail: cut, and reported
+  good batches behind it, `replicated`     never promised by this replica alone: cut there, and reported
+  good batches behind it, `synced`         damage: nothing is dropped, the range is reported and not served
+  bad or missing below the recovery point  damage: it was synced once; offsets are never given out again
+
+After a stop in order the recovery point is the end and only the headers behind the last index entry are read. Must
+not know other replicas: with one, the damaged range is fetched again instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from fairlead_api.configuration import Durability, TopicConfig
+from fairlead_api.identifiers import Offset
+from fairlead_broker.log.batch_walk import (
+    BadBatch,
+    WalkedBatch,
+    find_good_batch,
+    first_append_time,
+    verify_batches,
+    walk_headers,
+)
+from fairlead_broker.log.damage import DamagedRange
+from fairlead_broker.log.indexes import OFFSET_INDEX, SegmentIndex, decode_index
+from fairlead_broker.log.segment_writer import SegmentWriter, open_empty_writer
+from fairlead_broker.log.segments import Segment, SegmentBody
+from fairlead_broker.log.storage import File, Storage, read_whole
+
+_AT_ONCE: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Bytes that were removed from the end of a log."""
+
+    file: Path
+    position: int
+    nbytes: int
+    first_offset: Offset
+    reason: str
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What a start found in one partition."""
+
+    scanned_bytes: int = 0
+    """Bytes whose checksums were checked; 0 after a stop in order."""
+    cuts: list[Cut] = field(default_factory=list)
+    damaged: list[DamagedRange] = field(default_factory=list)
+    """Newly found; those known before are in the checkpoint."""
+    rebuilt_indexes: list[Path] = field(default_factory=list)
+    dropped_good: bool = False
+    """Whether good records were cut off behind bad ones: others may have counted on what is gone."""
+
+
+@dataclass(slots=True)
+class _Tail:
+    """How far the walk through one segment has come."""
+
+    file: File
+    size: int
+    position: int
+    next_offset: int
+    index: SegmentIndex
+    flushed: int
+    """Entries of the index file that are believed."""
+    stale: bool
+    """Whether the index files hold more than that."""
+    interval_bytes: int
+    forced: bool = False
+    """Whether the next batch stands behind damage and gets an index entry in any case."""
+
+    def take(self, batch: WalkedBatch) -> None:
+        """Count a batch in."""
+        header = batch.header
+        interval_bytes = _AT_ONCE if self.forced else self.interval_bytes
+        self.index.note(header.base_offset, batch.position, header.max_time_us, interval_bytes)
+        self.forced = False
+        self.position, self.next_offset = batch.end, header.next_offset
+
+
+class Recovery:
+    """One pass over the segments of a partition from its recovery point on."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        folder: Path,
+        config: TopicConfig,
+        segments: Sequence[Segment],
+        recovery_point: Offset,
+    ) -> None:
+        self._storage = storage
+        self._folder = folder
+        self._config = config
+        self._point = recovery_point
+        self.segments = list(segments)
+        """In rising order; those behind a cut are gone afterwards."""
+        self.report = RecoveryReport()
+
+    def run(self) -> SegmentWriter:
+        """Go through the log and return the writer of its last segment. Raises `OSError`, `UnknownFormat`."""
+        first = max(self._index_of(self._point), 0)
+        tail = self._open_tail(first)
+        number = first
+        while True:
+            if not self._walk(number, tail):
+                return self._writer(tail)
+            if number + 1 == len(self.segments):
+                break
+            following = self.segments[number + 1]
+            if following.base_offset > tail.next_offset and not self._gap(
+                number, tail, following.base_offset
+            ):
+                return self._writer(tail)
+            self._close_tail(self.segments[number], tail)
+            number += 1
+            tail = self._open_tail(number, offset_min=max(tail.next_offset, following.base_offset))
+        if tail.next_offset < self._point:
+            return self._begin_behind(tail)
+        return self._writer(tail)
+
+    def _index_of(self, offset: int) -> int:
+        below = [index for index, segment in enumerate(self.segments) if segment.base_offset <= offset]
+        return below[-1] if below else -1
+
+    def _open_tail(self, number: int, offset_min: int | None = None) -> _Tail:
+        segment = self.segments[number]
+        file = self._storage.open(segment.path, write=True)
+        size = file.size()
+        interval_bytes = self._config.index_interval_bytes
+        start = int(segment.base_offset) if offset_min is None else offset_min
+        if offset_min is not None:
+            # Wholly past the recovery point: no index of it is believed.
+            return _Tail(file, size, 0, start, SegmentIndex(), 0, self._has_index(segment), interval_bytes)
+        offset_file = read_whole(self._storage, segment.path_of(".index"))
+        found = decode_index(offset_file, read_whole(self._storage, segment.path_of(".timeindex")), size)
+        if found is None:
+            if offset_file is not None:
+                self.report.rebuilt_indexes.append(segment.path_of(".index"))
+            return _Tail(file, size, 0, start, SegmentIndex(), 0, self._has_index(segment), interval_bytes)
+        index, point = found.cut_at_or_below(self._point)
+        stale = len(offset_file or b"") != OFFSET_INDEX.position_of(len(index))
+        if point is None or not _begins_batch(file, point.position, size, point.offset):
+            if point is not None:
+                self.report.rebuilt_indexes.append(segment.path_of(".index"))
+            return _Tail(file, size, 0, start, SegmentIndex(), 0, stale or point is not None, interval_bytes)
+        return _Tail(file, size, point.position, point.offset, index, len(index), stale, interval_bytes)
+
+    def _has_index(self, segment: Segment) -> bool:
+        return self._storage.exists(segment.path_of(".index")) or self._storage.exists(
+            segment.path_of(".timeindex")
+        )
+
+    def _walk(self, number: int, tail: _Tail) -> bool:
+        """Walk to the end of a segment. False if the log was cut and ends here."""
+        while tail.position < tail.size:
+            try:
+                self._walk_good(tail)
+            except BadBatch as bad:
+                good = find_good_batch(tail.file, bad.search_from, tail.size, tail.next_offset)
+                if good is None:
+                    return self._bad_to_the_end(number, tail, str(bad))
+                if not self._may_keep(tail):
+                    self.report.dropped_good = True
+                    self._cut(number, tail, str(bad))
+                    return False
+                self._damage(tail.next_offset, good.header.base_offset)
+                tail.position, tail.next_offset, tail.forced = good.position, good.header.base_offset, True
+        return True
+
+    def _walk_good(self, tail: _Tail) -> None:
+        if tail.next_offset < self._point:
+            for batch in walk_headers(tail.file, tail.position, tail.size, tail.next_offset):
+                tail.take(batch)
+                if tail.next_offset >= self._point:
+                    break
+        if tail.next_offset >= self._point:
+            for batch in verify_batches(tail.file, tail.position, tail.size, tail.next_offset):
+                tail.take(batch)
+                self.report.scanned_bytes += batch.header.total_bytes
+
+    def _may_keep(self, tail: _Tail) -> bool:
+        """Say whether what lies behind a bad batch stays: synced bytes do, and all of a topic that syncs."""
+        return tail.next_offset < self._point or self._config.durability is Durability.SYNCED
+
+    def _bad_to_the_end(self, number: int, tail: _Tail, reason: str) -> bool:
+        """Decide about a segment whose rest is bad. True if later segments go on behind the damage."""
+        if tail.next_offset < self._point:
+            # Below the recovery point nothing is cut: the next segment, or an empty new one, goes on behind it.
+            return True
+        if self._may_keep(tail) and self._good_behind(number, tail.next_offset):
+            return True
+        self._cut(number, tail, reason)
+        return False
+
+    def _gap(self, number: int, tail: _Tail, following: Offset) -> bool:
+        """Decide about missing offsets between two segments. False if the log was cut there."""
+        keep = self._may_keep(tail)
+        if keep and tail.next_offset >= self._point:
+            keep = self._good_behind(number, tail.next_offset)
+        if not keep:
+            self.report.dropped_good = self._good_behind(number, tail.next_offset)
+            self._cut(number, tail, f"offsets {tail.next_offset} to {following - 1} are missing")
+            return False
+        self._damage(tail.next_offset, following)
+        return True
+
+    def _good_behind(self, number: int, offset_min: int) -> bool:
+        for segment in self.segments[number + 1 :]:
+            file = self._storage.open(segment.path)
+            if find_good_batch(file, 0, file.size(), offset_min) is not None:
+                return True
+        return False
+
+    def _damage(self, first_offset: int, next_good_offset: int) -> None:
+        if first_offset < next_good_offset:
+            self.report.damaged.append(DamagedRange(Offset(first_offset), Offset(next_good_offset)))
+
+    def _cut(self, number: int, tail: _Tail, reason: str) -> None:
+        """End the log here: drop later segments, the last first, so that a crash leaves no hole."""
+        first_offset = Offset(tail.next_offset)
+        for segment in reversed(self.segments[number + 1 :]):
+            if segment.size:
+                self.report.cuts.append(Cut(segment.path, 0, segment.size, segment.base_offset, reason))
+            segment.unlink()
+        if number + 1 < len(self.segments):
+            self._storage.sync_folder(self._folder)
+        del self.segments[number + 1 :]
+        if tail.size > tail.position:
+            path = self.segments[number].path
+            self.report.cuts.append(Cut(path, tail.position, tail.size - tail.position, first_offset, reason))
+            tail.file.truncate(tail.position)
+            tail.file.sync()
+            tail.size = tail.position
+
+    def _close_tail(self, segment: Segment, tail: _Tail) -> None:
+        """Leave a segment that others follow: complete its index, and sync both."""
+        assert segment.next_offset >= tail.next_offset, f"{segment.path} reaches into the next segment"
+        segment.body = body = SegmentBody(tail.file, tail.index, tail.size)
+        # Synced at once: there may be any number of such segments, and each would hold its files open until then.
+        for file in (tail.file, *segment.write_index(body)):
+            file.sync()
+        segment.seal(())
+
+    def _writer(self, tail: _Tail) -> SegmentWriter:
+        segment = self.segments[-1]
+        segment.next_offset = Offset(tail.next_offset)
+        body = SegmentBody(tail.file, tail.index, tail.size)
+        first_time = first_append_time(tail.file, tail.size)
+        writer = SegmentWriter(self._storage, segment, body, self._config, first_time, tail.flushed)
+        if tail.stale:
+            writer.cut_index_files(tail.flushed)
+        return writer
+
+    def _begin_behind(self, tail: _Tail) -> SegmentWriter:
+        """Go on at the recovery point, in a new segment, where synced records before it are gone."""
+        segment = self.segments[-1]
+        self._damage(tail.next_offset, self._point)
+        if tail.size == 0 and segment.base_offset < self._point and len(self.segments) > 1:
+            segment.unlink()
+            self.segments.pop()
+        else:
+            segment.next_offset = self._point
+            self._close_tail(segment, tail)
+        fresh = segment.successor(self._point)
+        self.segments.append(fresh)
+        writer = open_empty_writer(self._storage, fresh, self._config)
+        self._storage.sync_folder(self._folder)
+        return writer
+
+
+def _begins_batch(file: File, position: int, size: int, offset: int) -> bool:
+    """Say whether the batch with this base offset begins at a position."""
+    try:
+        batch = next(walk_headers(file, position, size, offset), None)
+    except BadBatch:
+        return False
+    return batch is not None and batch.header.base_offset == offset

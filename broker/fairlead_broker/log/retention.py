@@ -1,0 +1,119 @@
+"""Which segments of a partition retention removes, by Kafka's rules.
+
+Asked by `runtime` of partitions that this broker leads; followers take over the leader's log start. Pure: facts in,
+decision out. Must not know files, nor when it is asked.
+
+    whole segments, oldest first; never the active one; nothing at or above the high watermark
+    1. those wholly below the log start (delete-records moved it)
+    2. by size: while what remains is not smaller than retention.bytes
+    3. by time: while the newest record is older than retention.ms; the first young segment ends it
+
+An idle topic expires because `segment.ms` rolls its active segment (`PartitionLog.roll_if_due`), which leaves an
+empty one behind and the log end where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fairlead_api.configuration import TopicConfig
+from fairlead_api.identifiers import Offset, TimestampUs
+
+NO_LIMIT = -1
+"""Value of retention.ms and retention.bytes that keeps everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """What is to be known of a segment."""
+
+    base_offset: Offset
+    next_offset: Offset
+    """Where the next segment begins or, of the active one, the next record."""
+    size_bytes: int
+    newest_time_us: TimestampUs | None
+    """Newest time of a record as readers see it: the append time with LogAppendTime. None if no record is known."""
+    active: bool = False
+    """Whether it is the one that is appended to, which is the last."""
+
+
+class Reason(StrEnum):
+    """Why a segment goes."""
+
+    LOG_START = "log start"
+    SIZE = "retention.bytes"
+    TIME = "retention.ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """What one look at a partition decided."""
+
+    log_start: Offset
+    """Where the log begins from now on; durable before a file goes."""
+    segments: tuple[tuple[SegmentFacts, Reason], ...]
+    """The segments that go, oldest first."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of batches that go."""
+        return sum(segment.size_bytes for segment, _ in self.segments)
+
+
+def expire(
+    segments: Sequence[SegmentFacts],
+    config: TopicConfig,
+    *,
+    log_start: Offset,
+    high_watermark: Offset,
+    now_us: TimestampUs,
+) -> Expiry:
+    """Decide for all segments of a partition, oldest first (Kafka: `UnifiedLog.deleteOldSegments`)."""
+    # Committed and closed ones are a prefix; what no rule removes ends the walk.
+    removable = [each for each in segments if not each.active and each.next_offset <= high_watermark]
+    reasons = [Reason.LOG_START] * _count_below(removable, log_start)
+    remaining = segments[len(reasons) :]
+    by_size = _count_over_size(remaining, config.retention_bytes)
+    reasons += [Reason.SIZE] * min(by_size, len(removable) - len(reasons))
+    by_time = _count_expired(segments[len(reasons) :], config.retention_ms, now_us)
+    reasons += [Reason.TIME] * min(by_time, len(removable) - len(reasons))
+    if reasons:
+        log_start = max(log_start, removable[len(reasons) - 1].next_offset)
+    # Empty segments behind the last that goes hold nothing above the new start either.
+    reasons += [Reason.LOG_START] * (_count_below(removable, log_start) - len(reasons))
+    return Expiry(log_start, tuple(zip(removable, reasons, strict=False)))
+
+
+def _count_below(segments: Sequence[SegmentFacts], log_start: Offset) -> int:
+    return sum(segment.next_offset <= log_start for segment in segments)
+
+
+def _count_over_size(segments: Sequence[SegmentFacts], limit_bytes: int) -> int:
+    """Count the oldest segments without which the partition is still not smaller than the limit."""
+    if limit_bytes == NO_LIMIT:
+        return 0
+    surplus, count = sum(segment.size_bytes for segment in segments) - limit_bytes, 0
+    for segment in segments:
+        surplus -= segment.size_bytes
+        if surplus < 0:
+            break
+        count += 1
+    return count
+
+
+def _count_expired(segments: Sequence[SegmentFacts], limit_ms: int, now_us: TimestampUs) -> int:
+    """Count the oldest segments whose newest record is older than the limit.
+
+    One without a known record (damage) is as old as the next that has one: it neither goes first nor stays for ever.
+    """
+    if limit_ms == NO_LIMIT:
+        return 0
+    count = 0
+    for index, segment in enumerate(segments):
+        if segment.newest_time_us is not None:
+            if now_us - segment.newest_time_us <= limit_ms * 1000:
+                break
+            count = index + 1
+    return count

@@ -1,0 +1,83 @@
+"""A walk over one segment that checks every checksum, a few MiB at a time.
+
+Bytes on a disk change by themselves, rarely, and nobody notices before a reader fails: the walk notices first. Called
+by the scrub of `runtime` from a disk thread. What it finds is noted in the log, which refuses to serve it from then on.
+Must not know when it runs, nor how fast.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairlead_api.identifiers import Offset
+from fairlead_broker.log.batch_walk import BadBatch, find_good_batch, verify_batches
+from fairlead_broker.log.damage import DamagedRange
+from fairlead_broker.log.errors import LogClosed, StorageFailed
+from fairlead_broker.log.readable_log import ReadableLog
+from fairlead_broker.log.segments import Segment
+
+STEP_BYTES: Final = 1 << 20
+"""Checked in one visit of a disk thread: less than a millisecond, unless the disk has to be waited for."""
+
+
+class SegmentScrub:
+    """One pass over a segment as it is when the pass begins."""
+
+    def __init__(self, log: ReadableLog, segment: Segment) -> None:
+        """`segment` is one of the log's; what is appended to it later is left to the next pass."""
+        self._log = log
+        self._segment = segment
+        self._generation = log.generation
+        # In this order: of a batch that is appended at this moment the size is known before its offset.
+        self._stop = Offset(segment.next_offset)
+        body = segment.load()
+        self._file, self._size = body.file, body.size
+        self._position = 0
+        self._expected = int(segment.base_offset)
+        self._found: list[DamagedRange] = []
+
+    def step(self) -> int:
+        """Check the next batches and return their bytes; 0 when the segment is done.
+
+        Raises `StorageFailed` when the disk does not read, `LogClosed` when the log has changed under the walk.
+        """
+        if self._log.closed or self._log.generation != self._generation:
+            message = f"{self._segment.path} was cut or closed"
+            raise LogClosed(message)
+        before = self._position
+        try:
+            self._walk(min(self._size, before + STEP_BYTES))
+        except OSError as error:
+            message = f"{self._segment.path}: cannot read at {self._position}: {error.strerror}"
+            raise StorageFailed(message) from error
+        return self._position - before
+
+    def finish(self) -> tuple[DamagedRange, ...]:
+        """Note in the log what was found and return what it did not know; nothing if the log has changed since."""
+        if self._log.generation != self._generation or self._segment not in self._log.segments:
+            return ()
+        if self._expected < self._stop:
+            self._damage(self._stop)
+        known = self._log.damaged
+        new = tuple(each for each in self._found if not any(each.lies_in(other) for other in known))
+        if new:
+            self._log.note_damage(new)
+        return new
+
+    def _walk(self, stop: int) -> None:
+        while self._position < stop:
+            try:
+                for batch in verify_batches(self._file, self._position, self._size, self._expected):
+                    self._position, self._expected = batch.end, batch.header.next_offset
+                    if self._position >= stop:
+                        return
+            except BadBatch as bad:
+                good = find_good_batch(self._file, bad.search_from, self._size, self._expected)
+                if good is None:
+                    self._position = self._size
+                    return
+                self._damage(good.header.base_offset)
+                self._position, self._expected = good.position, good.header.base_offset
+
+    def _damage(self, next_good_offset: int) -> None:
+        self._found.append(DamagedRange(Offset(self._expected), Offset(next_good_offset)))

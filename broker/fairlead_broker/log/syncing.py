@@ -1,0 +1,62 @@
+"""Sync many partitions at once: a few side by side, more of them by one call for the volume.
+
+Called by the sync rounds of `runtime` from a thread of its own. Measured with 500 dirty files: 170-190 ms one by
+one, 50 ms on 8 threads, 8 ms by one `syncfs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from typing import Final
+
+from fairlead_api.identifiers import Offset
+from fairlead_broker.log.errors import StorageFailed
+from fairlead_broker.log.partition_log import PartitionLog
+from fairlead_broker.log.storage import Volume
+from fairlead_broker.log.sync_point import SyncPoint
+
+PARALLEL_SYNCS_MAX: Final = 16
+"""Partitions synced one by one; beyond it the journal is the limit and one `syncfs` is quicker."""
+
+
+def sync_partitions(
+    logs: Sequence[PartitionLog], pool: Executor, volume: Volume
+) -> dict[PartitionLog, Offset | StorageFailed]:
+    """Sync logs of one data directory; return how far each came, or why it did not.
+
+    Waits for the pool, so it must not run on a thread of it.
+    """
+    if len(logs) > PARALLEL_SYNCS_MAX:
+        return sync_volume(logs, volume)
+    if len(logs) == 1:
+        return {logs[0]: _sync(logs[0])}
+    return dict(zip(logs, pool.map(_sync, logs), strict=True))
+
+
+def sync_volume(logs: Sequence[PartitionLog], volume: Volume) -> dict[PartitionLog, Offset | StorageFailed]:
+    """Sync logs of one data directory; return how far each came, or why it did not.
+
+    Notes how far each log is, syncs the file system (`LogDirectory.volume`), and publishes that much: what is
+    appended meanwhile is not claimed. The first error fails them all, for good.
+    """
+    points = {log: log.sync_point() for log in logs}
+    try:
+        volume.sync()
+    except OSError as error:
+        return {log: log.mark_sync_failed(error) for log in logs}
+    return {log: _mark(log, point) for log, point in points.items()}
+
+
+def _sync(log: PartitionLog) -> Offset | StorageFailed:
+    try:
+        return log.sync()
+    except StorageFailed as failed:
+        return failed
+
+
+def _mark(log: PartitionLog, point: SyncPoint | None) -> Offset | StorageFailed:
+    try:
+        return log.synced_offset if point is None else log.mark_synced(point)
+    except StorageFailed as failed:
+        return failed

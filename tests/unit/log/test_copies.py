@@ -1,0 +1,226 @@
+"""Copies of batches that another replica has stamped, and a log that begins anew."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead_api.configuration import TopicConfig
+from fairlead_api.identifiers import LeaderEpoch, Offset
+from fairlead_broker.log import BadCopy, DamagedRange, DiskFull, StampedBatch
+from fairlead_broker.log.leader_epochs import EpochStart
+from log_kit import BatchMaker, FaultyStorage, LogBox, read_all, stored
+
+SMALL = TopicConfig(segment_bytes=4096, index_interval_bytes=512)
+
+
+def copies(*batches: StampedBatch) -> memoryview:
+    """Batches as they come from a leader."""
+    return memoryview(stored(*batches))
+
+
+def made_by(epoch: int, offset: int, records: int = 2) -> StampedBatch:
+    """A batch of a leader epoch."""
+    return BatchMaker(leader_epoch=epoch)(offset, records)
+
+
+class TestAppend:
+    """What a follower stores."""
+
+    def test_copies_are_stored_byte_for_byte(self, box: LogBox) -> None:
+        """Over many segments, in calls of any size, the bytes are those of the leader."""
+        log = box.open(SMALL)
+        batches = [made_by(3, offset) for offset in range(0, 200, 2)]
+        log.append_copies(copies(*batches[:1]))
+        log.append_copies(copies(*batches[1:70]))
+        log.append_copies(copies(*batches[70:]))
+
+        assert log.end_offset == 200
+        assert log.segment_count > 1
+        assert read_all(log) == stored(*batches)
+
+    def test_epochs_begin_where_the_batches_say(self, box: LogBox) -> None:
+        """One call may hold several epochs; each is known from its first batch on, also after a restart."""
+        log = box.open()
+        log.append_copies(copies(made_by(1, 0), made_by(1, 2), made_by(4, 4), made_by(5, 6)))
+        log.append_copies(copies(made_by(5, 8), made_by(9, 10)))
+        expected = (
+            EpochStart(LeaderEpoch(1), Offset(0)),
+            EpochStart(LeaderEpoch(4), Offset(4)),
+            EpochStart(LeaderEpoch(5), Offset(6)),
+            EpochStart(LeaderEpoch(9), Offset(10)),
+        )
+        before = log.leader_epochs
+        box.stop()
+
+        assert before == expected
+        assert box.open().leader_epochs == expected
+
+    def test_gaps_between_copies_stay(self, box: LogBox) -> None:
+        """A leader may hold offsets that no batch has any more; the copy has the same gaps."""
+        log = box.open()
+        log.append_copies(copies(made_by(1, 0), made_by(1, 10), made_by(2, 20)))
+
+        assert log.end_offset == 22
+        assert log.leader_epochs[-1] == EpochStart(LeaderEpoch(2), Offset(20))
+        assert read_all(log) == stored(made_by(1, 0), made_by(1, 10), made_by(2, 20))
+
+    @pytest.mark.parametrize("position", [0, 9, 30, 33, 90, 150])
+    def test_a_flipped_bit_keeps_everything_out(self, box: LogBox, position: int) -> None:
+        """Both checksums are held against the bytes before anything is written."""
+        log = box.open()
+        good, bad = made_by(1, 0), bytearray(stored(made_by(1, 2)))
+        bad[position] ^= 1
+        with pytest.raises(BadCopy):
+            log.append_copies(memoryview(stored(good) + bad))
+
+        assert log.end_offset == 0
+        assert log.leader_epochs == ()
+
+    def test_half_a_batch_is_refused(self, box: LogBox) -> None:
+        """A leader sends whole batches."""
+        log = box.open()
+        with pytest.raises(BadCopy):
+            log.append_copies(copies(made_by(1, 0), made_by(1, 2))[:-8])
+
+        assert log.end_offset == 0
+
+    def test_offsets_and_epochs_never_go_back(self, box: LogBox) -> None:
+        """A batch below the end, or of an older epoch than the log knows, is refused."""
+        log = box.open()
+        log.append_copies(copies(made_by(5, 0), made_by(5, 2)))
+        for bad in (made_by(5, 2), made_by(5, 3), made_by(4, 4)):
+            with pytest.raises(BadCopy):
+                log.append_copies(copies(bad))
+        with pytest.raises(BadCopy):
+            log.append_copies(copies(made_by(6, 4), made_by(5, 6)))
+
+        assert log.end_offset == 4
+        assert [start.epoch for start in log.leader_epochs] == [5]
+
+    def test_nothing_newer_than_its_sender_is_stored(self, box: LogBox) -> None:
+        """A leader that was succeeded may send what its successor wrote, from where its own records stood."""
+        log = box.open()
+        log.append_copies(copies(made_by(5, 0)), None, LeaderEpoch(5))
+        with pytest.raises(BadCopy, match="above its sender's 5"):
+            log.append_copies(copies(made_by(5, 2), made_by(6, 4)), None, LeaderEpoch(5))
+
+        assert log.end_offset == 2
+        assert [start.epoch for start in log.leader_epochs] == [5]
+
+    def test_a_full_disk_keeps_whole_batches(self, box: LogBox, faults: FaultyStorage) -> None:
+        """What was kept is told by the end; the rest can come again."""
+        log = box.open()
+        log.append_copies(copies(made_by(1, 0)))
+        faults.room_bytes = 100
+        with pytest.raises(DiskFull):
+            log.append_copies(copies(*(made_by(1, offset) for offset in range(2, 40, 2))))
+        faults.room_bytes = None
+        log.append_copies(copies(*(made_by(1, offset) for offset in range(log.end_offset, 40, 2))))
+
+        assert read_all(log) == stored(*(made_by(1, offset) for offset in range(0, 40, 2)))
+
+    def test_an_epoch_without_records_does_not_stand_in_the_way(self, box: LogBox) -> None:
+        """A leader that never wrote in its epoch follows one whose records are of older epochs."""
+        log = box.open()
+        log.append_copies(copies(made_by(4, 0)))
+        log.begin_epoch(LeaderEpoch(7))
+        last = log.last_epoch
+        log.append_copies(copies(made_by(4, 2), made_by(6, 4)))
+
+        assert last == 4
+        assert [(start.epoch, start.start_offset) for start in log.leader_epochs] == [(4, 0), (6, 4)]
+        assert log.last_epoch == 6
+
+
+class TestRestart:
+    """Beginning anew where the leader begins."""
+
+    @pytest.mark.parametrize("offset", [0, 7, 500, 100_000])
+    def test_nothing_of_before_is_left(self, box: LogBox, offset: int) -> None:
+        """Records, epochs and producers are gone; the log goes on at the offset, also after a restart."""
+        log = box.open(SMALL)
+        log.append_copies(copies(*(made_by(3, at) for at in range(0, 200, 2))))
+        log.sync()
+        log.restart_at(Offset(offset))
+        log.append_copies(copies(made_by(2, offset)))
+        box.stop()
+        log = box.open(SMALL)
+
+        assert (log.log_start_offset, log.end_offset) == (offset, offset + 2)
+        assert log.leader_epochs == (EpochStart(LeaderEpoch(2), Offset(offset)),)
+        assert read_all(log) == stored(made_by(2, offset))
+        assert not log.recovery_report.damaged
+
+    @pytest.mark.parametrize("offset", [7, 500])
+    def test_it_is_durable(self, box: LogBox, offset: int) -> None:
+        """A kill right behind it leaves an empty log there."""
+        log = box.open(SMALL)
+        log.append_copies(copies(*(made_by(3, at) for at in range(0, 200, 2))))
+        log.sync()
+        log.restart_at(Offset(offset))
+        box.kill()
+        log = box.open(SMALL)
+
+        assert (log.log_start_offset, log.end_offset, log.leader_epochs) == (offset, offset, ())
+        assert not log.damaged
+
+    def test_a_start_amid_a_batch_takes_the_whole_batch(self, box: LogBox) -> None:
+        """A leader whose log begins amid a batch sends all of it; readers begin where the leader does."""
+        log = box.open()
+        log.restart_at(Offset(13))
+        log.append_copies(copies(made_by(2, 10, records=6), made_by(2, 16)))
+        starts = (log.log_start_offset, log.end_offset, log.synced_offset)
+        box.stop()
+        log = box.open()
+
+        assert starts == (13, 18, 18)
+        assert (log.log_start_offset, log.end_offset) == (13, 18)
+        assert log.read(Offset(13), 1 << 20, Offset(18)).data == stored(
+            made_by(2, 10, records=6), made_by(2, 16)
+        )
+
+    def test_a_sync_under_way_does_not_count(self, box: LogBox) -> None:
+        """What a sync point from before says is about bytes that are gone."""
+        log = box.open()
+        log.append_copies(copies(*(made_by(3, at) for at in range(0, 20, 2))))
+        point = log.sync_point()
+        log.restart_at(Offset(0))
+        log.append_copies(copies(made_by(4, 0)))
+
+        assert point is not None
+        assert log.mark_synced(point) == 0
+
+
+class TestTruncate:
+    """Where the logs of two replicas part."""
+
+    def test_an_epoch_without_records_goes_at_the_end(self, box: LogBox) -> None:
+        """Cutting at the end drops the epoch that was begun there, so that the log agrees with a leader without it."""
+        log = box.open()
+        log.append_copies(copies(made_by(1, 0), made_by(2, 2)))
+        log.begin_epoch(LeaderEpoch(3))
+        end = log.truncate_to(Offset(4))
+        epochs = [start.epoch for start in log.leader_epochs]
+        further = log.truncate_to(Offset(9))
+
+        assert (end, further, epochs) == (4, 4, [1, 2])
+        assert [start.epoch for start in log.leader_epochs] == [1, 2]
+
+    @pytest.mark.parametrize("at", [28, 60])
+    def test_damage_is_cut_off(self, box: LogBox, at: int) -> None:
+        """A log is cut right before a batch that cannot be read, and the range is no damage any more."""
+        log = box.open()
+        batches = [made_by(1, offset) for offset in range(0, 20, 2)]
+        log.append_copies(copies(*batches))
+        log.sync()
+        [path] = box.log_files()
+        content = bytearray(path.read_bytes())
+        content[5 * batches[0].nbytes + at] ^= 1
+        path.write_bytes(content)
+        log.note_damage([DamagedRange(Offset(10), Offset(12))])
+        end = log.truncate_to(Offset(10))
+        log.append_copies(copies(*batches[5:]))
+
+        assert end == 10
+        assert log.damaged == ()
+        assert read_all(log) == stored(*batches)

@@ -1,0 +1,401 @@
+"""The data directory: identity, lock, clean marker, checkpoint, deletion, strays."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairlead_api.configuration import TopicConfig
+from fairlead_api.identifiers import BrokerEpoch, Offset, PartitionIndex
+from fairlead_broker.log import DirectoryLocked, Identity, IdentityMismatch, LogDirectory, StorageFailed
+from fairlead_broker.log.documents import Checkpoint, CorruptDocument, PartitionCheckpoint, write_document
+from fairlead_broker.log.storage import PosixStorage
+from fairlead_broker.producers import ProducerState, Snapshot, encode_snapshot
+from log_kit import (
+    CLUSTER,
+    DIRECTORY,
+    FIRST_TIME_US,
+    OTHER_TOPIC,
+    PARTITION,
+    TOPIC,
+    BatchMaker,
+    FaultyStorage,
+    LogBox,
+    SteppingClock,
+    begin,
+    read_all,
+    stored,
+)
+
+
+def open_directory(
+    path: Path, cluster_id: str | None = CLUSTER, broker_id: int = 1, residence: str | None = None
+) -> LogDirectory:
+    """Open a directory on behalf of somebody."""
+    return LogDirectory.open(
+        path,
+        cluster_id=cluster_id,
+        broker_id=broker_id,
+        clock=SteppingClock(),
+        new_directory_id=DIRECTORY,
+        residence=residence,
+    )
+
+
+def test_a_new_directory_gets_an_identity(tmp_path: Path) -> None:
+    """The first opening writes cluster, broker and directory id; later ones find them."""
+    directory = open_directory(tmp_path / "data")
+    expected = Identity(cluster_id=CLUSTER, broker_id=1, directory_id=DIRECTORY)
+
+    assert directory.identity == expected
+    assert not directory.was_clean
+    directory.close(True)
+    again = LogDirectory.open(
+        tmp_path / "data", cluster_id=None, broker_id=1, clock=SteppingClock(), new_directory_id="unused"
+    )
+    assert again.identity == expected
+    assert again.was_clean
+    again.close(False)
+
+
+def test_a_new_directory_may_wait_for_its_cluster(tmp_path: Path) -> None:
+    """Without a cluster id a new directory is only locked; partitions open once it belongs to one."""
+    directory = open_directory(tmp_path, cluster_id=None)
+
+    assert directory.cluster_id is None
+    with pytest.raises(AssertionError, match="adopt_cluster comes first"):
+        directory.open_partition(TOPIC, PARTITION, TopicConfig())
+    assert directory.adopt_cluster(CLUSTER).cluster_id == CLUSTER
+    assert directory.open_partition(TOPIC, PARTITION, TopicConfig()).end_offset == 0
+    directory.close(True)
+
+
+def test_a_start_that_is_killed_early_leaves_word_of_where_the_bytes_are(tmp_path: Path) -> None:
+    """With the clean marker gone, the next start goes by the kernel: it must be the one since the clean stop."""
+
+    def residence_after(here: str, *, clean: bool) -> str | None:
+        directory = open_directory(tmp_path, residence=here)
+        found = directory.identity.residence
+        directory.close(clean)
+        return found
+
+    open_directory(tmp_path).close(True)
+    after_a_clean_stop = residence_after("this boot", clean=False)
+    after_a_kill = residence_after("the next boot", clean=False)
+
+    assert after_a_clean_stop == "this boot"
+    assert after_a_kill == "this boot"
+
+
+def test_the_directory_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    """A directory of another cluster is refused, says what to do, and is not changed; its lock is free again."""
+    open_directory(tmp_path).close(True)
+    with pytest.raises(IdentityMismatch, match="start it with its own data directory"):
+        open_directory(tmp_path, cluster_id="another")
+    directory = open_directory(tmp_path)
+
+    assert directory.was_clean
+    with pytest.raises(IdentityMismatch):
+        directory.adopt_cluster("another")
+    assert directory.identity.cluster_id == CLUSTER
+    directory.close(False)
+
+
+def test_the_directory_of_another_broker_is_refused(tmp_path: Path) -> None:
+    """A directory of another broker id is refused."""
+    open_directory(tmp_path).close(True)
+
+    with pytest.raises(IdentityMismatch, match="belongs to broker 1, this is broker 2"):
+        open_directory(tmp_path, broker_id=2)
+
+
+def test_a_corrupt_identity_is_refused(tmp_path: Path) -> None:
+    """Whose directory it is cannot be guessed."""
+    open_directory(tmp_path).close(True)
+    path = tmp_path / ".fairlead" / "identity"
+    path.write_bytes(path.read_bytes().replace(b'"broker_id":1', b'"broker_id":2'))
+
+    with pytest.raises(CorruptDocument, match="checksum"):
+        open_directory(tmp_path, broker_id=2)
+
+
+def test_a_second_process_is_refused_by_the_pid_of_the_first(tmp_path: Path) -> None:
+    """While one process holds a directory another is told who does; when it ends the directory is free."""
+    directory = open_directory(tmp_path)
+    with pytest.raises(DirectoryLocked, match=f"pid {os.getpid()}"):
+        open_directory(tmp_path)
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import pathlib, log_kit;"
+        "log_kit.LogBox(pathlib.Path(sys.argv[2])).open_directory()"
+    )
+    kit = str(Path(sys.modules["log_kit"].__file__ or "").parent)
+    arguments = [sys.executable, "-c", program, kit, str(tmp_path)]
+    refused = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    directory.close(False)
+    allowed = subprocess.run(arguments, capture_output=True, text=True, check=False)
+
+    assert refused.returncode != 0
+    assert f"pid {os.getpid()}" in refused.stderr
+    assert (allowed.returncode, allowed.stderr) == (0, "")
+
+
+def test_the_broker_epoch_is_durable_at_once(box: LogBox, faults: FaultyStorage) -> None:
+    """The last broker epoch is synced and renamed into place before the call returns."""
+    directory = box.open_directory()
+    directory.set_broker_epoch(BrokerEpoch(41))
+
+    assert faults.syncs[-1].name == "identity.tmp"
+    box.kill()
+    assert box.open_directory().identity.last_broker_epoch == 41
+
+
+def test_the_clean_marker_holds_for_one_start(box: LogBox, make: BatchMaker) -> None:
+    """The marker is gone as soon as a start has seen it: a kill right after is not a stop in order."""
+    make.fill(box.open(), 3)
+    box.stop()
+
+    assert box.open_directory().was_clean
+    assert not (box.path / ".fairlead" / "clean").exists()
+    box.kill()
+    assert not box.open_directory().was_clean
+
+
+def test_a_stop_without_order_leaves_no_marker(box: LogBox, make: BatchMaker) -> None:
+    """`close(False)` syncs nothing and promises nothing."""
+    log = box.open()
+    make.fill(log, 3)
+    box.opened.close(False)
+    log = box.open()
+
+    assert not box.opened.was_clean
+    assert (log.synced_offset, log.end_offset) == (0, 6)
+
+
+def test_the_high_watermark_is_kept(box: LogBox, make: BatchMaker) -> None:
+    """The start value is the one of the last checkpoint, at most the end, at least the log start."""
+    log = box.open()
+    make.fill(log, 10)
+    log.checkpoint_high_watermark = Offset(14)
+    box.opened.write_checkpoint()
+    log.checkpoint_high_watermark = Offset(20)
+    box.kill()
+    log = box.open()
+
+    assert log.checkpoint_high_watermark == 14
+    box.opened.write_checkpoint()
+    box.kill()
+    first = box.log_files()[0]
+    first.write_bytes(first.read_bytes()[: first.stat().st_size // 2])
+    log = box.open()
+    assert log.checkpoint_high_watermark == log.end_offset == 10
+
+
+@pytest.mark.parametrize("harm", ["flipped", "short", "gone", "foreign"])
+def test_without_a_checkpoint_everything_is_read(box: LogBox, make: BatchMaker, harm: str) -> None:
+    """A checkpoint that cannot be believed costs a scan and nothing else, even after a stop in order."""
+    log = box.open(TopicConfig(segment_bytes=4096))
+    batches = make.fill(log, 50)
+    log.checkpoint_high_watermark = log.end_offset
+    box.stop()
+    path = box.path / ".fairlead" / "checkpoint"
+    data = path.read_bytes()
+    if harm == "flipped":
+        path.write_bytes(data[:40] + bytes([data[40] ^ 1]) + data[41:])
+    elif harm == "short":
+        path.write_bytes(data[:9])
+    elif harm == "foreign":
+        path.write_bytes((path.parent / "identity").read_bytes())
+    else:
+        path.unlink()
+    log = box.open()
+
+    assert not box.opened.was_clean
+    assert [str(path) in sentence for sentence in box.opened.corrupt] == [True]
+    assert log.recovery_report.scanned_bytes == len(stored(*batches))
+    assert (log.synced_offset, log.end_offset, log.checkpoint_high_watermark) == (0, 100, 0)
+    assert read_all(log) == stored(*batches)
+
+
+def test_partitions_that_are_not_open_stay_in_the_checkpoint(box: LogBox, make: BatchMaker) -> None:
+    """A partition that this run does not open keeps what was known of it."""
+    make.fill(box.open(), 10)
+    box.stop()
+    box.open_directory()
+    box.stop()
+    log = box.open()
+
+    assert (log.synced_offset, log.recovery_report.scanned_bytes) == (20, 0)
+
+
+def test_a_partition_can_be_closed_and_opened_again(box: LogBox, make: BatchMaker) -> None:
+    """Leadership may go and come back within one run; an open one is not opened twice."""
+    log = box.open()
+    batches = make.fill(log, 10)
+    log.sync()
+    with pytest.raises(AssertionError, match="is open already"):
+        box.opened.open_partition(TOPIC, PARTITION, TopicConfig())
+    box.opened.close_partition(TOPIC, PARTITION)
+    box.opened.close_partition(TOPIC, PARTITION)
+    box.opened.write_checkpoint()
+    assert log.closed
+    log = box.opened.open_partition(TOPIC, PARTITION, TopicConfig())
+
+    assert (log.synced_offset, log.recovery_report.scanned_bytes) == (20, 0)
+    assert read_all(log) == stored(*batches)
+
+
+def test_deletion_removes_the_files(box: LogBox, make: BatchMaker) -> None:
+    """The folder goes, the topic's too with the last partition, and a new partition begins at 0."""
+    log = box.open()
+    begin(log)
+    make.fill(log, 10)
+    other = box.opened.open_partition(TOPIC, PartitionIndex(1), TopicConfig())
+    box.opened.delete_partition(TOPIC, PARTITION)
+
+    assert sorted(path.name for path in (box.path / TOPIC).iterdir()) == ["1"]
+    assert log.closed
+    assert not other.closed
+    box.opened.delete_partition(TOPIC, PartitionIndex(1))
+    assert not (box.path / TOPIC).exists()
+    box.opened.delete_partition(TOPIC, PartitionIndex(1))
+    log = box.opened.open_partition(TOPIC, PARTITION, TopicConfig())
+    assert (log.end_offset, log.leader_epochs) == (0, ())
+    assert not list(box.path.rglob("*-deleted"))
+
+
+def test_a_partition_is_opened_while_the_last_one_is_removed(box: LogBox) -> None:
+    """The topic's folder goes with that, and is made again for the next one."""
+
+    class Removing(PosixStorage):
+        """Removes the topic's folder once, between its making and that of the partition's."""
+
+        __slots__ = ("left",)
+
+        def make_folder(self, path: Path) -> None:
+            if path.name == "0" and self.left:
+                self.left -= 1
+                path.parent.rmdir()
+            super().make_folder(path)
+
+    box.storage = storage = Removing()
+    storage.left = 1
+    log = box.open()
+
+    assert (log.end_offset, storage.left) == (0, 0)
+    assert box.folder.is_dir()
+
+
+def test_a_topic_folder_that_is_in_use_again_stays(box: LogBox, make: BatchMaker) -> None:
+    """Files are removed after they were given up, and a new partition of that number may be there by then."""
+    make.fill(box.open(), 3)
+    gone = box.opened.give_up_partition(TOPIC, PARTITION)
+    assert gone is not None
+    log = box.opened.open_partition(TOPIC, PARTITION, TopicConfig())
+    box.opened.remove_given_up(gone)
+
+    assert [path.name for path in (box.path / TOPIC).iterdir()] == [str(PARTITION)]
+    assert log.end_offset == 0
+
+
+def test_a_topic_is_deleted_without_knowing_its_partitions(box: LogBox, make: BatchMaker) -> None:
+    """Open and unopened partitions go alike, other topics stay, and a repetition finds nothing to do."""
+    make.fill(box.open(), 3)
+    directory = box.opened
+    directory.open_partition(TOPIC, PartitionIndex(11), TopicConfig())
+    directory.open_partition(OTHER_TOPIC, PARTITION, TopicConfig())
+    directory.close_partition(TOPIC, PARTITION)
+    directory.delete_topic(TOPIC)
+    directory.delete_topic(TOPIC)
+
+    assert sorted(path.name for path in box.path.iterdir()) == [".fairlead", OTHER_TOPIC]
+    box.stop()
+    log = box.open()
+    assert (log.end_offset, log.damaged) == (0, ())
+
+
+def test_an_interrupted_deletion_is_finished(box: LogBox, make: BatchMaker) -> None:
+    """A folder that was renamed for deletion is removed by the next start."""
+    make.fill(box.open(), 10)
+    box.kill()
+    box.folder.rename(box.folder.with_name("0.1700000000000000-deleted"))
+    log = box.open()
+
+    assert log.end_offset == 0
+    assert [path.name for path in (box.path / TOPIC).iterdir()] == ["0"]
+
+
+def test_unknown_topics_are_put_aside_and_never_deleted(box: LogBox, make: BatchMaker) -> None:
+    """Folders of unknown topics are renamed and reported at every start; foreign folders are left alone."""
+    make.fill(box.open(), 10)
+    content = box.log_files()[0].read_bytes()
+    box.stop()
+    (box.path / "lost+found").mkdir()
+    for number in range(2):
+        directory = box.open_directory()
+        kept = directory.mark_strays({TOPIC})
+        strays = directory.mark_strays({OTHER_TOPIC})
+        names = [f"{TOPIC}.stray", f"{TOPIC}.stray.2"]
+
+        assert len(kept) == number
+        assert [path.name for path in strays] == names[: number + 1]
+        assert (strays[0] / "0" / f"{0:020d}.log").read_bytes() == content
+        assert (box.path / "lost+found").exists()
+        box.stop()
+        make.fill(box.open(), 1)
+        box.stop()
+
+
+def test_a_failed_checkpoint_ends_the_directory(box: LogBox, make: BatchMaker, faults: FaultyStorage) -> None:
+    """A checkpoint that cannot be synced is a failed sync like any other, and leaves the old one in place."""
+    log = box.open()
+    make.fill(log, 3)
+    log.sync()
+    box.opened.write_checkpoint()
+    before = (box.path / ".fairlead" / "checkpoint").read_bytes()
+    make.fill(log, 3)
+    log.sync()
+    faults.sync_error = errno.EIO
+    with pytest.raises(StorageFailed):
+        box.opened.write_checkpoint()
+    faults.sync_error = 0
+
+    assert (box.path / ".fairlead" / "checkpoint").read_bytes() == before
+    with pytest.raises(StorageFailed):
+        log.append([make(12)])
+
+
+def test_a_start_opens_few_files_however_many_segments(
+    box: LogBox, make: BatchMaker, faults: FaultyStorage
+) -> None:
+    """Of 10,000 segments a start opens the files of the last one only, and reads open what they need."""
+    begin(box.open())
+    box.stop()
+    box.log_files()[0].unlink()
+    for number in range(10_000):
+        path = box.folder / f"{number:020d}.log"
+        path.write_bytes(stored(make.at_times(number, [FIRST_TIME_US])))
+    entry = PartitionCheckpoint(
+        topic_id=TOPIC,
+        partition=PARTITION,
+        log_start=Offset(0),
+        high_watermark=Offset(0),
+        recovery_point=Offset(10_000),
+    )
+    write_document(faults, box.path / ".fairlead" / "checkpoint", Checkpoint(partitions=(entry,)))
+    snapshot = Snapshot(Offset(9_999), ProducerState())
+    (box.folder / f"{9_999:020d}.producers").write_bytes(encode_snapshot(snapshot))
+    faults.opened.clear()
+    log = box.open()
+    opened = [path for path in faults.opened if path.parent == box.folder]
+    faults.opened.clear()
+    data = log.read(Offset(5000), 1, log.end_offset)
+
+    assert (log.segment_count, log.end_offset) == (10_000, 10_000)
+    assert len(opened) < 10
+    assert data.next_offset == 5001
+    assert len(faults.opened) < 10

@@ -1,0 +1,141 @@
+"""Segments leave their log at once and their files later; a full disk gives up indexes first."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from fairlead_api.configuration import TopicConfig
+from fairlead_api.identifiers import Offset, TimestampUs
+from fairlead_broker.log import DiskFull, OffsetOutOfRange, PartitionLog, StorageFailed, free_indexes
+from log_kit import BatchMaker, FaultyStorage, LogBox, read_all, stored
+
+SMALL = TopicConfig(segment_bytes=4096)
+NOW_US, LATER_US = TimestampUs(1000), TimestampUs(2000)
+
+
+@pytest.fixture
+def log(box: LogBox, make: BatchMaker) -> PartitionLog:
+    """Sixty batches of two records in several segments, all committed and synced."""
+    log = box.open(SMALL)
+    make.fill(log, 60)
+    log.sync()
+    log.checkpoint_high_watermark = log.end_offset
+    return log
+
+
+def first_file(box: LogBox) -> int:
+    """Base offset of the oldest file of batches."""
+    return int(box.log_files()[0].stem)
+
+
+def test_files_go_when_they_are_due_and_not_before(box: LogBox, log: PartitionLog) -> None:
+    """Until then a reader that found the segment before goes on in it, by files that it opens only now."""
+    inside = log.segments[1]
+    size = log.size_bytes
+    log.advance_log_start(Offset(61), remove_us=LATER_US)
+    kept = first_file(box)
+    with pytest.raises(OffsetOutOfRange):
+        log.read(Offset(60), 1, log.end_offset)
+    found = inside.read(inside.base_offset, 1 << 20, inside.next_offset)
+    log.remove_dropped(TimestampUs(LATER_US - 1))
+    still = first_file(box)
+    log.remove_dropped(LATER_US)
+
+    assert log.size_bytes < size
+    assert found is not None
+    assert found.next_offset == inside.next_offset
+    assert (kept, still) == (0, 0)
+    assert first_file(box) == log.segments[0].base_offset > 30
+
+
+def test_a_log_start_moves_in_memory_before_it_is_durable(
+    box: LogBox, log: PartitionLog, make: BatchMaker
+) -> None:
+    """Killed before the checkpoint, everything is there again; after it, nothing below the start is."""
+    assert log.move_log_start(Offset(61))
+    assert not log.move_log_start(Offset(61))
+    assert log.log_start_offset == 61
+    box.kill()
+    log = box.open()
+    assert log.log_start_offset == 0
+    log.checkpoint_high_watermark = log.end_offset
+    log.move_log_start(Offset(61))
+    box.opened.write_checkpoint()
+    log.drop_below_start(LATER_US)
+    box.kill()
+    log = box.open()
+
+    assert log.log_start_offset == 61
+    assert first_file(box) == log.segments[0].base_offset > 0
+
+
+def test_nothing_moves_beyond_the_high_watermark(log: PartitionLog) -> None:
+    """What is not committed is nobody's to delete."""
+    log.checkpoint_high_watermark = Offset(50)
+
+    with pytest.raises(OffsetOutOfRange):
+        log.move_log_start(Offset(51))
+    assert log.log_start_offset == 0
+
+
+def test_dropping_twice_is_dropping_once(box: LogBox, log: PartitionLog) -> None:
+    """A second start drops only what it adds, each with its own time."""
+    log.advance_log_start(Offset(41), remove_us=NOW_US)
+    log.advance_log_start(Offset(81), remove_us=LATER_US)
+    log.remove_dropped(NOW_US)
+    between = first_file(box)
+    log.remove_dropped(LATER_US)
+
+    assert 0 < between < first_file(box) == log.segments[0].base_offset
+
+
+def test_a_disk_that_does_not_delete_has_failed(box: LogBox, log: PartitionLog) -> None:
+    """The error says which file, and the log takes no more writes."""
+    log.advance_log_start(Offset(61), remove_us=NOW_US)
+    _in_the_way(box.log_files()[0])
+
+    with pytest.raises(StorageFailed, match="cannot remove"):
+        log.remove_dropped(NOW_US)
+    assert box.opened.failure is not None
+
+
+def test_a_full_disk_gets_room_from_the_indexes_of_what_goes(
+    box: LogBox, make: BatchMaker, faults: FaultyStorage
+) -> None:
+    """Those below the log start go, those above stay; the records above are all there."""
+    log = box.open(SMALL)
+    batches = make.fill(log, 60)
+    log.checkpoint_high_watermark = log.end_offset
+    faults.full_suffixes, faults.room_bytes, faults.write_error = {"", ".tmp"}, 0, errno.ENOSPC
+    log.move_log_start(Offset(60))
+    with pytest.raises(DiskFull):
+        box.opened.write_checkpoint()
+    free_indexes(log)
+    faults.room_bytes = None
+    box.opened.write_checkpoint()
+    indexes = {int(path.stem) for path in box.folder.glob("*.index")}
+    kept = [segment.base_offset for segment in log.segments if segment.next_offset > 60]
+    log.drop_below_start(NOW_US)
+
+    assert min(indexes) == min(kept)
+    assert read_all(log, offset=60) == stored(*batches[30:])
+    box.kill()
+    assert read_all(box.open(), offset=60) == stored(*batches[30:])
+
+
+def test_an_index_that_cannot_be_removed_is_told(box: LogBox, log: PartitionLog) -> None:
+    """With the file."""
+    log.move_log_start(Offset(61))
+    _in_the_way(box.log_files()[0].with_suffix(".index"))
+
+    with pytest.raises(StorageFailed, match="cannot remove its indexes"):
+        free_indexes(log)
+
+
+def _in_the_way(path: Path) -> None:
+    """Put a folder where a file was: unlink fails."""
+    path.unlink()
+    path.mkdir()

@@ -1,0 +1,91 @@
+"""Disks without room for anything but batches."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from fairlead_api.configuration import TopicConfig
+from fairlead_api.identifiers import BrokerEpoch, Offset
+from fairlead_broker.log import DiskFull, StorageFailed
+from log_kit import BatchMaker, FaultyStorage, LogBox, begin, read_all, stored
+
+SMALL = TopicConfig(segment_bytes=4096, index_interval_bytes=0)
+
+
+@pytest.mark.parametrize("room", range(0, 400, 13))
+def test_no_room_for_an_index_stops_nobody(
+    box: LogBox, make: BatchMaker, faults: FaultyStorage, room: int
+) -> None:
+    """Index entries can be made again, so a disk without room for them takes batches and rolls all the same."""
+    faults.full_suffixes, faults.room_bytes = {".index", ".timeindex"}, room
+    log = box.open(SMALL)
+    begin(log)
+    batches = make.fill(log, 30)
+    log.sync()
+
+    assert log.segment_count > 3
+    assert read_all(log, 1) == stored(*batches)
+    box.stop()
+    assert read_all(box.open(), 1) == stored(*batches)
+    box.stop()
+    faults.room_bytes = None
+    log = box.open()
+    batches += make.fill(log, 5)
+    assert read_all(log, 1) == stored(*batches)
+
+
+def test_a_broken_index_file_ends_writing(box: LogBox, make: BatchMaker, faults: FaultyStorage) -> None:
+    """An error other than a full disk says that the disk is failing, whatever the file."""
+    log = box.open(SMALL)
+    begin(log)
+    faults.full_suffixes, faults.room_bytes, faults.write_error = {".index"}, 0, errno.EIO
+
+    with pytest.raises(StorageFailed, match="index: cannot write"):
+        make.fill(log, 30)
+    with pytest.raises(StorageFailed):
+        make.fill(log, 1)
+
+
+@pytest.mark.parametrize("room", [0, 5, 16, 20])
+def test_no_room_for_an_epoch_passes(box: LogBox, make: BatchMaker, faults: FaultyStorage, room: int) -> None:
+    """An epoch that could not be listed did not begin, and can begin later."""
+    log = box.open()
+    faults.full_suffixes, faults.room_bytes = {""}, room
+    with pytest.raises(DiskFull, match="leader-epochs"):
+        begin(log, 5)
+
+    assert log.leader_epochs == ()
+    faults.room_bytes = None
+    begin(log, 5)
+    make.fill(log, 1)
+    box.kill()
+    assert [(entry.epoch, entry.start_offset) for entry in box.open().leader_epochs] == [(5, 0)]
+
+
+def test_no_room_for_the_checkpoint_passes(box: LogBox, make: BatchMaker, faults: FaultyStorage) -> None:
+    """Whatever needs the checkpoint first is refused with nothing changed, and works when there is room."""
+    log = box.open(SMALL)
+    begin(log)
+    batches = make.fill(log, 30)
+    log.sync()
+    log.checkpoint_high_watermark = log.end_offset
+    faults.full_suffixes, faults.room_bytes = {".tmp"}, 0
+    before = sorted(path.name for path in box.folder.iterdir())
+    for refused in (
+        lambda: log.advance_log_start(Offset(30)),
+        lambda: log.truncate_to(Offset(30)),
+        box.opened.write_checkpoint,
+        lambda: box.opened.set_broker_epoch(BrokerEpoch(3)),
+    ):
+        with pytest.raises(DiskFull):
+            refused()
+
+        assert (log.log_start_offset, log.synced_offset, log.end_offset) == (0, 60, 60)
+        assert sorted(path.name for path in box.folder.iterdir()) == before
+    assert box.opened.identity.last_broker_epoch == 0
+    faults.room_bytes = None
+    log.advance_log_start(Offset(30))
+    assert log.truncate_to(Offset(50)) == 50
+    assert read_all(log) == stored(*batches[15:25])

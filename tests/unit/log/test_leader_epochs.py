@@ -1,0 +1,103 @@
+"""The list of leader epochs on the disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fairlead_api.identifiers import LeaderEpoch, Offset
+from fairlead_broker.log import EpochEnd, StaleLeaderEpoch
+from fairlead_broker.log.leader_epochs import EpochStart, LeaderEpochs
+from fairlead_broker.log.storage import PosixStorage
+from fairlead_broker.replication.divergence import divergence
+
+
+def epochs_of(folder: Path, *starts: tuple[int, int]) -> LeaderEpochs:
+    """Return a list with (epoch, start offset) added."""
+    epochs = LeaderEpochs(PosixStorage(), folder)
+    for epoch, offset in starts:
+        epochs.begin(LeaderEpoch(epoch), Offset(offset))
+    return epochs
+
+
+@pytest.mark.parametrize(
+    ("asked", "epoch", "end_offset"),
+    [(0, 0, 10), (1, 1, 10), (2, 2, 20), (3, 2, 20), (4, 4, 20), (5, 5, 40), (6, 5, 40), (7, 7, 50)],
+)
+def test_the_end_of_an_epoch(tmp_path: Path, asked: int, epoch: int, end_offset: int) -> None:
+    """The latest epoch ends at the log end, another where the next begins; unknown ones round down."""
+    epochs = epochs_of(tmp_path, (2, 10), (4, 20), (5, 20), (7, 40))
+
+    assert epochs.end_offset(asked, Offset(50)) == EpochEnd(LeaderEpoch(epoch), Offset(end_offset))
+
+
+def test_an_unknown_newer_epoch_has_no_end(tmp_path: Path) -> None:
+    """Neither an empty list nor one of older epochs can answer."""
+    assert epochs_of(tmp_path).end_offset(1, Offset(0)) is None
+    assert epochs_of(tmp_path, (2, 0)).end_offset(3, Offset(0)) is None
+
+
+def test_epochs_survive(tmp_path: Path) -> None:
+    """What was begun is there for the next one to open the file, and more can be added."""
+    epochs_of(tmp_path, (1, 0), (2, 5))
+    epochs = epochs_of(tmp_path, (3, 5))
+
+    assert epochs_of(tmp_path).entries == epochs.entries
+    assert [entry.epoch for entry in epochs.entries] == [1, 2, 3]
+    assert epochs.complete
+    assert epochs.highest == 3
+    with pytest.raises(StaleLeaderEpoch) as refused:
+        epochs.begin(LeaderEpoch(2), Offset(9))
+    assert (refused.value.epoch, refused.value.highest) == (2, 3)
+
+
+def test_a_cut_is_durable(tmp_path: Path) -> None:
+    """Epochs that start behind an offset are gone, also for the next one to open the file."""
+    epochs = epochs_of(tmp_path, (1, 0), (2, 5), (3, 9))
+    epochs.cut(5)
+
+    assert epochs_of(tmp_path).entries == [
+        EpochStart(LeaderEpoch(1), Offset(0)),
+        EpochStart(LeaderEpoch(2), Offset(5)),
+    ]
+    epochs.begin(LeaderEpoch(4), Offset(6))
+    assert [entry.epoch for entry in epochs_of(tmp_path).entries] == [1, 2, 4]
+
+
+@pytest.mark.parametrize("nbytes", range(1, 16))
+def test_a_torn_last_entry_is_told(tmp_path: Path, nbytes: int) -> None:
+    """An entry that did not arrive whole is left out, the file known to be incomplete, and written over."""
+    epochs_of(tmp_path, (1, 0), (2, 5))
+    path = tmp_path / "leader-epochs"
+    path.write_bytes(path.read_bytes()[:-nbytes])
+    epochs = epochs_of(tmp_path)
+
+    assert ([entry.epoch for entry in epochs.entries], epochs.complete) == ([1], False)
+    epochs.begin(LeaderEpoch(3), Offset(7))
+    again = epochs_of(tmp_path)
+    assert ([entry.epoch for entry in again.entries], again.complete) == ([1, 3], True)
+
+
+@pytest.mark.parametrize(
+    ("log_start", "kept"),
+    [(0, [2, 4, 5, 7]), (20, [2, 4, 5, 7]), (21, [5, 7]), (40, [5, 7]), (41, [7]), (59, [7])],
+)
+def test_epochs_below_the_log_start_are_forgotten(tmp_path: Path, log_start: int, kept: list[int]) -> None:
+    """Whoever comes from the log start on is told that its log is another one exactly when the whole list tells it.
+
+    Where to is told alike too, but for epochs that are forgotten: those are sent before the log start in any case.
+    """
+    epochs = epochs_of(tmp_path, (2, 10), (4, 20), (5, 20), (7, 40))
+    whole = list(epochs.entries)
+    epochs.trim(Offset(log_start))
+    again = epochs_of(tmp_path)
+
+    assert [entry.epoch for entry in again.entries] == kept
+    for offset in range(log_start, 60):
+        for last_epoch in range(10):
+            place = LeaderEpoch(last_epoch), Offset(offset)
+            told = divergence(again.entries, Offset(60), *place)
+            before = divergence(whole, Offset(60), *place)
+            assert (told is None) == (before is None)
+            assert told == before or last_epoch < kept[0]

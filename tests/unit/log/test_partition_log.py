@@ -1,0 +1,468 @@
+"""The log of a partition: appends, reads, rolls, syncs, truncation."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fairlead_api.configuration import Durability, TopicConfig
+from fairlead_api.identifiers import LeaderEpoch, Offset, TimestampUs
+from fairlead_broker.log import (
+    DiskFull,
+    EpochEnd,
+    LogClosed,
+    OffsetOutOfRange,
+    StaleLeaderEpoch,
+    StorageFailed,
+)
+from log_kit import FIRST_TIME_US, BatchMaker, FaultyStorage, LogBox, begin, read_all, stored
+
+SMALL = TopicConfig(segment_bytes=4096, index_interval_bytes=512)
+EVERY_DURABILITY = pytest.mark.parametrize("durability", list(Durability))
+
+
+def test_a_new_log_is_empty(box: LogBox) -> None:
+    """A partition that never was begins at offset 0 with one empty segment."""
+    log = box.open()
+
+    assert (log.log_start_offset, log.synced_offset, log.end_offset) == (0, 0, 0)
+    assert (log.size_bytes, log.segment_count) == (0, 1)
+    assert log.read(Offset(0), 100, Offset(0)).data == b""
+
+
+def test_what_was_appended_is_read_byte_for_byte(box: LogBox, make: BatchMaker) -> None:
+    """Reads return the stored bytes of stamp and content, whatever the size asked for."""
+    log = box.open()
+    batches = make.fill(log, 50, records=3)
+
+    assert log.end_offset == 150
+    for bytes_max in (1, 700, 5000, 1 << 20):
+        assert read_all(log, bytes_max) == stored(*batches)
+
+
+def test_a_group_is_appended_in_one_call(box: LogBox, make: BatchMaker) -> None:
+    """A group larger than a vectored write takes (1,024 buffers) arrives whole and in order."""
+    log = box.open()
+    group = [make(offset) for offset in range(1500)]
+    log.append(group)
+
+    assert log.end_offset == 1500
+    assert read_all(log) == stored(*group)
+
+
+def test_reads_end_before_the_limit(box: LogBox, make: BatchMaker) -> None:
+    """No batch is returned that reaches the offset limit, not even the first."""
+    log = box.open()
+    batches = make.fill(log, 10, records=3)
+
+    assert log.read(Offset(0), 1 << 20, Offset(7)).data == stored(*batches[:2])
+    assert log.read(Offset(0), 1 << 20, Offset(9)).next_offset == 9
+    nothing = log.read(Offset(0), 1 << 20, Offset(2))
+    assert (nothing.data, nothing.next_offset) == (b"", 0)
+
+
+def test_a_read_begins_with_the_batch_that_holds_the_offset(box: LogBox, make: BatchMaker) -> None:
+    """For each offset the first batch is the one with that offset, and whole beyond `bytes_max`."""
+    log = box.open(SMALL)
+    batches = make.fill(log, 60, records=3)
+
+    for offset in range(log.end_offset):
+        assert log.read(Offset(offset), 1, log.end_offset).data == stored(batches[offset // 3])
+
+
+def test_bytes_max_holds_back_later_batches(box: LogBox, make: BatchMaker) -> None:
+    """After the first batch, only batches that fit whole are returned."""
+    log = box.open()
+    batches = make.fill(log, 30)
+    nbytes = batches[0].nbytes
+
+    assert log.read(Offset(0), 3 * nbytes, log.end_offset).data == stored(*batches[:3])
+    assert log.read(Offset(0), 4 * nbytes - 1, log.end_offset).data == stored(*batches[:3])
+    assert log.read(Offset(10), 2 * nbytes, log.end_offset).data == stored(*batches[5:7])
+
+
+def test_a_batch_larger_than_asked_for_is_read_whole(box: LogBox, make: BatchMaker) -> None:
+    """A batch of 3 MB comes whole to a reader that asked for one byte, also behind small ones."""
+    log = box.open()
+    batches = [*make.fill(log, 3), *make.fill(log, 1, 1, 3_000_000), *make.fill(log, 3)]
+
+    assert log.read(Offset(6), 1, log.end_offset).data == stored(batches[3])
+    assert log.read_cached(Offset(6), 1, log.end_offset) is None
+    assert read_all(log, 1) == stored(*batches)
+
+
+@pytest.mark.parametrize("offset", [-1, 21, 1000])
+def test_offsets_outside_are_refused(box: LogBox, make: BatchMaker, offset: int) -> None:
+    """Below the log start and above the end a read is refused with both."""
+    log = box.open()
+    make.fill(log, 10)
+
+    with pytest.raises(OffsetOutOfRange, match="0 to 20") as refused:
+        log.read(Offset(offset), 100, log.end_offset)
+    assert (refused.value.log_start, refused.value.end) == (0, 20)
+
+
+@EVERY_DURABILITY
+def test_segments_roll_by_bytes(box: LogBox, make: BatchMaker, durability: Durability) -> None:
+    """A batch never splits, no segment is larger than `segment.bytes`, and reads go through all of them."""
+    log = box.open(replace(SMALL, durability=durability))
+    batches = make.fill(log, 100, records=2)
+
+    assert log.segment_count == len(box.log_files()) > 5
+    assert all(file.stat().st_size <= 4096 for file in box.log_files())
+    assert b"".join(file.read_bytes() for file in box.log_files()) == stored(*batches)
+    assert log.size_bytes == len(stored(*batches))
+    assert read_all(log) == stored(*batches)
+
+
+def test_a_batch_larger_than_a_segment_has_one_to_itself(box: LogBox, make: BatchMaker) -> None:
+    """A batch beyond `segment.bytes` is stored alone."""
+    log = box.open(SMALL)
+    batches = [*make.fill(log, 1), *make.fill(log, 1, 1, 9000), *make.fill(log, 1)]
+
+    assert [file.read_bytes() for file in box.log_files()] == [stored(batch) for batch in batches]
+
+
+def test_one_group_may_fill_several_segments(box: LogBox, make: BatchMaker) -> None:
+    """A group that does not fit into one segment is split between batches only."""
+    log = box.open(SMALL)
+    group = [make(offset) for offset in range(40)]
+    log.append(group)
+
+    assert log.segment_count > 3
+    assert read_all(log) == stored(*group)
+
+
+def test_a_segment_rolls_by_age_of_its_first_batch(box: LogBox, make: BatchMaker) -> None:
+    """`segment.ms` counts from the append time of the first batch, in an append and when idle, over a restart."""
+    log = box.open(TopicConfig(segment_ms=1000))
+    make.fill(log, 1)
+    make.append_time_us = FIRST_TIME_US + 999_999
+    make.fill(log, 1)
+    box.stop()
+    log = box.open()
+    first = log.segment_count
+    make.append_time_us = FIRST_TIME_US + 1_000_000
+    make.fill(log, 1)
+
+    assert (first, log.segment_count) == (1, 2)
+    assert not log.roll_if_due(TimestampUs(FIRST_TIME_US + 1_999_999))
+    assert log.roll_if_due(TimestampUs(FIRST_TIME_US + 2_000_000))
+    assert log.segment_count == 3
+    assert not log.roll_if_due(TimestampUs(FIRST_TIME_US * 2)), "an empty segment has no age"
+
+
+def test_a_full_index_rolls_the_segment(box: LogBox, make: BatchMaker) -> None:
+    """When the next entry does not fit into `segment.index.bytes`, the batch begins a new segment."""
+    log = box.open(TopicConfig(index_interval_bytes=0, segment_index_bytes=16 + 3 * 16))
+    make.fill(log, 9)
+
+    assert [int(file.stem) for file in box.log_files()] == [0, 8, 16]
+    assert (box.folder / "00000000000000000000.index").stat().st_size == 16 + 3 * 16
+
+
+def test_a_changed_configuration_holds_from_the_next_batch(box: LogBox, make: BatchMaker) -> None:
+    """A smaller `segment.bytes` closes the segment at the next append."""
+    log = box.open()
+    make.fill(log, 5)
+    log.update_config(SMALL)
+    make.fill(log, 5, 1, 4000)
+
+    assert log.segment_count == 6
+
+
+def test_sync_moves_the_synced_offset(box: LogBox, make: BatchMaker) -> None:
+    """The synced offset is the end at the time of the sync, and stands still without one."""
+    log = box.open(replace(SMALL, durability=Durability.REPLICATED))
+    make.fill(log, 40)
+    before = log.synced_offset
+    after = log.sync()
+    make.fill(log, 1)
+
+    assert (before, after, log.synced_offset, log.end_offset) == (0, 80, 80, 82)
+
+
+def test_a_roll_syncs_the_old_segment_only_where_syncing_counts(
+    box: LogBox, make: BatchMaker, faults: FaultyStorage
+) -> None:
+    """With `synced` the old file is synced before the new one is written; with `replicated` the next sync does it."""
+    first = f"{0:020d}.log"
+    log = box.open(replace(SMALL, durability=Durability.REPLICATED))
+    faults.syncs.clear()
+    make.fill(log, 20)
+    unsynced = [path.name for path in faults.syncs]
+    log.sync()
+    synced = [path.name for path in faults.syncs]
+    log.update_config(SMALL)
+    make.fill(log, 20)
+
+    assert first not in unsynced
+    assert first in synced
+    assert all(not segment.unsynced_files for segment in log._segments[:3])
+    assert faults.syncs[-1].name in {file.name for file in box.folder.iterdir()}
+    assert log.synced_offset == 40, "a roll does not publish what a sync has to"
+
+
+def test_sync_covers_files_closed_since_the_last_one(
+    box: LogBox, make: BatchMaker, faults: FaultyStorage
+) -> None:
+    """One sync writes out every file with unsynced batches, and the index files of closed segments."""
+    log = box.open(replace(SMALL, durability=Durability.REPLICATED))
+    make.fill(log, 40)
+    faults.syncs.clear()
+    log.sync()
+    logs = [path for path in faults.syncs if path.suffix == ".log"]
+    indexes = [path for path in faults.syncs if path.suffix == ".index"]
+
+    assert sorted(logs) == box.log_files()
+    assert len(indexes) == len(logs) - 1
+    faults.syncs.clear()
+    log.sync()
+    assert faults.syncs == []
+
+
+def test_the_first_failed_sync_ends_writing_for_good(
+    box: LogBox, make: BatchMaker, faults: FaultyStorage
+) -> None:
+    """After one failed sync nothing is synced, appended or checkpointed any more, though the disk recovers."""
+    log = box.open()
+    make.fill(log, 5)
+    faults.sync_error = errno.EIO
+    with pytest.raises(StorageFailed, match="cannot sync"):
+        log.sync()
+    faults.sync_error = 0
+    syncs = len(faults.syncs)
+
+    with pytest.raises(StorageFailed):
+        log.sync()
+    with pytest.raises(StorageFailed):
+        log.append([make(10)])
+    with pytest.raises(StorageFailed):
+        box.opened.write_checkpoint()
+    assert len(faults.syncs) == syncs, "a failed sync was retried"
+    assert log.synced_offset == 0
+    assert isinstance(box.opened.failure, StorageFailed)
+    assert log.read(Offset(0), 1, log.end_offset).next_offset == 2, "reads go on"
+
+
+def test_a_failed_write_ends_writing_for_good(box: LogBox, make: BatchMaker, faults: FaultyStorage) -> None:
+    """An error other than a full disk publishes nothing and refuses every later append."""
+    log = box.open()
+    batches = make.fill(log, 5)
+    faults.write_error, faults.room_bytes = errno.EIO, 100
+    with pytest.raises(StorageFailed, match="cannot append at"):
+        log.append([make(10)])
+    faults.room_bytes = None
+
+    with pytest.raises(StorageFailed):
+        log.append([make(10)])
+    assert log.end_offset == 10
+    assert read_all(log) == stored(*batches)
+
+
+@EVERY_DURABILITY
+def test_a_full_disk_keeps_nothing_and_passes(
+    box: LogBox, make: BatchMaker, faults: FaultyStorage, durability: Durability
+) -> None:
+    """At every byte of a group over several segments: refused, nothing kept, and the same append works later."""
+    log = box.open(TopicConfig(segment_bytes=2000, index_interval_bytes=0, durability=durability))
+    batches = make.fill(log, 2)
+    group = [make(4 + 2 * index, 2) for index in range(8)]
+    nbytes = len(stored(*group))
+    for room in [*range(0, nbytes, 97), nbytes - 1]:
+        before = [(file.name, file.read_bytes()) for file in box.log_files()]
+        faults.room_bytes = room
+        with pytest.raises(DiskFull):
+            log.append(group)
+        faults.room_bytes = None
+
+        assert [(file.name, file.read_bytes()) for file in box.log_files()] == before
+        assert (log.end_offset, log.segment_count) == (4, 1)
+        assert read_all(log) == stored(*batches)
+    log.append(group)
+    log.sync()
+    assert read_all(log) == stored(*batches, *group)
+    box.stop()
+    assert read_all(box.open()) == stored(*batches, *group)
+
+
+def test_epochs_begin_durably_and_only_rise(box: LogBox, make: BatchMaker, faults: FaultyStorage) -> None:
+    """An epoch is on the disk before `begin_epoch` returns; one that is not newer than all others is refused."""
+    log = box.open()
+    begin(log, 3)
+    synced = faults.syncs[-1].name
+    make.fill(log, 2)
+    begin(log, 7)
+
+    assert synced == "leader-epochs"
+    with pytest.raises(StaleLeaderEpoch, match="epoch 7 does not exceed the highest known epoch 7"):
+        begin(log, 7)
+    box.kill()
+    log = box.open()
+    assert [(entry.epoch, entry.start_offset) for entry in log.leader_epochs] == [(3, 0), (7, 4)]
+    assert log.end_offset_for_epoch(LeaderEpoch(3)) == EpochEnd(LeaderEpoch(3), Offset(4))
+    assert log.end_offset_for_epoch(LeaderEpoch(7)) == EpochEnd(LeaderEpoch(7), log.end_offset)
+
+
+@pytest.mark.parametrize("stop_first", [True, False])
+def test_truncation_drops_batches_and_epochs(box: LogBox, make: BatchMaker, stop_first: bool) -> None:
+    """At every offset: batches that reach it and epochs that start there go, and appends go on behind, durably."""
+    batches = []
+    log = box.open(TopicConfig(segment_bytes=2000, index_interval_bytes=300))
+    for epoch in range(1, 6):
+        begin(log, epoch)
+        batches += make.fill(log, 5, records=3)
+    for offset in range(74, 0, -7):
+        end = log.truncate_to(Offset(offset))
+        kept = [batch for batch in batches if batch.last_offset < offset]
+
+        assert end == log.end_offset == (kept[-1].last_offset + 1 if kept else 0)
+        assert log.synced_offset <= end
+        assert read_all(log) == stored(*kept)
+        assert [entry.start_offset for entry in log.leader_epochs] == [s for s in range(0, 75, 15) if s < end]
+        batches = kept + make.fill(log, 1, records=3)
+        assert read_all(log) == stored(*batches)
+        log.sync()
+        if stop_first:
+            box.stop()
+        else:
+            box.opened.write_checkpoint()
+            box.kill()
+        log = box.open()
+        assert read_all(log) == stored(*batches)
+
+
+def test_truncation_to_the_end_changes_nothing(box: LogBox, make: BatchMaker) -> None:
+    """An offset at or above the end is where the log already ends."""
+    log = box.open()
+    batches = make.fill(log, 3)
+
+    assert log.truncate_to(Offset(99)) == 6
+    assert read_all(log) == stored(*batches)
+
+
+def test_a_sync_that_a_truncation_overtook_claims_nothing(box: LogBox, make: BatchMaker) -> None:
+    """Offsets written anew after a sync began are not taken for synced when it ends."""
+    log = box.open()
+    make.fill(log, 5)
+    point = log.sync_point()
+    assert point is not None
+    log.truncate_to(Offset(4))
+    make.fill(log, 5)
+
+    assert log.mark_synced(point) == log.synced_offset == 0
+
+
+def test_the_log_start_moves_before_segments_go(box: LogBox, make: BatchMaker) -> None:
+    """Whole segments below the new start are removed, reads below it refused, over a restart too."""
+    log = box.open(SMALL)
+    batches = make.fill(log, 60)
+    log.sync()
+    log.checkpoint_high_watermark = Offset(100)
+    with pytest.raises(OffsetOutOfRange):
+        log.advance_log_start(Offset(101))
+    log.advance_log_start(Offset(61))
+    box.kill()
+    assert min(int(file.stem) for file in box.log_files()) > 30
+    log = box.open()
+
+    assert log.log_start_offset == 61
+    assert log.checkpoint_high_watermark == 100
+    with pytest.raises(OffsetOutOfRange):
+        log.read(Offset(60), 1, log.end_offset)
+    assert read_all(log) == stored(*batches[30:])
+
+
+def test_leader_epochs_go_with_the_records(box: LogBox, make: BatchMaker) -> None:
+    """The last that is not above the log start stays; a full disk keeps the others for a while."""
+    log = box.open(SMALL)
+    for epoch in range(1, 7):
+        log.begin_epoch(LeaderEpoch(epoch))
+        make.fill(log, 10)
+    log.sync()
+    log.checkpoint_high_watermark = log.end_offset
+    gone = log.advance_log_start(Offset(61))
+    box.kill()
+    log = box.open()
+
+    assert [entry.epoch for entry in log.leader_epochs] == [4, 5, 6]
+    assert [segment.next_offset <= 61 for segment in gone] == [True] * len(gone) != []
+
+
+def test_the_growing_segment_is_never_removed(box: LogBox, make: BatchMaker) -> None:
+    """A log whose start is its end keeps its last file, and gives out no offset twice."""
+    log = box.open()
+    make.fill(log, 5)
+    log.checkpoint_high_watermark = log.end_offset
+    log.advance_log_start(log.end_offset)
+    box.kill()
+    log = box.open()
+
+    assert (log.log_start_offset, log.end_offset, log.segment_count) == (10, 10, 1)
+
+
+def test_a_closed_log_refuses_everything(box: LogBox, make: BatchMaker) -> None:
+    """Appends and reads after `close` are refused by their own error."""
+    log = box.open()
+    make.fill(log, 2)
+    log.close()
+    log.close()
+
+    with pytest.raises(LogClosed):
+        log.append([make(4)])
+    with pytest.raises(LogClosed):
+        log.read(Offset(0), 1, Offset(4))
+
+
+def test_a_lost_index_is_made_again(box: LogBox, make: BatchMaker) -> None:
+    """Missing, empty, foreign and damaged index files are rebuilt from the headers, and written."""
+    log = box.open(SMALL)
+    batches = make.fill(log, 100)
+    log.sync()
+    box.stop()
+    names = sorted(path for path in box.folder.iterdir() if path.suffix in {".index", ".timeindex"})
+    good = {path: path.read_bytes() for path in names}
+    harm: tuple[tuple[str, bytes], ...] = (("empty", b""), ("garbage", b"x" * 200))
+    for path in names[:-2]:
+        for _, data in harm:
+            path.write_bytes(data)
+            log = box.open()
+            assert read_all(log, 600) == stored(*batches)
+            box.stop()
+        path.unlink()
+        log = box.open()
+        assert read_all(log, 600) == stored(*batches)
+        box.stop()
+
+    # Closed segments are indexed anew every 4 KiB, whatever the topic says, so only their ends must agree.
+    for path, data in good.items():
+        if path.suffix == ".timeindex" and path in names[:-2]:
+            assert path.read_bytes()[-24:] == data[-24:]
+
+
+def test_an_index_that_belongs_to_another_log_is_found_out(box: LogBox, make: BatchMaker) -> None:
+    """Entries with good checksums that point to the wrong places are noticed by the read and made again."""
+    config = TopicConfig(segment_bytes=6000, index_interval_bytes=0)
+    log = box.open(config)
+    batches = []
+    for _ in range(20):
+        batches += [*make.fill(log, 1, 1, 10), *make.fill(log, 1, 1, 300)]
+    box.stop()
+    other = LogBox(box.path.parent / "other")
+    log = other.open(config)
+    for _ in range(20):
+        make.fill(log, 1, 1, 300), make.fill(log, 1, 1, 10)
+    other.stop()
+    first = Path(f"{0:020d}")
+    for suffix in (".index", ".timeindex"):
+        assert (other.folder / first.with_suffix(suffix)).stat().st_size > 50
+        (box.folder / first.with_suffix(suffix)).write_bytes(
+            (other.folder / first.with_suffix(suffix)).read_bytes()
+        )
+    log = box.open()
+
+    for offset in range(log.end_offset):
+        assert log.read(Offset(offset), 1, log.end_offset).data == stored(batches[offset])

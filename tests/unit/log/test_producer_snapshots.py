@@ -1,0 +1,353 @@
+"""What a log says about its producers: after appends, kills, cuts and damage."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead_api.batch_extension import idempotency_extension
+from fairlead_api.batch_header import STAMP_BYTES, make_stamp, read_header
+from fairlead_api.batches import ProducerStamp, encode, record_batch
+from fairlead_api.configuration import TopicConfig
+from fairlead_api.identifiers import Offset
+from fairlead_broker.log import DiskFull, PartitionLog, StampedBatch, StorageFailed, producer_snapshots
+from fairlead_broker.log.storage import Buffer, PosixFile, PosixStorage
+from fairlead_broker.producers import ProducerState, Snapshot, decode_snapshot, encode_snapshot
+from log_kit import FIRST_TIME_US, FaultyStorage, LogBox, begin
+
+SMALL_SEGMENTS = TopicConfig(segment_bytes=4096)
+KEY_EVERY = 7
+
+
+def batch(
+    offset: int,
+    sequence: int = -1,
+    *,
+    producer_id: int = 7,
+    count: int = 1,
+    key: bytes | None = None,
+    padding: int = 10,
+) -> StampedBatch:
+    """A batch of a producer, of a keyed request, or of nobody, as a leader stamps it."""
+    columns = record_batch([b"x"] * count, default_timestamp_us=FIRST_TIME_US)
+    producer = None if sequence < 0 else ProducerStamp(producer_id, 0, sequence)
+    extension = () if key is None else idempotency_extension(key, key.ljust(16, b"\0"))
+    data = encode(columns, producer=producer, extension=extension).to_bytes()
+    header = read_header(data)
+    time_us = FIRST_TIME_US + offset
+    return StampedBatch(
+        make_stamp(header, offset, 1, time_us),
+        memoryview(data)[STAMP_BYTES:],
+        Offset(offset),
+        Offset(offset + count - 1),
+        header.max_timestamp_us,
+        len(data),
+    )
+
+
+def fill(log: PartitionLog, count: int, *, group: int = 1) -> None:
+    """Append batches of three producers in turn, with keyed ones and nobody's between."""
+    at = log.end_offset
+    made = []
+    for offset in range(at, at + count):
+        if offset % KEY_EVERY == 3:
+            made.append(batch(offset, key=b"key-%d" % offset))
+        elif offset % KEY_EVERY == 5:
+            made.append(batch(offset))
+        else:
+            made.append(batch(offset, offset, producer_id=offset % 3))
+    for start in range(0, count, group):
+        log.append(made[start : start + group])
+
+
+def said(log: PartitionLog) -> bytes:
+    """Everything that a log says about its producers, to compare."""
+    return encode_snapshot(Snapshot(log.end_offset, log.producers.state))
+
+
+def snapshots(box: LogBox) -> list[Path]:
+    """The files, oldest first."""
+    return sorted(box.folder.glob("*.producers"))
+
+
+@pytest.fixture
+def log(box: LogBox) -> PartitionLog:
+    """An open log with small segments, in its first epoch."""
+    opened = box.open(SMALL_SEGMENTS)
+    begin(opened)
+    return opened
+
+
+def again(box: LogBox) -> PartitionLog:
+    """The log after a kill."""
+    box.kill()
+    return box.open()
+
+
+def test_each_roll_leaves_the_state_at_its_offset(box: LogBox, log: PartitionLog) -> None:
+    """Also where one append goes over several segments."""
+    fill(log, 60, group=20)
+    found = {int(path.stem): decode_snapshot(path.read_bytes()) for path in snapshots(box)}
+    bases = [int(path.stem) for path in box.log_files()]
+
+    assert list(found) == bases[1:]
+    for base, snapshot in found.items():
+        assert snapshot is not None
+        assert snapshot.offset == base
+        assert snapshot.state.newest_time_us == FIRST_TIME_US + base - 1
+        for entry in snapshot.state.producers.values():
+            assert entry.batches[-1].last_offset < base
+
+
+def test_a_start_finds_what_was_known(box: LogBox, log: PartitionLog) -> None:
+    """After a kill by snapshot and headers, after a stop by the snapshot of the stop."""
+    fill(log, 50)
+    before = said(log)
+    killed = again(box)
+    after_kill = said(killed)
+    box.stop()
+    snapshot = decode_snapshot(snapshots(box)[-1].read_bytes())
+    stopped = box.open()
+
+    assert before == after_kill == said(stopped)
+    assert snapshot is not None
+    assert snapshot.offset == 50
+
+
+def test_a_start_walks_only_behind_the_newest_snapshot(
+    box: LogBox, log: PartitionLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not over the whole log, and not over the whole last segment where it is large."""
+    fill(log, 30)
+    log.update_config(TopicConfig())
+    fill(log, 400)
+    log.save_producers_if_due()
+    fill(log, 10)
+    before, walked = said(log), []
+    replay = producer_snapshots.LoggedProducers._replay_walked
+    monkeypatch.setattr(
+        producer_snapshots.LoggedProducers,
+        "_replay_walked",
+        lambda self, file, found: (walked.append(found), replay(self, file, found)),
+    )
+
+    assert said(again(box)) == before
+    assert len(walked) == 10
+
+
+def test_a_snapshot_is_worth_some_batches(box: LogBox, log: PartitionLog) -> None:
+    """Few appends are not worth a file every few seconds, and a closed log writes none."""
+    fill(log, 5)
+    log.save_producers_if_due()
+    few = snapshots(box)
+    log.update_config(TopicConfig())
+    fill(log, 100)
+    log.save_producers_if_due()
+    many = [path.stat().st_mtime_ns for path in snapshots(box)]
+    log.save_producers_if_due()
+
+    assert few == []
+    assert len(many) == 1
+    assert [path.stat().st_mtime_ns for path in snapshots(box)] == many
+    box.stop()
+    log.save_producers_if_due()
+
+
+@pytest.mark.parametrize("offset", [0, 1, 17, 30, 59])
+def test_truncation_forgets_what_was_later(box: LogBox, log: PartitionLog, offset: int) -> None:
+    """The state is that of a log which never went further, now and after a kill."""
+    fill(log, 60, group=7)
+    log.truncate_to(Offset(offset))
+    now = said(log)
+    after = said(again(box))
+    other = LogBox(box.path.with_name("other"), SMALL_SEGMENTS)
+    reference = other.open()
+    begin(reference)
+    if offset:
+        fill(reference, offset)
+
+    assert now == after == said(reference)
+    other.stop()
+
+
+@pytest.mark.parametrize("damage", [b"", b"FLPR", None])
+def test_without_a_good_snapshot_older_ones_and_headers_do(
+    box: LogBox, log: PartitionLog, damage: bytes | None
+) -> None:
+    """Emptied, cut or gone: the last two, then all of them."""
+    fill(log, 60)
+    before = said(log)
+    for paths in (snapshots(box)[-2:], snapshots(box)):
+        box.kill()
+        for path in paths:
+            path.unlink(missing_ok=True) if damage is None else path.write_bytes(damage)
+
+        assert said(box.open()) == before
+
+
+def test_a_snapshot_beyond_the_end_is_removed(box: LogBox, log: PartitionLog) -> None:
+    """The loss of power took the end of the log and left the file: once the log has grown again it would lie."""
+    fill(log, 5)
+    box.stop()
+    later = ProducerState()
+    path = box.folder / f"{0:020d}.producers"
+    path.write_bytes(encode_snapshot(Snapshot(Offset(6), later)))
+    log = box.open()
+
+    assert not path.exists()
+    assert log.producers.state.producer(0) is not None
+
+
+def test_a_full_disk_takes_no_part_of_a_group(box: LogBox, faults: FaultyStorage) -> None:
+    """Neither what was written before a roll nor behind it is believed afterwards."""
+    log = box.open(SMALL_SEGMENTS)
+    begin(log)
+    fill(log, 3)
+    before, files = said(log), snapshots(box)
+    faults.room_bytes = 6000
+    with pytest.raises(DiskFull):
+        fill(log, 30, group=30)
+    faults.room_bytes = None
+
+    assert said(log) == before
+    assert snapshots(box) == files
+    assert said(again(box)) == before
+
+
+class NoSnapshots(PosixStorage):
+    """A disk that fails to write snapshots."""
+
+    number = errno.ENOSPC
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
+        """Open a file; one for a snapshot cannot be written."""
+        file = super().open(path, write=write, create=create)
+        return _Unwritable(file, self) if create and ".producers" in path.name else file
+
+
+class _Unwritable(PosixFile):
+    def __init__(self, file: PosixFile, storage: NoSnapshots) -> None:
+        super().__init__(os.dup(file._descriptor), storage)
+        self._number = storage.number
+
+    def write(self, buffers: list[Buffer], position: int) -> None:  # type: ignore[override]
+        raise OSError(self._number, os.strerror(self._number))
+
+
+def test_no_room_for_a_snapshot_stops_nobody(tmp_path: Path) -> None:
+    """It can be done without, and its beginning is cleared away by the next start."""
+    box = LogBox(tmp_path / "data", SMALL_SEGMENTS, NoSnapshots())
+    log = box.open()
+    begin(log)
+    fill(log, 30)
+    before = said(log)
+    box.storage = None
+    leftovers = list(box.folder.glob("*.tmp"))
+
+    assert leftovers
+    assert snapshots(box) == []
+    assert said(again(box)) == before
+    assert list(box.folder.glob("*.tmp")) == []
+    box.stop()
+
+
+def test_a_disk_that_fails_ends_the_directory(tmp_path: Path) -> None:
+    """As any failed write does."""
+    storage = NoSnapshots()
+    storage.number = errno.EIO
+    box = LogBox(tmp_path / "data", SMALL_SEGMENTS, storage)
+    log = box.open()
+    begin(log)
+
+    with pytest.raises(StorageFailed, match="producers"):
+        fill(log, 30)
+    with pytest.raises(StorageFailed):
+        fill(log, 1)
+    box.kill()
+
+
+def test_damage_hides_only_what_is_in_it(box: LogBox) -> None:
+    """The walk goes on behind a batch whose stamp is gone, and past an extension that is none any more."""
+    log = box.open()
+    begin(log)
+    log.append([batch(0, 0, producer_id=1)])
+    position = log.size_bytes
+    log.append([batch(1, 0, producer_id=2), batch(2, 0, producer_id=3)])
+    keyed = log.size_bytes
+    log.append([batch(3, key=b"key-3"), batch(4, 1, producer_id=1)])
+    log.sync()
+    box.opened.write_checkpoint()
+    box.kill()
+    path = box.log_files()[0]
+    data = bytearray(path.read_bytes())
+    data[position + 2] ^= 0xFF
+    data[keyed + 90 : keyed + 92] = b"\xff\xff"
+    path.write_bytes(data)
+    state = box.open().producers.state
+
+    assert [state.producer(number) is not None for number in (1, 2, 3)] == [True, False, True]
+    assert state.key(b"key-3") is None
+    entry = state.producer(1)
+    assert entry is not None
+    assert entry.next_sequence == 2
+
+
+def test_damage_to_the_end_ends_the_walk(box: LogBox) -> None:
+    """Nothing good stands behind it in this segment."""
+    log = box.open()
+    begin(log)
+    log.append([batch(0, 0, producer_id=1), batch(1, 0, producer_id=2)])
+    log.sync()
+    box.opened.write_checkpoint()
+    box.kill()
+    path = box.log_files()[0]
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 :] = bytes(len(data) - len(data) // 2)
+    path.write_bytes(data)
+    state = box.open().producers.state
+
+    assert [state.producer(number) is not None for number in (1, 2)] == [True, False]
+
+
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("append"), st.integers(1, 20), st.integers(1, 5)),
+            st.tuples(st.just("kill"), st.just(0), st.just(0)),
+            st.tuples(st.just("stop"), st.just(0), st.just(0)),
+            st.tuples(st.just("truncate"), st.integers(0, 100), st.just(0)),
+            st.tuples(st.just("save"), st.just(0), st.just(0)),
+        ),
+        max_size=12,
+    )
+)
+def test_the_state_is_a_function_of_the_log(tmp_path_factory: pytest.TempPathFactory, steps: list) -> None:
+    """Whatever happened, and whatever snapshots are there: it is that of all the headers, read from the first."""
+    box = LogBox(tmp_path_factory.mktemp("model") / "data", SMALL_SEGMENTS)
+    log = box.open()
+    begin(log)
+    for what, number, group in steps:
+        match what:
+            case "append":
+                fill(log, number, group=group)
+            case "kill":
+                log = again(box)
+            case "stop":
+                box.stop()
+                log = box.open()
+            case "truncate":
+                log.truncate_to(Offset(log.end_offset * number // 100))
+            case "save":
+                log.save_producers_if_due()
+    before = said(log)
+    box.kill()
+    for path in snapshots(box):
+        path.unlink()
+
+    assert said(box.open()) == before
+    box.stop()

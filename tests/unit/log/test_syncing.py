@@ -1,0 +1,98 @@
+"""Syncing many partitions at once."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from fairlead_api.configuration import TopicConfig
+from fairlead_api.identifiers import PartitionIndex
+from fairlead_broker.log import PartitionLog, StorageFailed, sync_partitions
+from fairlead_broker.log.syncing import sync_volume
+from log_kit import TOPIC, BatchMaker, FaultyStorage, LogBox, read_all, stored
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    """Run syncs side by side."""
+    with ThreadPoolExecutor(4) as pool:
+        yield pool
+
+
+def open_many(box: LogBox, make: BatchMaker, count: int = 20) -> list[PartitionLog]:
+    """Open partitions with one batch of two records each."""
+    directory = box.open_directory()
+    logs = [directory.open_partition(TOPIC, PartitionIndex(number), TopicConfig()) for number in range(count)]
+    for log in logs:
+        make.fill(log, 1)
+    return logs
+
+
+@pytest.mark.parametrize(("count", "volume_syncs"), [(1, 0), (16, 0), (17, 1)])
+def test_few_are_synced_side_by_side_and_many_by_one_call(
+    box: LogBox,
+    make: BatchMaker,
+    faults: FaultyStorage,
+    pool: ThreadPoolExecutor,
+    count: int,
+    volume_syncs: int,
+) -> None:
+    """Either way every partition is synced up to where it was, and a second round has nothing to do."""
+    logs = open_many(box, make, count)
+    result = sync_partitions(logs, pool, box.opened.volume)
+
+    assert result == dict.fromkeys(logs, 2)
+    assert {log.synced_offset for log in logs} == {2}
+    assert faults.volume_syncs == volume_syncs
+    faults.syncs.clear()
+    assert sync_partitions(logs, pool, box.opened.volume) == result
+    assert faults.syncs == []
+
+
+def test_one_call_syncs_all_partitions(box: LogBox, make: BatchMaker, faults: FaultyStorage) -> None:
+    """Every partition is synced up to where it was, by one call for the volume and none for a file."""
+    logs = open_many(box, make)
+    faults.syncs.clear()
+    result = sync_volume(logs, box.opened.volume)
+
+    assert result == dict.fromkeys(logs, 2)
+    assert {log.synced_offset for log in logs} == {2}
+    assert (faults.volume_syncs, faults.syncs) == (1, [])
+    box.opened.write_checkpoint()
+    box.kill()
+    log = box.open()
+    assert log.recovery_report.scanned_bytes == 0
+    assert read_all(log) == stored(make(0, 2))
+
+
+def test_what_is_appended_meanwhile_is_not_claimed(box: LogBox, make: BatchMaker) -> None:
+    """A batch that arrives while the volume is being synced belongs to the next round."""
+    logs = open_many(box, make, 1)
+
+    class Appending:
+        """A volume during whose sync a batch arrives."""
+
+        def sync(self) -> None:
+            """Append instead."""
+            make.fill(logs[0], 1)
+
+    assert sync_volume(logs, Appending()) == {logs[0]: 2}
+    assert (logs[0].synced_offset, logs[0].end_offset) == (2, 4)
+
+
+@pytest.mark.parametrize("count", [1, 3, 20])
+def test_one_error_fails_all_of_the_directory(
+    box: LogBox, make: BatchMaker, faults: FaultyStorage, pool: ThreadPoolExecutor, count: int
+) -> None:
+    """Every partition is told, nothing is published, and a later round that succeeds proves nothing."""
+    logs = open_many(box, make, count)
+    faults.sync_error = errno.EIO
+    failed = sync_partitions(logs, pool, box.opened.volume)
+    faults.sync_error = 0
+    again = sync_partitions(logs, pool, box.opened.volume)
+
+    assert all(isinstance(outcome, StorageFailed) for outcome in (*failed.values(), *again.values()))
+    assert {log.synced_offset for log in logs} == {0}
