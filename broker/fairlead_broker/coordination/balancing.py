@@ -1,0 +1,70 @@
+"""What the controller does about the spread of work: empty draining brokers, give preferred leaders back.
+
+For the controllership, which writes what this proposes. Nothing is remembered: what is left to do follows from the
+mirror, so that the next controller goes on.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairlead_broker.clock import Clock
+from fairlead_broker.controller.drain import drained
+from fairlead_broker.controller.partition_changes import ClusterView
+from fairlead_broker.controller.partition_writes import PartitionWrite
+from fairlead_broker.controller.preferred import imbalanced
+from fairlead_broker.coordination.cluster_values import cluster_number, cluster_value
+from fairlead_broker.coordination.partition_index import PartitionsByBroker
+from fairlead_broker.registry.metadata import ClusterMetadata
+
+MOVES_MAX: Final = 20
+"""Partitions of the whole cluster that are moved at once for drains: each copies its log over the network."""
+
+
+class Balancing:
+    """Proposes writes when they are due."""
+
+    def __init__(self, metadata: ClusterMetadata, index: PartitionsByBroker, clock: Clock) -> None:
+        self._metadata = metadata
+        self._index = index
+        self._clock = clock
+        self._looked_at = clock.monotonic()
+
+    def proposals(self, view: ClusterView) -> list[PartitionWrite]:
+        """Return what is to be written now."""
+        return [*self._drains(view), *self._preferences(view)]
+
+    def _drains(self, view: ClusterView) -> list[PartitionWrite]:
+        writes: list[PartitionWrite] = []
+        room, load = MOVES_MAX - len(self._index.moving), self._index.replica_counts()
+        leaving = {key for broker in view.draining for key in self._index.of_broker(broker)}
+        for key in sorted(leaving, key=lambda each: (each.topic_id, each.partition)):
+            if len(writes) >= room:
+                break
+            partition = self._index.find(key)
+            if partition is None:
+                continue
+            record = drained(key, partition.value, partition.mod_revision, view, load)
+            if record is not None:
+                writes.append(PartitionWrite(key, partition.mod_revision, record))
+                for broker in record.adding:
+                    load[broker] = load.get(broker, 0) + 1
+        return writes
+
+    def _preferences(self, view: ClusterView) -> list[PartitionWrite]:
+        now = self._clock.monotonic()
+        if now - self._looked_at < cluster_number(self._metadata, "leader.imbalance.check.interval.seconds"):
+            return []
+        self._looked_at = now
+        if cluster_value(self._metadata, "auto.leader.rebalance.enable") is not True:
+            return []
+        partitions = dict(self._index.partitions())
+        moves = imbalanced(
+            ((key, each.value) for key, each in partitions.items()),
+            view,
+            cluster_number(self._metadata, "leader.imbalance.per.broker.percentage"),
+        )
+        return [
+            PartitionWrite(key, partitions[key].mod_revision, record, elects=True)
+            for key, record in moves.items()
+        ]

@@ -1,0 +1,208 @@
+"""How a broker comes into its cluster: the cluster's id, the registration, the controller's office.
+
+Called once by the runtime at start, in this order. Ids and times come in as arguments.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from fairlead_api.identifiers import BrokerId, Revision
+from fairlead_broker.clock import Clock
+from fairlead_broker.controller.office import ControllerOffice
+from fairlead_broker.coordination.membership import Membership
+from fairlead_broker.coordination.protocol import (
+    Coordination,
+    CoordinationError,
+    DeleteEvent,
+    Lease,
+    LeaseNotFound,
+    UnknownOutcome,
+)
+from fairlead_broker.registry.keys import Keys
+from fairlead_broker.registry.records import (
+    BrokerRegistration,
+    ClusterRecord,
+    ControllerEpochRecord,
+    ControllerRecord,
+    decode,
+    encode,
+)
+from fairlead_broker.registry.transactions import (
+    Get,
+    KeyValue,
+    Put,
+    TransactionResult,
+    absent,
+    created_at,
+    unchanged_since,
+)
+
+FEATURE_LEVEL: Final = 1
+"""What this release understands."""
+WAIT_EXTRA_SECONDS: Final = 5.0
+
+_log = structlog.get_logger("fairlead.coordination")
+
+
+class BrokerIdHeld(CoordinationError):
+    """Another life of this broker id is registered and does not go away."""
+
+    def __init__(self, broker: BrokerId, holder: BrokerRegistration, waited_seconds: float) -> None:
+        super().__init__(
+            f"broker id {broker} is held by a running broker (data {holder.addresses.data}, peer "
+            f"{holder.addresses.peer}, release {holder.release}) and did not become free in "
+            f"{waited_seconds:.0f} s; stop that broker, or give this one another id"
+        )
+        self.holder = holder
+
+
+class FeatureLevelTooHigh(CoordinationError):
+    """The cluster uses what this release does not understand."""
+
+
+class ClusterBootstrap:
+    """The way into one cluster."""
+
+    def __init__(self, coordination: Coordination, keys: Keys, clock: Clock) -> None:
+        self._coordination = coordination
+        self._keys = keys
+        self._clock = clock
+
+    async def cluster(self, new_cluster_id: str) -> ClusterRecord:
+        """Return the cluster's record, made with this id by whoever comes first.
+
+        Raises `FeatureLevelTooHigh`. After `UnknownOutcome` call it again.
+        """
+        record = ClusterRecord(
+            cluster_id=new_cluster_id, feature_level=FEATURE_LEVEL, created_us=self._clock.now_us()
+        )
+        key = self._keys.cluster
+        result = await self._coordination.transact(
+            (absent(key),), (Put(key, encode(record)), Get(key)), (Get(key),)
+        )
+        return self._understood(_only(result))
+
+    def _understood(self, item: KeyValue) -> ClusterRecord:
+        standing = decode(item.key, item.value, ClusterRecord)
+        if standing.feature_level > FEATURE_LEVEL:
+            message = (
+                f"cluster {self._keys.cluster_name} is at feature level {standing.feature_level}, this release "
+                f"understands {FEATURE_LEVEL}; start a newer release"
+            )
+            raise FeatureLevelTooHigh(message)
+        return standing
+
+    async def standing_cluster(self) -> ClusterRecord | None:
+        """Return the cluster's record if there is one; never makes it. Raises `FeatureLevelTooHigh`."""
+        [item] = (await self._coordination.transact((), (Get(self._keys.cluster),))).reads
+        return None if item is None else self._understood(item)
+
+    async def register(
+        self,
+        broker: BrokerId,
+        registration: BrokerRegistration,
+        ttl_seconds: int,
+        *,
+        wait_seconds: float | None = None,
+    ) -> Membership:
+        """Register the broker under a new lease; the revision of that is its broker epoch.
+
+        Waits for an earlier life of the same id to end, up to 2 x the time to live of its lease + 5 s, then raises
+        `BrokerIdHeld`. Whatever it raises, nothing of this attempt is left once the lease has ended.
+        """
+        began = self._clock.monotonic()
+        key = self._keys.broker(broker)
+        waits = False
+        while True:
+            sent_at = self._clock.monotonic()
+            lease = await self._coordination.grant_lease(ttl_seconds)
+            try:
+                result = await self._coordination.transact(
+                    (absent(key),), (Put(key, encode(registration), lease.lease_id),), (Get(key),)
+                )
+            except LeaseNotFound:
+                # So slow that the lease ran out on the way: nothing was put.
+                continue
+            except UnknownOutcome:
+                # With the lease ended, a put that is still on its way is refused: the outcome is definite.
+                await self._end(lease)
+                raise
+            if result.succeeded:
+                return Membership(
+                    self._coordination,
+                    self._keys,
+                    self._clock,
+                    broker,
+                    registration,
+                    lease,
+                    result.revision,
+                    sent_at,
+                )
+            await self._end(lease)
+            holder = decode(key, _only(result).value, BrokerRegistration)
+            if not waits:
+                waits = True
+                if wait_seconds is None:
+                    wait_seconds = 2 * (holder.lease_seconds or ttl_seconds) + WAIT_EXTRA_SECONDS
+                _log.info(
+                    "waiting for an earlier registration of this broker id to end",
+                    broker=broker,
+                    holder=holder.addresses.data,
+                    ends_after="its lease, if that broker is gone",
+                    seconds_max=round(wait_seconds, 1),
+                )
+            assert wait_seconds is not None, "known since the holder was seen"
+            if not await self._wait_until_free(key, result.revision, began + wait_seconds):
+                raise BrokerIdHeld(broker, holder, wait_seconds)
+
+    async def claim_controller(self, membership: Membership) -> ControllerOffice | None:
+        """Take the controller's office under the broker's lease; None if another broker holds it."""
+        keys = self._keys
+        seen = await self._coordination.transact((), (Get(keys.controller_epoch),))
+        [epoch_item] = seen.reads
+        epoch = ControllerEpochRecord(epoch=1)
+        if epoch_item is not None:
+            before = decode(epoch_item.key, epoch_item.value, ControllerEpochRecord)
+            epoch = ControllerEpochRecord(epoch=before.epoch + 1, unknown=before.unknown)
+        record = ControllerRecord(broker=membership.broker_id, broker_epoch=membership.broker_epoch)
+        result = await self._coordination.transact(
+            (
+                absent(keys.controller),
+                created_at(keys.broker(membership.broker_id), membership.broker_epoch),
+                unchanged_since(keys.controller_epoch, epoch_item.mod_revision if epoch_item else 0),
+            ),
+            (
+                Put(keys.controller, encode(record), membership.lease.lease_id),
+                Put(keys.controller_epoch, encode(epoch)),
+            ),
+        )
+        return ControllerOffice(keys, result.revision) if result.succeeded else None
+
+    async def _end(self, lease: Lease) -> None:
+        with suppress(LeaseNotFound):
+            await self._coordination.revoke(lease)
+
+    async def _wait_until_free(self, key: str, since: Revision, deadline: float) -> bool:
+        """Wait for the key's deletion; False when the deadline comes first."""
+        watch = self._coordination.watch(key, Revision(since + 1))
+        try:
+            async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
+                async for batch in watch:
+                    if DeleteEvent(key) in batch.events:
+                        return True
+        except TimeoutError:
+            return False
+        finally:
+            await watch.cancel()
+        return False
+
+
+def _only(result: TransactionResult) -> KeyValue:
+    [item] = result.reads
+    assert item is not None, "a key that was just put or found is read"
+    return item

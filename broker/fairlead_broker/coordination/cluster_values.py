@@ -1,0 +1,72 @@
+"""What is configured for the whole cluster, and what is wanted of single brokers, as values of the code.
+
+For the controller's drivers, which read the mirror at every decision. Reads only.
+"""
+
+from __future__ import annotations
+
+from fairlead_api.configuration import CLUSTER_KEYS, ConfigScope, ConfigValue, parse_value
+from fairlead_api.identifiers import BrokerId
+from fairlead_broker.controller.partition_changes import ClusterView
+from fairlead_broker.registry.metadata import ClusterMetadata, Versioned
+from fairlead_broker.registry.records import BrokerState, ConfigRecord, config_texts
+
+CORDONED = "cordoned"
+DRAINING = "draining"
+
+
+def cluster_value(metadata: ClusterMetadata, name: str) -> ConfigValue:
+    """Return the cluster's value of a key that has a default."""
+    stored = metadata.cluster_config
+    texts = config_texts(stored.value.values) if stored else {}
+    return parse_value(name, texts.get(name, CLUSTER_KEYS[name].default), ConfigScope.CLUSTER)
+
+
+def cluster_number(metadata: ClusterMetadata, name: str) -> int:
+    """Return the cluster's value of a number."""
+    value = cluster_value(metadata, name)
+    assert isinstance(value, int), f"{name} is a number"
+    return value
+
+
+def cordoned_brokers(metadata: ClusterMetadata) -> frozenset[BrokerId]:
+    """Return the brokers that are to get no new replicas, the draining ones among them."""
+    return _wanted(metadata, CORDONED) | draining_brokers(metadata)
+
+
+def draining_brokers(metadata: ClusterMetadata) -> frozenset[BrokerId]:
+    """Return the brokers that are being emptied, registered or gone."""
+    return _wanted(metadata, DRAINING)
+
+
+def registered_states(metadata: ClusterMetadata) -> dict[BrokerId, BrokerState]:
+    """Return what each registered broker takes part in.
+
+    A drain counts as soon as it is wanted, not only when its broker has heard of it: whoever asks for one, or for its
+    end, is answered with the state that was asked for.
+    """
+    draining = draining_brokers(metadata)
+    return {broker: _state(each.value.state, broker in draining) for broker, each in metadata.brokers.items()}
+
+
+def cluster_view(metadata: ClusterMetadata) -> ClusterView:
+    """Return what decisions about partitions are made from; its brokers are a live view."""
+    return ClusterView(
+        brokers=metadata.brokers,
+        cordoned=cordoned_brokers(metadata),
+        draining=draining_brokers(metadata),
+    )
+
+
+def _state(registered: BrokerState, is_drained: bool) -> BrokerState:
+    if registered is BrokerState.STOPPING:
+        return registered
+    return BrokerState.DRAINING if is_drained else BrokerState.RUNNING
+
+
+def _wanted(metadata: ClusterMetadata, key: str) -> frozenset[BrokerId]:
+    return frozenset(broker for broker, each in metadata.broker_configs.items() if _is_set(each, key))
+
+
+def _is_set(config: Versioned[ConfigRecord], key: str) -> bool:
+    return config_texts(config.value.values).get(key) == "true"

@@ -1,0 +1,350 @@
+"""Coordination inside the process, on one SQLite file: one machine, etcd's semantics, no etcd.
+
+For `wiring` (a broker without `--etcd`, `dev up`) and for tests. Everything that touches the file or the leases runs
+in one thread, in the order of the calls; the loop only waits. Watches pull from the history, so a slow one holds
+no memory and none can have a gap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, ParamSpec, Self, TypeVar
+
+import structlog
+
+from fairlead_api.identifiers import Revision
+from fairlead_broker.clock import Clock
+from fairlead_broker.coordination.embedded_history import EventChunk, History
+from fairlead_broker.coordination.embedded_leases import Leases
+from fairlead_broker.coordination.protocol import (
+    PAGE_KEYS_MAX,
+    CoordinationClosed,
+    CoordinationError,
+    Lease,
+    Page,
+    WatchBatch,
+    check_transaction,
+)
+from fairlead_broker.registry.transactions import (
+    Compare,
+    LeaseId,
+    Operation,
+    TransactionResult,
+)
+
+STALL_SECONDS: Final = 1.0
+"""A timer this late means that the process itself stood still (stopped, swapped, suspended), its keepers of leases
+with it: all leases then begin anew, as they do on etcd when its leader changes."""
+_CLOSED: Final = "this client of the coordination store was closed"
+
+_log = structlog.get_logger("fairlead.coordination")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class EmbeddedCoordination:
+    """A client of an embedded store; satisfies `protocol.Coordination`."""
+
+    def __init__(self, store: EmbeddedStore) -> None:
+        """Use `open` for the first client of a store and `connect` for further ones."""
+        self._store = store
+        self._watches: set[EmbeddedWatch] = set()
+        self._closed = False
+        store.clients += 1
+
+    @classmethod
+    async def open(cls, path: Path, clock: Clock) -> Self:
+        """Open the store in this file, made if missing (its folder must exist).
+
+        Leases of earlier processes end here, their keys in one revision. Raises a `StoreRefused`
+        (held, inaccessible, damaged, too new) or `CoordinationUnavailable`, each saying what to do.
+        """
+        return cls(await EmbeddedStore.open(path, clock))
+
+    def connect(self) -> EmbeddedCoordination:
+        """Return another client of the same store. The file is closed with the last client."""
+        self._check_open()
+        return EmbeddedCoordination(self._store)
+
+    async def list(
+        self,
+        prefix: str,
+        *,
+        revision: Revision | None = None,
+        after: str | None = None,
+        limit: int = PAGE_KEYS_MAX,
+    ) -> Page:
+        """Read the keys under a prefix; see `Coordination.list`."""
+        self._check_open()
+        return await self._store.run(
+            self._store.history.page, prefix, revision, after, min(limit, PAGE_KEYS_MAX)
+        )
+
+    def watch(self, prefix: str, from_revision: Revision) -> EmbeddedWatch:
+        """Follow a prefix; see `Coordination.watch`."""
+        self._check_open()
+        watch = EmbeddedWatch(self._store, prefix, from_revision, self._watches.discard)
+        self._watches.add(watch)
+        return watch
+
+    async def transact(
+        self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
+    ) -> TransactionResult:
+        """Apply one branch in one step; see `Coordination.transact`."""
+        self._check_open()
+        check_transaction(compares, success, failure)
+        return await self._store.run(self._store.transact, compares, success, failure)
+
+    async def grant_lease(self, ttl_seconds: int) -> Lease:
+        """Make a lease."""
+        self._check_open()
+        return await self._store.run(self._store.grant, ttl_seconds)
+
+    async def keep_alive(self, lease: Lease) -> None:
+        """Start the lease's time to live again."""
+        self._check_open()
+        await self._store.run(self._store.keep_alive, lease.lease_id)
+
+    async def revoke(self, lease: Lease) -> None:
+        """End a lease and remove its keys."""
+        self._check_open()
+        await self._store.run(self._store.end_lease, lease.lease_id)
+
+    async def compact(self, revision: Revision) -> None:
+        """Give up the history before a revision."""
+        self._check_open()
+        await self._store.run(self._store.history.compact, revision)
+
+    async def expire_leases(self) -> None:
+        """End the leases that are due by the injected clock, without waiting for the store's own timer."""
+        self._check_open()
+        await self._store.run(self._store.expire)
+
+    async def close(self) -> None:
+        """End this client; the last one closes the file."""
+        if self._closed:
+            return
+        self._closed = True
+        for watch in tuple(self._watches):
+            watch.close()
+        await self._store.release()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise CoordinationClosed(_CLOSED)
+
+
+class EmbeddedWatch:
+    """A place in the history; satisfies `protocol.Watch`."""
+
+    def __init__(
+        self,
+        store: EmbeddedStore,
+        prefix: str,
+        from_revision: Revision,
+        forget: Callable[[EmbeddedWatch], None],
+    ) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._next = from_revision
+        self._forget = forget
+        self._read: deque[WatchBatch] = deque()
+        self._wake = asyncio.Event()
+        self._progress_wanted = False
+        self._idle = False
+        self._cancelled = False
+        self._closed = False
+        store.watches[self] = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> WatchBatch:
+        while True:
+            if self._closed:
+                raise CoordinationClosed(_CLOSED)
+            if self._cancelled:
+                raise StopAsyncIteration
+            if self._read:
+                return self._read.popleft()
+            self._wake.clear()
+            chunk = await self._store.run(self._store.history.events, self._prefix, self._next)
+            progress = self._take(chunk)
+            if progress is not None:
+                return progress
+            if not self._read:
+                await self._wait()
+
+    async def request_progress(self) -> None:
+        """Ask for a batch without events at the store's revision."""
+        self._progress_wanted = True
+        self._wake.set()
+
+    async def cancel(self) -> None:
+        """End the iteration."""
+        self._cancelled = True
+        self._end()
+
+    def close(self) -> None:
+        """End the iteration with `CoordinationClosed`."""
+        self._closed = True
+        self._end()
+
+    def notice(self, revision: Revision, changed: Sequence[str]) -> None:
+        """Learn of a new revision; a waiting watch that it does not concern only moves past it.
+
+        Without that, a watch of a quiet prefix would be taken for one that is behind, and lost to compaction.
+        """
+        concerned = any(key.startswith(self._prefix) for key in changed)
+        if self._idle and not concerned and self._next == revision:
+            self._next = Revision(revision + 1)
+        else:
+            self._wake.set()
+
+    def _take(self, chunk: EventChunk) -> WatchBatch | None:
+        """Keep what was read; answer a request for progress once there is nothing left to read."""
+        self._next = chunk.next_revision
+        self._read.extend(chunk.batches)
+        if self._read or not self._progress_wanted:
+            return None
+        self._progress_wanted = False
+        return WatchBatch(chunk.revision, ())
+
+    async def _wait(self) -> None:
+        self._idle = True
+        try:
+            await self._wake.wait()
+        finally:
+            self._idle = False
+
+    def _end(self) -> None:
+        self._store.watches.pop(self, None)
+        self._forget(self)
+        self._wake.set()
+
+
+class EmbeddedStore:
+    """The thread that owns the file and the leases, and what the loop keeps beside it.
+
+    `history` and `leases` are touched by that thread alone; the methods `transact`, `grant`, `keep_alive`,
+    `end_lease` and `expire` run there, by `run`.
+    """
+
+    def __init__(self, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+        self._clock = clock
+        self._loop = loop
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="coordination")
+        self._timer: asyncio.TimerHandle | None = None
+        self.history: History
+        self.leases: Leases
+        self.watches: dict[EmbeddedWatch, None] = {}
+        """In the order in which they began."""
+        self.clients = 0
+
+    @classmethod
+    async def open(cls, path: Path, clock: Clock) -> Self:
+        """Start the thread and open the file there."""
+        store = cls(clock, asyncio.get_running_loop())
+        try:
+            await store.run(store._open, path)
+        except BaseException:
+            store._thread.shutdown(wait=False)
+            raise
+        return store
+
+    async def run(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """Call in the store's thread, after everything asked for before.
+
+        A call that has begun ends even if the task that waits for it is cancelled.
+        """
+        return await asyncio.wrap_future(self._thread.submit(call, *arguments, **named))
+
+    async def release(self) -> None:
+        """Let one client go; close the file with the last one."""
+        self.clients -= 1
+        if self.clients:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            await asyncio.shield(self.run(self.history.close))
+        finally:
+            self._thread.shutdown(wait=False)
+
+    def transact(
+        self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation]
+    ) -> TransactionResult:
+        """Apply a transaction and tell the watches."""
+        applied = self.history.transact(compares, success, failure, self.leases)
+        self.leases.note(applied.branch)
+        self._publish(applied.changed)
+        return applied.result
+
+    def grant(self, ttl_seconds: int) -> Lease:
+        """Make a lease."""
+        lease = self.leases.grant(ttl_seconds, self._clock.monotonic())
+        self._loop.call_soon_threadsafe(self._set_timer, self.leases.next_deadline)
+        return lease
+
+    def keep_alive(self, lease_id: LeaseId) -> None:
+        """Put off the end of a lease; a timer that was set for it finds nothing to do."""
+        self.leases.keep_alive(lease_id, self._clock.monotonic())
+
+    def end_lease(self, lease_id: LeaseId) -> None:
+        """Remove the keys of a lease in one revision, then the lease."""
+        changed = self.history.delete(self.leases.keys(lease_id))
+        self.leases.drop(lease_id)
+        self._publish(changed)
+
+    def expire(self, *, stalled: bool = False) -> None:
+        """End the leases that are due, or let all begin anew after this process stood still."""
+        if stalled:
+            self.leases.renew_all(self._clock.monotonic())
+        for lease_id in self.leases.due(self._clock.monotonic()):
+            self.end_lease(lease_id)
+        self._loop.call_soon_threadsafe(self._set_timer, self.leases.next_deadline)
+
+    def _open(self, path: Path) -> None:
+        self.history = History(path)
+        self.leases = Leases(self.history.life)
+
+    def _publish(self, changed: Sequence[str]) -> None:
+        """Tell the watches before the caller learns of the result: both go through the loop's queue in order."""
+        if changed:
+            self._loop.call_soon_threadsafe(self._notify, self.history.revision, changed)
+
+    def _notify(self, revision: Revision, changed: Sequence[str]) -> None:
+        for watch in tuple(self.watches):
+            watch.notice(revision, changed)
+
+    def _set_timer(self, deadline: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if deadline is not None and self.clients:
+            self._timer = self._loop.call_later(max(0.0, deadline - self._clock.monotonic()), self._fire)
+
+    def _fire(self) -> None:
+        assert self._timer is not None, "a timer fired that was never set"
+        late = self._loop.time() - self._timer.when()
+        self._timer = None
+        self._thread.submit(self.expire, stalled=late > STALL_SECONDS).add_done_callback(_report)
+
+
+def _report(done: Future[None]) -> None:
+    """Let an error of the timer's call be seen; who asks a failed store hears of it anyway."""
+    try:
+        done.result()
+    except CoordinationError as error:
+        _log.warning("leases_not_expired", reason=str(error))

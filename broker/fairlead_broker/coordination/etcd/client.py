@@ -1,0 +1,233 @@
+"""Coordination on an etcd cluster.
+
+Made by `connect`, for the broker's wiring and for tests; everybody else sees `protocol.Coordination`. Reads, lease
+calls and compactions are asked of another member when one fails; a transaction only while it was definitely not
+applied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Self
+
+from fairlead_api.identifiers import Revision
+from fairlead_broker.coordination.etcd import etcd_pb2 as messages
+from fairlead_broker.coordination.etcd.calls import (
+    COMPACT,
+    LEASE_GRANT,
+    LEASE_REVOKE,
+    LEASE_TIME_TO_LIVE,
+    RANGE,
+    STATUS,
+    TXN,
+    WATCH,
+)
+from fairlead_broker.coordination.etcd.failures import (
+    COMPACTED,
+    FUTURE_REVISION,
+    LEASE_NOT_FOUND,
+    TOO_LARGE,
+    Refused,
+    StreamBroken,
+)
+from fairlead_broker.coordination.etcd.keep_alives import KeepAlives
+from fairlead_broker.coordination.etcd.member import Member, Metadata
+from fairlead_broker.coordination.etcd.members import CLOSED, Members
+from fairlead_broker.coordination.etcd.options import EtcdOptions
+from fairlead_broker.coordination.etcd.translation import (
+    key_after,
+    key_range,
+    key_value,
+    transaction_request,
+    transaction_result,
+)
+from fairlead_broker.coordination.etcd.watch import EtcdWatch
+from fairlead_broker.coordination.protocol import (
+    PAGE_KEYS_MAX,
+    Compacted,
+    CoordinationClosed,
+    CoordinationError,
+    FutureRevision,
+    Lease,
+    LeaseNotFound,
+    Page,
+    TransactionTooLarge,
+    check_transaction,
+)
+from fairlead_broker.registry.transactions import Compare, Get, LeaseId, Operation, Put, TransactionResult
+
+
+async def connect(options: EtcdOptions) -> EtcdCoordination:
+    """Return a client of an etcd cluster once a member has answered and has accepted who we are.
+
+    Raises `CoordinationUnavailable` saying why no member can be reached, `CredentialsRefused`, and `WrongCluster`
+    if members of several clusters, or of another one than is meant, are named.
+    """
+    client = EtcdCoordination(options)
+    try:
+        await client.check()
+    except BaseException:
+        await client.close()
+        raise
+    return client
+
+
+class EtcdCoordination:
+    """A client of etcd; satisfies `protocol.Coordination`."""
+
+    def __init__(self, options: EtcdOptions) -> None:
+        """Use `connect`, which tells what is wrong with the options; this connects with the first call."""
+        self._members = Members(options)
+        self._keep_alives = KeepAlives(self._members)
+        self._watches: set[EtcdWatch] = set()
+
+    @property
+    def cluster_id(self) -> int | None:
+        """The id of the etcd cluster; None before a member has answered."""
+        return self._members.cluster_id
+
+    async def check(self) -> None:
+        """Reach every member that is named, and show one who we are; see `connect`."""
+        await self._members.check()
+
+    async def list(
+        self,
+        prefix: str,
+        *,
+        revision: Revision | None = None,
+        after: str | None = None,
+        limit: int = PAGE_KEYS_MAX,
+    ) -> Page:
+        """Read the keys under a prefix; see `Coordination.list`."""
+        start, end = key_range(prefix)
+        request = messages.RangeRequest(
+            key=start if after is None else key_after(after),
+            range_end=end,
+            revision=revision or 0,
+            limit=min(limit, PAGE_KEYS_MAX),
+        )
+        try:
+            answer = await self._members.ask(RANGE, request)
+        except Refused as refusal:
+            raise await self._about_revision(refusal, prefix, revision or Revision(0)) from refusal
+        items = tuple(key_value(item) for item in answer.kvs)
+        read_at = Revision(answer.header.revision) if revision is None else revision
+        return Page(items, read_at, items[-1].key if answer.more else None)
+
+    def watch(self, prefix: str, from_revision: Revision) -> EtcdWatch:
+        """Follow a prefix; see `Coordination.watch`."""
+        if self._members.closed:
+            raise CoordinationClosed(CLOSED)
+        watch = EtcdWatch(self._members, prefix, from_revision, self._watches.discard)
+        self._watches.add(watch)
+        return watch
+
+    async def transact(
+        self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
+    ) -> TransactionResult:
+        """Apply one branch in one step; see `Coordination.transact`."""
+        check_transaction(compares, success, failure)
+        request = transaction_request(compares, success, failure)
+        reads_only = all(isinstance(operation, Get) for operation in (*success, *failure))
+        try:
+            answer = await self._members.ask(TXN, request, repeatable=reads_only)
+        except Refused as refusal:
+            raise await self._about_transaction(refusal, request, (*success, *failure)) from refusal
+        return transaction_result(answer)
+
+    async def grant_lease(self, ttl_seconds: int) -> Lease:
+        """Make a lease. etcd gives at least one and a half of its election timeouts.
+
+        One that was made without the answer reaching us is nobody's, and expires.
+        """
+        answer = await self._members.ask(LEASE_GRANT, messages.LeaseGrantRequest(TTL=ttl_seconds))
+        return Lease(LeaseId(answer.ID), answer.TTL)
+
+    async def keep_alive(self, lease: Lease) -> None:
+        """Start the lease's time to live again."""
+        await self._keep_alives.keep_alive(lease)
+
+    async def revoke(self, lease: Lease) -> None:
+        """End a lease and remove its keys.
+
+        Where an answer was lost, `LeaseNotFound` may tell of our own first request.
+        """
+        try:
+            await self._members.ask(LEASE_REVOKE, messages.LeaseRevokeRequest(ID=lease.lease_id))
+        except Refused as refusal:
+            if LEASE_NOT_FOUND in refusal.reason:
+                raise LeaseNotFound(lease.lease_id) from refusal
+            raise
+
+    async def compact(self, revision: Revision) -> None:
+        """Give up the history before a revision."""
+        try:
+            await self._members.ask(COMPACT, messages.CompactionRequest(revision=revision))
+        except Refused as refusal:
+            if COMPACTED not in refusal.reason:
+                raise await self._about_revision(refusal, "", revision) from refusal
+
+    async def close(self) -> None:
+        """End this client's watches, calls and connections. Its leases go on until they expire or are revoked."""
+        self._members.closed = True
+        for watch in tuple(self._watches):
+            await watch.close()
+        self._keep_alives.close()
+        await self._members.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    async def _about_revision(self, refusal: Refused, prefix: str, revision: Revision) -> CoordinationError:
+        """Say what is wrong with a revision. etcd refuses it without the numbers, so they are asked for."""
+        if FUTURE_REVISION in refusal.reason:
+            status = await self._members.ask(STATUS, messages.StatusRequest())
+            return FutureRevision(revision, Revision(status.header.revision))
+        if COMPACTED in refusal.reason:
+            return Compacted(await self._members.run(partial(compacted_revision, prefix, revision)))
+        return refusal
+
+    async def _about_transaction(
+        self, refusal: Refused, request: messages.TxnRequest, operations: Sequence[Operation]
+    ) -> CoordinationError:
+        """Say what is wrong with a transaction."""
+        if any(sentence in refusal.reason for sentence in TOO_LARGE):
+            # The store's own limit is set below the usual one; it does not say where.
+            return TransactionTooLarge("bytes", request.ByteSize(), request.ByteSize() - 1)
+        if LEASE_NOT_FOUND in refusal.reason:
+            leases = {each.lease_id for each in operations if isinstance(each, Put) and each.lease_id}
+            return LeaseNotFound(await self._ended_lease(sorted(leases)))
+        return refusal
+
+    async def _ended_lease(self, leases: Sequence[LeaseId]) -> LeaseId:
+        """Find the lease that is gone: etcd does not name it."""
+        for lease_id in leases[:-1]:
+            request = messages.LeaseTimeToLiveRequest(ID=lease_id)
+            if (await self._members.ask(LEASE_TIME_TO_LIVE, request)).TTL < 0:
+                return lease_id
+        return leases[-1]
+
+
+async def compacted_revision(
+    prefix: str, revision: Revision, member: Member, metadata: Metadata, limit_seconds: float
+) -> Revision:
+    """Learn from which revision on history is kept: etcd says so only to a watch of what is gone."""
+    stream = member.stream(WATCH, metadata)
+    key, range_end = key_range(prefix)
+    create = messages.WatchCreateRequest(key=key, range_end=range_end, start_revision=revision, fragment=True)
+    try:
+        async with asyncio.timeout(limit_seconds):
+            await stream.write(messages.WatchRequest(create_request=create))
+            while isinstance(response := await stream.read(), messages.WatchResponse):
+                if response.compact_revision:
+                    return Revision(response.compact_revision)
+                if not response.created or response.canceled:
+                    raise StreamBroken(response.cancel_reason or "it has not compacted that far")
+            raise StreamBroken("the stream was ended")
+    finally:
+        stream.cancel()

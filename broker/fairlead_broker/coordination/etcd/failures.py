@@ -1,0 +1,130 @@
+"""What a failed call says: was the request refused, was it not applied, or does nobody know.
+
+For `members`, which decides by it whether to ask another member, and for callers that tell refusals apart. Pure.
+The sentences are etcd's (`rpctypes/error.go` of 3.6); what is not known here is taken for an unknown outcome, which
+is always safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+import grpc
+
+from fairlead_broker.coordination.protocol import CoordinationRefused, CoordinationUnavailable
+
+
+class CredentialsRefused(CoordinationRefused):
+    """etcd does not know us, or does not let us do this. Trying again does not help."""
+
+
+class WrongCluster(CoordinationRefused):
+    """A member belongs to another etcd cluster than the one that is meant. Trying again does not help."""
+
+
+class Refused(CoordinationUnavailable):
+    """etcd looked at the request and says no; every member would. `reason` is its own sentence."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"etcd refused: {reason}")
+        self.reason = reason
+
+
+class StreamBroken(Exception):
+    """A stream ended without an error of gRPC's, or etcd ended what ran on it; the message is the reason."""
+
+
+BREAKS: Final = (grpc.aio.AioRpcError, TimeoutError, StreamBroken, asyncio.InvalidStateError)
+"""How a call or a stream fails: by an answer, by none, by its end, or because it had ended before."""
+
+
+class Verdict(Enum):
+    """What is known of the request after a call has failed."""
+
+    REFUSED = auto()
+    """Not applied: etcd says no to it."""
+    TOKEN = auto()
+    """Not applied: our token is unknown or too old, a new one may do."""
+    CREDENTIALS = auto()
+    """Not applied: who we are will not do."""
+    NOT_APPLIED = auto()
+    """Not applied: this member cannot, another one may."""
+    UNKNOWN = auto()
+    """It may have been applied, or may still be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed call."""
+
+    verdict: Verdict
+    reason: str
+
+
+COMPACTED: Final = "required revision has been compacted"
+FUTURE_REVISION: Final = "required revision is a future revision"
+LEASE_NOT_FOUND: Final = "requested lease not found"
+AUTHENTICATION_OFF: Final = "authentication is not enabled"
+TOO_LARGE: Final = (
+    "request is too large",
+    "too many operations in txn request",
+    "received message larger than max",
+)
+
+_VERDICTS: Final = (
+    (Verdict.TOKEN, ("invalid auth token", "revision of auth store is old", "user name is empty")),
+    (Verdict.CREDENTIALS, ("permission denied", "authentication failed", "user name not found")),
+    (
+        Verdict.NOT_APPLIED,
+        (
+            "etcdserver: no leader",
+            "etcdserver: not leader",
+            "etcdserver: too many requests",
+            "etcdserver: not capable",
+            "raft proposal dropped",
+            "etcdserver: rpc not supported for learner",
+            "failed to connect to all addresses",
+        ),
+    ),
+    (
+        Verdict.REFUSED,
+        (
+            COMPACTED,
+            FUTURE_REVISION,
+            LEASE_NOT_FOUND,
+            AUTHENTICATION_OFF,
+            *TOO_LARGE,
+            "lease already exists",
+            "too large lease TTL",
+            "duplicate key given in txn request",
+            "key is not provided",
+            "database space exceeded",
+            "corrupt cluster",
+        ),
+    ),
+)
+
+
+def judge_reason(reason: str) -> Failure:
+    """Judge by the sentence alone, as a cancelled watch gives it."""
+    for verdict, sentences in _VERDICTS:
+        if any(sentence in reason for sentence in sentences):
+            return Failure(verdict, reason)
+    return Failure(Verdict.UNKNOWN, reason)
+
+
+def judge(error: BaseException) -> Failure:
+    """Judge a call that was sent and has failed."""
+    if isinstance(error, grpc.aio.AioRpcError):
+        reason = error.details() or error.code().name
+        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            return Failure(Verdict.NOT_APPLIED, f"it does not speak etcd's version 3 interface ({reason})")
+        return judge_reason(reason)
+    if isinstance(error, StreamBroken):
+        return judge_reason(str(error))
+    if isinstance(error, TimeoutError):
+        return Failure(Verdict.UNKNOWN, "no answer in time")
+    return Failure(Verdict.UNKNOWN, str(error) or "the connection was closed")

@@ -1,0 +1,192 @@
+"""One member of an etcd cluster: the connection to it, made when it is needed and anew when it cannot be made.
+
+For `members`. A request is sent only over a connection that has just answered, so that one that cannot be reached
+is told from one whose answer was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol, TypeAlias
+
+import grpc
+import structlog
+
+from fairlead_broker.coordination.etcd import etcd_pb2 as messages
+from fairlead_broker.coordination.etcd.calls import STATUS, Answer, Call, Request
+from fairlead_broker.coordination.etcd.failures import Verdict, judge
+from fairlead_broker.coordination.etcd.options import EtcdOptions, EtcdTls, target_of
+from fairlead_broker.coordination.protocol import CoordinationUnavailable
+
+RECONNECT_SECONDS: Final = (0.05, 1.0)
+"""Pauses of gRPC between attempts to connect: the first, and the longest."""
+PING_SECONDS: Final = 10.0
+"""A connection with calls on it that is quiet for so long is pinged; etcd closes those that ping below 5 s."""
+PING_ANSWER_SECONDS: Final = 3.0
+SOUND_VERSIONS: Final = ((3, 4, 42), (3, 5, 28), (3, 6, 9))
+"""The first release of each series whose linearizable reads are not stale after a pause, and in which leases are not
+revoked wrongly."""
+
+Metadata: TypeAlias = tuple[tuple[str, str], ...]
+
+_log = structlog.get_logger("fairlead.coordination")
+
+
+class Headed(Protocol):
+    """An answer of etcd."""
+
+    @property
+    def header(self) -> messages.ResponseHeader:
+        """Who answered."""
+        ...
+
+
+class Member:
+    """A member by its URL."""
+
+    def __init__(self, url: str, options: EtcdOptions, check: Callable[[Member, Headed], None]) -> None:
+        """`check` is called with the first answer over each connection, and may raise."""
+        self.url = url
+        self._options = options
+        self._check = check
+        self._checked = False
+        """Whether nothing is wrong with who answers over this connection; before that, nothing is sent."""
+        self._channel: grpc.aio.Channel | None = None
+        self._connecting: asyncio.Task[None] | None = None
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a request can be sent now."""
+        if self._channel is None or not self._checked:
+            return False
+        return self._channel.get_state() is grpc.ChannelConnectivity.READY
+
+    async def connect(self, metadata: Metadata, limit_seconds: float) -> None:
+        """Reach the member and check who it is; many may wait for one attempt.
+
+        A member that answers only to somebody with a (newer) token is reached, and checked when it gives one.
+
+        Raises `grpc.aio.AioRpcError`, `TimeoutError` or `CoordinationUnavailable` (a certificate cannot be read).
+        """
+        if self._connecting is None or self._connecting.done():
+            self._connecting = asyncio.get_running_loop().create_task(
+                self._connect(metadata), name="etcd connection"
+            )
+            self._connecting.add_done_callback(_look_at)
+        async with asyncio.timeout(limit_seconds):
+            await asyncio.shield(self._connecting)
+
+    async def ask(
+        self, call: Call[Request, Answer], request: Request, metadata: Metadata, limit_seconds: float
+    ) -> Answer:
+        """Send one request and wait for its answer. Raises `grpc.aio.AioRpcError`."""
+        method = self._connected().unary_unary(
+            call.path, call.request.SerializeToString, call.answer.FromString
+        )
+        answer: Answer = await method(request, metadata=metadata, timeout=limit_seconds)
+        return answer
+
+    def stream(
+        self, call: Call[Request, Answer], metadata: Metadata
+    ) -> grpc.aio.StreamStreamCall[Request, Answer]:
+        """Open a stream of requests and answers."""
+        method = self._connected().stream_stream(
+            call.path, call.request.SerializeToString, call.answer.FromString
+        )
+        return method(None, metadata=metadata)
+
+    async def close(self) -> None:
+        """End the connection and what runs over it."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.wait([self._connecting])
+        await self._drop()
+
+    def _connected(self) -> grpc.aio.Channel:
+        assert self._channel is not None, f"{self.url} is used before it is connected"
+        return self._channel
+
+    async def _connect(self, metadata: Metadata) -> None:
+        self._checked = False
+        if self._channel is None:
+            self._channel = await self._open()
+        try:
+            limit = self._options.patience.connect_seconds
+            status = await self.ask(STATUS, messages.StatusRequest(), metadata, limit)
+            self._check(self, status)
+        except grpc.aio.AioRpcError as error:
+            if judge(error).verdict not in {Verdict.TOKEN, Verdict.CREDENTIALS}:
+                # The next attempt is a new connection with certificates read anew, without gRPC's own pauses.
+                await self._drop()
+                raise
+        else:
+            if not is_sound(status.version):
+                _log.warning("etcd_too_old", member=self.url, version=status.version)
+        self._checked = True
+
+    async def _open(self) -> grpc.aio.Channel:
+        target, options = target_of(self.url), channel_options(self._options.patience.connect_seconds)
+        if not self._options.secure:
+            return grpc.aio.insecure_channel(target, options=options)
+        credentials = await asyncio.to_thread(read_credentials, self._options.tls or EtcdTls())
+        return grpc.aio.secure_channel(target, credentials, options=options)
+
+    async def _drop(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close(None)
+
+
+def channel_options(connect_seconds: float) -> list[tuple[str, int | str]]:
+    """Return gRPC's settings of a connection."""
+    first, longest = RECONNECT_SECONDS
+    return [
+        ("grpc.initial_reconnect_backoff_ms", int(first * 1000)),
+        ("grpc.max_reconnect_backoff_ms", int(longest * 1000)),
+        ("grpc.min_reconnect_backoff_ms", int(connect_seconds * 1000)),
+        ("grpc.keepalive_time_ms", int(PING_SECONDS * 1000)),
+        ("grpc.keepalive_timeout_ms", int(PING_ANSWER_SECONDS * 1000)),
+        ("grpc.http2.max_pings_without_data", 0),
+        # Whether a request is sent twice is decided here alone.
+        ("grpc.enable_retries", 0),
+        ("grpc.service_config_disable_resolution", 1),
+        # A connection of our own: a new channel is a new connection, and two clients do not share their fate.
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.enable_http_proxy", 0),
+        # A page of a list may be large; etcd bounds what it accepts, not what it answers.
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.max_send_message_length", -1),
+    ]
+
+
+def read_credentials(tls: EtcdTls) -> grpc.ChannelCredentials:
+    """Read certificates; blocks. Raises `CoordinationUnavailable` naming the file that cannot be read."""
+    return grpc.ssl_channel_credentials(_read(tls.ca), _read(tls.key), _read(tls.certificate))
+
+
+def is_sound(version: str) -> bool:
+    """Whether an etcd release is free of the faults that reach its clients. Unknown versions are."""
+    try:
+        major, minor, patch = (int(part) for part in version.partition("-")[0].split("."))
+    except ValueError:
+        return True
+    first = next((sound for sound in SOUND_VERSIONS if sound[:2] == (major, minor)), SOUND_VERSIONS[0])
+    return (major, minor, patch) >= first
+
+
+def _read(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        msg = f"{path}, needed for connections to etcd, cannot be read: {error.strerror}"
+        raise CoordinationUnavailable(msg) from error
+
+
+def _look_at(done: asyncio.Task[None]) -> None:
+    """Let an error be seen also when nobody waits for it any more."""
+    if not done.cancelled():
+        done.exception()

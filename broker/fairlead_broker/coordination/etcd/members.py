@@ -1,0 +1,263 @@
+"""All members of an etcd cluster: one is asked until it fails, then the next one.
+
+For `client`, `keep_alives` and `watch`: they say what to send, this decides to whom, with which token, and whether
+again. A request that must not be applied twice is sent again only after a definite "not applied".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, NoReturn, TypeAlias, TypeVar
+
+import grpc
+import structlog
+
+from fairlead_broker.coordination.etcd import etcd_pb2 as messages
+from fairlead_broker.coordination.etcd.calls import AUTHENTICATE, STATUS, Answer, Call, Request
+from fairlead_broker.coordination.etcd.failures import (
+    AUTHENTICATION_OFF,
+    BREAKS,
+    CredentialsRefused,
+    Failure,
+    Refused,
+    Verdict,
+    WrongCluster,
+    judge,
+)
+from fairlead_broker.coordination.etcd.member import Headed, Member, Metadata
+from fairlead_broker.coordination.etcd.options import EtcdOptions
+from fairlead_broker.coordination.protocol import (
+    CoordinationClosed,
+    CoordinationUnavailable,
+    UnknownOutcome,
+)
+
+ROUND_PAUSES_SECONDS: Final = (0.05, 0.1, 0.2, 0.4)
+"""Pauses after every member has failed; the last one repeats."""
+TOKENS_MAX: Final = 3
+"""Tokens asked for in one call; the next one would not do either."""
+HAS_LEADER: Final = ("hasleader", "true")
+"""Lets a member that sees no leader refuse at once, and end its streams, instead of waiting for one."""
+CLOSED: Final = "this client of etcd was closed"
+
+_log = structlog.get_logger("fairlead.coordination")
+
+T = TypeVar("T")
+Action: TypeAlias = Callable[[Member, Metadata, float], Awaitable[T]]
+"""Sends something to a member with this metadata and waits for the answer at most so many seconds."""
+
+
+class Members:
+    """The members that were named; `cluster_id` is that of the first one that answered."""
+
+    def __init__(self, options: EtcdOptions) -> None:
+        self.cluster_id = options.cluster_id
+        self.patience = options.patience
+        self._members = tuple(Member(url, options, self.check_cluster) for url in options.endpoints)
+        self._preferred = 0
+        self._user = options.user
+        self._token: str | None = None if options.user else ""
+        """Empty where none is needed, None where one has to be asked for."""
+        self._authenticating = asyncio.Lock()
+        self.closed = False
+
+    async def check(self) -> None:
+        """Reach every member once. Raises what no other attempt would mend, or why none could be reached."""
+        outcomes = await asyncio.gather(
+            *(each.connect(self._metadata, self.patience.connect_seconds) for each in self._members),
+            return_exceptions=True,
+        )
+        errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        for error in errors:
+            if not isinstance(error, BREAKS):
+                raise error
+        if len(errors) == len(self._members):
+            reasons = zip(self._members, errors, strict=True)
+            said = "; ".join(f"{member.url}: {judge(error).reason}" for member, error in reasons)
+            msg = f"no member of etcd can be reached: {said}"
+            raise CoordinationUnavailable(msg)
+        await self.ask(STATUS, messages.StatusRequest())
+
+    async def ask(
+        self,
+        call: Call[Request, Answer],
+        request: Request,
+        *,
+        repeatable: bool = True,
+    ) -> Answer:
+        """Send one request; see `run`. Raises `Refused` where etcd says no to it."""
+
+        async def send(member: Member, metadata: Metadata, limit_seconds: float) -> Answer:
+            answer = await member.ask(call, request, metadata, limit_seconds)
+            self.check_cluster(member, answer)  # type: ignore[arg-type]
+            return answer
+
+        return await self.run(send, repeatable=repeatable)
+
+    async def run(
+        self,
+        action: Action[T],
+        *,
+        repeatable: bool = True,
+        call_seconds: float | None = None,
+        attempt_seconds: float | None = None,
+    ) -> T:
+        """Let a member act, and another one if it fails, until the time of a call is over.
+
+        Raises `CoordinationUnavailable` (not applied), `UnknownOutcome` (only if not repeatable), `Refused`,
+        `CredentialsRefused`, `WrongCluster` and `CoordinationClosed`.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (call_seconds or self.patience.call_seconds)
+        attempt_seconds = attempt_seconds or self.patience.attempt_seconds
+        attempts = _Attempts(repeatable, bool(self._user), len(self._members))
+        while True:
+            self._check_open()
+            member = self._members[self._preferred]
+            left = deadline - loop.time()
+            limit = min(left, attempt_seconds) if repeatable else left
+            try:
+                return await self._attempt(member, action, limit)
+            except _Failed as failed:
+                attempts.note(member, failed.failure)
+                self._leave(member, failed.failure)
+            if loop.time() >= deadline:
+                raise CoordinationUnavailable(attempts.summary)
+            if (pause := attempts.pause_seconds()) is not None:
+                # No member can answer: there is no event to wait for, only another attempt.
+                await asyncio.sleep(min(pause, max(0.0, deadline - loop.time())))  # noqa: TID251
+
+    def check_cluster(self, member: Member, answer: Headed) -> None:
+        """Raise `WrongCluster` unless the answer comes from the cluster that is meant."""
+        found = answer.header.cluster_id
+        if self.cluster_id is None:
+            self.cluster_id = found
+        if found != self.cluster_id:
+            msg = (
+                f"{member.url} belongs to etcd cluster {found:x}, not to {self.cluster_id:x}; name only members of "
+                "one cluster, and start brokers anew after etcd was restored as a new cluster"
+            )
+            raise WrongCluster(msg)
+
+    async def close(self) -> None:
+        """End every connection and what runs over them."""
+        self.closed = True
+        for member in self._members:
+            await member.close()
+
+    async def _attempt(self, member: Member, action: Action[T], limit_seconds: float) -> T:
+        """Act once. Raises `_Failed`."""
+        try:
+            metadata = await self._enter(member, limit_seconds)
+        except BREAKS as error:
+            # The request itself was not sent.
+            failure = judge(error)
+            verdict = Verdict.NOT_APPLIED if failure.verdict is Verdict.UNKNOWN else failure.verdict
+            raise _Failed(Failure(verdict, failure.reason)) from error
+        try:
+            return await action(member, metadata, limit_seconds)
+        except BREAKS as error:
+            raise _Failed(judge(error)) from error
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Not this task was cancelled but the call, by the end of its connection.
+            raise _Failed(Failure(Verdict.UNKNOWN, "the connection was closed")) from error
+
+    async def _enter(self, member: Member, limit_seconds: float) -> Metadata:
+        """Reach a member and show who we are; nothing of the request is sent before."""
+        limit_seconds = min(limit_seconds, self.patience.connect_seconds)
+        if not member.is_connected:
+            await member.connect(self._metadata, limit_seconds)
+        if self._token is None:
+            async with asyncio.timeout(limit_seconds), self._authenticating:
+                if self._token is None:
+                    self._token = await self._authenticate(member, limit_seconds)
+        return self._metadata
+
+    @property
+    def _metadata(self) -> Metadata:
+        return (HAS_LEADER, ("token", self._token)) if self._token else (HAS_LEADER,)
+
+    async def _authenticate(self, member: Member, limit_seconds: float) -> str:
+        assert self._user is not None, "a token is asked for by a user only"
+        request = messages.AuthenticateRequest(name=self._user.name, password=self._user.password)
+        try:
+            answer = await member.ask(AUTHENTICATE, request, (), limit_seconds)
+        except grpc.aio.AioRpcError as error:
+            if AUTHENTICATION_OFF not in (error.details() or ""):
+                raise
+            _log.warning("etcd_authentication_off", member=member.url, user=self._user.name)
+            return ""
+        self.check_cluster(member, answer)
+        return answer.token
+
+    def _leave(self, member: Member, failure: Failure) -> None:
+        """Ask another member from now on, or this one with another token."""
+        if failure.verdict is Verdict.TOKEN:
+            self._token = None
+        elif member is self._members[self._preferred]:
+            self._preferred = (self._preferred + 1) % len(self._members)
+            _log.info("etcd_member_left", member=member.url, reason=failure.reason)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise CoordinationClosed(CLOSED)
+
+
+class _Failed(Exception):
+    """One attempt has failed."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.reason)
+        self.failure = failure
+
+
+class _Attempts:
+    """What was tried so far in one call, and whether more may be tried."""
+
+    def __init__(self, repeatable: bool, has_user: bool, members: int) -> None:
+        self._repeatable = repeatable
+        self._tokens_left = TOKENS_MAX if has_user else 0
+        self._members = members
+        self._reasons: dict[str, str] = {}
+        self._failures = 0
+
+    @property
+    def summary(self) -> str:
+        """Why there is no answer."""
+        return "no member of etcd answered: " + "; ".join(
+            f"{url}: {reason}" for url, reason in self._reasons.items()
+        )
+
+    def note(self, member: Member, failure: Failure) -> None:
+        """Take note of a failure, or raise what ends the call."""
+        self._reasons[member.url] = failure.reason
+        match failure.verdict:
+            case Verdict.REFUSED:
+                raise Refused(failure.reason)
+            case Verdict.CREDENTIALS:
+                _refuse(member, failure)
+            case Verdict.TOKEN:
+                self._tokens_left -= 1
+                if self._tokens_left < 0:
+                    _refuse(member, failure)
+            case Verdict.UNKNOWN if not self._repeatable:
+                msg = f"the answer of {member.url} was lost: {failure.reason}"
+                raise UnknownOutcome(msg)
+            case Verdict.UNKNOWN | Verdict.NOT_APPLIED:
+                self._failures += 1
+
+    def pause_seconds(self) -> float | None:
+        """How long to wait now; None while there are members that were not asked in this round."""
+        rounds, rest = divmod(self._failures, self._members)
+        if rest or not rounds:
+            return None
+        return ROUND_PAUSES_SECONDS[min(rounds, len(ROUND_PAUSES_SECONDS)) - 1]
+
+
+def _refuse(member: Member, failure: Failure) -> NoReturn:
+    msg = f"{member.url} refuses this client: {failure.reason}; check user, password and role in etcd"
+    raise CredentialsRefused(msg)

@@ -1,0 +1,314 @@
+"""Where consumer groups are kept: claims on them, and writes that hold only under a claim.
+
+For the coordinator of a group in the runtime. A claim is a put of the group's `coordinator` key; its mod revision is
+the token that every later write compares, together with the claimant's registration, so that a broker that lost a
+group, or asks for it again after an answer was lost, has no write of before come through (protocol section 5, rule 1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias, TypeVar
+
+from fairlead_api.identifiers import BrokerEpoch, BrokerId, Revision, TopicId
+from fairlead_broker.coordination.protocol import (
+    OPERATION_OVERHEAD_BYTES,
+    OPERATIONS_MAX,
+    PAGE_KEYS_MAX,
+    REQUEST_BYTES_MAX,
+    Coordination,
+    CoordinationError,
+    Page,
+)
+from fairlead_broker.registry.group_keys import (
+    FoundMember,
+    FoundOffsets,
+    FoundState,
+    FoundTarget,
+    GroupKeys,
+    after_group,
+    all_groups,
+    group_of,
+)
+from fairlead_broker.registry.group_records import (
+    CoordinatorRecord,
+    GroupRecord,
+    MemberRecord,
+    OffsetsRecord,
+    TargetRecord,
+)
+from fairlead_broker.registry.keys import Keys
+from fairlead_broker.registry.records import Record, RecordUnreadable, decode, encode
+from fairlead_broker.registry.transactions import (
+    Compare,
+    CreateRevision,
+    Delete,
+    Get,
+    KeyValue,
+    Operation,
+    Put,
+    Relation,
+    TransactionResult,
+    created_at,
+    unchanged_since,
+)
+
+UNDER_WAY_MAX: Final = 16
+"""Calls about groups at once: more would only queue in the store, before the keep-alive of this broker's lease."""
+PORTION_BYTES_MAX: Final = REQUEST_BYTES_MAX - 4096
+"""Of the operations of one transaction; the rest is for its compares."""
+
+R = TypeVar("R", bound=Record)
+Block: TypeAlias = tuple[TopicId, int]
+"""A topic and which 64 of its partitions: what one record of offsets is about."""
+
+
+class ClaimLost(CoordinationError):
+    """The group, or this life of the broker, is not ours any more; nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has claimed a group, as it was read; whether that still counts is for the reader to find out."""
+
+    broker: BrokerId
+    broker_epoch: BrokerEpoch
+    revision: Revision
+    """Mod revision of the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to write a group, held until the registration ends, somebody releases it or claims anew."""
+
+    group: str
+    broker: BrokerId
+    broker_epoch: BrokerEpoch
+    revision: Revision
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGroup:
+    """Everything that is kept of a group, but for its coordinator."""
+
+    state: GroupRecord | None = None
+    targets: Mapping[TopicId, TargetRecord] = field(default_factory=dict)
+    members: Mapping[str, MemberRecord] = field(default_factory=dict)
+    offsets: Mapping[Block, OffsetsRecord] = field(default_factory=dict)
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether there is no such group."""
+        return self.state is None and not (self.targets or self.members or self.offsets)
+
+
+class GroupStore:
+    """Reads and writes groups. Every method may raise `CoordinationUnavailable`, reading ones `RecordUnreadable`."""
+
+    def __init__(self, coordination: Coordination, keys: Keys) -> None:
+        self._coordination = coordination
+        self._keys = keys
+        self._room = asyncio.Semaphore(UNDER_WAY_MAX)
+
+    # -- who has it
+
+    async def holder(self, group: str) -> Holder | None:
+        """Read who has claimed a group last; None where nobody has."""
+        [item] = (await self._transact((), (Get(self.of(group).coordinator),))).reads
+        return None if item is None else _holder(item)
+
+    async def claim(
+        self, group: str, found: Holder | None, broker: BrokerId, broker_epoch: BrokerEpoch
+    ) -> Claim | None:
+        """Claim a group as it was found; None where that, or this broker's registration, is not so any more.
+
+        A holder other than this life must be gone. Claiming anew what this life holds ends its older claim. Raises
+        `UnknownOutcome`: read the holder again, and claim again even if it is this life.
+        """
+        key = self.of(group).coordinator
+        compares: list[Compare] = [
+            unchanged_since(key, found.revision if found else 0),
+            created_at(self._keys.broker(broker), broker_epoch),
+        ]
+        if found is not None and (found.broker, found.broker_epoch) != (broker, broker_epoch):
+            held = self._keys.broker(found.broker)
+            compares.append(CreateRevision(held, Relation.NOT_EQUAL, found.broker_epoch))
+        record = CoordinatorRecord(broker=broker, broker_epoch=broker_epoch)
+        result = await self._transact(compares, (Put(key, encode(record)),))
+        return Claim(group, broker, broker_epoch, result.revision) if result.succeeded else None
+
+    async def release(self, claim: Claim) -> None:
+        """Let another one have the group. It is nothing to lose it meanwhile. Raises `UnknownOutcome`."""
+        key = self.of(claim.group).coordinator
+        await self._transact((unchanged_since(key, claim.revision),), (Delete(key),))
+
+    # -- what is kept
+
+    async def exists(self, group: str) -> bool:
+        """Say whether anything but a claim is kept of a group."""
+        keys = self.of(group)
+        page = await self._list(keys.prefix, limit=2)
+        return any(item.key != keys.coordinator for item in page.items)
+
+    async def load(self, claim: Claim) -> StoredGroup:
+        """Read a whole group, as of after the claim: nobody else's write can come any more."""
+        keys = self.of(claim.group)
+        state: GroupRecord | None = None
+        targets: dict[TopicId, TargetRecord] = {}
+        members: dict[str, MemberRecord] = {}
+        offsets: dict[Block, OffsetsRecord] = {}
+        for item in await self._items(keys.prefix):
+            match keys.parse(item.key):
+                case FoundState():
+                    state = _read(item, GroupRecord)
+                case FoundTarget(topic_id):
+                    targets[topic_id] = _read(item, TargetRecord)
+                case FoundMember(member_id):
+                    members[member_id] = _read(item, MemberRecord)
+                case FoundOffsets(topic_id, block):
+                    offsets[topic_id, block] = _read(item, OffsetsRecord)
+                case _:
+                    continue
+        return StoredGroup(state, targets, members, offsets)
+
+    async def write(self, claim: Claim, operations: Sequence[Operation]) -> None:
+        """Write in one transaction, if the claim still holds.
+
+        Raises `ClaimLost`, `UnknownOutcome` (whoever goes on claims anew first), `TransactionTooLarge`.
+        """
+        keys = self.of(claim.group)
+        compares = (
+            unchanged_since(keys.coordinator, claim.revision),
+            created_at(self._keys.broker(claim.broker), claim.broker_epoch),
+        )
+        if not (await self._transact(compares, operations)).succeeded:
+            message = f"group {claim.group} is not coordinated by broker {claim.broker} any more"
+            raise ClaimLost(message)
+
+    async def write_offsets(self, claim: Claim, blocks: Mapping[Block, OffsetsRecord | None]) -> None:
+        """Write records of offsets, None removing one; in as few transactions as their sizes allow.
+
+        Raises likewise; some of several may stand then.
+        """
+        for portion in portions(self.offset_operations(claim.group, blocks)):
+            await self.write(claim, portion)
+
+    def offset_operations(
+        self, group: str, blocks: Mapping[Block, OffsetsRecord | None]
+    ) -> Iterator[Operation]:
+        """Return what writes these records."""
+        keys = self.of(group)
+        for (topic_id, block), record in blocks.items():
+            key = keys.offsets_block(topic_id, block)
+            yield Delete(key) if record is None else Put(key, encode(record))
+
+    async def delete(self, claim: Claim) -> None:
+        """Remove a group, the claim last: broken off, it is a smaller group that can be deleted again.
+
+        Raises as `write` does.
+        """
+        keys = self.of(claim.group)
+        found = [item.key for item in await self._items(keys.prefix) if item.key != keys.coordinator]
+        # The state goes after what it stands for, and with it the claim.
+        found.sort(key=lambda key: key == keys.state)
+        for portion in portions(Delete(key) for key in (*found, keys.coordinator)):
+            await self.write(claim, portion)
+
+    async def names(
+        self, after: str | None, limit: int
+    ) -> tuple[list[tuple[str, Holder | None]], str | None]:
+        """List groups in the order of their keys, with who has claimed each; and what to pass as `after`.
+
+        Reads two keys a group, however large the groups are. Claims without a group are left out.
+        """
+        found: list[tuple[str, Holder | None]] = []
+        prefix = all_groups(self._keys)
+        at = None if after is None else after_group(self._keys, after)
+        while True:
+            page = await self._list(prefix, after=at, limit=2)
+            group = group_of(self._keys, page.items[0].key) if page.items else None
+            if group is None:
+                return found, None
+            if len(found) == limit:
+                return found, found[-1][0]
+            first, *others = page.items
+            claimed = first.key == self.of(group).coordinator
+            if not claimed or any(group_of(self._keys, item.key) == group for item in others):
+                found.append((group, _readable_holder(first) if claimed else None))
+            at = after_group(self._keys, group)
+
+    def of(self, group: str) -> GroupKeys:
+        """Return the keys of a group."""
+        return GroupKeys(self._keys, group)
+
+    async def _transact(
+        self, compares: Sequence[Compare], operations: Sequence[Operation]
+    ) -> TransactionResult:
+        async with self._room:
+            return await self._coordination.transact(compares, operations)
+
+    async def _list(
+        self,
+        prefix: str,
+        *,
+        revision: Revision | None = None,
+        after: str | None = None,
+        limit: int = PAGE_KEYS_MAX,
+    ) -> Page:
+        async with self._room:
+            return await self._coordination.list(prefix, revision=revision, after=after, limit=limit)
+
+    async def _items(self, prefix: str) -> list[KeyValue]:
+        page = await self._list(prefix)
+        items = list(page.items)
+        while page.next is not None:
+            page = await self._list(prefix, revision=page.revision, after=page.next)
+            items += page.items
+        return items
+
+
+def portions(
+    operations: Iterable[Operation],
+    operations_max: int = OPERATIONS_MAX,
+    bytes_max: int = PORTION_BYTES_MAX,
+) -> Iterator[list[Operation]]:
+    """Divide operations, in their order, into what single transactions take.
+
+    An operation that is too large alone comes alone, for the store to refuse.
+    """
+    portion: list[Operation] = []
+    taken = 0
+    for operation in operations:
+        size = size_of(operation)
+        if portion and (len(portion) == operations_max or taken + size > bytes_max):
+            yield portion
+            portion, taken = [], 0
+        portion.append(operation)
+        taken += size
+    if portion:
+        yield portion
+
+
+def size_of(operation: Operation) -> int:
+    """Return the bytes that an operation counts in a transaction."""
+    value = operation.value if isinstance(operation, Put) else b""
+    return OPERATION_OVERHEAD_BYTES + len(operation.key) + len(value)
+
+
+def _holder(item: KeyValue) -> Holder:
+    record = _read(item, CoordinatorRecord)
+    return Holder(record.broker, record.broker_epoch, item.mod_revision)
+
+
+def _readable_holder(item: KeyValue) -> Holder | None:
+    """Whoever lists groups sees all of them; the claim itself is refused to whoever asks for that one."""
+    try:
+        return _holder(item)
+    except RecordUnreadable:
+        return None
+
+
+def _read(item: KeyValue, record_type: type[R]) -> R:
+    return decode(item.key, item.value, record_type)

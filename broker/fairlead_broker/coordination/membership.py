@@ -1,0 +1,153 @@
+"""A broker's place in the cluster: its registration, kept under a lease as long as the broker lives.
+
+Made by `bootstrap`, run by the runtime. Losing the lease ends the broker epoch for good: whoever goes on must
+register anew and wait for records with higher leader epochs (protocol section 3, rule 7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from fairlead_api.identifiers import BrokerEpoch, BrokerId, Revision
+from fairlead_broker.clock import Clock
+from fairlead_broker.coordination.protocol import (
+    Coordination,
+    CoordinationClosed,
+    CoordinationError,
+    CoordinationUnavailable,
+    Lease,
+    LeaseNotFound,
+)
+from fairlead_broker.registry.keys import Keys
+from fairlead_broker.registry.records import BrokerRegistration, decode, encode
+from fairlead_broker.registry.transactions import Get, Put, created_at, unchanged_since
+
+KEEP_ALIVES_PER_TTL: Final = 3
+"""Two may be lost before the lease ends."""
+RETRIES_PER_TTL: Final = 30
+"""After a failure the next attempt comes so soon that a lease renewed each third survives the loss of one."""
+MARGIN_SHARE: Final = 0.25
+"""Share of the time to live that is given up, for the clocks of two machines and the way between them."""
+
+_log = structlog.get_logger("fairlead.coordination")
+
+
+class MembershipLost(CoordinationError):
+    """The lease ended or the registration is not ours any more: this life of the broker is over."""
+
+
+class Membership:
+    """One life of a registered broker."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        keys: Keys,
+        clock: Clock,
+        broker: BrokerId,
+        registration: BrokerRegistration,
+        lease: Lease,
+        revision: Revision,
+        confirmed_at: float,
+    ) -> None:
+        """Describe a registration that was put at `revision`, its lease asked for at `confirmed_at`."""
+        self._coordination = coordination
+        self._key = keys.broker(broker)
+        self._clock = clock
+        self._mod_revision = revision
+        self.lease = lease
+        self.broker_id = broker
+        self.broker_epoch = BrokerEpoch(revision)
+        self.registration = registration
+        """What stands in coordination."""
+        self.confirmed_at = confirmed_at
+        """Monotonic seconds at which the last confirmed keep-alive was sent."""
+        self._over = False
+
+    @property
+    def revision(self) -> Revision:
+        """Revision of what stands in coordination: whoever has seen it knows of the last change."""
+        return self._mod_revision
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the lease cannot have ended yet by this machine's clock, with a margin, by all that is known here."""
+        if self._over:
+            return False
+        sure_seconds = self.lease.ttl_seconds * (1 - MARGIN_SHARE)
+        return self._clock.monotonic() < self.confirmed_at + sure_seconds
+
+    async def run(self) -> None:
+        """Keep the lease alive until cancelled. Raises `MembershipLost`, and `CoordinationClosed`."""
+        ttl_seconds, pause_seconds = self.lease.ttl_seconds, 0.0
+        while True:
+            # Counted from the sending of the last one that was confirmed, however long its answer took.
+            due = self.confirmed_at + ttl_seconds / KEEP_ALIVES_PER_TTL
+            # The only event to wait for is time.
+            await asyncio.sleep(max(pause_seconds, due - self._clock.monotonic()))  # noqa: TID251
+            confirmed = await self._try_to_keep_alive()
+            pause_seconds = 0.0 if confirmed else ttl_seconds / RETRIES_PER_TTL
+
+    async def _try_to_keep_alive(self) -> bool:
+        try:
+            await self.keep_alive()
+        except CoordinationClosed:
+            raise
+        except CoordinationUnavailable as error:
+            _log.warning("keep_alive_failed", reason=str(error), confirmed=self.is_confirmed)
+            return False
+        return True
+
+    async def keep_alive(self) -> None:
+        """Start the time to live again. Raises `MembershipLost`."""
+        sent_at = self._clock.monotonic()
+        try:
+            await self._coordination.keep_alive(self.lease)
+        except LeaseNotFound as error:
+            raise self._lost() from error
+        self.confirmed_at = max(self.confirmed_at, sent_at)
+
+    async def update(self, change: Callable[[BrokerRegistration], BrokerRegistration]) -> Revision:
+        """Write a successor of the registration; return its revision.
+
+        Raises `MembershipLost`; after `UnknownOutcome` call it again: the change is then made on what stands there.
+        """
+        while True:
+            changed = change(self.registration)
+            result = await self._coordination.transact(
+                (created_at(self._key, self.broker_epoch), unchanged_since(self._key, self._mod_revision)),
+                (Put(self._key, encode(changed), self.lease.lease_id),),
+                (Get(self._key),),
+            )
+            if result.succeeded:
+                self.registration, self._mod_revision = changed, result.revision
+                return result.revision
+            [standing] = result.reads
+            if standing is None or BrokerEpoch(standing.create_revision) != self.broker_epoch:
+                raise self._lost()
+            # An earlier write of ours whose answer was lost: nobody else writes this key.
+            self.registration = decode(self._key, standing.value, BrokerRegistration)
+            self._mod_revision = standing.mod_revision
+
+    def end(self) -> None:
+        """Know this life to be over: nothing confirms it any more."""
+        self._over = True
+
+    async def leave(self) -> None:
+        """End the lease: the registration and whatever else hangs on it goes at once."""
+        self.end()
+        try:
+            await self._coordination.revoke(self.lease)
+        except LeaseNotFound:
+            _log.info("lease_already_ended", broker=self.broker_id)
+
+    def _lost(self) -> MembershipLost:
+        self.end()
+        return MembershipLost(
+            f"broker {self.broker_id} lost its registration of epoch {self.broker_epoch} (lease of "
+            f"{self.lease.ttl_seconds} s); it has to register again"
+        )

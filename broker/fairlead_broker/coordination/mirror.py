@@ -1,0 +1,198 @@
+"""What stands under `meta/`, kept here by list-then-watch.
+
+Made and run by the runtime, read by everybody in the broker. All events of a revision are applied before any
+listener runs. When the watch cannot be trusted any more (cancelled, broken, silent, compacted), everything is listed
+again at one revision, compared with what was known, and watched from the next one (protocol section 3, rule 5). Only
+tells what was written; a decision made on it holds only by compare-and-set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import structlog
+
+from fairlead_api.identifiers import Revision
+from fairlead_broker.coordination.protocol import (
+    Compacted,
+    Coordination,
+    CoordinationClosed,
+    CoordinationUnavailable,
+    PutEvent,
+    Watch,
+    WatchBatch,
+)
+from fairlead_broker.registry.keys import Keys
+from fairlead_broker.registry.metadata import Change, ClusterMetadata
+from fairlead_broker.registry.transactions import KeyValue
+
+SILENCE_SECONDS: Final = 30.0
+"""A watch that says nothing for so long is asked for progress, and given up after as long again."""
+PROGRESS_SECONDS: Final = 1.0
+"""How often progress is asked for while somebody waits for a revision."""
+RETRY_SECONDS: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
+"""Pauses between attempts to list while the store is away; the last one repeats."""
+
+_log = structlog.get_logger("fairlead.coordination")
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorUpdate:
+    """What became of the mirror at one revision, or between two where it had to be listed again."""
+
+    revision: Revision
+    changes: tuple[Change, ...]
+
+
+Listener: TypeAlias = Callable[[MirrorUpdate], None]
+
+
+class Mirror:
+    """Metadata that follows the store. `load`, then `run` in a task; both raise `RecordUnreadable`."""
+
+    def __init__(
+        self, coordination: Coordination, keys: Keys, *, silence_seconds: float = SILENCE_SECONDS
+    ) -> None:
+        self.metadata = ClusterMetadata(keys)
+        """The records as of `metadata.revision`."""
+        self._coordination = coordination
+        self._prefix = keys.meta
+        self._silence_seconds = silence_seconds
+        self._known: dict[str, Revision] = {}
+        self._listeners: list[Listener] = []
+        self._waiters: set[tuple[int, asyncio.Future[None]]] = set()
+        self._watch: Watch | None = None
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Have a function called with every update, on the loop; return what ends it.
+
+        A listener must not block and must not raise: an exception ends the mirror.
+        """
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    async def load(self) -> None:
+        """Take over everything as of now."""
+        listed: dict[str, KeyValue] = {}
+        page = await self._coordination.list(self._prefix)
+        listed.update((item.key, item) for item in page.items)
+        while page.next is not None:
+            page = await self._coordination.list(self._prefix, revision=page.revision, after=page.next)
+            listed.update((item.key, item) for item in page.items)
+        if page.revision < self.metadata.revision:
+            # A member that lags behind has answered; what is known already is newer.
+            return
+        changed: dict[str, KeyValue | None] = dict.fromkeys(self._known.keys() - listed.keys())
+        changed.update(
+            (key, item) for key, item in listed.items() if self._known.get(key) != item.mod_revision
+        )
+        self._apply(page.revision, changed)
+
+    async def run(self) -> None:
+        """Follow the store until cancelled. Raises `CoordinationClosed` when its client is closed."""
+        try:
+            while True:
+                await self._follow()
+                await self._load_again()
+        finally:
+            self._fail_waiters()
+
+    async def wait_for(self, revision: int) -> None:
+        """Return once everything up to a revision is applied and every listener has been told.
+
+        `run` must be running. Raises `CoordinationUnavailable` if it ends before.
+        """
+        if self.metadata.revision >= revision:
+            return
+        waiter = (revision, asyncio.get_running_loop().create_future())
+        self._waiters.add(waiter)
+        try:
+            while not waiter[1].done():
+                if self._watch is not None:
+                    await self._watch.request_progress()
+                await asyncio.wait([waiter[1]], timeout=PROGRESS_SECONDS)
+            waiter[1].result()
+        finally:
+            self._waiters.discard(waiter)
+            if waiter[1].done():
+                # Whoever gave up waiting in the moment in which the mirror ended does not want to hear of it.
+                waiter[1].exception()
+
+    async def _follow(self) -> None:
+        """Apply what the watch says until it cannot be trusted any more."""
+        self._watch = self._coordination.watch(self._prefix, Revision(self.metadata.revision + 1))
+        try:
+            while batch := await self._next_batch(self._watch):
+                self._take(batch)
+            _log.warning("watch_silent", revision=self.metadata.revision)
+        except CoordinationClosed:
+            raise
+        except (Compacted, CoordinationUnavailable) as error:
+            _log.warning("watch_ended", reason=str(error), revision=self.metadata.revision)
+        finally:
+            watch, self._watch = self._watch, None
+            await watch.cancel()
+
+    async def _next_batch(self, watch: Watch) -> WatchBatch | None:
+        """Wait for the next batch, asking once for progress; None if there is no answer to that, or no more."""
+        try:
+            async with asyncio.timeout(self._silence_seconds):
+                return await anext(watch, None)
+        except TimeoutError:
+            await watch.request_progress()
+        try:
+            async with asyncio.timeout(self._silence_seconds):
+                return await anext(watch, None)
+        except TimeoutError:
+            return None
+
+    async def _load_again(self) -> None:
+        attempt = 0
+        while True:
+            try:
+                await self.load()
+            except CoordinationClosed:
+                raise
+            except (Compacted, CoordinationUnavailable) as error:
+                _log.warning("list_failed", reason=str(error), attempt=attempt)
+                # The store is away: there is no event to wait for, only another attempt.
+                await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])  # noqa: TID251
+                attempt += 1
+            else:
+                return
+
+    def _take(self, batch: WatchBatch) -> None:
+        if batch.revision <= self.metadata.revision:
+            return
+        self._apply(
+            batch.revision,
+            {
+                event.item.key if isinstance(event, PutEvent) else event.key: (
+                    event.item if isinstance(event, PutEvent) else None
+                )
+                for event in batch.events
+            },
+        )
+
+    def _apply(self, revision: Revision, changed: dict[str, KeyValue | None]) -> None:
+        changes = self.metadata.apply(revision, changed)
+        for key, item in changed.items():
+            if item is None:
+                self._known.pop(key, None)
+            else:
+                self._known[key] = item.mod_revision
+        if changes:
+            for listener in tuple(self._listeners):
+                listener(MirrorUpdate(revision, changes))
+        for wanted, waiter in self._waiters:
+            if wanted <= revision and not waiter.done():
+                waiter.set_result(None)
+
+    def _fail_waiters(self) -> None:
+        for wanted, waiter in self._waiters:
+            if not waiter.done():
+                message = f"the mirror ended before revision {wanted}"
+                waiter.set_exception(CoordinationUnavailable(message))

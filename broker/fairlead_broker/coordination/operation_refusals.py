@@ -1,0 +1,153 @@
+"""The refusals of operators' calls, each naming its subject, the numbers and what is allowed.
+
+For `operations` and the restart permits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairlead_api.identifiers import BrokerId, PartitionIndex, TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.registry.records import PartitionRecord
+
+
+def broker_not_found(broker: BrokerId) -> ProblemError:
+    """No such broker is registered, configured, or keeps anything."""
+    return ProblemError("broker_not_found", f"no broker {broker} is registered", data={"broker": broker})
+
+
+def topic_not_found(topic: str) -> ProblemError:
+    """No topic has the name."""
+    return ProblemError("topic_not_found", f"there is no topic {topic}", data={"topic": topic})
+
+
+def topic_recreated(topic: str, expected: TopicId, actual: TopicId) -> ProblemError:
+    """The name belongs to another topic by now."""
+    return ProblemError(
+        "topic_recreated",
+        f"topic {topic} has id {actual} now, not {expected}",
+        data={"topic": topic, "expected": expected, "actual": actual},
+    )
+
+
+def partition_not_found(topic: str, partition: PartitionIndex, partitions: int) -> ProblemError:
+    """The topic has fewer partitions."""
+    return ProblemError(
+        "partition_not_found",
+        f"topic {topic} has partitions 0 to {partitions - 1}, not {partition}",
+        data={"topic": topic, "partition": partition, "partitions": partitions},
+    )
+
+
+def bad_replicas(wanted: Sequence[BrokerId], why: str, allowed: str) -> ProblemError:
+    """The replicas that were asked for cannot be."""
+    named = ", ".join(map(str, wanted))
+    return ProblemError(
+        "invalid_config",
+        f"the list of replicas [{named}] {why}; allowed is {allowed}",
+        data={"key": "replicas", "value": named, "allowed": allowed},
+    )
+
+
+def already_moving(topic: str, partition: PartitionIndex, record: PartitionRecord) -> ProblemError:
+    """One change at a time."""
+    return ProblemError(
+        "reassignment_in_progress",
+        f"{topic}-{partition} is being moved: {_named(record.adding)} added, {_named(record.removing)} removed",
+        data={"topic": topic, "partition": partition},
+    )
+
+
+def cancel_has_to_wait(topic: str, partition: PartitionIndex, left: int, required: int) -> ProblemError:
+    """Going back now would leave too few in sync, or nobody to lead."""
+    return ProblemError(
+        "not_enough_replicas",
+        f"the move of {topic}-{partition} cannot be cancelled yet: of the replicas that would stay {left} are in sync, "
+        f"{required} and one that can lead are required",
+        data={"topic": topic, "partition": partition, "in_sync": left, "required": required},
+    )
+
+
+def preferred_cannot_lead(topic: str, partition: PartitionIndex, record: PartitionRecord) -> ProblemError:
+    """The first replica is not in sync, gone, stopping or draining."""
+    preferred = record.replicas[0].broker
+    in_sync = _named(tuple(entry.broker for entry in record.isr))
+    return ProblemError(
+        "not_possible_now",
+        f"broker {preferred}, the preferred leader of {topic}-{partition}, cannot lead now: it must be running, not "
+        f"draining, and in sync; in sync are {in_sync}",
+        data={"topic": topic, "partition": partition, "broker": preferred},
+    )
+
+
+def unclean_not_allowed(topic: str, partition: PartitionIndex) -> ProblemError:
+    """The topic waits for a complete replica."""
+    return ProblemError(
+        "not_possible_now",
+        f"topic {topic} allows no unclean election for partition {partition}; set "
+        "unclean.leader.election.enable=true on it first, which gives up acknowledged records",
+        data={"topic": topic, "partition": partition},
+    )
+
+
+def nobody_to_elect(topic: str, partition: PartitionIndex, record: PartitionRecord) -> ProblemError:
+    """No replica that is there has told the end of its log."""
+    replicas = _named(tuple(replica.broker for replica in record.replicas))
+    return ProblemError(
+        "no_leader",
+        f"none of the brokers {replicas} that keep {topic}-{partition} is running and has answered",
+        data={"topic": topic, "partition": partition},
+    )
+
+
+def replicas_are_silent(topic: str, partition: PartitionIndex, silent: Sequence[BrokerId]) -> ProblemError:
+    """A replica that is registered has not told the end of its log, which may be the longest."""
+    return ProblemError(
+        "not_possible_now",
+        f"brokers {_named(silent)} keep {topic}-{partition} and are registered, but have not told where its log ends; "
+        "ask again, or stop them: their leases end",
+        data={"topic": topic, "partition": partition, "brokers": list(silent)},
+    )
+
+
+def still_running(broker: BrokerId) -> ProblemError:
+    """A live broker cannot be forgotten."""
+    return ProblemError(
+        "not_possible_now",
+        f"broker {broker} is registered; stop it, and wait until its lease is over",
+        data={"broker": broker},
+    )
+
+
+def still_keeps(broker: BrokerId, count: int) -> ProblemError:
+    """A broker with replicas cannot be forgotten."""
+    return ProblemError(
+        "not_possible_now",
+        f"broker {broker} keeps {count} replicas; drain it first",
+        data={"broker": broker},
+    )
+
+
+def restart_forbidden(broker: BrokerId, partitions: Sequence[tuple[str, PartitionIndex]]) -> ProblemError:
+    """Partitions would have too few replicas in sync while the broker is away."""
+    shown = ", ".join(f"{topic}-{partition}" for topic, partition in partitions[:10])
+    return ProblemError(
+        "restart_refused",
+        f"without broker {broker} {len(partitions)} partitions would have too few replicas in sync: {shown}",
+        data={"partitions": [f"{topic}-{partition}" for topic, partition in partitions]},
+    )
+
+
+def another_restarts(broker: BrokerId, holder: BrokerId) -> ProblemError:
+    """The one permit is given out."""
+    return ProblemError(
+        "restart_refused",
+        f"broker {holder} has the permit to restart; broker {broker} gets it when {holder} is back, or after five "
+        "minutes",
+        data={"partitions": []},
+    )
+
+
+def _named(brokers: Sequence[BrokerId]) -> str:
+    return ", ".join(map(str, brokers)) or "none"

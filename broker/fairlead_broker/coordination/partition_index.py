@@ -1,0 +1,94 @@
+"""Which partitions a change concerns, found without looking at all of them.
+
+For the controllership. Follows the mirror change by change; reads only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+
+from fairlead_api.identifiers import BrokerId
+from fairlead_broker.controller.reassignment import is_under_way
+from fairlead_broker.registry.keys import PartitionKey
+from fairlead_broker.registry.metadata import (
+    BrokerChange,
+    Change,
+    ClusterMetadata,
+    ConfigChange,
+    PartitionChange,
+    Versioned,
+)
+from fairlead_broker.registry.records import PartitionRecord, TopicState
+
+
+class PartitionsByBroker:
+    """Partitions by the brokers that keep them, and those that are being moved."""
+
+    def __init__(self, metadata: ClusterMetadata) -> None:
+        """Begin with what the mirror shows already."""
+        self._metadata = metadata
+        self._by_broker: dict[BrokerId, set[PartitionKey]] = {}
+        self._moving: set[PartitionKey] = set()
+        for key, partition in self.partitions():
+            self._follow(key, None, partition)
+
+    @property
+    def moving(self) -> AbstractSet[PartitionKey]:
+        """Partitions whose reassignment is under way."""
+        return self._moving
+
+    def of_broker(self, broker: BrokerId) -> AbstractSet[PartitionKey]:
+        """Return the partitions of which the broker keeps a replica."""
+        return self._by_broker.get(broker, set())
+
+    def keepers(self) -> set[BrokerId]:
+        """Return the brokers that keep some replica, registered or gone."""
+        return {broker for broker, keys in self._by_broker.items() if keys}
+
+    def replica_counts(self) -> dict[BrokerId, int]:
+        """Return how many replicas each broker keeps."""
+        return {broker: len(keys) for broker, keys in self._by_broker.items()}
+
+    def partitions(self) -> Iterator[tuple[PartitionKey, Versioned[PartitionRecord]]]:
+        """Go through all partitions of topics that are not being deleted."""
+        for topic in self._metadata.topics.values():
+            if topic.value.state is TopicState.DELETING:
+                continue
+            for index, partition in self._metadata.partitions(topic.value.topic_id).items():
+                yield PartitionKey(topic.value.topic_id, index), partition
+
+    def find(self, key: PartitionKey) -> Versioned[PartitionRecord] | None:
+        """Return a partition of a topic that is not being deleted."""
+        topic = self._metadata.topic_by_id(key.topic_id)
+        if topic is None or topic.value.state is TopicState.DELETING:
+            return None
+        return self._metadata.partitions(key.topic_id).get(key.partition)
+
+    def touched_by(self, change: Change) -> AbstractSet[PartitionKey]:
+        """Follow a change, and return the partitions that have to be looked at because of it."""
+        match change:
+            case PartitionChange(topic_id=topic_id, partition=partition):
+                key = PartitionKey(topic_id, partition)
+                self._follow(key, change.before, change.after)
+                return {key}
+            case BrokerChange(broker=broker):
+                return self.of_broker(broker)
+            case ConfigChange(broker=broker) if broker is not None:
+                return self.of_broker(broker)
+            case _:
+                return set()
+
+    def _follow(
+        self,
+        key: PartitionKey,
+        before: Versioned[PartitionRecord] | None,
+        after: Versioned[PartitionRecord] | None,
+    ) -> None:
+        for replica in before.value.replicas if before else ():
+            self._by_broker.get(replica.broker, set()).discard(key)
+        for replica in after.value.replicas if after else ():
+            self._by_broker.setdefault(replica.broker, set()).add(key)
+        self._moving.discard(key)
+        if after is not None and is_under_way(after.value):
+            self._moving.add(key)

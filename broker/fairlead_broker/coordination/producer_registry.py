@@ -1,0 +1,154 @@
+"""Producer ids and names: who a producer is, across all partitions and lives of brokers.
+
+Called by the runtime for `POST /v1/producers`. Ids are taken from the store in blocks, so that most calls write nothing
+there; what is left of a block is lost at a restart, and there are 2^63. A name keeps its id, and each call by that name
+begins a new epoch: whoever called before is fenced in every partition by the first batch of the new epoch there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from fairlead_api.identifiers import ProducerEpoch, ProducerId, Revision, TimestampUs, check_group_name
+from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.clock import Clock
+from fairlead_broker.coordination.protocol import Coordination, CoordinationUnavailable, UnknownOutcome
+from fairlead_broker.registry.keys import Keys
+from fairlead_broker.registry.producer_records import ProducerIdsRecord, ProducerNameRecord
+from fairlead_broker.registry.records import decode, encode
+from fairlead_broker.registry.transactions import Delete, Get, KeyValue, Put, unchanged_since
+
+BLOCK_IDS: Final = 1_000
+"""Ids taken at a time."""
+NAME_IDLE_US: Final = 7 * 24 * 3600 * 1_000_000
+"""How long a name is kept that nobody uses."""
+EPOCH_MAX: Final = 2**31 - 1
+ATTEMPTS_MAX: Final = 20
+"""Compare-and-set attempts; each that fails means that another one succeeded."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatedProducer:
+    """Who a producer is from now on; its sequences begin at 0 in every partition."""
+
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+
+
+class ProducerRegistry:
+    """Gives out ids, and keeps names."""
+
+    def __init__(self, coordination: Coordination, keys: Keys, clock: Clock) -> None:
+        self._coordination = coordination
+        self._keys = keys
+        self._clock = clock
+        self._block = range(0)
+        self._taking = asyncio.Lock()
+
+    async def allocate(self, name: str | None) -> AllocatedProducer:
+        """Return a new producer, or the next epoch of the named one.
+
+        Raises `invalid_group_name`, `coordination_unavailable`, and `conflict` where others keep being faster.
+        """
+        try:
+            if name is None:
+                return AllocatedProducer(await self._next_id(), ProducerEpoch(0))
+            return await self._next_epoch(check_group_name(name))
+        except CoordinationUnavailable as error:
+            raise ProblemError(
+                "coordination_unavailable",
+                f"the coordination store did not answer: {error}",
+                side_effect=SideEffect.NONE,
+            ) from error
+
+    async def forget_idle_names(self, is_active: Callable[[ProducerId], bool]) -> int:
+        """Drop names unused for seven days whose producers do not write either; return how many.
+
+        Raises `CoordinationError`; what is left is for the next time.
+        """
+        now_us, dropped, after = self._clock.now_us(), 0, None
+        while True:
+            page = await self._coordination.list(self._keys.producer_names, after=after)
+            for item in page.items:
+                record = decode(item.key, item.value, ProducerNameRecord)
+                if now_us - record.used_us >= NAME_IDLE_US:
+                    dropped += await self._forget(item, record, is_active(record.producer_id))
+            if page.next is None:
+                return dropped
+            after = page.next
+
+    async def _forget(self, item: KeyValue, record: ProducerNameRecord, active: bool) -> bool:
+        unchanged = unchanged_since(item.key, item.mod_revision)
+        if active:
+            used = ProducerNameRecord(
+                producer_id=record.producer_id,
+                producer_epoch=record.producer_epoch,
+                used_us=TimestampUs(self._clock.now_us()),
+                unknown=record.unknown,
+            )
+            await self._coordination.transact((unchanged,), (Put(item.key, encode(used)),))
+            return False
+        return (await self._coordination.transact((unchanged,), (Delete(item.key),))).succeeded
+
+    async def _next_id(self) -> ProducerId:
+        async with self._taking:
+            if not self._block:
+                self._block = await self._take_block()
+            first, self._block = self._block[0], self._block[1:]
+            return ProducerId(first)
+
+    async def _take_block(self) -> range:
+        key = self._keys.producer_ids
+        for _ in range(ATTEMPTS_MAX):
+            item, revision = await self._read(key)
+            record = decode(key, item.value, ProducerIdsRecord) if item else ProducerIdsRecord(next_id=0)
+            block = range(record.next_id, record.next_id + BLOCK_IDS)
+            taken = ProducerIdsRecord(next_id=block.stop, unknown=record.unknown)
+            if await self._replace(key, revision, encode(taken)):
+                return block
+        raise _conflict("ids")
+
+    async def _next_epoch(self, name: str) -> AllocatedProducer:
+        key = self._keys.producer_name(name)
+        for _ in range(ATTEMPTS_MAX):
+            item, revision = await self._read(key)
+            before = decode(key, item.value, ProducerNameRecord) if item else None
+            if before is None or before.producer_epoch == EPOCH_MAX:
+                producer = AllocatedProducer(await self._next_id(), ProducerEpoch(0))
+            else:
+                epoch = ProducerEpoch(before.producer_epoch + 1)
+                producer = AllocatedProducer(before.producer_id, epoch)
+            record = ProducerNameRecord(
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                used_us=TimestampUs(self._clock.now_us()),
+                unknown=before.unknown if before else {},
+            )
+            if await self._replace(key, revision, encode(record)):
+                return producer
+        raise _conflict("name " + name)
+
+    async def _read(self, key: str) -> tuple[KeyValue | None, Revision]:
+        """The key as it stands, and its mod revision; 0 where there is none."""
+        [item] = (await self._coordination.transact((), (Get(key),))).reads
+        return item, item.mod_revision if item else Revision(0)
+
+    async def _replace(self, key: str, revision: Revision, value: bytes) -> bool:
+        """Whether the key was replaced for certain. After an unknown outcome the caller begins anew.
+
+        If that write comes about after all, ids or an epoch are skipped, which nobody misses.
+        """
+        try:
+            result = await self._coordination.transact((unchanged_since(key, revision),), (Put(key, value),))
+        except UnknownOutcome:
+            return False
+        return result.succeeded
+
+
+def _conflict(what: str) -> ProblemError:
+    return ProblemError(
+        "conflict", f"others changed the producer {what} {ATTEMPTS_MAX} times in a row; ask again"
+    )

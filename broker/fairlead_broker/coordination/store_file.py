@@ -1,0 +1,81 @@
+"""The file behind embedded coordination: who may open it, and what is wrong when it cannot be opened.
+
+For `embedded_history`. One process at a time holds a store, by a lock on a file beside it that names the holder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from pathlib import Path
+
+from fairlead_broker.coordination.protocol import CoordinationError
+
+
+class StoreRefused(CoordinationError):
+    """An embedded store cannot be opened; the message says why and what to do."""
+
+
+class StoreHeld(StoreRefused):
+    """Another process, or another part of this one, has the store open."""
+
+    def __init__(self, path: Path, holder: str) -> None:
+        super().__init__(
+            f"{path} is in use by {holder}; stop that broker first, or give this one a data directory of its own"
+        )
+        self.holder = holder
+
+
+class StoreDamaged(StoreRefused):
+    """The file does not hold what was written to it."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"{path} is damaged: {reason}. Nothing was changed. Put back a copy of {path.name} (and of "
+            f"{path.name}-wal, if there is one) made while the broker was stopped; without one, move the file away "
+            "and the records of this data directory stay on disk, but no broker serves them: its identity names a "
+            "cluster that is lost with the file"
+        )
+
+
+class StoreTooNew(StoreRefused):
+    """The file was written by a later release."""
+
+    def __init__(self, path: Path, version: int, readable: int) -> None:
+        super().__init__(
+            f"{path} has format {version}, this release reads up to {readable}; start the newer release again"
+        )
+
+
+class StoreInaccessible(StoreRefused):
+    """The operating system refuses to open the file."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        super().__init__(f"{path} cannot be opened: {error.strerror}; check the data directory and its owner")
+
+
+class StoreLock:
+    """The right to open a store, kept until `release` or the end of the process."""
+
+    def __init__(self, store: Path) -> None:
+        """Take the lock. Raises `StoreHeld` naming the holder, and `StoreInaccessible`."""
+        try:
+            self._file = os.open(
+                store.with_name(f"{store.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
+            )
+        except OSError as error:
+            raise StoreInaccessible(store, error) from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(self._file, 256, 0).decode(errors="replace").strip()
+            os.close(self._file)
+            raise StoreHeld(store, holder or "a process that has not written its name yet") from error
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Let others open the store. The file stays, so that nobody locks a removed one."""
+        os.ftruncate(self._file, 0)
+        os.close(self._file)

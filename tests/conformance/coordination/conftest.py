@@ -1,0 +1,112 @@
+"""The implementations of coordination that must all pass the tests of this folder.
+
+Another one joins by adding a factory to `FACTORIES`: an async context manager from a folder to a `Bench`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from etcd_cluster import etcd_cluster
+from fairlead_api.identifiers import TimestampUs
+from fairlead_broker.coordination.embedded import EmbeddedCoordination
+from fairlead_broker.coordination.protocol import (
+    Coordination,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """One store under test."""
+
+    client: Coordination
+    connect: Callable[[], Awaitable[Coordination]]
+    """Make another client of the same store."""
+    let_pass: Callable[[float], Awaitable[None]]
+    """Let seconds pass, until the leases that end in them have ended."""
+
+
+class ManualClock:
+    """A clock that moves when it is told to."""
+
+    def __init__(self) -> None:
+        """Start at an arbitrary time."""
+        self.seconds = 1000.0
+
+    def now_us(self) -> TimestampUs:
+        """Wall clock time in microseconds."""
+        return TimestampUs(int(self.seconds * 1_000_000))
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary start."""
+        return self.seconds
+
+
+@asynccontextmanager
+async def embedded(folder: Path) -> AsyncIterator[Bench]:
+    """The store on SQLite, its leases on a clock that the test moves."""
+    clock = ManualClock()
+    client = await EmbeddedCoordination.open(folder / "coordination.sqlite", clock)
+
+    async def connect() -> Coordination:
+        other = client.connect()
+        clients.append(other)
+        return other
+
+    async def let_pass(seconds: float) -> None:
+        clock.seconds += seconds
+        await client.expire_leases()
+
+    clients = [client]
+    try:
+        yield Bench(client, connect, let_pass)
+    finally:
+        for each in reversed(clients):
+            await each.close()
+
+
+@asynccontextmanager
+async def etcd(folder: Path) -> AsyncIterator[Bench]:
+    """A fresh etcd of one member, its leases on its own clock."""
+    async with etcd_cluster(folder) as cluster:
+
+        async def connect() -> Coordination:
+            return cluster.client()
+
+        async def let_pass(seconds: float) -> None:
+            # Only etcd itself knows when a lease has ended; its time cannot be moved.
+            await asyncio.sleep(seconds)  # noqa: TID251
+
+        yield Bench(await connect(), connect, let_pass)
+
+
+Factory = Callable[[Path], AbstractAsyncContextManager[Bench]]
+FACTORIES: dict[str, Factory] = {"embedded": embedded, "etcd": etcd}
+MARKS = {"etcd": (pytest.mark.etcd, pytest.mark.slow)}
+
+
+@pytest.fixture(
+    params=[pytest.param(make, id=name, marks=MARKS.get(name, ())) for name, make in FACTORIES.items()]
+)
+async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
+    """A fresh store of each implementation in turn."""
+    async with request.param(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def client(bench: Bench) -> Coordination:
+    """The first client of the store."""
+    return bench.client
+
+
+@pytest.fixture
+async def other(bench: Bench) -> Coordination:
+    """A second client of the same store, at the same time."""
+    return await bench.connect()

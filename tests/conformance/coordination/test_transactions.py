@@ -1,0 +1,277 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fairlead_broker.coordination.protocol import (
+    OPERATIONS_MAX,
+    REQUEST_BYTES_MAX,
+    Coordination,
+    CoordinationError,
+    CoordinationUnavailable,
+    TransactionTooLarge,
+    UnknownOutcome,
+)
+from fairlead_broker.registry.transactions import (
+    Compare,
+    CreateRevision,
+    Delete,
+    Get,
+    KeyValue,
+    ModRevision,
+    Put,
+    Relation,
+    Value,
+    absent,
+    created_at,
+    has_value,
+    unchanged_since,
+)
+
+EQUAL, NOT_EQUAL, GREATER, LESS = Relation.EQUAL, Relation.NOT_EQUAL, Relation.GREATER, Relation.LESS
+
+
+async def read(client: Coordination, key: str) -> KeyValue | None:
+    """Read one key as of now."""
+    return (await client.transact((), (Get(key),))).reads[0]
+
+
+async def test_a_put_is_seen_by_another_client_at_once(client: Coordination, other: Coordination) -> None:
+    """What one client was told to be written, every client reads."""
+    written = await client.transact((), (Put("/k", b"1"),))
+
+    assert await read(other, "/k") == KeyValue("/k", b"1", written.revision, written.revision, None)
+
+
+async def test_the_create_revision_stays_and_the_mod_revision_moves(client: Coordination) -> None:
+    """A key keeps its create revision while it exists and has a new one when it is made again."""
+    first = await client.transact((), (Put("/k", b"1"),))
+    second = await client.transact((), (Put("/k", b"2"),))
+    changed = await read(client, "/k")
+    await client.transact((), (Delete("/k"),))
+    third = await client.transact((), (Put("/k", b"3"),))
+    again = await read(client, "/k")
+
+    assert changed == KeyValue("/k", b"2", first.revision, second.revision)
+    assert again == KeyValue("/k", b"3", third.revision, third.revision)
+
+
+async def test_one_transaction_takes_one_revision(client: Coordination) -> None:
+    """All keys of a transaction get the same revision, one above the last."""
+    before = await client.transact((), (Put("/a", b""),))
+    result = await client.transact((), (Put("/b", b""), Put("/c", b""), Delete("/a")))
+    page = await client.list("/")
+
+    assert result.revision == before.revision + 1
+    assert [(item.key, item.mod_revision) for item in page.items] == [
+        ("/b", result.revision),
+        ("/c", result.revision),
+    ]
+
+
+async def test_a_transaction_that_changes_nothing_takes_no_revision(client: Coordination) -> None:
+    """Reads, deletions of missing keys and failed compares leave the revision where it was."""
+    before = await client.transact((), (Put("/a", b""),))
+    results = [
+        await client.transact((), (Get("/a"), Delete("/missing"))),
+        await client.transact((absent("/a"),), (Put("/a", b"new"),)),
+    ]
+
+    assert [result.revision for result in results] == [before.revision] * 2
+    assert [result.succeeded for result in results] == [True, False]
+
+
+async def test_deleted_keys_are_counted(client: Coordination) -> None:
+    """A result says how many keys were removed; missing ones do not count."""
+    await client.transact((), (Put("/a", b""), Put("/b", b"")))
+    result = await client.transact((), (Delete("/a"), Delete("/b"), Delete("/c")))
+
+    assert result.deleted == 2
+
+
+@pytest.mark.parametrize(
+    ("compare", "holds"),
+    [
+        (ModRevision("/k", EQUAL, 3), True),
+        (ModRevision("/k", EQUAL, 2), False),
+        (ModRevision("/k", NOT_EQUAL, 3), False),
+        (ModRevision("/k", NOT_EQUAL, 2), True),
+        (ModRevision("/k", GREATER, 2), True),
+        (ModRevision("/k", GREATER, 3), False),
+        (ModRevision("/k", LESS, 4), True),
+        (ModRevision("/k", LESS, 3), False),
+        (CreateRevision("/k", EQUAL, 2), True),
+        (CreateRevision("/k", EQUAL, 3), False),
+        (CreateRevision("/k", NOT_EQUAL, 2), False),
+        (CreateRevision("/k", NOT_EQUAL, 3), True),
+        (CreateRevision("/k", GREATER, 1), True),
+        (CreateRevision("/k", GREATER, 2), False),
+        (CreateRevision("/k", LESS, 3), True),
+        (CreateRevision("/k", LESS, 2), False),
+        (Value("/k", EQUAL, b"b"), True),
+        (Value("/k", EQUAL, b"a"), False),
+        (Value("/k", NOT_EQUAL, b"b"), False),
+        (Value("/k", NOT_EQUAL, b"a"), True),
+        (Value("/k", GREATER, b"a\xff"), True),
+        (Value("/k", GREATER, b"b"), False),
+        (Value("/k", LESS, b"b\x00"), True),
+        (Value("/k", LESS, b"b"), False),
+        (CreateRevision("/no", EQUAL, 0), True),
+        (CreateRevision("/no", GREATER, 0), False),
+        (CreateRevision("/no", LESS, 1), True),
+        (ModRevision("/no", EQUAL, 0), True),
+        (ModRevision("/no", NOT_EQUAL, 0), False),
+        (Value("/no", EQUAL, b""), False),
+        (Value("/no", NOT_EQUAL, b""), False),
+        (Value("/no", LESS, b"z"), False),
+        (absent("/k"), False),
+        (absent("/no"), True),
+        (created_at("/k", 2), True),
+        (unchanged_since("/k", 3), True),
+        (has_value("/k", b"b"), True),
+    ],
+)
+async def test_every_kind_of_compare(client: Coordination, compare: Compare, holds: bool) -> None:
+    """A compare holds what the key is against what it was given, as etcd does; revisions count from the first."""
+    first = await client.transact((), (Put("/k", b"a"),))
+    await client.transact((), (Put("/k", b"b"),))
+    shift = first.revision - 2
+    if not isinstance(compare, Value) and compare.key == "/k" and compare.revision:
+        compare = type(compare)(compare.key, compare.relation, compare.revision + shift)
+    result = await client.transact((compare,), (Put("/yes", b""),), (Put("/else", b""),))
+
+    assert result.succeeded is holds
+    assert (await read(client, "/yes") is not None) is holds
+    assert (await read(client, "/else") is None) is holds
+
+
+async def test_all_compares_must_hold(client: Coordination) -> None:
+    """One compare that fails sends the transaction into its other branch."""
+    result = await client.transact(
+        (absent("/a"), has_value("/b", b"")), (Put("/a", b""),), (Put("/failed", b""), Get("/a"))
+    )
+
+    assert not result.succeeded
+    assert result.reads == (None,)
+    assert await read(client, "/failed") is not None
+
+
+async def test_reads_see_what_the_transaction_wrote_before_them(client: Coordination) -> None:
+    """Operations run in their order."""
+    result = await client.transact((), (Get("/k"), Put("/k", b"1"), Get("/k")))
+
+    assert result.reads == (None, KeyValue("/k", b"1", result.revision, result.revision))
+
+
+async def test_of_two_clients_that_change_what_they_both_read_one_wins(
+    client: Coordination, other: Coordination
+) -> None:
+    """Compare-and-set lets through exactly one of many at once, in every round."""
+    await client.transact((), (Put("/k", b"0"),))
+    for round_number in range(10):
+        seen = await read(client, "/k")
+        assert seen is not None, "the key was put"
+        results = await asyncio.gather(
+            *(
+                each.transact(
+                    (unchanged_since("/k", seen.mod_revision),), (Put("/k", f"{round_number} {n}".encode()),)
+                )
+                for n in range(4)
+                for each in (client, other)
+            )
+        )
+
+        assert sum(result.succeeded for result in results) == 1
+
+
+async def test_concurrent_counting_loses_nothing(client: Coordination, other: Coordination) -> None:
+    """Increments by compare-and-set of two clients add up."""
+
+    async def count(each: Coordination) -> None:
+        done = 0
+        while done < 10:
+            seen = await read(each, "/n")
+            value = int(seen.value) if seen else 0
+            guard = unchanged_since("/n", seen.mod_revision if seen else 0)
+            result = await each.transact((guard,), (Put("/n", str(value + 1).encode()),))
+            done += result.succeeded
+
+    await asyncio.gather(count(client), count(other), count(client), count(other))
+    total = await read(client, "/n")
+
+    assert total is not None
+    assert total.value == b"40"
+
+
+async def test_a_key_cannot_be_changed_twice_in_one_branch(client: Coordination) -> None:
+    """Such a transaction has no meaning of its own and is refused whole."""
+    with pytest.raises(ValueError, match="changed twice"):
+        await client.transact((), (Put("/k", b"1"), Put("/k", b"2")))
+    with pytest.raises(ValueError, match="changed twice"):
+        await client.transact((), (), (Put("/k", b"1"), Delete("/k")))
+
+    assert await read(client, "/k") is None
+
+
+@pytest.mark.parametrize("key", ["", "/ümlaut"])
+async def test_keys_are_ascii_and_not_empty(client: Coordination, key: str) -> None:
+    """Keys that another implementation could order differently are refused."""
+    with pytest.raises(ValueError, match="not allowed"):
+        await client.transact((), (Put(key, b""),))
+
+
+async def test_each_part_of_a_transaction_may_have_128_entries(client: Coordination) -> None:
+    """Compares, operations on success and on failure are counted each alone."""
+    keys = [f"/k/{n}" for n in range(OPERATIONS_MAX)]
+    result = await client.transact(
+        [absent(key) for key in keys], [Put(key, b"") for key in keys], [Get(key) for key in keys]
+    )
+
+    assert result.succeeded
+    assert len((await client.list("/k/")).items) == OPERATIONS_MAX
+
+
+@pytest.mark.parametrize("part", [0, 1, 2])
+async def test_129_entries_of_any_part_are_refused(client: Coordination, part: int) -> None:
+    """One more than the limit is refused with the number and the limit, and nothing is applied."""
+    keys = [f"/k/{n}" for n in range(OPERATIONS_MAX + 1)]
+    parts = ([absent(key) for key in keys], [Put(key, b"") for key in keys], [Put(key, b"") for key in keys])
+    chosen: list[tuple[object, ...]] = [(), (), ()]
+    chosen[part] = tuple(parts[part])
+    with pytest.raises(TransactionTooLarge) as refusal:
+        await client.transact(*chosen)  # type: ignore[arg-type]
+
+    assert (refusal.value.size, refusal.value.limit) == (OPERATIONS_MAX + 1, OPERATIONS_MAX)
+    assert (await client.list("/")).items == ()
+
+
+async def test_a_request_of_one_and_a_half_mebibytes_is_the_limit(client: Coordination) -> None:
+    """Just below the limit a value is stored, above it nothing is."""
+    below, above = bytes(REQUEST_BYTES_MAX - 1024), bytes(REQUEST_BYTES_MAX + 1)
+    await client.transact((), (Put("/below", below),))
+    with pytest.raises(TransactionTooLarge, match="1572864"):
+        await client.transact((), (Put("/above", above),))
+    stored = await read(client, "/below")
+
+    assert stored is not None
+    assert stored.value == below
+    assert await read(client, "/above") is None
+
+
+async def test_values_are_kept_byte_for_byte(client: Coordination) -> None:
+    """Empty values and every byte come back as they were."""
+    await client.transact((), (Put("/empty", b""), Put("/all", bytes(range(256)))))
+    empty, everything = await read(client, "/empty"), await read(client, "/all")
+
+    assert empty is not None
+    assert empty.value == b""
+    assert everything is not None
+    assert everything.value == bytes(range(256))
+
+
+def test_an_unknown_outcome_is_not_a_definite_failure() -> None:
+    """Who handles an unavailable store by trying again must not catch an unknown outcome with it."""
+    assert issubclass(UnknownOutcome, CoordinationError)
+    assert not issubclass(UnknownOutcome, CoordinationUnavailable)
+    assert not issubclass(CoordinationUnavailable, UnknownOutcome)

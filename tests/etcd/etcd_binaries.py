@@ -1,0 +1,23 @@
+"""Has etcd built before the first test that needs it, so that none that judges time waits for a compiler.
+
+Loaded as a plugin by tests/conftest.py; what builds is `etcd_build`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from etcd_build import EtcdNotBuilt, etcd_binaries
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build where a test with the marker `etcd` is selected."""
+    if session.config.option.collectonly or not any(
+        item.get_closest_marker("etcd") for item in session.items
+    ):
+        return
+    try:
+        etcd_binaries()
+    except EtcdNotBuilt as error:
+        reason = f"{error}\ntests marked etcd need it; leave them out with -m 'not etcd'"
+        pytest.exit(reason, returncode=pytest.ExitCode.USAGE_ERROR)

@@ -1,0 +1,243 @@
+"""Real etcd clusters for tests: processes on free ports of 127.0.0.1 that can be killed, paused and started again.
+
+Used by tests/etcd and by the conformance suite of coordination. Processes end with the one that started them, also
+when it is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import count
+from pathlib import Path
+
+from etcd_build import etcd_binaries, member_command
+from fairlead_broker.coordination.etcd import EtcdCoordination, EtcdOptions, EtcdPatience, EtcdTls, EtcdUser
+from fairlead_broker.coordination.protocol import CoordinationUnavailable
+
+START_SECONDS = 30.0
+"""Far more than a start takes; a machine may be busy."""
+QUICK = EtcdPatience(connect_seconds=1.0, attempt_seconds=1.0, call_seconds=10.0, silence_seconds=1.0)
+"""For tests that make members fail: notice it soon, and wait for a new leader on a busy machine."""
+# One member alone is its own leader at once, and may give short leases.
+ALONE = ("--heartbeat-interval=10", "--election-timeout=100")
+# A busy machine must not look like a dead leader.
+TOGETHER = ("--heartbeat-interval=100", "--election-timeout=1000")
+# What these tests judge does not rest on the disk of etcd.
+QUICK_DISK = ("--unsafe-no-fsync",)
+
+
+@dataclass(slots=True)
+class EtcdMember:
+    """One process, or its place while it is dead."""
+
+    name: str
+    folder: Path
+    client_port: int
+    peer_port: int
+    scheme: str
+    initial_cluster: str | None = None
+    """All members as `name=peer url`, with commas between; None of one that is alone."""
+    arguments: tuple[str, ...] = ()
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where clients find it."""
+        return f"{self.scheme}://127.0.0.1:{self.client_port}"
+
+    @property
+    def peer_url(self) -> str:
+        """Where other members find it."""
+        return f"http://127.0.0.1:{self.peer_port}"
+
+    def start(self) -> None:
+        """Start it, on the data it has."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        command = [
+            *(["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []),
+            *member_command(
+                self.folder / "data",
+                self.url,
+                self.peer_url,
+                name=self.name,
+                initial_cluster=self.initial_cluster,
+            ),
+            *self.arguments,
+        ]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+    def kill(self) -> None:
+        """End it without warning, also if it is paused."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def pause(self) -> None:
+        """Let it stand still, its connections open; it does when this returns."""
+        self._signal(signal.SIGSTOP)
+        assert self.process is not None, f"{self.name} does not run"
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self.process is not None, f"{self.name} does not run"
+        os.kill(self.process.pid, number)
+
+
+@dataclass(slots=True)
+class EtcdCluster:
+    """One to three members."""
+
+    members: Sequence[EtcdMember]
+    tls: EtcdTls | None = None
+    _clients: list[EtcdCoordination] = field(default_factory=list)
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Where clients find the members."""
+        return tuple(member.url for member in self.members)
+
+    def options(
+        self, *, user: EtcdUser | None = None, patience: EtcdPatience = QUICK, urls: Sequence[str] = ()
+    ) -> EtcdOptions:
+        """Return the options of a client of all members, or of some URLs."""
+        return EtcdOptions(tuple(urls) or self.urls, self.tls, user, patience)
+
+    def client(
+        self, *urls: str, user: EtcdUser | None = None, patience: EtcdPatience = QUICK
+    ) -> EtcdCoordination:
+        """Make a client, closed with the cluster."""
+        client = EtcdCoordination(self.options(user=user, patience=patience, urls=urls))
+        self._clients.append(client)
+        return client
+
+    async def wait_until_ready(self, members: Sequence[EtcdMember] = ()) -> None:
+        """Wait until each member answers a linearizable read."""
+        patience = EtcdPatience(connect_seconds=1.0, attempt_seconds=5.0, call_seconds=START_SECONDS)
+        for member in members or self.members:
+            async with EtcdCoordination(self.options(patience=patience, urls=(member.url,))) as client:
+                try:
+                    await client.list("/ready")
+                except CoordinationUnavailable as error:
+                    said = (member.folder / "log").read_text()[-2000:]
+                    msg = f"{member.name} did not start: {error}\n{said}"
+                    raise AssertionError(msg) from error
+
+    async def leader(self) -> EtcdMember:
+        """Return the member that leads now."""
+        statuses = json.loads(await self.etcdctl("endpoint", "status", "--write-out=json"))
+        leader_id = statuses[0]["Status"]["leader"]
+        url = next(
+            each["Endpoint"] for each in statuses if each["Status"]["header"]["member_id"] == leader_id
+        )
+        return next(member for member in self.members if member.url == url)
+
+    async def etcdctl(self, *arguments: str, user: str | None = None) -> str:
+        """Run etcd's own client against the running members; return what it prints."""
+        running = ",".join(member.url for member in self.members if member.process is not None)
+        command = [str(etcd_binaries().etcdctl), f"--endpoints={running}", *arguments]
+        if self.tls is not None:
+            command += [f"--cacert={self.tls.ca}", f"--cert={self.tls.certificate}", f"--key={self.tls.key}"]
+        if user is not None:
+            command.append(f"--user={user}")
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+        )
+        out, error = await process.communicate()
+        assert process.returncode == 0, f"etcdctl {' '.join(arguments)}: {error.decode()}"
+        return out.decode()
+
+    async def close(self) -> None:
+        """Close the clients and end the members."""
+        for client in self._clients:
+            await client.close()
+        for member in self.members:
+            member.kill()
+
+
+@asynccontextmanager
+async def etcd_cluster(
+    folder: Path,
+    size: int = 1,
+    *,
+    arguments: Sequence[str] = (),
+    tls: EtcdTls | None = None,
+    wait: bool = True,
+) -> AsyncIterator[EtcdCluster]:
+    """Run a fresh cluster; further arguments go to every member."""
+    ports = free_ports()
+    scheme = "http" if tls is None else "https"
+    members = [
+        EtcdMember(f"member-{n}", folder / f"member-{n}", next(ports), next(ports), scheme)
+        for n in range(size)
+    ]
+    initial = ",".join(f"{member.name}={member.peer_url}" for member in members)
+    for member in members:
+        timing = ALONE if size == 1 else TOGETHER
+        member.initial_cluster = initial
+        member.arguments = (*timing, *QUICK_DISK, *arguments)
+    cluster = EtcdCluster(members, tls)
+    try:
+        for member in members:
+            member.start()
+        if wait:
+            await cluster.wait_until_ready()
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+def free_ports() -> Iterator[int]:
+    """Find ports that nobody uses, none twice until all of this process have been used.
+
+    Below those that the kernel gives to outgoing connections, and of a block that is this process's alone: a member
+    that was killed finds its own again, whatever tests run beside this one.
+    """
+    block = _own_block()
+    while True:
+        port = block[next(_handed_out) % len(block)]
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        yield port
+
+
+@cache
+def _own_block() -> range:
+    """Take a block by its first port, which stays bound as long as this process lives."""
+    blocks = (30_000 - 12_000) // BLOCK_PORTS
+    for number in range(os.getpid(), os.getpid() + blocks):
+        first = 12_000 + number % blocks * BLOCK_PORTS
+        sentinel = socket.socket()
+        try:
+            sentinel.bind(("127.0.0.1", first))
+        except OSError:
+            sentinel.close()
+            continue
+        _sentinels.append(sentinel)
+        return range(first + 1, first + BLOCK_PORTS)
+    message = "every block of ports is taken"
+    raise AssertionError(message)
+
+
+BLOCK_PORTS = 200
+_sentinels: list[socket.socket] = []
+_handed_out = count()

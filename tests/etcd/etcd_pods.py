@@ -1,0 +1,205 @@
+"""Real members of etcd in the place of pods: a StatefulSet of a few lines keeps processes, and claims are folders.
+
+What the plan of a managed etcd orders is carried out here as Kubernetes would, so that etcd itself judges the plan.
+A process that ends is started again with the words it was given, as a kubelet does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+
+from etcd_cluster import QUICK_DISK, TOGETHER, EtcdMember, free_ports
+from fairlead_operator.etcd_members import EtcdError, EtcdMembersClient
+from fairlead_operator.plan.etcd import PLACES, plan_etcd
+from fairlead_operator.plan.etcd_actions import (
+    AddLearner,
+    DeleteEtcdClaim,
+    DeleteEtcdPod,
+    EtcdAction,
+    EtcdPlan,
+    PromoteLearner,
+    RecordMember,
+    RemoveMember,
+    TransferLeadership,
+)
+from fairlead_operator.plan.etcd_observed import EtcdClaim, EtcdPod, EtcdSet, EtcdStatus, ObservedEtcd
+from fairlead_operator.plan.etcd_view import EtcdPlace, EtcdWish
+from fairlead_operator.render.inputs import EtcdInputs
+
+PAUSE_SECONDS = 0.1
+CONVERGE_SECONDS = 60.0
+
+
+@dataclass
+class RunningPod:
+    """A pod, and its process."""
+
+    seen: EtcdPod
+    claim_uid: str
+    process: EtcdMember
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self.process.process is not None and self.process.process.poll() is None
+
+
+class EtcdPods:
+    """One managed etcd on loopback addresses."""
+
+    def __init__(self, folder: Path) -> None:
+        ports = free_ports()
+        self._ports = [(next(ports), next(ports)) for _ in range(PLACES)]
+        self._folder = folder
+        self._uids = count(1)
+        self.client = EtcdMembersClient(deadline_seconds=2.0)
+        self.live: EtcdSet | None = None
+        self.pods: dict[int, RunningPod] = {}
+        self.claims: dict[int, EtcdClaim] = {}
+        self.orders: list[EtcdAction] = []
+        """All that was ordered and done, records of members aside."""
+        self.unschedulable: set[int] = set()
+
+    def wish(self, replicas: int, pod_spec_hash: str = "first") -> EtcdWish:
+        """Return a wish for these places."""
+        places = tuple(
+            EtcdPlace(f"member-{ordinal}", f"http://127.0.0.1:{peer}")
+            for ordinal, (_, peer) in enumerate(self._ports)
+        )
+        return EtcdWish(replicas, pod_spec_hash, places)
+
+    def url(self, ordinal: int) -> str:
+        """Return where clients find a member."""
+        return f"http://127.0.0.1:{self._ports[ordinal][0]}"
+
+    async def bring(self, wish: EtcdWish, until: Callable[[EtcdPlan], bool] | None = None) -> EtcdPlan:
+        """Look, plan and act until all is as wished, or until something else holds; return the last plan."""
+        met = until or (lambda plan: plan.verdict.reason == "Healthy" and plan.requeue_seconds is None)
+        async with asyncio.timeout(CONVERGE_SECONDS):
+            while True:
+                plan = await self.step(wish)
+                if met(plan):
+                    return plan
+                await asyncio.sleep(PAUSE_SECONDS)  # noqa: TID251 - between two looks, as the operator pauses
+
+    async def step(self, wish: EtcdWish) -> EtcdPlan:
+        """Make one pass of a reconcile."""
+        plan = plan_etcd(wish, await self.look())
+        assert plan.inputs is not None
+        self._apply(wish, plan.inputs)
+        for action in plan.actions:
+            try:
+                await self._carry_out(action)
+            except EtcdError:
+                # Such as a change too soon after the last one: the next look orders it again.
+                break
+            if not isinstance(action, RecordMember):
+                self.orders.append(action)
+        self._keep_pods()
+        return plan
+
+    async def look(self) -> ObservedEtcd:
+        """Return what is there, and what members answer."""
+        answers: dict[int, EtcdStatus] = {}
+        for ordinal in self.pods:
+            with suppress(EtcdError):
+                answers[ordinal] = await self.client.status(self.url(ordinal))
+        members = None
+        for ordinal, answer in answers.items():
+            if members is None and answer.leader_id and not answer.learner:
+                with suppress(EtcdError):
+                    members = await self.client.members(self.url(ordinal))
+        pods = {
+            ordinal: replace(pod.seen, ready=ordinal in answers and answers[ordinal].healthy)
+            for ordinal, pod in self.pods.items()
+        }
+        return ObservedEtcd(self.live, pods, dict(self.claims), members, answers)
+
+    def lose(self, ordinal: int) -> None:
+        """Let a pod and its volume vanish at once."""
+        self._delete_pod(ordinal)
+        self._delete_claim(ordinal)
+
+    async def close(self) -> None:
+        """End all processes."""
+        await self.client.close()
+        for pod in self.pods.values():
+            pod.process.kill()
+
+    def _apply(self, wish: EtcdWish, inputs: EtcdInputs) -> None:
+        self.live = EtcdSet(
+            inputs.replicas, inputs.initial_cluster, inputs.state, pod_spec_hash=wish.pod_spec_hash
+        )
+
+    async def _carry_out(self, action: EtcdAction) -> None:
+        speaker = await self._speaker()
+        match action:
+            case RecordMember(ordinal, uid, member_id):
+                assert self.claims[ordinal].uid == uid
+                self.claims[ordinal] = replace(self.claims[ordinal], member_id=member_id)
+            case AddLearner(_, peer_url):
+                await self.client.add_learner(speaker, peer_url)
+            case PromoteLearner(_, member_id):
+                await self.client.promote(speaker, member_id)
+            case RemoveMember(_, member_id):
+                await self.client.remove(speaker, member_id)
+            case TransferLeadership(leader, _, target_id):
+                await self.client.transfer_leadership(self.url(leader), target_id)
+            case DeleteEtcdPod(ordinal):
+                self._delete_pod(ordinal)
+            case DeleteEtcdClaim(ordinal):
+                self._delete_claim(ordinal)
+
+    async def _speaker(self) -> str:
+        """Return the URL of the leader, or of any pod while there is none."""
+        for ordinal in self.pods:
+            with suppress(EtcdError):
+                status = await self.client.status(self.url(ordinal))
+                if status.leader_id == status.member_id:
+                    return self.url(ordinal)
+        return self.url(0)
+
+    def _keep_pods(self) -> None:
+        """Do what the controller of StatefulSets and the kubelet do."""
+        assert self.live is not None
+        for ordinal in [each for each in self.pods if each >= self.live.replicas]:
+            self._delete_pod(ordinal)
+        for ordinal in range(self.live.replicas):
+            if ordinal not in self.pods and ordinal not in self.unschedulable:
+                self.pods[ordinal] = self._new_pod(ordinal, self.live)
+        for pod in self.pods.values():
+            if not pod.alive:
+                pod.process.start()
+
+    def _new_pod(self, ordinal: int, live: EtcdSet) -> RunningPod:
+        if ordinal not in self.claims:
+            self.claims[ordinal] = EtcdClaim(f"claim-{next(self._uids)}")
+        uid = self.claims[ordinal].uid
+        client, peer = self._ports[ordinal]
+        process = EtcdMember(
+            f"member-{ordinal}", self._folder / uid, client, peer, "http", live.initial_cluster
+        )
+        process.arguments = (*TOGETHER, *QUICK_DISK, f"--initial-cluster-state={live.state}")
+        seen = EtcdPod(
+            f"pod-{next(self._uids)}",
+            initial_cluster=live.initial_cluster,
+            state=live.state,
+            pod_spec_hash=live.pod_spec_hash,
+        )
+        return RunningPod(seen, uid, process)
+
+    def _delete_pod(self, ordinal: int) -> None:
+        pod = self.pods.pop(ordinal, None)
+        if pod is not None:
+            pod.process.kill()
+
+    def _delete_claim(self, ordinal: int) -> None:
+        claim = self.claims.pop(ordinal, None)
+        if claim is not None:
+            shutil.rmtree(self._folder / claim.uid, ignore_errors=True)

@@ -1,0 +1,208 @@
+"""Whole brokers on a real etcd: how they come in, lose their lease, and move here from the embedded store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etcd_cluster import EtcdCluster, etcd_cluster, free_ports
+from fairlead_api.batches import decode_records
+from fairlead_api.problems import ProblemError
+from fairlead_broker.coordination.bootstrap import BrokerIdHeld
+from fairlead_broker.coordination.etcd import CredentialsRefused
+from fairlead_broker.coordination.moving import CoordinationMoved
+from fairlead_broker.log import IdentityMismatch
+from fairlead_broker.runtime.coordination_access import CoordinationElsewhere
+from fairlead_broker.settings import BrokerSettings, Endpoint
+from fairlead_broker.wiring import RunningBroker, move_coordination, start_broker
+from runtime_kit import TopicClient, topic
+
+ANY = Endpoint("127.0.0.1", 0)
+SECONDS = 30.0
+Start = Callable[..., Coroutine[Any, Any, RunningBroker]]
+
+
+class Told:
+    """A log that lets a test wait for what is said in it."""
+
+    def __init__(self) -> None:
+        """Nothing was said yet."""
+        self.events: dict[str, asyncio.Event] = {}
+
+    def said(self, event: str) -> asyncio.Event:
+        """Set once this was said."""
+        return self.events.setdefault(event, asyncio.Event())
+
+    def bind(self, **facts: Any) -> Told:
+        """The same log."""
+        del facts
+        return self
+
+    def info(self, event: str, **facts: Any) -> None:
+        """Note it."""
+        del facts
+        self.said(event).set()
+
+    debug = warning = error = info
+
+
+@pytest.fixture
+async def start(tmp_path: Path) -> AsyncIterator[Start]:
+    """Starts brokers by their settings, each in the folder `data` unless told otherwise, and stops them."""
+    async with AsyncExitStack() as stack:
+
+        async def run(etcd: EtcdCluster | None = None, log: Any = None, **given: Any) -> RunningBroker:
+            running = await start_broker(settings(tmp_path, etcd, **given), log=log)
+            stack.push_async_callback(running.stop)
+            return running
+
+        yield run
+
+
+def settings(folder: Path, etcd: EtcdCluster | None = None, **given: Any) -> BrokerSettings:
+    """Settings of a broker on free ports."""
+    return BrokerSettings(
+        **{
+            "data": folder / "data",
+            "listen": ANY,
+            "peer_listen": ANY,
+            "ops_listen": ANY,
+            "lease_seconds": 2,
+            "etcd": ",".join(etcd.urls) if etcd else None,
+            **given,
+        }
+    )
+
+
+async def values(client: TopicClient) -> list[bytes]:
+    """Everything in partition 0."""
+    return [record.value for record in decode_records(b"".join((await client.fetch()).data)) if record.value]
+
+
+async def test_a_broker_waits_for_etcd(alone: EtcdCluster, start: Start) -> None:
+    """It says so, answers its ops listener as not ready, and goes on by itself when etcd is there."""
+    alone.members[0].kill()
+    told, port = Told(), next(free_ports())
+    starting = asyncio.create_task(start(alone, told, ops_listen=Endpoint("127.0.0.1", port)))
+    async with asyncio.timeout(SECONDS):
+        await told.said("coordination is away; trying again").wait()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+        alone.members[0].start()
+        broker = await starting
+
+    assert answer.startswith(b"HTTP/1.1 503")
+    assert broker.runtime.ready
+
+
+async def test_wrong_credentials_end_the_start(alone: EtcdCluster, start: Start) -> None:
+    """Waiting would not make them right."""
+    await alone.etcdctl("user", "add", "root:right")
+    await alone.etcdctl("user", "grant-role", "root", "root")
+    await alone.etcdctl("auth", "enable")
+    async with asyncio.timeout(SECONDS):
+        with pytest.raises(CredentialsRefused, match="check user, password and role in etcd"):
+            await start(alone, etcd_user="root", etcd_password="wrong")
+        broker = await start(alone, etcd_user="root", etcd_password="right")
+
+    assert broker.runtime.ready
+
+
+async def test_an_id_that_is_taken_is_refused_with_its_holder(
+    alone: EtcdCluster, start: Start, tmp_path: Path
+) -> None:
+    """After the time in which a dead holder would have gone."""
+    first = await start(alone)
+    async with asyncio.timeout(SECONDS):
+        with pytest.raises(BrokerIdHeld, match=f"broker id 0 is held .* {first.addresses.data}"):
+            await start(alone, data=tmp_path / "other")
+
+    assert first.runtime.ready
+
+
+async def test_a_lost_lease_is_followed_by_another_life(alone: EtcdCluster, start: Start) -> None:
+    """In the same process: a higher broker epoch, which leads again what it led, with every record."""
+    told = Told()
+    broker = await start(alone, told)
+    client = await topic(broker.runtime)
+    await client.produce(b"before")
+    epoch, leader_epoch = broker.runtime.broker_epoch, client.handle().leader_epoch
+    leases = (await alone.etcdctl("lease", "list")).split()[-1]
+    async with asyncio.timeout(SECONDS):
+        await alone.etcdctl("lease", "revoke", leases)
+        await told.said("registered again").wait()
+        while broker.runtime.broker_epoch == epoch or not leads(client, above=leader_epoch):
+            await asyncio.wait_for(mirror_moved(broker), SECONDS)
+        await client.produce(b"after")
+
+    assert broker.runtime.broker_epoch > epoch
+    assert await values(client) == [b"before", b"after"]
+
+
+def leads(client: TopicClient, above: int) -> bool:
+    """Whether partition 0 is led under a later epoch."""
+    try:
+        return client.handle().leader_epoch > above
+    except ProblemError:
+        return False
+
+
+async def mirror_moved(broker: RunningBroker) -> None:
+    """Wait until the partitions here are in line with what the mirror shows by now."""
+    await broker.runtime._parts.partitions.settled()
+
+
+async def test_a_directory_of_another_cluster_is_refused(
+    alone: EtcdCluster, start: Start, tmp_path: Path
+) -> None:
+    """Also where the other etcd knows no cluster yet: it must not get one by mistake."""
+    await (await start(alone)).stop()
+    async with etcd_cluster(tmp_path / "other") as other:
+        with pytest.raises(
+            CoordinationElsewhere, match=r"belongs to cluster .* holds no cluster named fairlead"
+        ):
+            await start(other)
+        await (await start(other, data=tmp_path / "elsewhere")).stop()
+        with pytest.raises(
+            CoordinationElsewhere, match=r"belongs to cluster .* holds cluster .* start it where"
+        ):
+            await start(other)
+    with pytest.raises(IdentityMismatch, match="belongs to broker 0, this is broker 1"):
+        await start(alone, id=1)
+
+
+async def test_coordination_moves_to_etcd_with_its_data(
+    alone: EtcdCluster, start: Start, tmp_path: Path
+) -> None:
+    """Refused with the command before, served from etcd after; never from the old store again."""
+    broker = await start()
+    cluster_id = broker.runtime.cluster_id
+    client = await topic(broker.runtime, retention_ms=86_400_000)
+    await client.produce(b"one")
+    await broker.stop()
+    with pytest.raises(CoordinationElsewhere) as refused:
+        await start(alone)
+    command = f"fairlead cluster move-coordination --from {tmp_path / 'data'} --etcd {alone.urls[0]}"
+    assert str(refused.value).endswith(command)
+
+    moved = await move_coordination(settings(tmp_path, alone))
+    broker = await start(alone)
+    client = TopicClient(broker.runtime, "flights")
+    await client.produce(b"two")
+
+    assert (moved.cluster_id, moved.already) == (cluster_id, False)
+    assert broker.runtime.cluster_id == cluster_id
+    assert await values(client) == [b"one", b"two"]
+    assert broker.runtime.topic("flights").config.retention_ms == 86_400_000
+    await broker.stop()
+    with pytest.raises(CoordinationMoved, match=f"start the broker with: --etcd {alone.urls[0]}"):
+        await start()
+    broker = await start(alone)
+    assert await values(TopicClient(broker.runtime, "flights")) == [b"one", b"two"]

@@ -1,0 +1,212 @@
+"""Three brokers under load while etcd is away for longer than their leases, and after it has come back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from cluster_kit import QUIET, Cluster, until
+from etcd_cluster import EtcdCluster
+from fairlead_api.batches import decode_records
+from fairlead_api.identifiers import Acks, TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_api.requests import CreateTopicRequest
+from fairlead_broker.registry.keys import Keys
+from fairlead_broker.settings import BrokerSettings, Endpoint
+from fairlead_broker.wiring import start_broker
+from runtime_kit import TopicClient
+from tcp_relay import TcpRelay, tcp_relay
+
+ANY = Endpoint("127.0.0.1", 0)
+IDS = (1, 2, 3)
+PARTITIONS = 3
+LEASE_SECONDS = 2
+
+
+class OnEtcd(Cluster):
+    """Brokers of this process whose coordination is an etcd behind a relay."""
+
+    def __init__(self, path: Path, url: str) -> None:
+        """No broker yet."""
+        self.path = path
+        self.brokers = {}
+        self._url = url
+
+    async def start(self, *ids: int, **settings: object) -> None:
+        """Start brokers side by side."""
+
+        async def one(broker: int) -> None:
+            given = {"id": broker, "data": self.path / str(broker), "etcd": self._url, **settings}
+            everywhere = {
+                "listen": ANY,
+                "peer_listen": ANY,
+                "ops_listen": ANY,
+                "lease_seconds": LEASE_SECONDS,
+            }
+            self.brokers[broker] = await start_broker(
+                BrokerSettings(**{**everywhere, **given}),  # type: ignore[arg-type]
+                log=QUIET,
+            )
+
+        await asyncio.gather(*(one(broker) for broker in ids))
+
+    async def close(self) -> None:
+        """Stop all."""
+        await asyncio.gather(*(broker.stop() for broker in self.brokers.values()))
+
+    def settled(self, topic_id: TopicId) -> bool:
+        """Whether every partition is led, with all replicas in sync in the lives that their brokers are in."""
+        lives = {(broker, self.runtime(broker).broker_epoch) for broker in self.brokers}
+        records = [self.record(topic_id, partition) for partition in range(PARTITIONS)]
+        return all(
+            record.leader in record.isr
+            and {(entry.broker, entry.broker_epoch) for entry in record.isr} == lives
+            for record in records
+        )
+
+
+class Load:
+    """Writes of unique values to every partition, one after the other, with what was acknowledged."""
+
+    def __init__(self, cluster: OnEtcd, topic_id: TopicId) -> None:
+        """Nothing is written yet."""
+        self._cluster, self._topic_id = cluster, topic_id
+        self.acknowledged: list[set[bytes]] = [set() for _ in range(PARTITIONS)]
+        self._moved = asyncio.Event()
+
+    async def run(self, partition: int) -> None:
+        """Write until cancelled; what is refused is never written again."""
+        number, loop = 0, asyncio.get_running_loop()
+        while True:
+            number += 1
+            value = b"%d-%d" % (partition, number)
+            client = await self._cluster.led("flights", self._topic_id, partition)
+            try:
+                await client.produce(value, partition=partition, timeout_seconds=5)
+            except ProblemError:
+                # A refusal may come without a turn of the loop, and the next one as well.
+                await loop.run_in_executor(None, lambda: None)
+                continue
+            self.acknowledged[partition].add(value)
+            self._moved.set()
+
+    async def more(self) -> None:
+        """Wait until every partition has taken another write."""
+        before = [len(values) for values in self.acknowledged]
+        async with asyncio.timeout(30):
+            while any(len(now) <= then for now, then in zip(self.acknowledged, before, strict=True)):
+                self._moved.clear()
+                await self._moved.wait()
+
+
+@pytest.fixture
+async def relay(alone: EtcdCluster) -> AsyncIterator[TcpRelay]:
+    """The way to etcd."""
+    async with tcp_relay(alone.members[0].client_port) as relay:
+        yield relay
+
+
+@pytest.fixture
+async def cluster(relay: TcpRelay, tmp_path: Path) -> AsyncIterator[OnEtcd]:
+    """Three brokers that serve."""
+    cluster = OnEtcd(tmp_path, relay.url)
+    try:
+        await cluster.start(*IDS)
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+async def begun(cluster: OnEtcd) -> TopicId:
+    """Make a topic whose partitions are on all three, each led by another one."""
+    await until(lambda: cluster.any.controller is not None, "nobody is the controller")
+    await until(
+        lambda: all(
+            len(each.runtime._parts.metadata.brokers) == len(IDS) for each in cluster.brokers.values()
+        ),
+        "not everybody knows everybody",
+    )
+    request = CreateTopicRequest(
+        name="flights", partitions=PARTITIONS, replication_factor=3, config={"min.insync.replicas": 2}
+    )
+    view, _ = await cluster.controller.create_topic(request)
+    await until(
+        lambda: all(
+            len(each.runtime._parts.metadata.partitions(view.topic_id)) == PARTITIONS
+            for each in cluster.brokers.values()
+        ),
+        "not every broker knows the topic",
+    )
+    return view.topic_id
+
+
+async def stored(client: TopicClient, partition: int) -> set[bytes]:
+    """Everything in a partition that its leader tells."""
+    values: set[bytes] = set()
+    offset = 0
+    while (answer := await client.fetch(offset, partition)).data:
+        records = decode_records(b"".join(answer.data))
+        values |= {record.value for record in records if record.value}
+        offset = records[-1].offset + 1
+    return values
+
+
+async def refusals_of_weak_writes(cluster: OnEtcd, topic_id: TopicId) -> list[str]:
+    """Try to write with acks=1 at every leader."""
+    codes = []
+    for partition in range(PARTITIONS):
+        client = await cluster.led("flights", topic_id, partition)
+        with pytest.raises(ProblemError) as refused:
+            await client.produce(b"weak", partition=partition, acks=Acks.LEADER)
+        codes.append(refused.value.code)
+    return codes
+
+
+@pytest.mark.parametrize("killed", [True, False], ids=["etcd-dies", "etcd-cannot-be-reached"])
+async def test_writes_to_all_go_on_without_etcd(
+    alone: EtcdCluster, relay: TcpRelay, cluster: OnEtcd, killed: bool
+) -> None:
+    """Nothing acknowledged is lost, and when etcd is back everything comes in order by itself."""
+    topic_id = await begun(cluster)
+    before = {broker: cluster.runtime(broker).broker_epoch for broker in IDS}
+    load, loop = Load(cluster, topic_id), asyncio.get_running_loop()
+    async with asyncio.TaskGroup() as group:
+        writers = [group.create_task(load.run(partition)) for partition in range(PARTITIONS)]
+        await load.more()
+        await relay.cut()
+        if killed:
+            alone.members[0].kill()
+        gone_at = loop.time()
+        while any(cluster.runtime(broker)._parts.entry.life.confirmed for broker in IDS):
+            await load.more()
+        refused = await refusals_of_weak_writes(cluster, topic_id)
+        while loop.time() < gone_at + 2 * LEASE_SECONDS or not (killed or await no_broker_registered(alone)):
+            await load.more()
+        if killed:
+            alone.members[0].start()
+            await alone.wait_until_ready()
+        await relay.start()
+        await until(
+            lambda: all(cluster.runtime(each)._parts.entry.life.confirmed for each in IDS), "no lease"
+        )
+        await until(lambda: cluster.settled(topic_id), "not every partition is led and in sync again")
+        await load.more()
+        for writer in writers:
+            writer.cancel()
+
+    assert refused == ["coordination_unavailable"] * PARTITIONS
+    after = {broker: cluster.runtime(broker).broker_epoch for broker in IDS}
+    assert killed or all(after[broker] > before[broker] for broker in IDS)
+    for partition, values in enumerate(load.acknowledged):
+        client = await cluster.led("flights", topic_id, partition)
+        assert values <= await stored(client, partition)
+        assert b"weak" not in await stored(client, partition)
+
+
+async def no_broker_registered(alone: EtcdCluster) -> bool:
+    """Whether the leases of all brokers have ended in etcd."""
+    prefix = Keys("fairlead").broker(1).rpartition("/")[0]  # type: ignore[arg-type]
+    return not (await alone.etcdctl("get", "--prefix", "--keys-only", f"{prefix}/")).strip()

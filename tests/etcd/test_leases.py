@@ -1,0 +1,147 @@
+"""Leases that end early, end late, and are kept alive through members that do not answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NoReturn
+
+import pytest
+
+from etcd_cluster import QUICK, EtcdCluster
+from fairlead_api.identifiers import Revision
+from fairlead_broker.coordination.etcd import EtcdPatience
+from fairlead_broker.coordination.protocol import (
+    Coordination,
+    CoordinationUnavailable,
+    DeleteEvent,
+    Lease,
+    LeaseNotFound,
+)
+from fairlead_broker.registry.transactions import Put
+from tcp_relay import tcp_relay
+
+
+async def keep_alive_always(client: Coordination, lease: Lease) -> NoReturn:
+    """Keep a lease alive until that fails."""
+    while True:
+        await client.keep_alive(lease)
+
+
+async def test_a_lease_that_ends_early_is_told(alone: EtcdCluster) -> None:
+    """It may end a lease before its time, here by an operator: its keys go, and the next keep-alive says so."""
+    client = alone.client()
+    lease = await client.grant_lease(60)
+    put = await client.transact((), (Put("/k", b"", lease.lease_id),))
+    watch = client.watch("/k", Revision(put.revision + 1))
+    await client.keep_alive(lease)
+    await alone.etcdctl("lease", "revoke", f"{lease.lease_id:x}")
+    async with asyncio.timeout(10):
+        batch = await anext(watch)
+    with pytest.raises(LeaseNotFound) as refusal:
+        await client.keep_alive(lease)
+
+    assert batch.events == (DeleteEvent("/k"),)
+    assert refusal.value.lease_id == lease.lease_id
+
+
+async def test_a_lease_may_end_late(three: EtcdCluster) -> None:
+    """A new leader lets every lease begin anew: a key may outlive its time to live, and then goes all the same."""
+    loop = asyncio.get_running_loop()
+    client = three.client()
+    lease = await client.grant_lease(5)
+    put = await client.transact((), (Put("/k", b"", lease.lease_id),))
+    granted_at = loop.time()
+    watch = client.watch("/k", Revision(put.revision + 1))
+    (await three.leader()).kill()
+    async with asyncio.timeout(60):
+        batch = await anext(watch)
+
+    assert batch.events == (DeleteEvent("/k"),)
+    assert loop.time() - granted_at > 5
+
+
+async def test_a_lease_is_kept_alive_through_members_that_fail(three: EtcdCluster) -> None:
+    """A paused and a killed member cost an attempt each, not the lease."""
+    client = three.client()
+    lease = await client.grant_lease(6)
+    await client.transact((), (Put("/k", b"", lease.lease_id),))
+    await client.keep_alive(lease)
+    leader = await three.leader()
+    followers = [member for member in three.members if member is not leader]
+    followers[0].pause()
+    await client.keep_alive(lease)
+    followers[0].resume()
+    followers[1].kill()
+    await client.keep_alive(lease)
+
+    assert [item.lease_id for item in (await client.list("/k")).items] == [lease.lease_id]
+
+
+async def test_keep_alives_of_many_leases_do_not_mix(alone: EtcdCluster) -> None:
+    """All go over one stream; each caller hears of its own lease."""
+    client = alone.client()
+    leases = [await client.grant_lease(30) for _ in range(20)]
+    for lease in leases[::2]:
+        await client.revoke(lease)
+    outcomes = await asyncio.gather(*(client.keep_alive(lease) for lease in leases), return_exceptions=True)
+
+    assert [isinstance(outcome, LeaseNotFound) for outcome in outcomes] == [True, False] * 10
+    assert outcomes[1::2] == [None] * 10
+
+
+async def test_a_late_answer_is_not_taken_for_one_to_a_later_request(alone: EtcdCluster) -> None:
+    """Else a lease would be believed alive for longer than it is."""
+    patience = EtcdPatience(connect_seconds=0.5, attempt_seconds=0.5, call_seconds=0.6, silence_seconds=5.0)
+    async with tcp_relay(alone.members[0].client_port) as relay:
+        client = alone.client(relay.url, patience=patience)
+        lease = await client.grant_lease(30)
+        await client.keep_alive(lease)
+        relay.hold_answers()
+        with pytest.raises(CoordinationUnavailable):
+            await client.keep_alive(lease)
+        await alone.client().revoke(lease)
+        relay.mend()
+        with pytest.raises(LeaseNotFound):
+            await client.keep_alive(lease)
+
+
+async def test_a_caller_that_gives_up_does_not_confuse_the_next_one(alone: EtcdCluster) -> None:
+    """Cancelling a keep-alive at any moment leaves the stream, or a new one, in order."""
+    client = alone.client()
+    first, second = await client.grant_lease(30), await client.grant_lease(30)
+    await client.revoke(second)
+    for n in range(50):
+        given_up = asyncio.create_task(client.keep_alive(first))
+        for _ in range(n % 7):
+            await asyncio.sleep(0)  # noqa: TID251 - turns of the loop, no time
+        given_up.cancel()
+        with pytest.raises(LeaseNotFound):
+            await client.keep_alive(second)
+        await asyncio.wait([given_up])
+        await client.keep_alive(first)
+
+
+async def test_a_transaction_names_the_lease_that_is_gone(alone: EtcdCluster) -> None:
+    """Of several leases in a transaction, the refusal names the one that has ended."""
+    client = alone.client()
+    leases = [await client.grant_lease(30) for _ in range(3)]
+    gone = sorted(leases, key=lambda lease: lease.lease_id)[1]
+    await client.revoke(gone)
+    with pytest.raises(LeaseNotFound) as refusal:
+        await client.transact((), [Put(f"/{lease.lease_id}", b"", lease.lease_id) for lease in leases])
+
+    assert refusal.value.lease_id == gone.lease_id
+    assert (await client.list("/")).items == ()
+
+
+async def test_without_a_quorum_nothing_is_confirmed(three: EtcdCluster) -> None:
+    """A member without a leader cannot speak for a lease, and says so in time."""
+    client = three.client()
+    lease = await client.grant_lease(4)
+    await client.keep_alive(lease)
+    for member in three.members[1:]:
+        member.kill()
+    async with asyncio.timeout(2 * QUICK.call_seconds):
+        # The first one may still be answered while the survivor believes in its leader.
+        with pytest.raises(CoordinationUnavailable):
+            await keep_alive_always(client, lease)

@@ -1,0 +1,55 @@
+"""Limits that etcd itself keeps, where they are set below the usual ones; and what no etcd answers."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from etcd_cluster import QUICK, etcd_cluster
+from fairlead_broker.coordination.etcd import EtcdCoordination, EtcdOptions, connect
+from fairlead_broker.coordination.protocol import CoordinationUnavailable, TransactionTooLarge
+from fairlead_broker.registry.transactions import Put
+
+
+async def fill(client: EtcdCoordination) -> NoReturn:
+    """Write until that fails."""
+    for n in count():
+        await client.transact((), (Put(f"/k/{n}", bytes(100_000)),))
+    raise AssertionError
+
+
+async def test_lower_limits_of_the_store_are_told(tmp_path: Path) -> None:
+    """A store that takes less says so; nothing is applied, and the caller sends fewer."""
+    async with etcd_cluster(tmp_path, arguments=("--max-txn-ops=10", "--max-request-bytes=10000")) as cluster:
+        client = cluster.client()
+        with pytest.raises(TransactionTooLarge):
+            await client.transact((), [Put(f"/k/{n}", b"") for n in range(11)])
+        with pytest.raises(TransactionTooLarge):
+            await client.transact((), (Put("/k", bytes(20_000)),))
+        with pytest.raises(TransactionTooLarge):
+            await client.transact((), (Put("/k", bytes(1_400_000)),))
+
+        assert (await client.list("/")).items == ()
+
+
+async def test_a_full_store_is_told(tmp_path: Path) -> None:
+    """Without room nothing is applied; the message is etcd's own."""
+    async with etcd_cluster(tmp_path, arguments=("--quota-backend-bytes=200000",)) as cluster:
+        client = cluster.client()
+        async with asyncio.timeout(60):
+            with pytest.raises(CoordinationUnavailable, match="database space exceeded"):
+                await fill(client)
+
+
+async def test_something_that_is_no_etcd_is_told() -> None:
+    """A port where something else listens is not waited for without end."""
+    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with asyncio.timeout(2 * QUICK.call_seconds):
+        with pytest.raises(CoordinationUnavailable, match=url):
+            await connect(EtcdOptions((url,), patience=QUICK))
+    server.close()

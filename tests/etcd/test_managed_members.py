@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from etcd_cluster import EtcdCluster, etcd_cluster
+from etcd_pods import EtcdPods
+from fairlead_broker.coordination.etcd import EtcdCoordination, EtcdOptions
+from fairlead_broker.registry.transactions import Put
+from fairlead_operator.etcd_members import (
+    EtcdMembersClient,
+    EtcdRefused,
+    EtcdUnavailable,
+    LearnerNotInSync,
+    MemberNotFound,
+)
+from fairlead_operator.plan.etcd_actions import (
+    AddLearner,
+    DeleteEtcdClaim,
+    DeleteEtcdPod,
+    PromoteLearner,
+    RemoveMember,
+)
+
+
+@pytest.fixture
+async def pods(tmp_path: Path) -> AsyncIterator[EtcdPods]:
+    """An etcd that does not exist yet."""
+    pods = EtcdPods(tmp_path)
+    yield pods
+    await pods.close()
+
+
+async def write(pods: EtcdPods, value: bytes) -> None:
+    """Store a value as brokers do."""
+    async with EtcdCoordination(EtcdOptions(tuple(map(pods.url, pods.pods)))) as client:
+        await client.transact((), (Put("/kept", value),))
+
+
+async def read(pods: EtcdPods, ordinal: int) -> bytes:
+    """Read it from one member, which asks a majority."""
+    async with EtcdCoordination(EtcdOptions((pods.url(ordinal),))) as client:
+        page = await client.list("/kept")
+    return page.items[0].value
+
+
+async def test_members_grow_and_shrink_one_at_a_time(pods: EtcdPods) -> None:
+    """1 -> 3 -> 5 -> 3 -> 1: every new member is a learner before it votes, and the data stays."""
+    await pods.bring(pods.wish(1))
+    await write(pods, b"precious")
+    grown = await pods.bring(pods.wish(3))
+    three = {row.name: row.role for row in grown.status.members}
+    await pods.bring(pods.wish(5))
+    on_the_last = await read(pods, 4)
+    shrunk = await pods.bring(pods.wish(3))
+    five_to_three = list(pods.orders)
+    alone = await pods.bring(pods.wish(1))
+
+    assert on_the_last == b"precious"
+    assert sorted(three.values()) == ["follower", "follower", "leader"]
+    added = [order.ordinal for order in five_to_three if isinstance(order, AddLearner)]
+    assert added == [1, 2, 3, 4]
+    assert {each.ordinal for each in five_to_three if isinstance(each, PromoteLearner)} == {1, 2, 3, 4}
+    removed = [order.ordinal for order in pods.orders if isinstance(order, RemoveMember)]
+    assert removed == [4, 3, 2, 1]
+    assert shrunk.status.replicas == 3
+    assert alone.status.ready == 1
+    assert await read(pods, 0) == b"precious"
+    assert set(pods.claims) == {0}
+
+
+async def test_an_interrupted_growth_is_reversed(pods: EtcdPods) -> None:
+    """A learner that cannot start does no harm, and leaves again when it is not wanted any more."""
+    await pods.bring(pods.wish(1))
+    pods.unschedulable = {1}
+    joining = await pods.bring(pods.wish(3), until=lambda plan: "joins" in plan.verdict.message)
+    back = await pods.bring(pods.wish(1))
+
+    assert joining.verdict.reason == "ChangingMembers"
+    assert back.status.replicas == 1
+    assert isinstance(pods.orders[-1], RemoveMember | DeleteEtcdClaim)
+
+
+async def test_a_lost_volume_makes_a_new_member(pods: EtcdPods) -> None:
+    """Also when it was the leader's: the old member is taken out before the empty volume could speak for it."""
+    await pods.bring(pods.wish(3))
+    await write(pods, b"precious")
+    before = {member.member_id for member in (await pods.look()).members or ()}
+    observed = await pods.look()
+    leader = next(each for each, answer in observed.answers.items() if answer.leader_id == answer.member_id)
+    pods.lose(leader)
+    pods.orders.clear()
+    seen = await pods.bring(pods.wish(3), until=lambda plan: plan.verdict.reason == "MemberLost")
+    await pods.bring(pods.wish(3))
+    after = {member.member_id for member in (await pods.look()).members or ()}
+
+    assert seen.verdict.status == "False"
+    assert len(before & after) == 2
+    assert len(after) == 3
+    kinds = [type(order) for order in pods.orders if not isinstance(order, PromoteLearner)]
+    assert kinds == [RemoveMember, AddLearner, DeleteEtcdPod]
+    assert await read(pods, leader) == b"precious"
+
+
+async def test_a_lost_majority_is_told_and_nothing_is_done(pods: EtcdPods) -> None:
+    """With two of three volumes gone, nothing is ordered, whatever is wished; the third keeps its data."""
+    await pods.bring(pods.wish(3))
+    pods.lose(1)
+    pods.lose(2)
+    pods.orders.clear()
+    told = await pods.bring(pods.wish(5), until=lambda plan: plan.verdict.reason == "QuorumLost")
+    for _ in range(5):
+        told = await pods.step(pods.wish(5))
+
+    assert pods.orders == []
+    assert told.verdict.status == "False"
+    assert "member-1, member-2" in told.verdict.message
+    assert told.inputs is not None
+    assert (told.inputs.replicas, told.inputs.state) == (3, "existing")
+    assert pods.claims[0].member_id
+
+
+async def test_a_new_template_restarts_the_leader_last(pods: EtcdPods) -> None:
+    """One at a time, each healthy again before the next, and no member is changed."""
+    await pods.bring(pods.wish(3))
+    observed = await pods.look()
+    leader = next(each for each, answer in observed.answers.items() if answer.leader_id == answer.member_id)
+    pods.orders.clear()
+    await pods.bring(pods.wish(3, "second"))
+
+    assert [type(order) for order in pods.orders] == [DeleteEtcdPod] * 3
+    order = [each.ordinal for each in pods.orders if isinstance(each, DeleteEtcdPod)]
+    assert sorted(order) == [0, 1, 2]
+    assert order[-1] == leader or order[-1] not in order[:-1]
+    assert all(pod.seen.pod_spec_hash == "second" for pod in pods.pods.values())
+
+
+@pytest.fixture
+async def lax(tmp_path: Path) -> AsyncIterator[EtcdCluster]:
+    """Three members that let another one join at any time."""
+    async with etcd_cluster(tmp_path, 3, arguments=["--strict-reconfig-check=false"]) as cluster:
+        yield cluster
+
+
+async def test_a_change_too_soon_is_refused(three: EtcdCluster) -> None:
+    """Members that have hardly met take no other one: that is no lost connection, but a reason to look again."""
+    leader = await three.leader()
+    async with EtcdMembersClient() as client:
+        with pytest.raises(EtcdRefused, match="unhealthy cluster"):
+            await client.add_learner(leader.url, "http://127.0.0.1:1")
+
+
+async def test_what_etcd_refuses_has_a_type(lax: EtcdCluster) -> None:
+    """Each refusal tells what to do next: wait, look again, or give up for now."""
+    leader = await lax.leader()
+    follower = next(member for member in lax.members if member is not leader)
+    async with EtcdMembersClient() as client:
+        listed = await client.members(leader.url)
+        await client.add_learner(leader.url, "http://127.0.0.1:1")
+        with pytest.raises(EtcdRefused, match="already exist"):
+            await client.add_learner(leader.url, "http://127.0.0.1:1")
+        learner = next(each for each in await client.members(leader.url) if each.learner)
+        with pytest.raises(LearnerNotInSync):
+            await client.promote(leader.url, learner.member_id)
+        await client.remove(leader.url, learner.member_id)
+        with pytest.raises(MemberNotFound):
+            await client.remove(leader.url, learner.member_id)
+        target = next(each for each in listed if each.name == follower.name)
+        await client.transfer_leadership(leader.url, target.member_id)
+        moved = await client.status(follower.url)
+        follower.kill()
+        with pytest.raises(EtcdUnavailable, match=follower.url):
+            await client.status(follower.url)
+
+    assert [member.learner for member in listed] == [False] * 3
+    assert moved.leader_id == moved.member_id == target.member_id
+    assert moved.healthy

@@ -1,0 +1,307 @@
+"""Certificates, passwords, roles and tokens; and members of another cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import trustme
+
+from etcd_cluster import QUICK, EtcdCluster, etcd_cluster
+from fairlead_api.identifiers import Revision
+from fairlead_broker.coordination.etcd import (
+    CredentialsRefused,
+    EtcdOptions,
+    EtcdTls,
+    EtcdUser,
+    WrongCluster,
+    connect,
+)
+from fairlead_broker.coordination.protocol import (
+    Compacted,
+    Coordination,
+    CoordinationUnavailable,
+    FutureRevision,
+)
+from fairlead_broker.registry.transactions import Put
+
+ROOT = EtcdUser("root", "the root password")
+BROKER = EtcdUser("broker", "the broker's password")
+SHORT = replace(QUICK, call_seconds=2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """Certificates on disk."""
+
+    ca: trustme.CA
+    folder: Path
+
+    @property
+    def ca_file(self) -> Path:
+        """The authority's own certificate."""
+        path = self.folder / "ca.pem"
+        self.ca.cert_pem.write_to_path(str(path))
+        return path
+
+    def issue(self, name: str, *hosts: str) -> tuple[Path, Path]:
+        """Make a certificate and its key."""
+        issued = self.ca.issue_cert(*hosts, common_name=name)
+        key, certificate = self.folder / f"{name}.key", self.folder / f"{name}.pem"
+        issued.private_key_pem.write_to_path(str(key))
+        certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+        return certificate, key
+
+    def tls(self, name: str) -> EtcdTls:
+        """Return the files of a client."""
+        certificate, key = self.issue(name, f"{name}.test")
+        return EtcdTls(self.ca_file, certificate, key)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    """A fresh authority."""
+    return Authority(trustme.CA(), tmp_path)
+
+
+@pytest.fixture
+async def secured(authority: Authority) -> AsyncIterator[EtcdCluster]:
+    """A member that speaks TLS alone, with clients that have a certificate."""
+    certificate, key = authority.issue("server", "127.0.0.1")
+    arguments = (
+        f"--cert-file={certificate}",
+        f"--key-file={key}",
+        f"--trusted-ca-file={authority.ca_file}",
+        "--client-cert-auth",
+    )
+    async with etcd_cluster(authority.folder, arguments=arguments, tls=authority.tls("client")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def guarded(tmp_path: Path) -> AsyncIterator[EtcdCluster]:
+    """A member with users, whose tokens last a second; `broker` may use `/fairlead/` alone."""
+    async with etcd_cluster(tmp_path, arguments=("--auth-token-ttl=1",)) as cluster:
+        await cluster.etcdctl("user", "add", f"{ROOT.name}:{ROOT.password}")
+        await cluster.etcdctl("user", "grant-role", ROOT.name, "root")
+        await cluster.etcdctl("role", "add", "brokers")
+        await cluster.etcdctl(
+            "role", "grant-permission", "brokers", "--prefix=true", "readwrite", "/fairlead/"
+        )
+        await cluster.etcdctl("user", "add", f"{BROKER.name}:{BROKER.password}")
+        await cluster.etcdctl("user", "grant-role", BROKER.name, "brokers")
+        await cluster.etcdctl("auth", "enable")
+        yield cluster
+
+
+async def write(client: Coordination, key: str = "/fairlead/k") -> Revision:
+    """Write one key; return the revision."""
+    return (await client.transact((), (Put(key, b""),))).revision
+
+
+async def test_both_sides_show_certificates(secured: EtcdCluster) -> None:
+    """With what the authority signed, everything works over TLS."""
+    async with await connect(secured.options()) as client:
+        revision = await write(client)
+        watch = client.watch("/", revision)
+        async with asyncio.timeout(10):
+            batch = await anext(watch)
+
+        assert batch.revision == revision
+
+
+@pytest.mark.parametrize(
+    ("own", "reason"),
+    [(False, "ertificate"), (True, "ertificate")],
+    ids=["without a certificate of our own", "with one of another authority"],
+)
+async def test_a_client_that_is_not_known_is_not_let_in(
+    secured: EtcdCluster, authority: Authority, tmp_path: Path, own: bool, reason: str
+) -> None:
+    """The refusal names the member; nothing is sent."""
+    (tmp_path / "stranger").mkdir()
+    stranger = Authority(trustme.CA(), tmp_path / "stranger").tls("stranger")
+    tls = replace(stranger, ca=authority.ca_file) if own else EtcdTls(authority.ca_file)
+    with pytest.raises(CoordinationUnavailable, match=secured.urls[0]):
+        await connect(EtcdOptions(secured.urls, tls, patience=SHORT))
+
+
+async def test_a_member_that_is_not_known_is_not_believed(secured: EtcdCluster, tmp_path: Path) -> None:
+    """A certificate of another authority ends the connection, and the message says so."""
+    (tmp_path / "other").mkdir()
+    tls = Authority(trustme.CA(), tmp_path / "other").tls("client")
+    with pytest.raises(CoordinationUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+        await connect(EtcdOptions(secured.urls, tls, patience=SHORT))
+
+
+async def test_renewed_certificates_are_taken_up(
+    secured: EtcdCluster, authority: Authority, tmp_path: Path
+) -> None:
+    """Files are read again for a new connection, without a new client."""
+    (tmp_path / "stranger").mkdir()
+    stranger = Authority(trustme.CA(), tmp_path / "stranger").tls("stranger")
+    tls = replace(stranger, ca=authority.ca_file)
+    client = secured.client(patience=SHORT)
+    client = type(client)(EtcdOptions(secured.urls, tls, patience=SHORT))
+    with pytest.raises(CoordinationUnavailable):
+        await client.list("/")
+    known = authority.tls("renewed")
+    assert tls.certificate is not None
+    assert tls.key is not None
+    assert known.certificate is not None
+    assert known.key is not None
+    tls.certificate.write_bytes(known.certificate.read_bytes())
+    tls.key.write_bytes(known.key.read_bytes())
+    page = await client.list("/")
+    await client.close()
+
+    assert page.items == ()
+
+
+async def test_a_certificate_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """The file stands in the message."""
+    missing = tmp_path / "missing.pem"
+    with pytest.raises(CoordinationUnavailable, match=str(missing)):
+        await connect(EtcdOptions(("https://127.0.0.1:1",), EtcdTls(ca=missing)))
+
+
+async def test_a_user_works_within_its_role(guarded: EtcdCluster) -> None:
+    """All but compaction needs Fairlead's own prefix only, also learning of compacted and future revisions."""
+    async with await connect(guarded.options(user=BROKER)) as client:
+        first = await write(client)
+        lease = await client.grant_lease(5)
+        await client.keep_alive(lease)
+        await client.revoke(lease)
+        watch = client.watch("/fairlead/", first)
+        async with asyncio.timeout(10):
+            batch = await anext(watch)
+        last = await write(client)
+        with pytest.raises(CredentialsRefused):
+            await client.compact(last)
+        await guarded.client(user=ROOT).compact(last)
+        with pytest.raises(Compacted) as compacted:
+            await client.list("/fairlead/", revision=first)
+        with pytest.raises(FutureRevision) as future:
+            await client.list("/fairlead/", revision=Revision(last + 5))
+        with pytest.raises(FutureRevision):
+            await guarded.client(user=ROOT).compact(Revision(last + 5))
+
+    assert batch.revision == first
+    assert compacted.value.revision == last
+    assert future.value.current == last
+
+
+@pytest.mark.parametrize(
+    "user",
+    [EtcdUser("broker", "guessed"), EtcdUser("nobody", "guessed"), None],
+    ids=["wrong password", "unknown user", "no user"],
+)
+async def test_wrong_credentials_are_refused_at_once(guarded: EtcdCluster, user: EtcdUser | None) -> None:
+    """It is not tried again until the time of a call is over, and the password is not in the message."""
+    async with asyncio.timeout(QUICK.call_seconds / 2):
+        with pytest.raises(CredentialsRefused, match="check user, password and role") as refusal:
+            await connect(guarded.options(user=user))
+
+    assert "guessed" not in str(refusal.value)
+    assert "guessed" not in repr(user)
+
+
+async def test_beyond_the_role_everything_is_refused(guarded: EtcdCluster) -> None:
+    """Reads, writes and watches of other keys; a refused transaction is definitely not applied."""
+    client = guarded.client(user=BROKER)
+    with pytest.raises(CredentialsRefused, match="permission denied"):
+        await client.list("/other/")
+    with pytest.raises(CredentialsRefused, match="permission denied"):
+        await write(client, "/other/k")
+    watch = client.watch("/other/", Revision(1))
+    with pytest.raises(CredentialsRefused, match="permission denied"):
+        await anext(watch)
+
+    assert (await guarded.client(user=ROOT).list("/other/")).items == ()
+
+
+async def test_tokens_are_renewed(guarded: EtcdCluster) -> None:
+    """After a token has run out, calls and watches go on without their callers knowing."""
+    client = guarded.client(user=BROKER)
+    first = await write(client)
+    watch = client.watch("/fairlead/", first)
+    async with asyncio.timeout(10):
+        await anext(watch)
+    token = client._members._token
+    # Only time ends a token; etcd looks at its tokens once a second.
+    await asyncio.sleep(3.5)  # noqa: TID251
+    second = await write(client)
+    renewed = client._members._token
+    await client.list("/fairlead/")
+    async with asyncio.timeout(10):
+        batch = await anext(watch)
+    another = client.watch("/fairlead/", second)
+    async with asyncio.timeout(10):
+        again = await anext(another)
+
+    assert token != renewed
+    assert batch.revision == second
+    assert again.revision == second
+
+
+async def test_a_change_of_the_users_is_survived(guarded: EtcdCluster) -> None:
+    """Tokens of before are refused by etcd once users change, and asked for anew."""
+    client = guarded.client(user=BROKER)
+    await write(client)
+    await guarded.etcdctl("user", "add", "further:password", user=f"{ROOT.name}:{ROOT.password}")
+    await write(client)
+
+    assert len((await client.list("/fairlead/")).items) == 1
+
+
+async def test_a_user_of_a_store_without_users_is_let_in(alone: EtcdCluster) -> None:
+    """A password that is not asked for is not needed; when users are turned on later, it is used."""
+    client = alone.client(user=ROOT)
+    await write(client)
+    await alone.etcdctl("user", "add", f"{ROOT.name}:{ROOT.password}")
+    await alone.etcdctl("user", "grant-role", ROOT.name, "root")
+    await alone.etcdctl("auth", "enable")
+
+    assert await write(client) > 0
+
+
+async def test_members_of_two_clusters_are_refused(alone: EtcdCluster, tmp_path: Path) -> None:
+    """Their keys have nothing to do with each other; the refusal names the member that is out of place."""
+    async with etcd_cluster(tmp_path / "other") as other:
+        with pytest.raises(WrongCluster, match=r"belongs to etcd cluster"):
+            await connect(alone.options(urls=(*alone.urls, *other.urls)))
+
+
+async def test_another_cluster_than_the_one_that_is_meant_is_refused(
+    alone: EtcdCluster, tmp_path: Path
+) -> None:
+    """A client that knows its cluster by id does not write into another one."""
+    async with await connect(alone.options()) as client:
+        cluster_id = client.cluster_id
+    async with etcd_cluster(tmp_path / "other") as other:
+        with pytest.raises(WrongCluster, match=other.urls[0]):
+            await connect(replace(other.options(), cluster_id=cluster_id))
+    async with await connect(replace(alone.options(), cluster_id=cluster_id)) as client:
+        assert await write(client) > 0
+
+
+async def test_a_cluster_that_is_replaced_under_a_client_is_noticed(tmp_path: Path) -> None:
+    """A new cluster at the same addresses is not taken for the old one."""
+    async with etcd_cluster(tmp_path / "cluster") as cluster:
+        client = cluster.client(patience=SHORT)
+        await write(client)
+        [member] = cluster.members
+        member.kill()
+        member.folder = tmp_path / "new"
+        member.arguments = (*member.arguments, "--initial-cluster-token=another")
+        member.start()
+        await cluster.wait_until_ready()
+        with pytest.raises(WrongCluster):
+            await client.list("/")
+        with pytest.raises(WrongCluster):
+            await write(client)
+
+        assert (await cluster.client().list("/")).items == ()

@@ -1,0 +1,133 @@
+"""Transactions whose answer is lost on the way, and those that certainly never arrived."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from etcd_cluster import EtcdCluster
+from fairlead_broker.coordination.etcd import EtcdCoordination, EtcdPatience
+from fairlead_broker.coordination.protocol import CoordinationUnavailable, UnknownOutcome
+from fairlead_broker.registry.transactions import Get, Put, TransactionResult, absent
+from tcp_relay import TcpRelay, tcp_relay
+
+SHORT = EtcdPatience(connect_seconds=0.5, attempt_seconds=0.5, call_seconds=1.0, silence_seconds=0.5)
+
+
+@pytest.fixture
+async def relay(alone: EtcdCluster) -> AsyncIterator[TcpRelay]:
+    """A relay in front of the member."""
+    async with tcp_relay(alone.members[0].client_port) as running:
+        yield running
+
+
+async def value(cluster: EtcdCluster, key: str) -> bytes | None:
+    """Read a key past the relay."""
+    [found] = (await cluster.client().transact((), (Get(key),))).reads
+    return found.value if found else None
+
+
+async def applied(cluster: EtcdCluster, key: str) -> None:
+    """Wait until a key exists, by a watch past the relay."""
+    async with asyncio.timeout(10):
+        await anext(aiter(cluster.client().watch(key, 1)))  # type: ignore[arg-type]
+
+
+def put(client: EtcdCoordination, key: str) -> asyncio.Task[TransactionResult]:
+    """Begin to write a key that does not exist."""
+    return asyncio.create_task(client.transact((absent(key),), (Put(key, b"1"),)))
+
+
+async def test_an_answer_cut_off_is_an_unknown_outcome(alone: EtcdCluster, relay: TcpRelay) -> None:
+    """The transaction was applied, its connection breaks before the answer: neither yes nor no is claimed."""
+    client = alone.client(relay.url)
+    await client.list("/")
+    relay.hold_answers()
+    writing = put(client, "/k")
+    await applied(alone, "/k")
+    await relay.cut()
+    with pytest.raises(UnknownOutcome, match="lost"):
+        await writing
+
+    assert await value(alone, "/k") == b"1"
+
+
+async def test_an_answer_that_does_not_come_is_an_unknown_outcome(
+    alone: EtcdCluster, relay: TcpRelay
+) -> None:
+    """After the time of a call the caller is told so; it is not sent again."""
+    client = alone.client(relay.url, patience=SHORT)
+    first = await client.transact((), (Put("/first", b""),))
+    relay.hold_answers()
+    with pytest.raises(UnknownOutcome):
+        await put(client, "/k")
+    relay.mend()
+    page = await alone.client().list("/")
+
+    assert await value(alone, "/k") == b"1"
+    assert page.revision == first.revision + 1, "it was applied once"
+
+
+async def test_a_request_that_arrives_after_it_was_given_up_is_still_applied(
+    alone: EtcdCluster, relay: TcpRelay
+) -> None:
+    """Why an unchanged key proves nothing: the write was still on its way."""
+    client = alone.client(relay.url, patience=SHORT)
+    await client.list("/")
+    relay.hold_all()
+    writing = put(client, "/k")
+    await relay.held.wait()
+    relay.orphan()
+    with pytest.raises(UnknownOutcome):
+        await writing
+    before = await value(alone, "/k")
+    relay.mend()
+    await applied(alone, "/k")
+
+    assert before is None
+
+
+async def test_a_cut_link_is_not_an_unknown_outcome(alone: EtcdCluster, relay: TcpRelay) -> None:
+    """Without a connection nothing is sent, and the caller may rely on that."""
+    client = alone.client(relay.url, patience=SHORT)
+    await client.list("/")
+    await relay.cut()
+    first, second = put(client, "/k"), put(client, "/k")
+    outcomes = await asyncio.gather(first, second, return_exceptions=True)
+    later = await asyncio.gather(put(client, "/k"), return_exceptions=True)
+    await relay.start()
+
+    assert await value(alone, "/k") is None
+    assert isinstance(later[0], CoordinationUnavailable), "the client knows by now that it is cut off"
+    assert all(isinstance(outcome, CoordinationUnavailable | UnknownOutcome) for outcome in outcomes)
+    assert (await put(client, "/k")).succeeded, "the link is mended"
+
+
+async def test_reads_are_asked_again(alone: EtcdCluster, relay: TcpRelay) -> None:
+    """A read, also one by a transaction that only reads, has no unknown outcome."""
+    client = alone.client(relay.url, alone.urls[0], patience=SHORT)
+    await client.transact((), (Put("/k", b"1"),))
+    relay.hold_answers()
+    page = await client.list("/")
+    other = alone.client(relay.url, alone.urls[0], patience=SHORT)
+    [found] = (await other.transact((), (Get("/k"),))).reads
+
+    assert [item.key for item in page.items] == ["/k"]
+    assert found is not None
+
+
+async def test_a_transaction_is_sent_elsewhere_only_if_it_was_not_sent_before(
+    alone: EtcdCluster, relay: TcpRelay
+) -> None:
+    """With a second endpoint at hand, a lost answer is unknown all the same; a dead link is passed over."""
+    client = alone.client(relay.url, alone.urls[0], patience=SHORT)
+    await client.list("/")
+    relay.hold_answers()
+    with pytest.raises(UnknownOutcome):
+        await put(client, "/k")
+    await relay.cut()
+    fresh = alone.client(relay.url, alone.urls[0], patience=SHORT)
+
+    assert (await put(fresh, "/other")).succeeded

@@ -1,0 +1,238 @@
+"""Watches while members die, stand still, are cut off and compact: every revision once, or a word about the loss."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from etcd_cluster import QUICK, EtcdCluster
+from fairlead_api.identifiers import Revision
+from fairlead_broker.coordination.etcd import EtcdCoordination
+from fairlead_broker.coordination.protocol import (
+    Compacted,
+    Coordination,
+    CoordinationUnavailable,
+    PutEvent,
+    UnknownOutcome,
+    Watch,
+    WatchBatch,
+)
+from fairlead_broker.registry.transactions import Put
+from tcp_relay import TcpRelay, tcp_relay
+
+
+@pytest.fixture
+async def relay(alone: EtcdCluster) -> AsyncIterator[TcpRelay]:
+    """A relay in front of the member."""
+    async with tcp_relay(alone.members[0].client_port) as running:
+        yield running
+
+
+async def take(watch: Watch, count: int, seconds: float = 20.0) -> list[WatchBatch]:
+    """Wait for so many batches."""
+    async with asyncio.timeout(seconds):
+        return [await anext(watch) for _ in range(count)]
+
+
+async def put(client: Coordination, value: object) -> Revision:
+    """Write one key; return the revision."""
+    return (await client.transact((), (Put("/k", str(value).encode()),))).revision
+
+
+async def put_surely(client: Coordination, value: object) -> None:
+    """Write one key at least once."""
+    while True:
+        try:
+            await put(client, value)
+        except (CoordinationUnavailable, UnknownOutcome):
+            continue
+        return
+
+
+async def follow_until(watch: Watch, value: bytes) -> list[Revision]:
+    """Collect the revisions of a watch until one with this value."""
+    revisions = []
+    async for batch in watch:
+        revisions.append(batch.revision)
+        if any(isinstance(event, PutEvent) and event.item.value == value for event in batch.events):
+            break
+    return revisions
+
+
+async def test_a_watch_outlives_the_members_it_runs_on(three: EtcdCluster) -> None:
+    """While every member dies in turn, each revision comes once and none is left out."""
+    watch = three.client().watch("/k", Revision(1))
+    following = asyncio.create_task(follow_until(watch, b"end"))
+    writer = three.client()
+    for member in three.members:
+        for n in range(10):
+            await put_surely(writer, n)
+        member.kill()
+        for n in range(10):
+            await put_surely(writer, n)
+        member.start()
+        await three.wait_until_ready((member,))
+    await put_surely(writer, "end")
+    async with asyncio.timeout(30):
+        revisions = await following
+
+    assert revisions == list(range(2, 2 + len(revisions)))
+    assert len(revisions) >= 61
+
+
+async def test_a_watch_leaves_a_paused_member(three: EtcdCluster) -> None:
+    """The member says nothing and its connection stays open; after a silence another one is asked."""
+    leader = await three.leader()
+    follower = next(member for member in three.members if member is not leader)
+    client = three.client(follower.url, leader.url)
+    first = await put(client, 1)
+    watch = client.watch("/k", first)
+    await take(watch, 1)
+    follower.pause()
+    second = await put(three.client(leader.url), 2)
+    batches = await take(watch, 1)
+    follower.resume()
+
+    assert [batch.revision for batch in batches] == [second]
+
+
+async def test_a_watch_without_a_quorum_ends_and_says_why(three: EtcdCluster) -> None:
+    """A member that sees no leader is not believed to be up to date; the owner is told once nobody is."""
+    client = three.client(patience=replace(QUICK, call_seconds=2.0))
+    watch = client.watch("/k", Revision(1))
+    await put(client, 1)
+    await take(watch, 1)
+    survivor, *others = three.members
+    for member in others:
+        member.kill()
+    with pytest.raises(CoordinationUnavailable, match=survivor.url):
+        await take(watch, 1)
+
+
+async def test_a_link_that_breaks_again_and_again_leaves_no_gap(alone: EtcdCluster, relay: TcpRelay) -> None:
+    """Cut at any moment, also in the middle of an answer, the watch goes on at the next revision."""
+    watch = alone.client(relay.url).watch("/k", Revision(1))
+    following = asyncio.create_task(follow_until(watch, b"end"))
+    writer = alone.client()
+    for _ in range(10):
+        for n in range(20):
+            await writer.transact((), (Put("/k", str(n).encode()), Put(f"/k/{n}", bytes(20_000))))
+        await relay.cut()
+        await relay.start()
+    await put(writer, "end")
+    async with asyncio.timeout(30):
+        revisions = await following
+
+    assert revisions == list(range(2, 203))
+
+
+async def test_a_frozen_link_is_left(alone: EtcdCluster, relay: TcpRelay) -> None:
+    """A connection on which nothing arrives any more is told from a quiet one: progress is asked for."""
+    watch = alone.client(relay.url, alone.urls[0]).watch("/k", Revision(1))
+    await put(alone.client(), 1)
+    await take(watch, 1)
+    relay.hold_all()
+    second = await put(alone.client(), 2)
+    batches = await take(watch, 1)
+
+    assert [batch.revision for batch in batches] == [second]
+
+
+async def test_a_quiet_watch_is_left_alone(alone: EtcdCluster) -> None:
+    """Asking for progress by itself neither ends the watch nor reaches its reader."""
+    patience = replace(QUICK, silence_seconds=0.1)
+    client = alone.client(patience=patience)
+    first = await put(client, 1)
+    watch = client.watch("/k", Revision(first + 1))
+    with pytest.raises(TimeoutError):
+        await take(watch, 1, seconds=1.0)
+    second = await put(client, 2)
+
+    assert [batch.revision for batch in await take(watch, 1)] == [second]
+
+
+async def test_what_is_compacted_while_a_watch_is_cut_off_ends_it(
+    alone: EtcdCluster, relay: TcpRelay
+) -> None:
+    """Events were lost, so nothing is delivered beyond the hole; a list and a new watch go on."""
+    client = alone.client(relay.url)
+    watch = client.watch("/k", Revision(1))
+    writer = alone.client()
+    first = await put(writer, 1)
+    seen = await take(watch, 1)
+    await relay.cut()
+    last = [await put(writer, n) for n in range(5)][-1]
+    await writer.compact(last)
+    await relay.start()
+    with pytest.raises(Compacted) as ended:
+        await take(watch, 1)
+    with pytest.raises(Compacted):
+        await take(watch, 1)
+    page = await client.list("/k")
+    further = await put(writer, "further")
+    batches = await take(client.watch("/k", Revision(page.revision + 1)), 1)
+
+    assert [batch.revision for batch in seen] == [first]
+    assert ended.value.revision == last
+    assert [batch.revision for batch in batches] == [further]
+
+
+@pytest.mark.parametrize("behind", [0, 1])
+async def test_compaction_up_to_the_next_revision_loses_nothing(
+    alone: EtcdCluster, relay: TcpRelay, behind: int
+) -> None:
+    """What was delivered may be compacted, and the next revision itself can still be read."""
+    client = alone.client(relay.url)
+    watch = client.watch("/k", Revision(1))
+    writer = alone.client()
+    first = await put(writer, 1)
+    await take(watch, 1)
+    await relay.cut()
+    second = await put(writer, 2)
+    third = await put(writer, 3)
+    await writer.compact(Revision(second - behind))
+    await relay.start()
+    batches = await take(watch, 2)
+
+    assert first == second - 1
+    assert [batch.revision for batch in batches] == [second, third]
+
+
+async def test_a_slow_reader_fills_no_memory_and_misses_nothing(alone: EtcdCluster) -> None:
+    """Beyond the bound of the buffer the stream is not read on; later everything comes."""
+    client = alone.client()
+    watch = client.watch("/k", Revision(1))
+    written = [await put(client, n) for n in range(1_000)]
+    buffered = len(watch._buffer)
+    batches = await take(watch, 1_000)
+
+    assert buffered < 1_000
+    assert [batch.revision for batch in batches] == written
+
+
+async def test_progress_right_after_a_list(alone: EtcdCluster) -> None:
+    """A watch from the revision after a list tells how far it is although nothing happened since."""
+    client: EtcdCoordination = alone.client()
+    await put(client, 1)
+    page = await client.list("/")
+    watch = client.watch("/", Revision(page.revision + 1))
+    for _ in range(3):
+        await watch.request_progress()
+
+        assert await take(watch, 1) == [WatchBatch(page.revision, ())]
+
+
+async def test_progress_is_not_older_than_its_request(alone: EtcdCluster) -> None:
+    """An answer to a request that the client made for itself is not taken for the wished one."""
+    client = alone.client(patience=replace(QUICK, silence_seconds=0.002))
+    await put(client, 0)
+    watch = client.watch("/elsewhere", Revision(1))
+    for n in range(50):
+        revision = await put(client, n)
+        await watch.request_progress()
+        [batch] = await take(watch, 1)
+
+        assert batch.revision >= revision

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from fairlead_broker.coordination.etcd.progress import REPEAT_SECONDS, SILENCES_MAX, ProgressRequests
+
+
+def begun(silence_seconds: float = 3.0) -> ProgressRequests:
+    """A stream that began at 100 s."""
+    progress = ProgressRequests(silence_seconds)
+    progress.begin(100.0)
+    return progress
+
+
+def test_a_quiet_stream_is_asked_after_a_silence() -> None:
+    """Nothing is due before, and an event starts the silence anew."""
+    progress = begun()
+    first = progress.due_at()
+    progress.hear(102.0)
+
+    assert first == 103.0
+    assert progress.due_at() == 105.0
+    assert not progress.is_silent(105.0), "it was not asked yet"
+
+
+def test_who_does_not_answer_for_as_long_again_is_silent() -> None:
+    """Asked, and no word of any kind."""
+    progress = begun()
+    progress.send(103.0)
+
+    assert progress.due_at() == 106.0
+    assert not progress.is_silent(105.9)
+    assert progress.is_silent(106.0)
+
+
+def test_an_answer_to_its_own_question_reaches_nobody() -> None:
+    """The reader did not ask."""
+    progress = begun()
+    progress.send(103.0)
+    progress.hear(103.1)
+
+    assert not progress.fulfils_wish()
+    assert not progress.is_silent(200.0)
+
+
+def test_a_wish_is_sent_at_once_and_fulfilled_once() -> None:
+    """The next answer is for the reader, further ones are not."""
+    progress = begun()
+    progress.wish()
+    due = progress.due_at()
+    progress.send(100.5)
+    progress.hear(100.6)
+
+    assert due <= 100.5
+    assert progress.fulfils_wish()
+    assert not progress.fulfils_wish()
+
+
+def test_an_answer_to_an_earlier_request_does_not_fulfil_a_wish() -> None:
+    """It may tell of a revision from before the wish."""
+    progress = begun()
+    progress.send(103.0)
+    progress.wish()
+    progress.send(103.1)
+    early, wished = progress.fulfils_wish(), progress.fulfils_wish()
+
+    assert (early, wished) == (False, True)
+
+
+def test_a_wish_without_answer_is_repeated_ever_slower() -> None:
+    """While a watch is catching up, etcd leaves requests without answer."""
+    progress = begun(silence_seconds=100.0)
+    progress.wish()
+    now, pauses = 100.0, []
+    for _ in range(6):
+        progress.send(now)
+        pauses.append(round(progress.due_at() - now, 6))
+        now = progress.due_at()
+
+    assert pauses == [*REPEAT_SECONDS, REPEAT_SECONDS[-1], REPEAT_SECONDS[-1]]
+
+
+def test_answers_left_out_delay_a_wish_but_do_not_lose_it() -> None:
+    """The count of answers lags behind; repeated requests make up for it."""
+    progress = begun()
+    progress.send(101.0)
+    progress.send(102.0)
+    progress.wish()
+    fulfilled = []
+    for n in range(3):
+        progress.send(103.0 + n)
+        progress.hear(103.0 + n)
+        fulfilled.append(progress.fulfils_wish())
+
+    assert fulfilled == [False, False, True]
+
+
+def test_a_wish_outlives_its_stream() -> None:
+    """On the next stream it is sent at once."""
+    progress = begun()
+    progress.wish()
+    progress.send(100.0)
+    progress.begin(110.0)
+    due = progress.due_at()
+    progress.send(110.0)
+
+    assert due <= 110.0
+    assert progress.fulfils_wish()
+
+
+def test_silences_in_a_row_may_last_longer() -> None:
+    """A watch that needs its time to catch up is not started again and again; a word ends that."""
+    progress = ProgressRequests(1.0)
+    lengths = []
+    for _ in range(5):
+        progress.begin(0.0)
+        progress.send(0.0)
+        length = progress.due_at()
+        lengths.append(length)
+        assert progress.is_silent(length)
+    progress.hear(1.0)
+    progress.send(1.0)
+
+    assert lengths == [1, 2, 4, 8, SILENCES_MAX]
+    assert progress.due_at() == 2.0

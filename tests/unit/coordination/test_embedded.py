@@ -1,0 +1,386 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from fairlead_api.identifiers import Revision
+from fairlead_broker.clock import SystemClock
+from fairlead_broker.coordination.embedded import EmbeddedCoordination
+from fairlead_broker.coordination.protocol import (
+    CoordinationClosed,
+    CoordinationUnavailable,
+    DeleteEvent,
+    LeaseNotFound,
+    UnknownOutcome,
+    WatchBatch,
+)
+from fairlead_broker.coordination.store_file import StoreDamaged, StoreHeld, StoreInaccessible, StoreTooNew
+from fairlead_broker.registry.transactions import Delete, Get, Put
+
+
+def closed_store_edited(path: Path, *statements: str) -> None:
+    """Change a closed store behind its back."""
+    connection = sqlite3.connect(path)
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+def contents(path: Path) -> bytes:
+    """Read a file."""
+    return path.read_bytes()
+
+
+def overwrite(path: Path, data: bytes) -> None:
+    """Write a file."""
+    path.write_bytes(data)
+
+
+async def test_everything_is_there_after_a_restart(path: Path, clock: Any) -> None:
+    """Keys, revisions and history of an earlier life are read as they were."""
+    async with await EmbeddedCoordination.open(path, clock) as store:
+        first = await store.transact((), (Put("/a", b"1"), Put("/b", b"1")))
+        last = await store.transact((), (Put("/a", b"2"), Delete("/b")))
+    async with await EmbeddedCoordination.open(path, clock) as store:
+        now = await store.list("/")
+        then = await store.list("/", revision=first.revision)
+        written = await store.transact((), (Put("/c", b"3"),))
+
+    assert [(item.key, item.value, item.create_revision) for item in now.items] == [
+        ("/a", b"2", first.revision)
+    ]
+    assert [(item.key, item.value) for item in then.items] == [("/a", b"1"), ("/b", b"1")]
+    assert (now.revision, written.revision) == (last.revision, last.revision + 1)
+
+
+async def test_revisions_do_not_go_back_when_the_last_change_is_compacted(path: Path, clock: Any) -> None:
+    """A store whose last revision was a deletion goes on from it."""
+    async with await EmbeddedCoordination.open(path, clock) as store:
+        await store.transact((), (Put("/a", b"1"),))
+        last = await store.transact((), (Delete("/a"),))
+        await store.compact(last.revision)
+    async with await EmbeddedCoordination.open(path, clock) as store:
+        page = await store.list("/")
+        with pytest.raises(Exception, match="compacted"):
+            await store.list("/", revision=Revision(last.revision - 1))
+
+    assert (page.items, page.revision) == ((), last.revision)
+
+
+async def test_leases_end_with_the_process(path: Path, clock: Any) -> None:
+    """At the next opening all of their keys are gone, in one revision; what had no lease stays."""
+    async with await EmbeddedCoordination.open(path, clock) as store:
+        leases = [await store.grant_lease(60), await store.grant_lease(60)]
+        await store.transact((), (Put("/a", b"", leases[0].lease_id), Put("/b", b"", leases[1].lease_id)))
+        last = await store.transact((), (Put("/c", b""), Put("/was-leased", b"", leases[0].lease_id)))
+        last = await store.transact((), (Put("/was-leased", b"still here"),))
+    async with await EmbeddedCoordination.open(path, clock) as store:
+        page = await store.list("/")
+        batch = await anext(store.watch("/", Revision(last.revision + 1)))
+        with pytest.raises(LeaseNotFound):
+            await store.keep_alive(leases[0])
+        newer = await store.grant_lease(60)
+
+    assert [item.key for item in page.items] == ["/c", "/was-leased"]
+    assert batch == WatchBatch(Revision(last.revision + 1), (DeleteEvent("/a"), DeleteEvent("/b")))
+    assert newer.lease_id not in {lease.lease_id for lease in leases}
+
+
+async def test_a_store_is_open_once(path: Path, clock: Any, store: EmbeddedCoordination) -> None:
+    """The refusal names the process that holds it, which goes on undisturbed."""
+    with pytest.raises(StoreHeld, match=f"in use by process {os.getpid()} on") as refusal:
+        await EmbeddedCoordination.open(path, clock)
+
+    assert "stop that broker first" in str(refusal.value)
+    assert (await store.transact((), (Put("/a", b""),))).succeeded
+
+
+async def test_another_process_is_kept_out(path: Path, store: EmbeddedCoordination) -> None:
+    """The lock holds between processes."""
+    await store.transact((), (Put("/a", b""),))
+    program = (
+        "import asyncio, pathlib, sys\n"
+        "from fairlead_broker.clock import SystemClock\n"
+        "from fairlead_broker.coordination.embedded import EmbeddedCoordination\n"
+        "asyncio.run(EmbeddedCoordination.open(pathlib.Path(sys.argv[1]), SystemClock()))\n"
+    )
+    ended = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-c", program, str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ended.returncode != 0
+    assert f"in use by process {os.getpid()}" in ended.stderr
+
+
+async def test_a_killed_process_leaves_what_was_answered(path: Path, clock: Any) -> None:
+    """Every transaction that was answered before SIGKILL is there, whole, and the lock is free."""
+    program = (
+        "import asyncio, pathlib, sys\n"
+        "from fairlead_broker.clock import SystemClock\n"
+        "from fairlead_broker.coordination.embedded import EmbeddedCoordination\n"
+        "from fairlead_broker.registry.transactions import Put\n"
+        "async def main():\n"
+        "    store = await EmbeddedCoordination.open(pathlib.Path(sys.argv[1]), SystemClock())\n"
+        "    for n in range(1000000):\n"
+        "        await store.transact((), (Put(f'/a/{n:06}', b''), Put(f'/b/{n:06}', b'')))\n"
+        "        print(n, flush=True)\n"
+        "asyncio.run(main())\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, str(path), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    answered = [int(await process.stdout.readline()) for _ in range(20)]
+    process.kill()
+    answered += [int(line) for line in (await process.stdout.read()).split(b"\n")[:-1]]
+    await process.wait()
+    async with await EmbeddedCoordination.open(path, clock) as store:
+        keys = {item.key for item in (await store.list("/")).items}
+
+    assert {f"/a/{n:06}" for n in answered} | {f"/b/{n:06}" for n in answered} <= keys
+    assert {key.replace("/a/", "/b/") for key in keys} <= keys, "no half transaction"
+
+
+async def test_a_file_of_something_else_is_refused(path: Path, clock: Any) -> None:
+    """Neither another program's database nor noise is touched, and the message says what to do."""
+    noise = path.with_name("noise.sqlite")
+    overwrite(noise, b"no database at all" * 1000)
+    with pytest.raises(StoreDamaged, match="is damaged: file is not a database") as refusal:
+        await EmbeddedCoordination.open(noise, clock)
+    closed_store_edited(path, "CREATE TABLE history (mine TEXT)")
+    before = contents(path)
+    with pytest.raises(StoreDamaged, match="a database of another program"):
+        await EmbeddedCoordination.open(path, clock)
+
+    assert "Put back a copy of noise.sqlite" in str(refusal.value)
+    assert contents(path) == before
+
+
+async def test_a_store_of_a_later_release_is_refused(path: Path, clock: Any) -> None:
+    """Its format is not guessed."""
+    async with await EmbeddedCoordination.open(path, clock):
+        pass
+    closed_store_edited(path, "PRAGMA user_version = 2")
+    with pytest.raises(StoreTooNew, match="has format 2, this release reads up to 1"):
+        await EmbeddedCoordination.open(path, clock)
+
+
+async def test_a_damaged_page_is_found_at_opening(path: Path, clock: Any) -> None:
+    """Structures that do not fit together are reported before anything is served."""
+    async with await EmbeddedCoordination.open(path, clock) as store:
+        for n in range(200):
+            await store.transact((), (Put(f"/k/{n}", bytes(500)),))
+    data = bytearray(contents(path))
+    for at in range(2 * 4096, len(data), 3 * 4096):
+        data[at : at + 64] = b"\xff" * 64
+    overwrite(path, bytes(data))
+    with pytest.raises(StoreDamaged, match="is damaged"):
+        await EmbeddedCoordination.open(path, clock)
+
+
+async def test_a_changed_value_is_found_when_it_is_read(path: Path, clock: Any) -> None:
+    """A row whose bytes fit but are others fails its checksum; nothing is served after that."""
+    async with await EmbeddedCoordination.open(path, clock) as store:
+        await store.transact((), (Put("/a", b"honest"), Put("/b", b"b")))
+    closed_store_edited(path, "UPDATE history SET value = x'6c696172' WHERE key = '/a'")
+    async with await EmbeddedCoordination.open(path, clock) as store:
+        with pytest.raises(StoreDamaged, match="the checksum of /a at revision 2 does not match"):
+            await store.list("/")
+        with pytest.raises(
+            CoordinationUnavailable, match="nothing is tried again before the broker is restarted"
+        ):
+            await store.transact((), (Put("/b", b"2"),))
+
+
+async def test_a_folder_that_does_not_exist_is_refused(path: Path, clock: Any) -> None:
+    """Nothing is created beside what the caller named."""
+    with pytest.raises(StoreInaccessible, match="No such file or directory; check the data directory"):
+        await EmbeddedCoordination.open(path.parent / "missing" / path.name, clock)
+
+
+class FailingConnection:
+    """A connection that fails at a statement, as SQLite does when the disk does."""
+
+    def __init__(self, inner: sqlite3.Connection, statement: str, code: int) -> None:
+        """Fail every time the statement is executed."""
+        self.inner = inner
+        self.statement = statement
+        self.code = code
+
+    def execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:
+        """Execute, or fail before."""
+        if statement.startswith(self.statement):
+            error = sqlite3.OperationalError("the disk")
+            error.sqlite_errorcode = self.code
+            raise error
+        return self.inner.execute(statement, *parameters)
+
+    def __getattr__(self, name: str) -> Any:
+        """Pass everything else through."""
+        return getattr(self.inner, name)
+
+
+async def fail(store: EmbeddedCoordination, statement: str, code: int) -> None:
+    """Let a statement fail from now on."""
+    history = store._store.history
+
+    def replace() -> None:
+        history._connection = FailingConnection(history._connection, statement, code)  # type: ignore[assignment]
+
+    await store._store.run(replace)
+
+
+async def heal(store: EmbeddedCoordination) -> None:
+    """Let every statement pass again."""
+    history = store._store.history
+    await store._store.run(setattr, history, "_connection", history._connection.inner)  # type: ignore[attr-defined]
+
+
+async def test_a_failed_commit_is_an_unknown_outcome(store: EmbeddedCoordination) -> None:
+    """Nothing more is answered then: what the log holds may be valid at the next start, or not."""
+    await store.transact((), (Put("/a", b"1"),))
+    await fail(store, "COMMIT", sqlite3.SQLITE_IOERR_FSYNC)
+    with pytest.raises(UnknownOutcome, match="the disk"):
+        await store.transact((), (Put("/a", b"2"),))
+    await heal(store)
+    for call in (store.list("/"), store.transact((), (Get("/a"),)), store.compact(Revision(2))):
+        with pytest.raises(CoordinationUnavailable, match="nothing is tried again"):
+            await call
+
+
+@pytest.mark.parametrize("statement", ["COMMIT", "BEGIN"])
+async def test_a_full_disk_is_a_definite_failure_and_passes(
+    store: EmbeddedCoordination, statement: str
+) -> None:
+    """The transaction is not made, reads go on, and writes too once there is room."""
+    before = await store.transact((), (Put("/a", b"1"),))
+    await fail(store, statement, sqlite3.SQLITE_FULL)
+    with pytest.raises(CoordinationUnavailable, match="the disk"):
+        await store.transact((), (Put("/a", b"2"),))
+    during = await store.list("/")
+    await heal(store)
+    after = await store.transact((), (Put("/a", b"3"),))
+
+    assert [(item.value, item.mod_revision) for item in during.items] == [(b"1", before.revision)]
+    assert after.revision == before.revision + 1
+
+
+async def test_a_failed_write_before_the_commit_is_definite(store: EmbeddedCoordination) -> None:
+    """But the disk is not trusted any more."""
+    await fail(store, "BEGIN", sqlite3.SQLITE_IOERR)
+    with pytest.raises(CoordinationUnavailable, match="cannot be used"):
+        await store.transact((), (Put("/a", b"2"),))
+    await heal(store)
+    with pytest.raises(CoordinationUnavailable, match="nothing is tried again"):
+        await store.list("/")
+
+
+async def test_the_stores_own_timer_ends_leases(path: Path) -> None:
+    """With a clock that moves by itself nobody has to ask."""
+    async with await EmbeddedCoordination.open(path, SystemClock()) as store:
+        lease = await store.grant_lease(1)
+        kept = await store.grant_lease(60)
+        put = await store.transact((), (Put("/a", b"", lease.lease_id), Put("/b", b"", kept.lease_id)))
+        async with asyncio.timeout(10):
+            batch = await anext(store.watch("/", Revision(put.revision + 1)))
+
+    assert batch.events == (DeleteEvent("/a"),)
+
+
+async def test_leases_of_a_failed_store_do_not_end(path: Path) -> None:
+    """The timer's failure is reported, and changes nothing."""
+    async with await EmbeddedCoordination.open(path, SystemClock()) as store:
+        lease = await store.grant_lease(1)
+        await store.transact((), (Put("/a", b"", lease.lease_id),))
+        await fail(store, "COMMIT", sqlite3.SQLITE_IOERR)
+        with pytest.raises(UnknownOutcome):
+            await store.transact((), (Put("/b", b""),))
+        with capture_logs() as logs:
+            async with asyncio.timeout(10):
+                while not logs:
+                    await store._store.run(int)
+        await heal(store)
+
+    assert [(entry["event"], entry["log_level"]) for entry in logs] == [("leases_not_expired", "warning")]
+
+
+async def test_a_process_that_stood_still_does_not_lose_its_leases(path: Path) -> None:
+    """A timer that comes too late puts off every end by the time that was lost, as when a machine sleeps."""
+    program = (
+        "import asyncio, os, pathlib, signal, subprocess, sys\n"
+        "from fairlead_broker.clock import SystemClock\n"
+        "from fairlead_broker.coordination.embedded import EmbeddedCoordination\n"
+        "from fairlead_broker.registry.transactions import Put\n"
+        "async def main():\n"
+        "    store = await EmbeddedCoordination.open(pathlib.Path(sys.argv[1]), SystemClock())\n"
+        "    lease = await store.grant_lease(1)\n"
+        "    await store.transact((), (Put('/a', b'', lease.lease_id),))\n"
+        "    subprocess.Popen(['sh', '-c', f'sleep 2.5; kill -CONT {os.getpid()}'])\n"
+        "    os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "    await asyncio.sleep(0.2)\n"
+        "    await store.keep_alive(lease)\n"
+        "    print([item.key for item in (await store.list('/')).items])\n"
+        "    await store.close()\n"
+        "asyncio.run(main())\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, str(path), stdout=asyncio.subprocess.PIPE, start_new_session=True
+    )
+    printed, _ = await process.communicate()
+
+    assert printed == b"['/a']\n"
+
+
+async def test_a_cancelled_call_does_not_hold_up_the_next(store: EmbeddedCoordination) -> None:
+    """Whoever gives up waiting leaves the store as it is."""
+    calls = [asyncio.create_task(store.transact((), (Put(f"/{n}", b""),))) for n in range(20)]
+    await asyncio.wait([calls[0]])
+    for call in calls[1:]:
+        call.cancel()
+    await asyncio.wait(calls)
+    written = await store.transact((), (Put("/last", b""),))
+    keys = [item.key for item in (await store.list("/")).items]
+
+    assert written.succeeded
+    assert {"/0", "/last"} <= set(keys)
+    assert len(keys) == written.revision - 1
+
+
+async def test_the_file_closes_with_the_last_client(path: Path, clock: Any) -> None:
+    """Until then the others go on and the lock is held."""
+    first = await EmbeddedCoordination.open(path, clock)
+    second = first.connect()
+    await first.close()
+    with pytest.raises(StoreHeld):
+        await EmbeddedCoordination.open(path, clock)
+    await second.transact((), (Put("/a", b""),))
+    await second.close()
+    with pytest.raises(CoordinationClosed):
+        second.connect()
+    async with await EmbeddedCoordination.open(path, clock) as third:
+        page = await third.list("/")
+
+    assert [item.key for item in page.items] == ["/a"]
+
+
+async def test_compaction_gives_the_space_back(path: Path, clock: Any) -> None:
+    """A key that changes for ever takes the room of one value, not of all."""
+    async with await EmbeddedCoordination.open(path, clock) as store:
+        for _ in range(20):
+            results = [await store.transact((), (Put("/a", bytes(50_000)),)) for _ in range(10)]
+            await store.compact(results[-1].revision)
+
+    assert len(contents(path)) < 2_000_000

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead_api.identifiers import BrokerId
+from fairlead_broker.coordination.bootstrap import ClusterBootstrap
+from fairlead_broker.coordination.embedded import EmbeddedCoordination
+from fairlead_broker.coordination.membership import Membership, MembershipLost
+from fairlead_broker.coordination.protocol import CoordinationClosed, CoordinationUnavailable, UnknownOutcome
+from fairlead_broker.registry.records import BrokerRegistration, BrokerState, decode, encode
+from fairlead_broker.registry.transactions import Delete, Get, KeyValue, Put
+
+
+@pytest.fixture
+def unreliable(store: EmbeddedCoordination, kit: Any) -> Any:
+    """The store, with answers that can be spoiled."""
+    return kit.unreliable(store)
+
+
+@pytest.fixture
+async def membership(unreliable: Any, clock: Any, kit: Any) -> Membership:
+    """A registered broker."""
+    bootstrap = ClusterBootstrap(unreliable, kit.keys, clock)
+    return await bootstrap.register(BrokerId(1), kit.registration(), kit.ttl_seconds)
+
+
+async def standing(store: EmbeddedCoordination, kit: Any) -> KeyValue | None:
+    """Read the registration."""
+    return (await store.transact((), (Get(kit.keys.broker(BrokerId(1))),))).reads[0]
+
+
+def drain(registration: BrokerRegistration) -> BrokerRegistration:
+    """Change the state."""
+    return msgspec.structs.replace(registration, state=BrokerState.DRAINING)
+
+
+def stop(registration: BrokerRegistration) -> BrokerRegistration:
+    """Change the state."""
+    return msgspec.structs.replace(registration, state=BrokerState.STOPPING)
+
+
+async def test_a_confirmation_counts_from_its_sending_with_a_margin(
+    membership: Membership, clock: Any, kit: Any
+) -> None:
+    """Three quarters of the time to live after a keep-alive was sent, nothing is sure any more."""
+    clock.seconds += kit.ttl_seconds * 0.74
+    before = membership.is_confirmed
+    clock.seconds += kit.ttl_seconds * 0.02
+    after = membership.is_confirmed
+    await membership.keep_alive()
+
+    assert (before, after, membership.is_confirmed) == (True, False, True)
+
+
+async def test_a_slow_keep_alive_confirms_from_when_it_was_sent(
+    membership: Membership, unreliable: Any, clock: Any
+) -> None:
+    """The time on the way counts against it."""
+    sent_at = clock.seconds
+
+    async def slowly(call: Any) -> None:
+        clock.seconds += 5
+        await call()
+
+    unreliable.faults["keep_alive"] = [slowly]
+    await membership.keep_alive()
+
+    assert membership.confirmed_at == sent_at
+
+
+async def test_an_ended_lease_is_the_end_of_this_life(
+    membership: Membership, store: EmbeddedCoordination, clock: Any, kit: Any
+) -> None:
+    """Keeping alive and updating say so; leaving is done already."""
+    clock.seconds += kit.ttl_seconds + 1
+    await store.expire_leases()
+    with pytest.raises(MembershipLost, match="broker 1 lost its registration of epoch"):
+        await membership.keep_alive()
+    with pytest.raises(MembershipLost):
+        await membership.update(drain)
+    await membership.leave()
+
+    assert await standing(store, kit) is None
+
+
+async def test_a_life_that_is_known_to_be_over_confirms_nothing(
+    membership: Membership, store: EmbeddedCoordination
+) -> None:
+    """Whatever its clock says: the lease ended before its time."""
+    await store.revoke(membership.lease)
+    before = membership.is_confirmed
+    with pytest.raises(MembershipLost):
+        await membership.keep_alive()
+
+    assert before
+    assert not membership.is_confirmed
+
+
+async def test_updates_keep_the_epoch(membership: Membership, store: EmbeddedCoordination, kit: Any) -> None:
+    """The value changes under the same create revision and lease."""
+    await membership.update(drain)
+    revision = await membership.update(stop)
+    item = await standing(store, kit)
+
+    assert item is not None
+    assert (int(item.create_revision), item.mod_revision) == (membership.broker_epoch, revision)
+    assert item.lease_id == membership.lease.lease_id
+    assert decode(item.key, item.value, BrokerRegistration).state is BrokerState.STOPPING
+    assert membership.registration.state is BrokerState.STOPPING
+
+
+async def test_an_update_whose_answer_was_lost_can_be_made_again(
+    membership: Membership, unreliable: Any, store: EmbeddedCoordination, kit: Any
+) -> None:
+    """The next one is made on what then stands there."""
+
+    async def lose_the_answer(call: Any) -> None:
+        await call()
+        raise UnknownOutcome("lost")
+
+    unreliable.faults["transact"] = [lose_the_answer]
+    with pytest.raises(UnknownOutcome):
+        await membership.update(lambda before: msgspec.structs.replace(before, rack="r"))
+    await membership.update(drain)
+    item = await standing(store, kit)
+
+    assert item is not None
+    assert decode(item.key, item.value, BrokerRegistration) == membership.registration
+    assert (membership.registration.rack, membership.registration.state) == ("r", BrokerState.DRAINING)
+
+
+@pytest.mark.parametrize("taken", [True, False])
+async def test_a_registration_that_is_not_ours_is_lost(
+    membership: Membership, store: EmbeddedCoordination, kit: Any, taken: bool
+) -> None:
+    """Whoever removed it, or took its place, ended this life."""
+    key = kit.keys.broker(BrokerId(1))
+    await store.transact((), (Delete(key),))
+    if taken:
+        await store.transact((), (Put(key, encode(kit.registration())),))
+    with pytest.raises(MembershipLost):
+        await membership.update(drain)
+
+
+async def test_leaving_frees_the_place_at_once(
+    membership: Membership, store: EmbeddedCoordination, kit: Any
+) -> None:
+    """The registration goes with the lease."""
+    await membership.leave()
+
+    assert await standing(store, kit) is None
+
+
+async def test_running_keeps_the_lease_alive(store: EmbeddedCoordination, clock: Any, kit: Any) -> None:
+    """The lease is kept alive three times in the time to live; a lost one is no matter, the lost lease ends it."""
+    unreliable = kit.unreliable(store)
+    membership = await ClusterBootstrap(unreliable, kit.keys, clock).register(
+        BrokerId(1), kit.registration(), 1
+    )
+    sent: list[str] = []
+    confirmed = asyncio.Event()
+
+    async def away(_: Any) -> None:
+        sent.append("away")
+        raise CoordinationUnavailable("away")
+
+    async def through(call: Any) -> None:
+        clock.seconds += 0.5
+        await call()
+        sent.append("confirmed")
+        confirmed.set()
+
+    unreliable.faults["keep_alive"] = [away, through]
+    running = asyncio.create_task(membership.run())
+    async with asyncio.timeout(10):
+        await confirmed.wait()
+        clock.seconds += 2
+        await store.expire_leases()
+        with pytest.raises(MembershipLost):
+            await running
+
+    assert sent == ["away", "confirmed"]
+
+
+async def test_a_closed_client_ends_the_run(membership: Membership, unreliable: Any) -> None:
+    """Nothing is tried with it again."""
+
+    async def closed(_: Any) -> None:
+        raise CoordinationClosed("closed")
+
+    membership.lease = type(membership.lease)(membership.lease.lease_id, 1)
+    unreliable.faults["keep_alive"] = [closed]
+    async with asyncio.timeout(10):
+        with pytest.raises(CoordinationClosed):
+            await membership.run()

@@ -1,0 +1,345 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from fairlead_api.identifiers import BrokerId, Revision, TimestampUs, TopicId
+from fairlead_broker.coordination.embedded import EmbeddedCoordination
+from fairlead_broker.coordination.mirror import Mirror, MirrorUpdate
+from fairlead_broker.coordination.protocol import (
+    Compacted,
+    Coordination,
+    CoordinationClosed,
+    CoordinationUnavailable,
+)
+from fairlead_broker.registry.metadata import BrokerChange, ConfigChange, TopicChange
+from fairlead_broker.registry.records import ConfigRecord, RecordUnreadable, TopicRecord, TopicState, encode
+from fairlead_broker.registry.transactions import Delete, Put
+
+
+def topic(number: int) -> Put:
+    """Put topic t<number>, whose id has the same number."""
+    record = TopicRecord(
+        topic_id=TopicId(f"00000000-0000-4000-8000-{number:012}"),
+        state=TopicState.READY,
+        partitions=1,
+        replication_factor=1,
+        created_us=TimestampUs(number),
+    )
+    return Put(f"/fairlead/test/meta/topics/t{number}", encode(record))
+
+
+@asynccontextmanager
+async def running(mirror: Mirror) -> AsyncIterator[None]:
+    """Let a loaded mirror run."""
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(mirror.run())
+        yield
+        task.cancel()
+
+
+def names(mirror: Mirror) -> set[str]:
+    """The names of all mirrored topics."""
+    return set(mirror.metadata.topics)
+
+
+async def test_it_shows_what_was_there_and_what_comes(store: EmbeddedCoordination, kit: Any) -> None:
+    """Loaded at one revision, followed from the next."""
+    await store.transact((), [topic(n) for n in range(3)])
+    mirror = Mirror(store, kit.keys)
+    await mirror.load()
+    loaded = names(mirror)
+    async with running(mirror):
+        result = await store.transact((), (topic(7), Delete("/fairlead/test/meta/topics/t0")))
+        await mirror.wait_for(result.revision)
+
+    assert loaded == {"t0", "t1", "t2"}
+    assert names(mirror) == {"t1", "t2", "t7"}
+    assert mirror.metadata.revision == mirror.metadata.metadata_revision == result.revision
+
+
+async def test_a_listener_sees_all_of_a_revision_applied(store: EmbeddedCoordination, kit: Any) -> None:
+    """Whatever it looks at when it hears of the first change has every change of that revision."""
+    mirror = Mirror(store, kit.keys)
+    await mirror.load()
+    seen: list[tuple[int, int, set[str]]] = []
+    mirror.subscribe(lambda update: seen.append((update.revision, len(update.changes), names(mirror))))
+    async with running(mirror):
+        first = await store.transact((), [topic(n) for n in range(50)])
+        second = await store.transact((), [Delete(f"/fairlead/test/meta/topics/t{n}") for n in range(40)])
+        await mirror.wait_for(second.revision)
+
+    assert seen == [
+        (first.revision, 50, {f"t{n}" for n in range(50)}),
+        (second.revision, 40, {f"t{n}" for n in range(40, 50)}),
+    ]
+
+
+async def test_a_listener_can_end_listening(store: EmbeddedCoordination, kit: Any) -> None:
+    """It hears nothing after that, the others do."""
+    mirror = Mirror(store, kit.keys)
+    heard: list[MirrorUpdate] = []
+    stays: list[MirrorUpdate] = []
+    end = mirror.subscribe(heard.append)
+    mirror.subscribe(stays.append)
+    await store.transact((), (topic(1),))
+    await mirror.load()
+    end()
+    async with running(mirror):
+        result = await store.transact((), (topic(2),))
+        await mirror.wait_for(result.revision)
+
+    assert [len(heard), len(stays)] == [1, 2]
+
+
+async def test_revisions_of_other_keys_can_be_waited_for(store: EmbeddedCoordination, kit: Any) -> None:
+    """Progress brings the mirror past changes outside of `meta/`; no listener is bothered."""
+    mirror = Mirror(store, kit.keys)
+    await mirror.load()
+    heard: list[MirrorUpdate] = []
+    mirror.subscribe(heard.append)
+    async with running(mirror):
+        result = await store.transact((), (Put("/fairlead/test/groups/g", b""),))
+        async with asyncio.timeout(10):
+            await mirror.wait_for(result.revision)
+            await mirror.wait_for(result.revision - 1)
+
+    assert mirror.metadata.revision == result.revision
+    assert mirror.metadata.metadata_revision < result.revision
+    assert heard == []
+
+
+async def test_long_lists_are_loaded_at_one_revision(store: EmbeddedCoordination, kit: Any) -> None:
+    """Changes between two pages are not mixed in; they come with the watch."""
+    for start in range(0, 1200, 120):
+        await store.transact((), [topic(n) for n in range(start, start + 120)])
+
+    async def change_between(call: Any) -> Any:
+        page = await call()
+        await store.transact((), (Delete("/fairlead/test/meta/topics/t999"), topic(5000)))
+        return page
+
+    unreliable = kit.unreliable(store)
+    unreliable.faults["list"] = [change_between]
+    mirror = Mirror(unreliable, kit.keys)
+    await mirror.load()
+    loaded = names(mirror)
+    async with running(mirror):
+        await mirror.wait_for(mirror.metadata.revision + 1)
+
+    assert loaded == {f"t{n}" for n in range(1200)}
+    assert names(mirror) == loaded - {"t999"} | {"t5000"}
+
+
+class Watches:
+    """A client whose watches the test can break."""
+
+    def __init__(self, inner: Coordination) -> None:
+        """Behave until told otherwise."""
+        self.inner = inner
+        self.opened: list[Broken] = []
+
+    def watch(self, prefix: str, from_revision: Revision) -> Broken:
+        """Watch, breakably."""
+        self.opened.append(Broken(self.inner.watch(prefix, from_revision)))
+        return self.opened[-1]
+
+    def __getattr__(self, name: str) -> Any:
+        """Pass everything else through."""
+        return getattr(self.inner, name)
+
+
+class Broken:
+    """A real watch that fails, or says nothing, from when the test says so."""
+
+    def __init__(self, inner: Any) -> None:
+        """Behave until told otherwise."""
+        self.inner = inner
+        self.error: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.silent = False
+
+    async def __anext__(self) -> Any:
+        """Answer the next batch, or fail."""
+        if self.silent:
+            await self.error
+        batch = asyncio.ensure_future(anext(self.inner))
+        try:
+            await asyncio.wait([batch, self.error], return_when=asyncio.FIRST_COMPLETED)
+            return self.error.result() if self.error.done() else batch.result()
+        finally:
+            batch.cancel()
+            await asyncio.wait([batch])
+
+    def __getattr__(self, name: str) -> Any:
+        """Pass everything else through."""
+        return getattr(self.inner, name)
+
+
+@pytest.mark.parametrize("error", [CoordinationUnavailable("broken"), Compacted(Revision(99))])
+async def test_a_watch_that_ends_is_replaced_without_a_gap(
+    store: EmbeddedCoordination, kit: Any, error: Exception
+) -> None:
+    """Everything is listed again and compared: each change that was missed is told, and only those."""
+    watches = Watches(store)
+    await store.transact((), [topic(n) for n in range(4)])
+    mirror = Mirror(watches, kit.keys)
+    await mirror.load()
+    heard: list[MirrorUpdate] = []
+    mirror.subscribe(heard.append)
+    async with running(mirror):
+        first = await store.transact((), (topic(4),))
+        await mirror.wait_for(first.revision)
+        watches.opened[0].error.set_exception(error)
+        missed = await store.transact((), (topic(5), Delete("/fairlead/test/meta/topics/t0")))
+        async with asyncio.timeout(10):
+            await mirror.wait_for(missed.revision)
+        last = await store.transact((), (topic(6),))
+        async with asyncio.timeout(10):
+            await mirror.wait_for(last.revision)
+    told = {
+        change.name for update in heard[1:] for change in update.changes if isinstance(change, TopicChange)
+    }
+
+    assert names(mirror) == {f"t{n}" for n in range(1, 7)}
+    assert told == {"t0", "t5", "t6"}
+    assert len(watches.opened) == 2
+
+
+async def test_what_was_changed_back_meanwhile_is_told_too(store: EmbeddedCoordination, kit: Any) -> None:
+    """A key with another mod revision was written, even if it has the same value again."""
+    await store.transact((), (topic(1), topic(2)))
+    mirror = Mirror(store, kit.keys)
+    await mirror.load()
+    heard: list[MirrorUpdate] = []
+    mirror.subscribe(heard.append)
+    await store.transact((), (Delete("/fairlead/test/meta/topics/t1"),))
+    again = await store.transact((), (topic(1),))
+    await mirror.load()
+    await mirror.load()
+
+    [update] = heard
+    [change] = update.changes
+    assert isinstance(change, TopicChange)
+    assert change.after is not None
+    assert (change.name, change.after.create_revision) == ("t1", again.revision)
+
+
+async def test_a_watch_that_says_nothing_is_given_up(store: EmbeddedCoordination, kit: Any) -> None:
+    """One that does not even answer a request for progress is replaced."""
+    watches = Watches(store)
+    mirror = Mirror(watches, kit.keys, silence_seconds=0.05)
+    await mirror.load()
+    heard = asyncio.Event()
+    mirror.subscribe(lambda _: heard.set())
+    async with running(mirror):
+        await mirror.wait_for((await store.transact((), (Put("/else", b""),))).revision)
+        watches.opened[0].silent = True
+        await store.transact((), (topic(1),))
+        async with asyncio.timeout(10):
+            await heard.wait()
+
+    assert names(mirror) == {"t1"}
+
+
+async def test_a_quiet_watch_that_answers_is_kept(store: EmbeddedCoordination, kit: Any) -> None:
+    """Silence alone is no fault."""
+    watches = Watches(store)
+    mirror = Mirror(watches, kit.keys, silence_seconds=0.02)
+    await mirror.load()
+    async with running(mirror):
+        for _ in range(10):
+            before = asyncio.get_running_loop().time()
+            while asyncio.get_running_loop().time() < before + 0.02:
+                await store.list("/")
+    alive = len(watches.opened)
+
+    assert alive == 1
+
+
+async def test_an_old_answer_of_a_lagging_member_is_passed_over(
+    store: EmbeddedCoordination, kit: Any
+) -> None:
+    """A list at a revision below what is known changes nothing."""
+    await store.transact((), (topic(1),))
+    old = await store.list(kit.keys.meta)
+    last = await store.transact((), (topic(2),))
+    unreliable = kit.unreliable(store)
+    mirror = Mirror(unreliable, kit.keys)
+    await mirror.load()
+
+    async def lag(_: Any) -> Any:
+        return old
+
+    unreliable.faults["list"] = [lag]
+    await mirror.load()
+
+    assert mirror.metadata.revision == last.revision
+    assert names(mirror) == {"t1", "t2"}
+
+
+async def test_listing_is_tried_until_the_store_is_back(store: EmbeddedCoordination, kit: Any) -> None:
+    """While it is away the mirror keeps what it has."""
+    watches = Watches(store)
+    unreliable = kit.unreliable(watches)
+    mirror = Mirror(unreliable, kit.keys)
+    await mirror.load()
+
+    async def away(_: Any) -> Any:
+        raise CoordinationUnavailable("away")
+
+    unreliable.faults["list"] = [away, away]
+    async with running(mirror):
+        await mirror.wait_for((await store.transact((), (topic(1),))).revision)
+        watches.opened[0].error.set_exception(CoordinationUnavailable("away"))
+        result = await store.transact((), (topic(2),))
+        async with asyncio.timeout(10):
+            await mirror.wait_for(result.revision)
+
+    assert names(mirror) == {"t1", "t2"}
+
+
+async def test_who_waits_learns_that_the_mirror_ended(store: EmbeddedCoordination, kit: Any) -> None:
+    """A closed client ends the mirror, and a wait for a revision that will not come."""
+    client = store.connect()
+    mirror = Mirror(client, kit.keys)
+    await mirror.load()
+    waiting = asyncio.create_task(mirror.wait_for(10_000))
+    following = asyncio.create_task(mirror.run())
+    await store.list("/")
+    await client.close()
+    with pytest.raises(CoordinationClosed):
+        await following
+    with pytest.raises(CoordinationUnavailable, match="ended before revision 10000"):
+        await waiting
+
+
+async def test_a_record_that_cannot_be_read_ends_the_mirror(store: EmbeddedCoordination, kit: Any) -> None:
+    """Better no broker than one that decides on half of what is written."""
+    await store.transact((), (Put(kit.keys.cluster_config, b'{"v":2}'),))
+    mirror = Mirror(store, kit.keys)
+    with pytest.raises(RecordUnreadable, match="start a newer release"):
+        await mirror.load()
+
+
+async def test_every_kind_of_change_is_told(store: EmbeddedCoordination, kit: Any) -> None:
+    """Registrations and configuration come like topics do."""
+    mirror = Mirror(store, kit.keys)
+    await mirror.load()
+    heard: list[MirrorUpdate] = []
+    mirror.subscribe(heard.append)
+    async with running(mirror):
+        result = await store.transact(
+            (),
+            (
+                Put(kit.keys.broker(BrokerId(1)), encode(kit.registration())),
+                Put(kit.keys.cluster_config, encode(ConfigRecord(values={}))),
+            ),
+        )
+        await mirror.wait_for(result.revision)
+
+    [update] = heard
+    assert [type(change) for change in update.changes] == [BrokerChange, ConfigChange]

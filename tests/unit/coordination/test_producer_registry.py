@@ -1,0 +1,236 @@
+"""Producer ids in blocks, and names with epochs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead_api.identifiers import ProducerEpoch, ProducerId, TimestampUs
+from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.coordination.embedded import EmbeddedCoordination
+from fairlead_broker.coordination.producer_registry import (
+    ATTEMPTS_MAX,
+    BLOCK_IDS,
+    EPOCH_MAX,
+    NAME_IDLE_US,
+    AllocatedProducer,
+    ProducerRegistry,
+)
+from fairlead_broker.coordination.protocol import CoordinationUnavailable, UnknownOutcome
+from fairlead_broker.registry.keys import Keys
+from fairlead_broker.registry.producer_records import ProducerIdsRecord, ProducerNameRecord
+from fairlead_broker.registry.records import decode, encode
+from fairlead_broker.registry.transactions import Get, Put
+
+KEYS = Keys("test")
+WEEK_SECONDS = NAME_IDLE_US / 1e6
+
+
+class WallClock:
+    """A clock that moves when it is told to."""
+
+    seconds = 1_000_000.0
+
+    def now_us(self) -> TimestampUs:
+        """Wall clock."""
+        return TimestampUs(int(self.seconds * 1e6))
+
+    def monotonic(self) -> float:
+        """The same."""
+        return self.seconds
+
+
+class Spoilt:
+    """A real store of which the next transactions may go wrong."""
+
+    def __init__(self, store: EmbeddedCoordination) -> None:
+        self.store = store
+        self.wrong: list[Any] = []
+        """For each transaction to come: an error before it, or ('after', error)."""
+
+    async def transact(self, *about: Any) -> Any:
+        """Run it, or what is wrong with it."""
+        fault = self.wrong.pop(0) if self.wrong else None
+        if isinstance(fault, Exception):
+            raise fault
+        result = await self.store.transact(*about)
+        if fault is not None:
+            raise fault[1]
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Spoilt]:
+    """A store on the disk."""
+    opened = await EmbeddedCoordination.open(tmp_path / "store.sqlite", WallClock())
+    yield Spoilt(opened)
+    await opened.close()
+
+
+def registry(store: Spoilt, clock: WallClock | None = None) -> ProducerRegistry:
+    """A broker's registry over the store."""
+    return ProducerRegistry(store, KEYS, clock or WallClock())  # type: ignore[arg-type]
+
+
+async def stored(store: Spoilt, name: str) -> ProducerNameRecord | None:
+    """What the store says of a name."""
+    [item] = (await store.store.transact((), (Get(KEYS.producer_name(name)),))).reads
+    return decode(item.key, item.value, ProducerNameRecord) if item else None
+
+
+async def test_a_block_is_taken_once_and_used_up(store: Spoilt) -> None:
+    """1,001 ids take two blocks, and none comes twice."""
+    ours = registry(store)
+
+    ids = [(await ours.allocate(None)).producer_id for _ in range(BLOCK_IDS + 1)]
+    [item] = (await store.store.transact((), (Get(KEYS.producer_ids),))).reads
+
+    assert ids == list(range(BLOCK_IDS + 1))
+    assert item is not None
+    assert decode(item.key, item.value, ProducerIdsRecord).next_id == 2 * BLOCK_IDS
+
+
+async def test_brokers_and_lives_share_no_id(store: Spoilt) -> None:
+    """Each takes blocks of its own, also when all ask at once."""
+    registries = [registry(store) for _ in range(5)]
+
+    answers = await asyncio.gather(*(each.allocate(None) for each in registries for _ in range(20)))
+
+    assert len({answer.producer_id for answer in answers}) == 100
+    assert {answer.producer_epoch for answer in answers} == {0}
+
+
+async def test_a_name_keeps_its_id_and_counts_epochs(store: Spoilt) -> None:
+    """Whichever broker is asked."""
+    first = await registry(store).allocate("spark-1")
+    second = await registry(store).allocate("spark-1")
+    other = await registry(store).allocate("spark-2")
+
+    assert second == AllocatedProducer(first.producer_id, ProducerEpoch(1))
+    assert other.producer_id != first.producer_id
+
+
+async def test_callers_of_one_name_at_once_get_an_epoch_each(store: Spoilt) -> None:
+    """Two processes that believe to be the one producer never share an epoch."""
+    registries = [registry(store) for _ in range(4)]
+
+    answers = await asyncio.gather(*(each.allocate("spark-1") for each in registries for _ in range(3)))
+
+    assert len({answer.producer_id for answer in answers}) == 1
+    assert sorted(answer.producer_epoch for answer in answers) == list(range(12))
+
+
+async def test_a_name_that_is_out_of_epochs_gets_a_new_id(store: Spoilt) -> None:
+    """After 2^31 - 1 calls."""
+    ours = registry(store)
+    first = await ours.allocate("spark-1")
+    record = ProducerNameRecord(
+        producer_id=first.producer_id, producer_epoch=ProducerEpoch(EPOCH_MAX), used_us=TimestampUs(0)
+    )
+    await store.store.transact((), (Put(KEYS.producer_name("spark-1"), encode(record)),))
+
+    after = await ours.allocate("spark-1")
+
+    assert after.producer_id != first.producer_id
+    assert after.producer_epoch == 0
+
+
+async def test_an_unknown_outcome_costs_an_epoch_or_a_block(store: Spoilt) -> None:
+    """The write that may have come about is not repeated; another one is made above it."""
+    ours = registry(store)
+    await ours.allocate("spark-1")
+    store.wrong = [None, ("after", UnknownOutcome("lost"))]
+    name = await ours.allocate("spark-1")
+    fresh = registry(store)
+    store.wrong = [None, ("after", UnknownOutcome("lost"))]
+    number = await fresh.allocate(None)
+
+    assert name.producer_epoch == 2
+    assert number.producer_id == 2 * BLOCK_IDS
+
+
+async def test_a_store_that_is_away_is_said_so(store: Spoilt) -> None:
+    """Nothing was given out."""
+    store.wrong = [CoordinationUnavailable("away")]
+
+    with pytest.raises(ProblemError, match="coordination_unavailable") as refused:
+        await registry(store).allocate(None)
+
+    assert refused.value.side_effect is SideEffect.NONE
+
+
+@pytest.mark.parametrize("name", [None, "spark-1"])
+async def test_who_is_always_second_gives_up(store: Spoilt, name: str | None) -> None:
+    """After so many attempts the caller hears of it."""
+    ours = registry(store)
+    if name is not None:
+        # The first id takes a block; with ids in hand each further attempt is a read and a write of the name.
+        await ours.allocate(None)
+    store.wrong = [None, UnknownOutcome("lost")] * ATTEMPTS_MAX
+
+    with pytest.raises(ProblemError, match="conflict"):
+        await ours.allocate(name)
+
+
+async def test_a_bad_name_is_refused(store: Spoilt) -> None:
+    """By the rule of topic names."""
+    with pytest.raises(ProblemError, match="invalid_group_name"):
+        await registry(store).allocate("a/b")
+
+
+async def test_names_idle_for_a_week_are_forgotten(store: Spoilt) -> None:
+    """Unless their producer writes: then they count as used, for another week."""
+    clock = WallClock()
+    ours = registry(store, clock)
+    idle = await ours.allocate("idle")
+    active = await ours.allocate("active")
+    clock.seconds += WEEK_SECONDS - 1
+    await ours.allocate("young")
+    none_yet = await ours.forget_idle_names(lambda _: False)
+    clock.seconds += 1
+
+    dropped = await ours.forget_idle_names(lambda producer_id: producer_id == active.producer_id)
+
+    assert (none_yet, dropped) == (0, 1)
+    assert await stored(store, "idle") is None
+    assert await stored(store, "young") is not None
+    kept = await stored(store, "active")
+    assert kept is not None
+    assert (kept.used_us, kept.producer_epoch) == (clock.now_us(), 0)
+    assert (await ours.allocate("idle")).producer_id not in (idle.producer_id, active.producer_id)
+
+
+async def test_a_name_that_is_asked_for_meanwhile_is_kept(store: Spoilt) -> None:
+    """Dropping it compares what was read."""
+    clock = WallClock()
+    ours = registry(store, clock)
+    await ours.allocate("idle")
+    clock.seconds += WEEK_SECONDS
+    page = await store.store.list(KEYS.producer_names)
+    await registry(store, clock).allocate("idle")
+    record = ProducerNameRecord(
+        producer_id=ProducerId(0), producer_epoch=ProducerEpoch(0), used_us=TimestampUs(0)
+    )
+
+    assert not await ours._forget(page.items[0], record, False)
+    assert await stored(store, "idle") is not None
+
+
+async def test_every_page_of_names_is_looked_at(store: Spoilt) -> None:
+    """More names than a page holds."""
+    clock = WallClock()
+    ours = registry(store, clock)
+    for number in range(7):
+        await ours.allocate(f"n{number}")
+    clock.seconds += WEEK_SECONDS
+    listed = store.store.list
+    store.list = lambda prefix, **about: listed(prefix, **{**about, "limit": 2})  # type: ignore[attr-defined]
+
+    assert await ours.forget_idle_names(lambda _: False) == 7
