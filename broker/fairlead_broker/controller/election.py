@@ -1,0 +1,164 @@
+"""Who may lead a partition, and the record that makes a broker its leader.
+
+For `partition_changes`, and for whatever else moves leaders. Pure. The rule is protocol section 4, rule 7 (after
+KIP-966): a candidate is a replica that still has everything it had when it was counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch
+from fairlead_broker.registry.isr import with_isr
+from fairlead_broker.registry.keys import PartitionKey
+from fairlead_broker.registry.metadata import Versioned
+from fairlead_broker.registry.records import (
+    BrokerRegistration,
+    BrokerState,
+    Directory,
+    Durability,
+    InSync,
+    PartitionRecord,
+)
+
+Brokers: TypeAlias = Mapping[BrokerId, Versioned[BrokerRegistration]]
+
+
+def is_live(entry: InSync, brokers: Brokers) -> bool:
+    """Say whether the entry names the life that its broker is in."""
+    registered = brokers.get(entry.broker)
+    return registered is not None and broker_epoch(registered) == entry.broker_epoch
+
+
+def broker_epoch(registered: Versioned[BrokerRegistration]) -> BrokerEpoch:
+    """Return the life that a broker is in: the create revision of its key."""
+    return BrokerEpoch(registered.create_revision)
+
+
+def elect(
+    key: PartitionKey, record: PartitionRecord, brokers: Brokers, avoiding: Collection[BrokerId] = ()
+) -> PartitionRecord | None:
+    """Return the record under its next leader, or None while nobody can lead without losing records.
+
+    The first candidate of the isr in assignment order leads, else the first of the elr; one of `avoiding` only where
+    there is no other.
+    """
+    found = list(candidates(key, record, brokers))
+    wanted = [entry for entry in found if entry.broker not in avoiding] or found
+    return led_by(key, record, wanted[0].broker, brokers) if wanted else None
+
+
+def move_leader(
+    key: PartitionKey, record: PartitionRecord, brokers: Brokers, avoiding: Collection[BrokerId]
+) -> PartitionRecord | None:
+    """Return the record under another leader though the present one lives; None where nobody can take it at once.
+
+    Only a live member of the isr may: it has all that the present leader has acknowledged to anybody.
+    """
+    isr = {entry.broker: entry for entry in record.isr}
+    for replica in record.replicas:
+        entry = isr.get(replica.broker)
+        if (
+            entry is not None
+            and entry != record.leader
+            and entry.broker not in avoiding
+            and can_stay(key, entry, brokers)
+            and registered_directory(brokers[entry.broker].value, replica.directory) is not None
+        ):
+            return led_by(key, record, entry.broker, brokers)
+    return None
+
+
+def led_by(key: PartitionKey, record: PartitionRecord, broker: BrokerId, brokers: Brokers) -> PartitionRecord:
+    """Return the record under this leader: its isr is the leader and the entries of the old one that can stay."""
+    leader = InSync(broker=broker, broker_epoch=broker_epoch(brokers[broker]))
+    old = next((entry for entry in (*record.isr, *record.elr) if entry.broker == broker), leader)
+    leader = msgspec.structs.replace(old, broker_epoch=leader.broker_epoch)
+    staying = (entry for entry in record.isr if entry.broker != broker and can_stay(key, entry, brokers))
+    return msgspec.structs.replace(
+        with_isr(
+            record,
+            isr=(leader, *staying),
+            min_isr=record.min_isr,
+            quarantined=quarantined(key, record, brokers),
+        ),
+        leader=leader,
+        leader_epoch=LeaderEpoch(record.leader_epoch + 1),
+    )
+
+
+def can_stay(key: PartitionKey, entry: InSync, brokers: Brokers) -> bool:
+    """Say whether a member of the isr can stay one: it lives, is not stopping, has its disk and trusts its bytes.
+
+    Of a life that joined, no directory is registered only once its disk has failed: it copies nothing any more.
+    """
+    if not is_live(entry, brokers):
+        return False
+    registration = brokers[entry.broker].value
+    return bool(registration.directories) and takes_part(key, registration)
+
+
+def quarantined(key: PartitionKey, record: PartitionRecord, brokers: Brokers) -> frozenset[BrokerId]:
+    """Return the brokers that distrust their bytes of this partition."""
+    return frozenset(
+        replica.broker
+        for replica in record.replicas
+        if replica.broker in brokers and distrusts(key, brokers[replica.broker].value)
+    )
+
+
+def candidates(key: PartitionKey, record: PartitionRecord, brokers: Brokers) -> Iterator[InSync]:
+    """Go through the entries that still have everything they had when they were counted, best first."""
+    alone = len(record.replicas) == 1
+    for entries in (record.isr, record.elr):
+        by_broker = {entry.broker: entry for entry in entries}
+        for replica in record.replicas:
+            entry, registered = by_broker.get(replica.broker), brokers.get(replica.broker)
+            if entry is None or registered is None:
+                continue
+            directory = registered_directory(registered.value, replica.directory)
+            if directory is None or not takes_part(key, registered.value):
+                continue
+            if is_live(entry, brokers) or _kept_everything(entry, record, registered, directory, alone):
+                yield entry
+
+
+def registered_directory(registration: BrokerRegistration, directory_id: str) -> Directory | None:
+    """Return a healthy directory of the broker by its id."""
+    return next((each for each in registration.directories if each.id == directory_id), None)
+
+
+def takes_part(key: PartitionKey, registration: BrokerRegistration) -> bool:
+    """Say whether the broker is not stopping and trusts its bytes of this partition."""
+    return registration.state is not BrokerState.STOPPING and not distrusts(key, registration)
+
+
+def distrusts(key: PartitionKey, registration: BrokerRegistration) -> bool:
+    """Say whether the broker has put its replica of this partition under quarantine."""
+    return any(
+        (each.topic_id, each.partition) == (key.topic_id, key.partition) for each in registration.quarantined
+    )
+
+
+def _kept_everything(
+    entry: InSync,
+    record: PartitionRecord,
+    registered: Versioned[BrokerRegistration],
+    directory: Directory,
+    alone: bool,
+) -> bool:
+    """Say whether a broker that has begun another life still has what it had in the one that the entry names.
+
+    An older epoch in the directory is an old copy of the disk. What was not synced survives only restarts that were
+    clean or kept the page cache; but it was never promised to survive on a replica that is `alone`: with others,
+    one of those may still have it.
+    """
+    if directory.last_broker_epoch < entry.broker_epoch:
+        return False
+    intact_since = registered.value.intact_since
+    if intact_since is None:
+        intact_since = broker_epoch(registered)
+    return alone or record.durability is Durability.SYNCED or intact_since <= entry.broker_epoch

@@ -1,0 +1,146 @@
+"""What becomes of a partition's record when brokers come, stop and go: one step at a time.
+
+Called by the controllership for every partition that something has touched, again and again until nothing is left to
+do. Pure, and level-triggered: it looks at how things are, not at what has happened, so that a controller that comes
+into office in the middle goes on where the last one stopped. The rules are those of protocol section 4 (rules 6, 7, 10
+and 11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from fairlead_api.identifiers import BrokerId, LeaderEpoch, Offset
+from fairlead_broker.controller.election import (
+    Brokers,
+    broker_epoch,
+    can_stay,
+    elect,
+    is_live,
+    move_leader,
+    quarantined,
+    registered_directory,
+    takes_part,
+)
+from fairlead_broker.controller.reassignment import finish, is_under_way
+from fairlead_broker.registry.isr import with_isr
+from fairlead_broker.registry.keys import PartitionKey
+from fairlead_broker.registry.records import BrokerState, InSync, PartitionRecord, Replica
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """The brokers as the mirror shows them, and what is wanted of them."""
+
+    brokers: Brokers
+    cordoned: frozenset[BrokerId] = frozenset()
+    """Brokers that get no new replicas; the draining ones among them."""
+    draining: frozenset[BrokerId] = frozenset()
+    """Brokers that are to lead nothing and keep nothing."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LogEnd:
+    """Where a replica's log ends; the longer of two is the greater."""
+
+    epoch: LeaderEpoch
+    """Epoch of the last batch, -1 for an empty log."""
+    end_offset: Offset
+
+
+def next_record(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
+    """Return the record's next step, None where it is as it should be, or where only others can help."""
+    if not has_live_leader(record, view.brokers):
+        return _after_leader(key, record, view)
+    return (
+        _leader_moved(key, record, view)
+        or _isr_shrunk(key, record, view)
+        or (finish(key, record, view.brokers) if is_under_way(record) else None)
+    )
+
+
+def has_live_leader(record: PartitionRecord, brokers: Brokers) -> bool:
+    """Say whether the record names a leader in the life that it is in."""
+    return record.leader is not None and is_live(record.leader, brokers)
+
+
+def elect_unclean(
+    key: PartitionKey, record: PartitionRecord, view: ClusterView, ends: Mapping[BrokerId, LogEnd]
+) -> PartitionRecord | None:
+    """Return the record led by the live replica with the longest log, at the price of what others had more.
+
+    None while no replica that can lead has told its end, and with a restored record until all have. The new leader
+    epoch is above all that were heard of.
+    """
+    if record.restored and any(replica.broker not in ends for replica in record.replicas):
+        return None
+    heard = [replica for replica in record.replicas if replica.broker in ends]
+    able = [replica for replica in heard if _can_lead_unclean(key, replica, view.brokers)]
+    if not able:
+        return None
+    # The first of equals in assignment order: `max` keeps it.
+    chosen = max(able, key=lambda replica: ends[replica.broker])
+    leader = InSync(broker=chosen.broker, broker_epoch=broker_epoch(view.brokers[chosen.broker]))
+    epoch_max = max(record.leader_epoch, *(ends[replica.broker].epoch for replica in heard))
+    return msgspec.structs.replace(
+        record,
+        leader=leader,
+        leader_epoch=LeaderEpoch(epoch_max + 1),
+        replicas=tuple(_at_home(each, view.brokers) if each is chosen else each for each in record.replicas),
+        isr=(leader,),
+        elr=(),
+        restored=False,
+    )
+
+
+def _after_leader(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
+    """Elect; where nobody can lead, say so in the record, so that nobody is sent to a leader that is gone.
+
+    Nobody in a restored record can be trusted to be complete.
+    """
+    if not record.restored:
+        elected = elect(key, record, view.brokers, view.draining.union(record.removing))
+        if elected is not None:
+            return elected
+    return None if record.leader is None else msgspec.structs.replace(record, leader=None)
+
+
+def _leader_moved(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
+    """Move leadership off a broker that is stopping or draining, while that broker still serves.
+
+    One that stops goes in any case, so that even an eligible replica outside the isr is better than none. One that
+    drains stays until somebody in sync can take over.
+    """
+    assert record.leader is not None, "asked only where there is a leader"
+    state = view.brokers[record.leader.broker].value.state
+    avoiding = view.draining.union(record.removing)
+    if state is BrokerState.STOPPING:
+        return elect(key, record, view.brokers, avoiding)
+    if record.leader.broker in view.draining or state is BrokerState.DRAINING:
+        return move_leader(key, record, view.brokers, avoiding)
+    return None
+
+
+def _isr_shrunk(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
+    """Take out who cannot stay: the leader would wait for it otherwise."""
+    isr = tuple(entry for entry in record.isr if entry == record.leader or can_stay(key, entry, view.brokers))
+    if isr == record.isr:
+        return None
+    doubtful = quarantined(key, record, view.brokers)
+    return with_isr(record, isr=isr, min_isr=record.min_isr, quarantined=doubtful)
+
+
+def _can_lead_unclean(key: PartitionKey, replica: Replica, brokers: Brokers) -> bool:
+    registered = brokers.get(replica.broker)
+    return registered is not None and takes_part(key, registered.value) and bool(registered.value.directories)
+
+
+def _at_home(replica: Replica, brokers: Brokers) -> Replica:
+    """Return the replica in a directory that its broker has: the put that adds to the isr writes it."""
+    registration = brokers[replica.broker].value
+    if registered_directory(registration, replica.directory) is not None:
+        return replica
+    return msgspec.structs.replace(replica, directory=registration.directories[0].id, generation=0)

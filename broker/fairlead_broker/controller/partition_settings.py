@@ -1,0 +1,61 @@
+"""What a topic's configuration means for the records of its partitions.
+
+For `topics`. Pure. The controller alone writes these fields, but for the leader's step from `syncing` to `synced`
+(protocol section 4, rule 6).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from fairlead_api import configuration
+from fairlead_broker.registry.isr import with_isr
+from fairlead_broker.registry.records import ConfigRecord, Durability, PartitionRecord, TopicRecord
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSettings:
+    """The configured fields of a partition record."""
+
+    min_isr: int
+    synced: bool
+    """Whether only synced offsets are to count."""
+    unclean: bool
+
+    def of_new_partition(self) -> Durability:
+        """Return the durability of a partition without records: there is nothing to sync first."""
+        return Durability.SYNCED if self.synced else Durability.REPLICATED
+
+    def applied_to(self, record: PartitionRecord) -> PartitionRecord:
+        """Return the record under these settings; the same one if it is already."""
+        durability = record.durability
+        if not self.synced:
+            durability = Durability.REPLICATED
+        elif durability is Durability.REPLICATED:
+            durability = Durability.SYNCING
+        # A partition that was moved to fewer brokers than the topic's others could never have more in sync.
+        min_isr = min(self.min_isr, len(record.replicas) - len(record.removing))
+        if (record.min_isr, record.durability, record.unclean) == (min_isr, durability, self.unclean):
+            return record
+        changed = with_isr(record, isr=record.isr, min_isr=min_isr)
+        return msgspec.structs.replace(changed, durability=durability, unclean=self.unclean)
+
+
+def partition_settings(topic: TopicRecord, cluster: ConfigRecord | None) -> PartitionSettings:
+    """Work out the settings from the topic's own configuration, the cluster's, and the defaults.
+
+    A broker's own configuration does not count: all brokers must agree about a record.
+    """
+    config, _ = configuration.effective_topic_config(
+        topic.config,
+        {},
+        cluster.values if cluster else {},
+        replication_factor=topic.replication_factor,
+    )
+    return PartitionSettings(
+        min_isr=min(config.min_insync_replicas, topic.replication_factor),
+        synced=config.durability is configuration.Durability.SYNCED,
+        unclean=config.unclean_leader_election_enable,
+    )

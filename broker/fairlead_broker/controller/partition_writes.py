@@ -1,0 +1,47 @@
+"""Partition records as the controller writes them: many in one transaction, each guarded.
+
+For whoever in `coordination` carries out what this room decides. Pure (protocol section 3, rule 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fairlead_api.identifiers import Revision
+from fairlead_broker.controller.office import ControllerOffice
+from fairlead_broker.registry.keys import PartitionKey
+from fairlead_broker.registry.records import PartitionRecord, encode
+from fairlead_broker.registry.transactions import Put, Transaction, created_at, unchanged_since
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionWrite:
+    """A record that replaces the one of this mod revision."""
+
+    key: PartitionKey
+    revision: Revision
+    record: PartitionRecord
+    elects: bool = False
+    """Whether it installs a leader."""
+
+
+def write_partitions(office: ControllerOffice, writes: Sequence[PartitionWrite]) -> Transaction:
+    """Return the transaction of all of them, at most 60.
+
+    Guards: the office, the mod revision of every partition, the registration of every leader that is installed.
+    """
+    keys = [office.keys.partition(write.key.topic_id, write.key.partition) for write in writes]
+    leaders = {
+        write.record.leader.broker: write.record.leader.broker_epoch
+        for write in writes
+        if write.record.leader is not None
+    }
+    return Transaction(
+        compares=(
+            office.guard,
+            *(created_at(office.keys.broker(broker), epoch) for broker, epoch in sorted(leaders.items())),
+            *(unchanged_since(key, write.revision) for key, write in zip(keys, writes, strict=True)),
+        ),
+        success=tuple(Put(key, encode(write.record)) for key, write in zip(keys, writes, strict=True)),
+    )

@@ -1,0 +1,105 @@
+"""Moving a partition to other brokers: grow, catch up, shrink; or back again.
+
+For `partition_changes`, which finishes moves, and for the operations of users and drains, which start and cancel them.
+Pure (protocol section 4, rule 11; after KIP-455). While a move is under way `replicas` holds the wanted ones in their
+order and then the leaving ones. Finish and cancel never bring the isr below its minimum and never remove the leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from fairlead_api.identifiers import BrokerId, Revision
+from fairlead_broker.controller.election import Brokers, move_leader, quarantined
+from fairlead_broker.registry.isr import with_isr
+from fairlead_broker.registry.keys import PartitionKey
+from fairlead_broker.registry.records import PartitionRecord, Replica
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a wanted replica is to be."""
+
+    broker: BrokerId
+    directory: str
+    """Used where the broker has no replica yet."""
+
+
+def is_under_way(record: PartitionRecord) -> bool:
+    """Say whether the partition is being moved."""
+    return bool(record.adding or record.removing)
+
+
+def target(record: PartitionRecord) -> tuple[BrokerId, ...]:
+    """Return the brokers that keep the partition when what is under way is done, the preferred leader first."""
+    return tuple(each.broker for each in record.replicas if each.broker not in record.removing)
+
+
+def start(record: PartitionRecord, places: Sequence[Place], revision: Revision) -> PartitionRecord:
+    """Return the record on its way to these places, in this order; `revision` is the record's mod revision.
+
+    A replica that is added begins with a generation that its broker has never had for this partition, so that
+    nothing which it reported in an earlier stay can count. The mod revision is one: it is above every generation
+    given before, which each took a put of this very record.
+    """
+    assert not is_under_way(record), "one change at a time"
+    current = {replica.broker: replica for replica in record.replicas}
+    wanted = tuple(
+        current.get(place.broker)
+        or Replica(broker=place.broker, directory=place.directory, generation=revision)
+        for place in places
+    )
+    kept = {replica.broker for replica in wanted}
+    leaving = tuple(replica for replica in record.replicas if replica.broker not in kept)
+    return msgspec.structs.replace(
+        record,
+        replicas=(*wanted, *leaving),
+        adding=tuple(replica.broker for replica in wanted if replica.broker not in current),
+        removing=tuple(replica.broker for replica in leaving),
+    )
+
+
+def finish(key: PartitionKey, record: PartitionRecord, brokers: Brokers) -> PartitionRecord | None:
+    """Return the record's next step when everybody added is in sync; None while the move has to wait.
+
+    First the leader moves to somebody who stays; then the leaving replicas go in one put.
+    """
+    if not {entry.broker for entry in record.isr}.issuperset(record.adding):
+        return None
+    return _without(key, record, record.removing, brokers)
+
+
+def cancel(key: PartitionKey, record: PartitionRecord, brokers: Brokers) -> PartitionRecord | None:
+    """Return the record's next step back to the replicas that it had; None while that has to wait."""
+    return _without(key, record, record.adding, brokers)
+
+
+def isr_without(record: PartitionRecord, leaving: Collection[BrokerId]) -> int:
+    """Return how many would be in sync without these."""
+    return sum(entry.broker not in leaving for entry in record.isr)
+
+
+def _without(
+    key: PartitionKey, record: PartitionRecord, leaving: Collection[BrokerId], brokers: Brokers
+) -> PartitionRecord | None:
+    if isr_without(record, leaving) < record.min_isr:
+        return None
+    if record.leader is None or record.leader.broker in leaving:
+        # Who leads has to stay; the next step is taken on the record that names another.
+        return None if record.leader is None else move_leader(key, record, brokers, leaving)
+    shrunk = with_isr(
+        record,
+        isr=tuple(entry for entry in record.isr if entry.broker not in leaving),
+        min_isr=record.min_isr,
+        leaving=leaving,
+        quarantined=quarantined(key, record, brokers),
+    )
+    return msgspec.structs.replace(
+        shrunk,
+        replicas=tuple(replica for replica in record.replicas if replica.broker not in leaving),
+        adding=(),
+        removing=(),
+    )

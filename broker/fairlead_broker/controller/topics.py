@@ -1,0 +1,353 @@
+"""Plans that create, grow, change and delete topics, as transactions of at most 60 partitions.
+
+Called by the driver `coordination/topics.py`. Pure. A plan first writes on the topic's key what is to become of it,
+then the partitions, then that it is done:
+
+    (absent) ──creating──▶ ready ──deleting──▶ (absent, tombstone)
+                           ready ──growing_to──▶ ready
+
+Every transaction holds alone: after a crash anywhere, `plan_completion` of what is found leads to the same end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from fairlead_api.identifiers import BrokerId, LeaderEpoch, PartitionIndex, TimestampUs, TopicId
+from fairlead_broker.controller.election import Brokers, broker_epoch, is_live
+from fairlead_broker.controller.office import PARTITIONS_MAX, ControllerOffice, portions
+from fairlead_broker.controller.partition_settings import PartitionSettings, partition_settings
+from fairlead_broker.placement.round_robin import PlaceableBroker, assign_replicas
+from fairlead_broker.registry.metadata import Versioned
+from fairlead_broker.registry.records import (
+    BrokerRegistration,
+    BrokerState,
+    ConfigRecord,
+    ConfigScalar,
+    DeletedTopicRecord,
+    Durability,
+    InSync,
+    PartitionRecord,
+    Replica,
+    TopicRecord,
+    TopicState,
+    encode,
+)
+from fairlead_broker.registry.transactions import (
+    Compare,
+    Delete,
+    Put,
+    Transaction,
+    absent,
+    created_at,
+    has_value,
+    unchanged_since,
+)
+
+TOMBSTONE_SECONDS = 14 * 24 * 3600
+"""How long a deleted topic's id is remembered, for brokers that were away."""
+
+Partitions = Mapping[PartitionIndex, Versioned[PartitionRecord]]
+
+
+@dataclass(frozen=True, slots=True)
+class Planning:
+    """What plans are made from, beside the topic itself."""
+
+    office: ControllerOffice
+    brokers: Brokers
+    cluster_config: ConfigRecord | None
+    now_us: TimestampUs
+    start_index: int = 0
+    """Where the placement of new partitions begins; any number."""
+    partitions_max: int = PARTITIONS_MAX
+    """Partitions in one transaction; halved by the driver when the store refuses one as too large."""
+    cordoned: frozenset[BrokerId] = frozenset()
+    """Brokers that are to get no new replicas."""
+
+    @property
+    def placeable(self) -> list[PlaceableBroker]:
+        """The brokers that can be given new replicas."""
+        return placeable(self.brokers, self.cordoned)
+
+
+def plan_creation(planning: Planning, name: str, record: TopicRecord) -> tuple[Transaction, ...]:
+    """Return the steps from no topic of this name to a ready one. `record` is in state creating."""
+    assert record.state is TopicState.CREATING, f"a new topic is {record.state}"
+    keys = planning.office.keys
+    announcement = Transaction(
+        # A topic id is used once: folders of one with a tombstone are deleted wherever they are found.
+        (planning.office.guard, absent(keys.topic(name)), absent(keys.deleted_topic(record.topic_id))),
+        (Put(keys.topic(name), encode(record)),),
+    )
+    return (announcement, *_completion(planning, _announced(planning, name, record), {}))
+
+
+def plan_alteration(
+    planning: Planning,
+    name: str,
+    topic: Versioned[TopicRecord],
+    partitions: Partitions,
+    *,
+    partition_count: int,
+    config: Mapping[str, ConfigScalar],
+    replication_factor: int | None = None,
+) -> tuple[Transaction, ...]:
+    """Return the steps of a ready topic to more partitions and another configuration of its own.
+
+    `replication_factor` is what new partitions get; the replicas of those that there are stay where they are.
+    """
+    assert partition_count >= topic.value.partitions, f"{name} would shrink to {partition_count} partitions"
+    growing_to = partition_count if partition_count > topic.value.partitions else None
+    record = msgspec.structs.replace(
+        topic.value,
+        config=dict(config),
+        growing_to=growing_to,
+        replication_factor=replication_factor or topic.value.replication_factor,
+    )
+    return _announce(planning, name, topic, partitions, record)
+
+
+def plan_growth(
+    planning: Planning, name: str, topic: Versioned[TopicRecord], partitions: Partitions, partition_count: int
+) -> tuple[Transaction, ...]:
+    """Return the steps of a ready topic to more partitions."""
+    return plan_alteration(
+        planning, name, topic, partitions, partition_count=partition_count, config=topic.value.config
+    )
+
+
+def plan_deletion(
+    planning: Planning, name: str, topic: Versioned[TopicRecord], partitions: Partitions
+) -> tuple[Transaction, ...]:
+    """Return the steps from a topic in any state to its tombstone; after the first there is no way back."""
+    record = msgspec.structs.replace(topic.value, state=TopicState.DELETING, growing_to=None)
+    return _announce(planning, name, topic, partitions, record)
+
+
+def plan_completion(
+    planning: Planning, name: str, topic: Versioned[TopicRecord], partitions: Partitions
+) -> tuple[Transaction, ...]:
+    """Return the steps that are left of whatever the topic's key says is to be done; none if all is done.
+
+    New partitions wait while there are fewer brokers than replicas.
+    """
+    guard = unchanged_since(planning.office.keys.topic(name), topic.mod_revision)
+    return _completion(planning, _Subject(name, topic.value, guard), partitions)
+
+
+def plan_forgetting(
+    planning: Planning, deleted: Mapping[TopicId, Versioned[DeletedTopicRecord]]
+) -> tuple[Transaction, ...]:
+    """Return the steps that remove the tombstones whose time is over."""
+    keys = planning.office.keys
+    over = planning.now_us - TOMBSTONE_SECONDS * 1_000_000
+    old = [(keys.deleted_topic(id_), each) for id_, each in deleted.items() if each.value.deleted_us <= over]
+    return tuple(
+        Transaction(
+            (planning.office.guard, *(unchanged_since(key, each.mod_revision) for key, each in portion)),
+            tuple(Delete(key) for key, _ in portion),
+        )
+        for portion in portions(old, planning.partitions_max)
+    )
+
+
+def placeable(brokers: Brokers, cordoned: Collection[BrokerId] = ()) -> list[PlaceableBroker]:
+    """Return the brokers that can be given new replicas: running, not cordoned, with a healthy directory."""
+    return [
+        PlaceableBroker(broker, each.value.rack)
+        for broker, each in brokers.items()
+        if each.value.state is BrokerState.RUNNING and each.value.directories and broker not in cordoned
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """A topic whose key says what is to be done, and the compare that holds while it says so."""
+
+    name: str
+    record: TopicRecord
+    guard: Compare
+
+
+def _announce(
+    planning: Planning,
+    name: str,
+    topic: Versioned[TopicRecord],
+    partitions: Partitions,
+    record: TopicRecord,
+) -> tuple[Transaction, ...]:
+    if record == topic.value:
+        return plan_completion(planning, name, topic, partitions)
+    unchanged = unchanged_since(planning.office.keys.topic(name), topic.mod_revision)
+    announcement = _write_topic(planning, name, unchanged, record)
+    return (announcement, *_completion(planning, _announced(planning, name, record), partitions))
+
+
+def _announced(planning: Planning, name: str, record: TopicRecord) -> _Subject:
+    """Guard by the value: the revision of a key that is still to be written is not known yet."""
+    return _Subject(name, record, has_value(planning.office.keys.topic(name), encode(record)))
+
+
+def _completion(planning: Planning, subject: _Subject, partitions: Partitions) -> tuple[Transaction, ...]:
+    if subject.record.state is TopicState.DELETING:
+        return _removal(planning, subject, partitions)
+    record = subject.record
+    settings = partition_settings(record, planning.cluster_config)
+    steps = _settings_written(planning, subject, partitions, settings)
+    if record.state is TopicState.READY and record.growing_to is None:
+        return steps
+    if record.replication_factor > len(planning.placeable):
+        # New partitions cannot be placed; whoever looks again when brokers have come finds it unfinished.
+        return steps
+    steps += _partitions_written(planning, subject, partitions, settings)
+    done = msgspec.structs.replace(
+        record, state=TopicState.READY, partitions=record.growing_to or record.partitions, growing_to=None
+    )
+    return (*steps, _write_topic(planning, subject.name, subject.guard, done))
+
+
+def _write_topic(planning: Planning, name: str, guard: Compare, record: TopicRecord) -> Transaction:
+    return Transaction(
+        (planning.office.guard, guard), (Put(planning.office.keys.topic(name), encode(record)),)
+    )
+
+
+def _removal(planning: Planning, subject: _Subject, partitions: Partitions) -> tuple[Transaction, ...]:
+    """Remove the partitions, then put the tombstone for the topic's key in one transaction.
+
+    The tombstone comes last: from then on folders are deleted, and nobody may still be led to them.
+    """
+    office, topic_id = planning.office, subject.record.topic_id
+    rows = [(office.keys.partition(topic_id, index), each) for index, each in sorted(partitions.items())]
+    removals = (
+        Transaction(
+            (
+                office.guard,
+                subject.guard,
+                *(unchanged_since(key, each.mod_revision) for key, each in portion),
+            ),
+            tuple(Delete(key) for key, _ in portion),
+        )
+        for portion in portions(rows, planning.partitions_max)
+    )
+    tombstone = encode(DeletedTopicRecord(name=subject.name, deleted_us=planning.now_us))
+    farewell = Transaction(
+        (office.guard, subject.guard),
+        (
+            Delete(office.keys.topic(subject.name)),
+            Put(office.keys.deleted_topic(topic_id), tombstone),
+        ),
+    )
+    return (*removals, farewell)
+
+
+def _partitions_written(
+    planning: Planning, subject: _Subject, partitions: Partitions, settings: PartitionSettings
+) -> tuple[Transaction, ...]:
+    """Write the partitions that are missing up to the count that the topic is to have."""
+    record, office = subject.record, planning.office
+    count = record.growing_to or record.partitions
+    missing = [PartitionIndex(n) for n in range(count) if PartitionIndex(n) not in partitions]
+    if not missing:
+        return ()
+    placement = assign_replicas(
+        planning.placeable,
+        first_partition=missing[0],
+        partition_count=count - missing[0],
+        replication_factor=record.replication_factor,
+        start_index=planning.start_index,
+        shift=planning.start_index,
+    )
+    return tuple(
+        _write_new(
+            planning,
+            (office.guard, subject.guard),
+            {
+                office.keys.partition(record.topic_id, n): _new_partition(
+                    placement[n], n, planning.brokers, settings
+                )
+                for n in portion
+            },
+        )
+        for portion in portions(missing, planning.partitions_max)
+    )
+
+
+def _write_new(
+    planning: Planning, guards: tuple[Compare, ...], records: Mapping[str, PartitionRecord]
+) -> Transaction:
+    return Transaction(
+        (*guards, *(absent(key) for key in records), *_leaders_live(planning, list(records.values()))),
+        tuple(Put(key, encode(record)) for key, record in records.items()),
+    )
+
+
+def _new_partition(
+    replicas: Sequence[BrokerId], partition: PartitionIndex, brokers: Brokers, settings: PartitionSettings
+) -> PartitionRecord:
+    """Make a partition without records: every replica is in sync, the first one leads."""
+    isr = tuple(InSync(broker=broker, broker_epoch=broker_epoch(brokers[broker])) for broker in replicas)
+    return PartitionRecord(
+        leader=isr[0],
+        leader_epoch=LeaderEpoch(0),
+        replicas=tuple(
+            Replica(broker=broker, directory=_directory(brokers[broker].value, partition))
+            for broker in replicas
+        ),
+        isr=isr,
+        min_isr=settings.min_isr,
+        durability=settings.of_new_partition(),
+        unclean=settings.unclean,
+    )
+
+
+def _directory(registration: BrokerRegistration, partition: PartitionIndex) -> str:
+    """Go round the broker's directories with the partitions."""
+    return registration.directories[partition % len(registration.directories)].id
+
+
+def _settings_written(
+    planning: Planning, subject: _Subject, partitions: Partitions, settings: PartitionSettings
+) -> tuple[Transaction, ...]:
+    """Bring the records of existing partitions in line with the configuration.
+
+    A partition whose leader is not live is left for the time after its election. Without a leader it is not made
+    `replicated` either: who is complete by `synced` would be no candidate any more.
+    """
+    office = planning.office
+    changed = [
+        (office.keys.partition(subject.record.topic_id, index), each, settings.applied_to(each.value))
+        for index, each in sorted(partitions.items())
+        if _may_be_set(each.value, settings, planning.brokers)
+    ]
+    drifted = [row for row in changed if row[2] is not row[1].value]
+    return tuple(
+        Transaction(
+            (
+                office.guard,
+                subject.guard,
+                *(unchanged_since(key, each.mod_revision) for key, each, _ in portion),
+                *_leaders_live(planning, [record for _, _, record in portion]),
+            ),
+            tuple(Put(key, encode(record)) for key, _, record in portion),
+        )
+        for portion in portions(drifted, planning.partitions_max)
+    )
+
+
+def _may_be_set(record: PartitionRecord, settings: PartitionSettings, brokers: Brokers) -> bool:
+    if record.leader is not None:
+        return is_live(record.leader, brokers)
+    return settings.synced or record.durability is Durability.REPLICATED
+
+
+def _leaders_live(planning: Planning, records: Sequence[PartitionRecord]) -> list[Compare]:
+    """Compare the registration of every leader that the records install."""
+    leaders = {record.leader.broker: record.leader.broker_epoch for record in records if record.leader}
+    return [
+        created_at(planning.office.keys.broker(broker), epoch) for broker, epoch in sorted(leaders.items())
+    ]

@@ -1,0 +1,84 @@
+"""Which brokers keep which partition, spread evenly and over racks.
+
+Called by the controller when it creates partitions. Pure: where the round begins is an argument, so that the same
+arguments give the same placement. The rule is Kafka's (`AdminUtils.assignReplicasToBrokers`): first replicas go
+round the brokers, the further ones follow at a distance that grows each time round; with racks, the brokers are
+taken from each rack in turn and a rack gets a second replica only when every rack has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, count, zip_longest
+
+from fairlead_api.identifiers import BrokerId, PartitionIndex
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceableBroker:
+    """A broker that can be given replicas."""
+
+    broker: BrokerId
+    rack: str | None = None
+
+
+def assign_replicas(
+    brokers: Collection[PlaceableBroker],
+    *,
+    first_partition: PartitionIndex,
+    partition_count: int,
+    replication_factor: int,
+    start_index: int,
+    shift: int,
+) -> dict[PartitionIndex, tuple[BrokerId, ...]]:
+    """Place the partitions from `first_partition` on; the first broker of each is its preferred leader.
+
+    `start_index` is the place of the round's first broker, `shift` the distance of the second replicas beyond the
+    next broker; both wrap around. Racks count only if every broker has one. Raises `ValueError` if there are fewer
+    brokers than replicas.
+    """
+    if not 1 <= replication_factor <= len(brokers):
+        message = f"{replication_factor} replicas cannot be placed on {len(brokers)} brokers"
+        raise ValueError(message)
+    racks = {each.broker: each.rack for each in brokers if each.rack is not None}
+    if len(racks) == len(brokers):
+        order, rack_count = alternate_racks(racks), len(set(racks.values()))
+    else:
+        order, rack_count = sorted(each.broker for each in brokers), 1
+        racks = dict.fromkeys(order, "")
+    placed = {}
+    for partition in range(first_partition, first_partition + partition_count):
+        rounds, leader_index = partition // len(order), (partition + start_index) % len(order)
+        followers = _followers(order, leader_index, (shift + rounds) * rack_count)
+        placed[PartitionIndex(partition)] = _spread(order[leader_index], followers, racks, replication_factor)
+    return placed
+
+
+def alternate_racks(racks: Mapping[BrokerId, str]) -> list[BrokerId]:
+    """Order brokers so that neighbours stand in different racks: one of each rack in turn, by rack and id."""
+    by_rack: dict[str, list[BrokerId]] = {}
+    for broker in sorted(racks):
+        by_rack.setdefault(racks[broker], []).append(broker)
+    turns = zip_longest(*(by_rack[rack] for rack in sorted(by_rack)))
+    return [broker for broker in chain.from_iterable(turns) if broker is not None]
+
+
+def _followers(order: Sequence[BrokerId], leader_index: int, shift: int) -> Iterator[BrokerId]:
+    """Go round the brokers other than the leader without end, beginning at a distance from it."""
+    others = len(order) - 1
+    return (order[(leader_index + 1 + (shift + step) % others) % len(order)] for step in count())
+
+
+def _spread(
+    leader: BrokerId, followers: Iterator[BrokerId], racks: Mapping[BrokerId, str], replication_factor: int
+) -> tuple[BrokerId, ...]:
+    """Take followers in their order, passing over used racks while there are unused ones."""
+    replicas, used_racks, rack_count = [leader], {racks[leader]}, len(set(racks.values()))
+    while len(replicas) < replication_factor:
+        broker = next(followers)
+        rack_is_free = racks[broker] not in used_racks or len(used_racks) == rack_count
+        if rack_is_free and broker not in replicas:
+            replicas.append(broker)
+            used_racks.add(racks[broker])
+    return tuple(replicas)

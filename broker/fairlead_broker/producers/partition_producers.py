@@ -1,0 +1,261 @@
+"""The machine that stores each batch of an idempotent producer once, in the order in which it was sent.
+
+    arrived ──repeat of one of the last five──▶ answered with the first offset
+       │  ──the expected sequence──▶ ordered ──Appended──▶ remembered
+       │                                └────AppendFailed──▶ forgotten
+       │  ──ahead of it──▶ held ──the ones between came──▶ ordered
+       │                     └───a second passed──▶ refused
+       └──lower epoch, or long past──▶ refused
+
+`step` is the only door that changes anything; everything else reads. One machine is one partition in one leader
+epoch. Between an order and the log's answer the batch counts as the producer's last one, so that those behind it can
+go in the same group; the state itself changes only with `Appended`, so that a failed append leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, TypeAlias, TypeVar, assert_never
+
+import msgspec
+
+from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, Sequence, TimestampUs
+from fairlead_broker.producers.effects import (
+    AnswerAsAppended,
+    AnswerStored,
+    Append,
+    Effect,
+    KeyReused,
+    OutOfOrder,
+    ProducerFenced,
+    Refusal,
+    Refuse,
+    TooManyKeys,
+    UnknownProducer,
+)
+from fairlead_broker.producers.entries import KeyEntry, StoredBatch
+from fairlead_broker.producers.events import (
+    Appended,
+    AppendFailed,
+    Event,
+    KeyedArrived,
+    SequencedArrived,
+    TimePassed,
+    Withdrawn,
+)
+from fairlead_broker.producers.holding import HeldBatches
+from fairlead_broker.producers.sequences import FIRST, advanced, is_ahead
+from fairlead_broker.producers.state import KEYS_MAX, RETENTION_US, ProducerState
+
+R = TypeVar("R")
+
+
+class _Front(msgspec.Struct, Generic[R], gc=False):
+    """How far a producer has come with what is ordered and not appended yet."""
+
+    epoch: ProducerEpoch
+    next_sequence: Sequence
+    ordered: list[SequencedArrived[R]]
+
+
+_Ordered: TypeAlias = SequencedArrived[R] | KeyedArrived[R]
+
+
+class PartitionProducers(Generic[R]):
+    """Decides about every batch that names a producer or an idempotency key."""
+
+    __slots__ = ("_fronts", "_held", "_ordered", "_ordered_keys", "_state")
+
+    def __init__(self, state: ProducerState) -> None:
+        """Take office with what the log says; the state is this machine's own from now on."""
+        self._state = state
+        self._held: HeldBatches[R] = HeldBatches()
+        self._ordered: list[_Ordered[R]] = []
+        self._fronts: dict[ProducerId, _Front[R]] = {}
+        self._ordered_keys: dict[bytes, KeyedArrived[R]] = {}
+
+    # -- reading
+
+    @property
+    def held_count(self) -> int:
+        """Batches that wait for others."""
+        return len(self._held)
+
+    def held(self) -> Iterator[R]:
+        """Requests whose batches wait for others, in the order of their arrival."""
+        return (batch.request for batch in self._held)
+
+    def next_deadline(self) -> float | None:
+        """When `TimePassed` is due, monotonic seconds; None if nothing waits."""
+        return self._held.next_deadline()
+
+    def knows_producer(self, producer_id: ProducerId) -> bool:
+        """Say whether the producer wrote here within the last 24 hours."""
+        return self._state.producer(producer_id) is not None
+
+    def digest_of(self, key: bytes) -> bytes | None:
+        """Return the digest of the request that used an idempotency key here, None if none did."""
+        ordered = self._ordered_keys.get(key)
+        if ordered is not None:
+            return ordered.digest
+        entry = self._state.key(key)
+        return None if entry is None else entry.digest
+
+    # -- the door
+
+    def step(self, event: Event[R]) -> list[Effect[R]]:
+        """Take in one fact; answer what follows from it, in the order in which it must be done."""
+        match event:
+            case SequencedArrived():
+                return self._sequenced(event)
+            case Appended():
+                self._appended(event)
+                return []
+            case KeyedArrived():
+                return [self._keyed(event)]
+            case AppendFailed():
+                self._forget_ordered()
+                return []
+            case Withdrawn(request):
+                held = self._held.find(request)
+                if held is not None:
+                    self._held.remove(held)
+                return []
+            case TimePassed(now):
+                return self._time_passed(now)
+            case _:
+                assert_never(event)
+
+    # -- sequences
+
+    def _sequenced(self, batch: SequencedArrived[R]) -> list[Effect[R]]:
+        effect = self._decide(batch)
+        if effect is None:
+            return [] if self._held.add(batch) else [Refuse(batch.request, self._too_far(batch))]
+        if isinstance(effect, Append) and self._held:
+            return [effect, *self._release(batch.producer_id)]
+        return [effect]
+
+    def _decide(self, batch: SequencedArrived[R]) -> Effect[R] | None:
+        """What becomes of a batch now; None if it has to wait for others."""
+        producer_id, epoch, first = batch.producer_id, batch.epoch, batch.first_sequence
+        current = self._fronts.get(producer_id) or self._state.producer(producer_id)
+        if current is None or epoch > current.epoch:
+            return self._order(batch) if first == FIRST else None
+        if epoch < current.epoch:
+            return Refuse(batch.request, ProducerFenced(producer_id, epoch, current.epoch))
+        expected = current.next_sequence
+        if first == expected:
+            return self._order(batch)
+        repeat = self._find_repeat(batch)
+        if repeat is not None:
+            return repeat
+        if is_ahead(first, expected):
+            return None
+        return Refuse(batch.request, OutOfOrder(producer_id, epoch, first, expected))
+
+    def _order(self, batch: SequencedArrived[R]) -> Append[R]:
+        following = advanced(batch.last_sequence, 1)
+        front = self._fronts.get(batch.producer_id)
+        if front is not None and front.epoch == batch.epoch:
+            front.next_sequence = following
+            front.ordered.append(batch)
+        else:
+            self._fronts[batch.producer_id] = _Front(batch.epoch, following, [batch])
+        self._ordered.append(batch)
+        return Append(batch.request)
+
+    def _find_repeat(self, batch: SequencedArrived[R]) -> Effect[R] | None:
+        first, last = batch.first_sequence, batch.last_sequence
+        front = self._fronts.get(batch.producer_id)
+        for ordered in front.ordered if front is not None else ():
+            if ordered.first_sequence == first and ordered.last_sequence == last:
+                return AnswerAsAppended(batch.request, ordered.request)
+        entry = self._state.producer(batch.producer_id)
+        if entry is None or entry.epoch != batch.epoch:
+            return None
+        stored = entry.find(first, last)
+        if stored is None:
+            return None
+        return AnswerStored(batch.request, stored.base_offset, stored.last_offset, stored.append_time_us)
+
+    def _release(self, producer_id: ProducerId) -> list[Effect[R]]:
+        """Decide again about what waited for the batch that has just been ordered."""
+        effects: list[Effect[R]] = []
+        moved = True
+        while moved:
+            moved = False
+            for held in self._held.of(producer_id):
+                effect = self._decide(held)
+                if effect is not None:
+                    self._held.remove(held)
+                    effects.append(effect)
+                    moved = True
+        return effects
+
+    def _time_passed(self, now: float) -> list[Effect[R]]:
+        effects: list[Effect[R]] = []
+        for batch in self._held.due(now):
+            self._held.remove(batch)
+            effects.append(Refuse(batch.request, self._too_far(batch)))
+        return effects
+
+    def _too_far(self, batch: SequencedArrived[R]) -> Refusal:
+        """Why a batch that waited, or may not wait, is refused."""
+        producer_id, epoch, first = batch.producer_id, batch.epoch, batch.first_sequence
+        current = self._fronts.get(producer_id) or self._state.producer(producer_id)
+        if current is None or current.epoch < epoch:
+            return UnknownProducer(producer_id, epoch, first)
+        return OutOfOrder(producer_id, epoch, first, current.next_sequence)
+
+    # -- idempotency keys
+
+    def _keyed(self, batch: KeyedArrived[R]) -> Effect[R]:
+        key = batch.key
+        ordered = self._ordered_keys.get(key)
+        if ordered is not None:
+            if ordered.digest == batch.digest:
+                return AnswerAsAppended(batch.request, ordered.request)
+            return Refuse(batch.request, KeyReused(key))
+        entry = self._state.key(key)
+        if entry is not None:
+            if entry.digest == batch.digest:
+                return AnswerStored(batch.request, entry.base_offset, entry.last_offset, entry.append_time_us)
+            return Refuse(batch.request, KeyReused(key))
+        keys = self._state.keys
+        if len(keys) + len(self._ordered_keys) >= KEYS_MAX:
+            return Refuse(batch.request, TooManyKeys(KEYS_MAX, self._oldest_key_expires_seconds()))
+        self._ordered_keys[key] = batch
+        self._ordered.append(batch)
+        return Append(batch.request)
+
+    def _oldest_key_expires_seconds(self) -> float:
+        oldest = next(iter(self._state.keys.values()), None)
+        if oldest is None:
+            return RETENTION_US / 1e6
+        return (oldest.append_time_us + RETENTION_US - self._state.newest_time_us) / 1e6
+
+    # -- what the log says
+
+    def _appended(self, event: Appended) -> None:
+        state, time_us = self._state, event.append_time_us
+        state.advance(time_us)
+        if not self._ordered:
+            return
+        for batch, base_offset, last_offset in zip(
+            self._ordered, event.base_offsets, event.last_offsets, strict=True
+        ):
+            self._remember(batch, base_offset, last_offset, time_us)
+        self._forget_ordered()
+
+    def _remember(self, batch: _Ordered[R], base: Offset, last: Offset, time_us: TimestampUs) -> None:
+        if isinstance(batch, SequencedArrived):
+            stored = StoredBatch(batch.first_sequence, batch.last_sequence, base, time_us)
+            self._state.replay(batch.producer_id, batch.epoch, stored)
+        else:
+            self._state.replay_key(batch.key, KeyEntry(batch.digest, base, last, time_us))
+
+    def _forget_ordered(self) -> None:
+        self._ordered.clear()
+        self._fronts.clear()
+        self._ordered_keys.clear()

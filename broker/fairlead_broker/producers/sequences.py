@@ -1,0 +1,27 @@
+"""Arithmetic of sequences: the numbers of a producer's records in one partition, which wrap from 2^31 - 1 to 0."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairlead_api.identifiers import Sequence
+
+SEQUENCE_MAX: Final = 2**31 - 1
+FIRST: Final = Sequence(0)
+"""The sequence with which a producer begins in a partition, and begins again with each epoch."""
+_AHEAD_MAX: Final = 2**30
+
+
+def advanced(sequence: int, records: int) -> Sequence:
+    """Return the sequence so many records further."""
+    return Sequence((sequence + records) & SEQUENCE_MAX)
+
+
+def record_count(first: int, last: int) -> int:
+    """Return how many records a batch of these sequences has."""
+    return ((last - first) & SEQUENCE_MAX) + 1
+
+
+def is_ahead(sequence: int, expected: int) -> bool:
+    """Say whether a sequence is still to come: within the half circle behind the expected one, and not that one."""
+    return 0 < ((sequence - expected) & SEQUENCE_MAX) < _AHEAD_MAX

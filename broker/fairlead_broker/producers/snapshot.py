@@ -1,0 +1,98 @@
+"""Producer state as bytes that check themselves.
+
+Written by the log beside a segment, so that a start need not read every header there is. A snapshot that is cut off,
+altered or of another release is told by its head and checksum; it is then done without, never half believed. Layout:
+docs/reference/files.md.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from typing import Final
+
+import msgspec
+
+from fairlead_api.batch_header import checksum
+from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, Sequence, TimestampUs
+from fairlead_broker.producers.entries import DIGEST_BYTES, KeyEntry, ProducerEntry, StoredBatch
+from fairlead_broker.producers.state import ProducerState
+
+MAGIC: Final = b"FLPR"
+VERSION: Final = 1
+_HEAD: Final = struct.Struct("<4sHHI")
+_CHECKSUM: Final = struct.Struct("<I")
+_BODY: Final = struct.Struct("<qqII")
+_PRODUCER: Final = struct.Struct("<qiI")
+_BATCH: Final = struct.Struct("<iiqq")
+_KEY: Final = struct.Struct(f"<{DIGEST_BYTES}sqqqH")
+HEADER_BYTES: Final = _HEAD.size + _CHECKSUM.size
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """What the log said of its producers up to an offset."""
+
+    offset: Offset
+    """Every batch below it is in the state, none from it on."""
+    state: ProducerState
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """Return the bytes of a snapshot; equal states make equal bytes."""
+    state = snapshot.state
+    producers, keys = state.producers, state.keys
+    parts = [_BODY.pack(snapshot.offset, state.newest_time_us, len(producers), len(keys))]
+    for producer_id, entry in producers.items():
+        parts.append(_PRODUCER.pack(producer_id, entry.epoch, len(entry.batches)))
+        parts.extend(
+            _BATCH.pack(batch.first_sequence, batch.last_sequence, batch.base_offset, batch.append_time_us)
+            for batch in entry.batches
+        )
+    for key, used in keys.items():
+        parts.append(
+            _KEY.pack(used.digest, used.base_offset, used.last_offset, used.append_time_us, len(key)) + key
+        )
+    body = b"".join(parts)
+    head = _HEAD.pack(MAGIC, VERSION, 0, len(body))
+    return head + _CHECKSUM.pack(_checksum(head, body)) + body
+
+
+def decode_snapshot(data: bytes | None) -> Snapshot | None:
+    """Return the snapshot in the bytes of a file; None if there is none, or it cannot be believed."""
+    if data is None or len(data) < HEADER_BYTES:
+        return None
+    magic, version, _, length = _HEAD.unpack_from(data)
+    body = data[HEADER_BYTES:]
+    if (magic, version, length) != (MAGIC, VERSION, len(body)):
+        return None
+    if _CHECKSUM.unpack_from(data, _HEAD.size)[0] != _checksum(data[: _HEAD.size], body):
+        return None
+    return _read_body(body)
+
+
+def _checksum(head: bytes, body: bytes) -> int:
+    return checksum(body, 0, len(body), checksum(head, 0, len(head)))
+
+
+def _read_body(body: bytes) -> Snapshot:
+    """Return what a body with a good checksum says; it was written by `encode_snapshot`."""
+    offset, newest_time_us, producer_count, key_count = _BODY.unpack_from(body)
+    at = _BODY.size
+    producers: OrderedDict[ProducerId, ProducerEntry] = OrderedDict()
+    for _ in range(producer_count):
+        producer_id, epoch, batch_count = _PRODUCER.unpack_from(body, at)
+        at += _PRODUCER.size
+        stop = at + batch_count * _BATCH.size
+        batches = tuple(
+            StoredBatch(Sequence(first), Sequence(last), Offset(base), TimestampUs(time_us))
+            for first, last, base, time_us in _BATCH.iter_unpack(body[at:stop])
+        )
+        producers[ProducerId(producer_id)] = ProducerEntry(ProducerEpoch(epoch), batches)
+        at = stop
+    keys: OrderedDict[bytes, KeyEntry] = OrderedDict()
+    for _ in range(key_count):
+        digest, base, last, time_us, key_bytes = _KEY.unpack_from(body, at)
+        at += _KEY.size
+        keys[body[at : at + key_bytes]] = KeyEntry(digest, Offset(base), Offset(last), TimestampUs(time_us))
+        at += key_bytes
+    return Snapshot(Offset(offset), ProducerState(TimestampUs(newest_time_us), producers, keys))

@@ -1,0 +1,128 @@
+"""What the log of a partition says about its producers: a function of the batches in it, the same on every replica.
+
+Held by the log, which replays every batch into it, and by `PartitionProducers`, which decides by it. An entry lives
+for 24 hours behind the newest append time of the partition: a clock of this broker would let two replicas forget
+different things (T13).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Final
+
+from fairlead_api.identifiers import ProducerEpoch, ProducerId, TimestampUs
+from fairlead_broker.producers.entries import KeyEntry, ProducerEntry, StoredBatch
+
+RETENTION_US: Final = 24 * 3600 * 1_000_000
+"""How long a producer or a key is remembered after its last batch."""
+PRODUCERS_MAX: Final = 100_000
+"""Producers a partition remembers, the least recently active forgotten first: clients that take a new id for each
+batch must not fill the memory. A forgotten one that goes on is refused as unknown, never taken for new."""
+KEYS_MAX: Final = 10_000
+"""Idempotency keys a partition remembers; more are refused until the oldest expire."""
+BEGINNING_US: Final = TimestampUs(0)
+_PRUNE_INTERVAL_US: Final = 60 * 1_000_000
+
+
+class ProducerState:
+    """Producers by id and idempotency keys, each in the order of their last batch."""
+
+    __slots__ = ("_keys", "_newest_time_us", "_oldest_live_us", "_producers", "_pruned_at_us")
+
+    def __init__(
+        self,
+        newest_time_us: TimestampUs = BEGINNING_US,
+        producers: Mapping[ProducerId, ProducerEntry] | None = None,
+        keys: Mapping[bytes, KeyEntry] | None = None,
+    ) -> None:
+        self._newest_time_us = newest_time_us
+        self._oldest_live_us = newest_time_us - RETENTION_US
+        self._pruned_at_us = newest_time_us
+        self._producers: OrderedDict[ProducerId, ProducerEntry] = OrderedDict(producers or {})
+        self._keys: OrderedDict[bytes, KeyEntry] = OrderedDict(keys or {})
+
+    # -- reading
+
+    @property
+    def newest_time_us(self) -> TimestampUs:
+        """The newest append time of the partition, from which ages are counted."""
+        return self._newest_time_us
+
+    @property
+    def producers(self) -> Mapping[ProducerId, ProducerEntry]:
+        """All that is remembered, least recently active first. Do not change it."""
+        self._prune()
+        return self._producers
+
+    @property
+    def keys(self) -> Mapping[bytes, KeyEntry]:
+        """All that is remembered, oldest first. Do not change it."""
+        self._prune()
+        return self._keys
+
+    def __len__(self) -> int:
+        return len(self._producers) + len(self._keys)
+
+    def producer(self, producer_id: int) -> ProducerEntry | None:
+        """Return what is known of a producer; None if nothing, or nothing younger than 24 hours."""
+        entry = self._producers.get(ProducerId(producer_id))
+        if entry is None or entry.batches[-1].append_time_us < self._oldest_live_us:
+            return None
+        return entry
+
+    def key(self, key: bytes) -> KeyEntry | None:
+        """Return what is known of an idempotency key; None if nothing, or it is older than 24 hours."""
+        entry = self._keys.get(key)
+        return entry if entry is not None and self._is_live(entry.append_time_us) else None
+
+    def copy(self) -> ProducerState:
+        """Return a state that changes by itself from now on."""
+        return ProducerState(self._newest_time_us, self._producers, self._keys)
+
+    # -- replaying
+
+    def advance(self, append_time_us: int) -> None:
+        """Take in the append time of any batch."""
+        if append_time_us > self._newest_time_us:
+            self._newest_time_us = TimestampUs(append_time_us)
+            self._oldest_live_us = append_time_us - RETENTION_US
+            if append_time_us - self._pruned_at_us >= _PRUNE_INTERVAL_US:
+                self._prune()
+
+    def replay(self, producer_id: ProducerId, epoch: ProducerEpoch, batch: StoredBatch) -> None:
+        """Take in a batch of an idempotent producer that is in the log. Judges nothing: the leader did."""
+        self.advance(batch.append_time_us)
+        producers = self._producers
+        before = self.producer(producer_id)
+        if before is not None and before.epoch == epoch:
+            producers[producer_id] = before.followed_by(batch)
+        else:
+            producers[producer_id] = ProducerEntry(epoch, (batch,))
+        producers.move_to_end(producer_id)
+        if len(producers) > PRODUCERS_MAX:
+            producers.popitem(last=False)
+
+    def replay_key(self, key: bytes, entry: KeyEntry) -> None:
+        """Take in a batch with an idempotency key that is in the log."""
+        self.advance(entry.append_time_us)
+        self._keys[key] = entry
+        self._keys.move_to_end(key)
+
+    # -- ageing
+
+    def _is_live(self, append_time_us: int) -> bool:
+        return append_time_us >= self._oldest_live_us
+
+    def _prune(self) -> None:
+        """Drop what has expired. When it is done cannot be seen from outside: reading asks for the age anyway.
+
+        Append times of a leader can step back with its clock, so an old entry may stand behind a younger one; it
+        is dropped when that one is.
+        """
+        self._pruned_at_us = self._newest_time_us
+        producers, keys = self._producers, self._keys
+        while producers and not self._is_live(next(iter(producers.values())).append_time_us):
+            producers.popitem(last=False)
+        while keys and not self._is_live(next(iter(keys.values())).append_time_us):
+            keys.popitem(last=False)

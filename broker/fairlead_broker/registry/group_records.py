@@ -1,0 +1,91 @@
+"""The values of `groups/<group>/...`: who coordinates a group, its members, its target and its offsets.
+
+Read and written by a group's coordinator alone, which holds the `CoordinatorRecord`; others read only that one. Not
+mirrored. What a member's record says in `assigned` and `revoking` is owned by that member (protocol section 5). Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+import msgspec
+
+from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TimestampUs, TopicId
+from fairlead_broker.registry.records import Count, Entry, Positive, Record
+
+OFFSETS_PER_KEY: Final = 64
+"""Partitions of a topic whose offsets share one `OffsetsRecord`."""
+
+
+class CoordinatorRecord(Record, frozen=True, kw_only=True):
+    """`groups/<group>/coordinator`: not under a lease; it counts while its broker is in that life."""
+
+    broker: BrokerId
+    broker_epoch: BrokerEpoch
+
+
+class GroupRecord(Record, frozen=True, kw_only=True):
+    """`groups/<group>/state`."""
+
+    epoch: Count
+    """The group epoch: grows when members, subscriptions or topics change."""
+    target_epoch: Count = 0
+    """The group epoch for which the target was computed."""
+    assignor: str
+    emptied_us: TimestampUs | None = None
+    """When the last member left; None while there are members."""
+    created_us: TimestampUs
+
+
+class TargetRecord(Record, frozen=True, kw_only=True):
+    """`groups/<group>/targets/<topic id>`: who is to have which partitions of one topic."""
+
+    epoch: Count
+    """The group epoch for which it was computed."""
+    members: dict[str, tuple[int, ...]]
+    """Partitions by member id, each in ascending order; members without any are left out."""
+
+
+class MemberRecord(Record, frozen=True, kw_only=True):
+    """`groups/<group>/members/<member id>`."""
+
+    instance_id: str | None = None
+    """Of a static member, whose place outlives a restart."""
+    rack: str | None = None
+    topics: tuple[str, ...] = ()
+    """Names subscribed to, in ascending order."""
+    topic_pattern: str | None = None
+    assignor: str | None = None
+    """What it asked for; None: whatever the group has."""
+    session_timeout_ms: Positive
+    rebalance_timeout_ms: Positive
+    epoch: int
+    """Its member epoch; -2 for a static member that has left its place for a while."""
+    previous_epoch: int
+    """The one before, accepted once more where the answer that told the new one was lost."""
+    assigned: dict[TopicId, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    """What it may consume and commit, in ascending order."""
+    revoking: dict[TopicId, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    """What it was told to give up and has not confirmed: still its own."""
+
+
+class OffsetEntry(Entry, frozen=True, kw_only=True):
+    """Where the group goes on in one partition."""
+
+    partition: Count
+    offset: Offset
+    """The next one to read."""
+    leader_epoch: LeaderEpoch | None = None
+    """Of the batch before it, as the member saw it."""
+    metadata: str = ""
+    committed_us: TimestampUs
+
+
+class OffsetsRecord(Record, frozen=True, kw_only=True):
+    """`groups/<group>/offsets/<topic id>/<partition div 64>`."""
+
+    nested: ClassVar[Mapping[str, type[Entry]]] = {"entries": OffsetEntry}
+
+    entries: tuple[OffsetEntry, ...]
+    """By ascending partition."""

@@ -1,0 +1,74 @@
+"""The one rule by which the eligible leader replicas follow from the in-sync ones.
+
+Whoever writes `isr` or `min_isr` of a partition record, leader or controller, makes the successor here (protocol
+section 4, rule 6; after KIP-966). Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from fairlead_api.identifiers import BrokerId
+from fairlead_broker.registry.records import InSync, PartitionRecord, Replica
+
+
+def with_isr(
+    record: PartitionRecord,
+    *,
+    isr: tuple[InSync, ...],
+    min_isr: int,
+    leaving: Collection[BrokerId] = (),
+    quarantined: Collection[BrokerId] = (),
+) -> PartitionRecord:
+    """Return the record with another isr or min_isr, and the elr that goes with them.
+
+    `leaving`: brokers that go out of `replicas` (one that only stops is not leaving: it goes to elr).
+    `quarantined`: brokers that distrust their bytes.
+    """
+    elr: tuple[InSync, ...] = ()
+    if len(isr) < min_isr:
+        out = {entry.broker for entry in isr}.union(leaving, quarantined)
+        elr = tuple(entry for entry in (*record.isr, *record.elr) if entry.broker not in out)
+    assert isr or elr, "isr and elr are never empty together"
+    return msgspec.structs.replace(record, isr=isr, min_isr=min_isr, elr=elr)
+
+
+def taken_out(
+    record: PartitionRecord, broker: BrokerId, directory: str | None = None
+) -> PartitionRecord | None:
+    """Return the record by which a broker takes itself out before it drops or distrusts bytes (protocol section 2).
+
+    It is in neither isr nor elr any more, does not lead, and its replica begins another generation, so that nothing
+    it has reported before counts again. `directory`: where it keeps the replica by now, which is written with it: the
+    generation of a directory that the record does not name would stay what it was. None where that would
+    leave isr and elr empty: then nothing may be dropped.
+    """
+    isr = tuple(entry for entry in record.isr if entry.broker != broker)
+    elr = tuple(entry for entry in record.elr if entry.broker != broker)
+    if not isr and not elr:
+        return None
+    if len(isr) < len(record.isr):
+        record = with_isr(record, isr=isr, min_isr=record.min_isr, quarantined=(broker,))
+    else:
+        record = msgspec.structs.replace(record, elr=elr)
+    return msgspec.structs.replace(
+        record,
+        leader=None if record.leader is not None and record.leader.broker == broker else record.leader,
+        replicas=tuple(
+            _next_generation(replica, directory or replica.directory) if replica.broker == broker else replica
+            for replica in record.replicas
+        ),
+    )
+
+
+def _next_generation(replica: Replica, directory: str) -> Replica:
+    return msgspec.structs.replace(
+        replica, directory=directory, generation=generation_in(replica, directory) + 1
+    )
+
+
+def generation_in(replica: Replica, directory: str) -> int:
+    """Return the generation that a broker holds with a directory: a directory new to the record starts at 0."""
+    return replica.generation if replica.directory == directory else 0

@@ -1,0 +1,234 @@
+"""The keys of one cluster: how they are built and what a key found in the store is.
+
+For everybody who reads or writes coordination. Keys are permanent (protocol section 3). Pure; knows names and
+numbers, not values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+from urllib.parse import quote, unquote
+
+from fairlead_api.identifiers import BrokerId, PartitionIndex, TopicId
+
+ROOT: Final = "/fairlead/"
+NAME_BYTES_MAX: Final = 255
+"""Bytes of one percent-encoded name in a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterKey:
+    """`meta/cluster`: made once."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerKey:
+    """`meta/brokers/<id>`, under the broker's lease; its create revision is the broker epoch."""
+
+    broker: BrokerId
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerKey:
+    """`meta/controller`, under the controller's lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerEpochKey:
+    """`meta/controller-epoch`: grows with each controller and stays when it goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicKey:
+    """`meta/topics/<name>`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionKey:
+    """`meta/partitions/<topic id>/<n>`."""
+
+    topic_id: TopicId
+    partition: PartitionIndex
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfigKey:
+    """`meta/config/cluster`."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfigKey:
+    """`meta/config/brokers/<id>`."""
+
+    broker: BrokerId
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedTopicKey:
+    """`meta/deleted/<topic id>`: the only permission to delete the topic's folders."""
+
+    topic_id: TopicId
+
+
+MetaKey: TypeAlias = (
+    ClusterKey
+    | BrokerKey
+    | ControllerKey
+    | ControllerEpochKey
+    | TopicKey
+    | PartitionKey
+    | ClusterConfigKey
+    | BrokerConfigKey
+    | DeletedTopicKey
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Builds and reads the keys of the cluster with this name.
+
+    Building raises `ValueError` when a name takes more than 255 bytes percent-encoded, or is empty.
+    """
+
+    cluster_name: str
+
+    def __post_init__(self) -> None:
+        encode_name(self.cluster_name)
+
+    @property
+    def prefix(self) -> str:
+        """What every key of the cluster begins with."""
+        return f"{ROOT}{encode_name(self.cluster_name)}/"
+
+    @property
+    def meta(self) -> str:
+        """The prefix that every broker mirrors."""
+        return f"{self.prefix}meta/"
+
+    @property
+    def cluster(self) -> str:
+        """Key of the `ClusterRecord`."""
+        return f"{self.meta}cluster"
+
+    @property
+    def brokers(self) -> str:
+        """Prefix of all registrations."""
+        return f"{self.meta}brokers/"
+
+    @property
+    def controller(self) -> str:
+        """Key of the `ControllerRecord`."""
+        return f"{self.meta}controller"
+
+    @property
+    def controller_epoch(self) -> str:
+        """Key of the `ControllerEpochRecord`."""
+        return f"{self.meta}controller-epoch"
+
+    @property
+    def restart_permit(self) -> str:
+        """Key of the `RestartPermitRecord`; nobody follows it by the mirror."""
+        return f"{self.meta}restart-permit"
+
+    @property
+    def topics(self) -> str:
+        """Prefix of all topics."""
+        return f"{self.meta}topics/"
+
+    @property
+    def cluster_config(self) -> str:
+        """Key of the cluster's `ConfigRecord`."""
+        return f"{self.meta}config/cluster"
+
+    @property
+    def deleted_topics(self) -> str:
+        """Prefix of all tombstones of topics."""
+        return f"{self.meta}deleted/"
+
+    @property
+    def producer_ids(self) -> str:
+        """Key of the `ProducerIdsRecord`; outside of what is mirrored, as all of `producers/`."""
+        return f"{self.prefix}producers/next-id"
+
+    @property
+    def producer_names(self) -> str:
+        """Prefix of all names of producers."""
+        return f"{self.prefix}producers/names/"
+
+    def producer_name(self, name: str) -> str:
+        """Key of a `ProducerNameRecord`."""
+        return f"{self.producer_names}{encode_name(name)}"
+
+    def broker(self, broker: BrokerId) -> str:
+        """Key of a `BrokerRegistration`."""
+        return f"{self.brokers}{broker}"
+
+    def topic(self, name: str) -> str:
+        """Key of a `TopicRecord`."""
+        return f"{self.topics}{encode_name(name)}"
+
+    def partitions(self, topic_id: TopicId) -> str:
+        """Prefix of the partitions of one topic."""
+        return f"{self.meta}partitions/{topic_id}/"
+
+    def partition(self, topic_id: TopicId, partition: PartitionIndex) -> str:
+        """Key of a `PartitionRecord`."""
+        return f"{self.partitions(topic_id)}{partition}"
+
+    def broker_config(self, broker: BrokerId) -> str:
+        """Key of one broker's `ConfigRecord`."""
+        return f"{self.meta}config/brokers/{broker}"
+
+    def deleted_topic(self, topic_id: TopicId) -> str:
+        """Key of a `DeletedTopicRecord`."""
+        return f"{self.deleted_topics}{topic_id}"
+
+    def parse(self, key: str) -> MetaKey | None:
+        """Say what a key is; None for one outside `meta/` or of a later release."""
+        if not key.startswith(self.meta):
+            return None
+        return _parse_meta(key[len(self.meta) :].split("/"))
+
+
+def encode_name(name: str) -> str:
+    """Percent-encode a name for a key: UTF-8, everything but ASCII letters, digits and `-._~`.
+
+    Raises `ValueError` when it is empty or takes more than 255 bytes.
+    """
+    encoded = quote(name, safe="")
+    if not 1 <= len(encoded) <= NAME_BYTES_MAX:
+        msg = f"name {name!a} takes {len(encoded)} bytes in a key; allowed are 1 to {NAME_BYTES_MAX}"
+        raise ValueError(msg)
+    return encoded
+
+
+def _parse_meta(parts: list[str]) -> MetaKey | None:
+    match parts:
+        case ["cluster"]:
+            return ClusterKey()
+        case ["controller"]:
+            return ControllerKey()
+        case ["controller-epoch"]:
+            return ControllerEpochKey()
+        case ["brokers", broker] if _is_number(broker):
+            return BrokerKey(BrokerId(int(broker)))
+        case ["topics", name] if name:
+            return TopicKey(unquote(name))
+        case ["partitions", topic_id, partition] if topic_id and _is_number(partition):
+            return PartitionKey(TopicId(topic_id), PartitionIndex(int(partition)))
+        case ["deleted", topic_id] if topic_id:
+            return DeletedTopicKey(TopicId(topic_id))
+        case ["config", "cluster"]:
+            return ClusterConfigKey()
+        case ["config", "brokers", broker] if _is_number(broker):
+            return BrokerConfigKey(BrokerId(int(broker)))
+        case _:
+            return None
+
+
+def _is_number(text: str) -> bool:
+    """Accept what `str(int)` makes of a number >= 0, so that one number has one key."""
+    return text.isascii() and text.isdigit() and (text == "0" or text[0] != "0")

@@ -1,0 +1,265 @@
+"""Everything under `meta/` as of one revision, typed.
+
+Kept up to date by the mirror in `coordination`, read by planners and by the runtime. `apply` is the only door that
+changes it; everything else reads. Knows what is written, not what should be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from fairlead_api.identifiers import BrokerId, PartitionIndex, Revision, TopicId
+from fairlead_broker.registry.keys import (
+    BrokerConfigKey,
+    BrokerKey,
+    ClusterConfigKey,
+    ClusterKey,
+    ControllerEpochKey,
+    ControllerKey,
+    DeletedTopicKey,
+    Keys,
+    PartitionKey,
+    TopicKey,
+)
+from fairlead_broker.registry.records import (
+    BrokerRegistration,
+    ClusterRecord,
+    ConfigRecord,
+    ControllerEpochRecord,
+    ControllerRecord,
+    DeletedTopicRecord,
+    PartitionRecord,
+    Record,
+    TopicRecord,
+    decode,
+)
+from fairlead_broker.registry.transactions import KeyValue
+
+R = TypeVar("R", bound=Record)
+R_co = TypeVar("R_co", bound=Record, covariant=True)
+K = TypeVar("K")
+_NO_PARTITIONS: Final[Mapping[PartitionIndex, Versioned[PartitionRecord]]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned(Generic[R_co]):
+    """A record with the revisions by which a write guards it."""
+
+    value: R_co
+    create_revision: Revision
+    mod_revision: Revision
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterChange:
+    """The cluster's record was made or changed."""
+
+    before: Versioned[ClusterRecord] | None
+    after: Versioned[ClusterRecord] | None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerChange:
+    """A broker came, changed its registration, or is gone; another create revision is another life of it."""
+
+    broker: BrokerId
+    before: Versioned[BrokerRegistration] | None
+    after: Versioned[BrokerRegistration] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerChange:
+    """Another controller, or none."""
+
+    before: Versioned[ControllerRecord] | None
+    after: Versioned[ControllerRecord] | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChange:
+    """A topic came, changed, or is gone; one name may go from one topic id to another."""
+
+    name: str
+    before: Versioned[TopicRecord] | None
+    after: Versioned[TopicRecord] | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChange:
+    """A partition came, changed, or is gone."""
+
+    topic_id: TopicId
+    partition: PartitionIndex
+    before: Versioned[PartitionRecord] | None
+    after: Versioned[PartitionRecord] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """The configuration of one broker changed, or the cluster's (`broker` None)."""
+
+    broker: BrokerId | None
+    before: Versioned[ConfigRecord] | None
+    after: Versioned[ConfigRecord] | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedTopicChange:
+    """The tombstone of a topic came: its folders are to be deleted. Or it went after its time."""
+
+    topic_id: TopicId
+    before: Versioned[DeletedTopicRecord] | None
+    after: Versioned[DeletedTopicRecord] | None
+
+
+Change: TypeAlias = (
+    ClusterChange
+    | BrokerChange
+    | ControllerChange
+    | TopicChange
+    | PartitionChange
+    | ConfigChange
+    | DeletedTopicChange
+)
+
+
+class ClusterMetadata:
+    """Records by what they are about. The mappings are live views: read them without awaiting in between."""
+
+    def __init__(self, keys: Keys) -> None:
+        """Know nothing yet, at revision 0."""
+        self.keys = keys
+        self.revision = Revision(0)
+        """Every change up to this revision is applied."""
+        self.metadata_revision = Revision(0)
+        """Grows whenever anything here changes, and only then; names one state, as an ETag must."""
+        self.cluster: Versioned[ClusterRecord] | None = None
+        self.controller: Versioned[ControllerRecord] | None = None
+        self.controller_epoch: Versioned[ControllerEpochRecord] | None = None
+        self.cluster_config: Versioned[ConfigRecord] | None = None
+        self._brokers: dict[BrokerId, Versioned[BrokerRegistration]] = {}
+        self._broker_configs: dict[BrokerId, Versioned[ConfigRecord]] = {}
+        self._topics: dict[str, Versioned[TopicRecord]] = {}
+        self._names: dict[TopicId, str] = {}
+        self._partitions: dict[TopicId, dict[PartitionIndex, Versioned[PartitionRecord]]] = {}
+        self._deleted_topics: dict[TopicId, Versioned[DeletedTopicRecord]] = {}
+
+    @property
+    def brokers(self) -> Mapping[BrokerId, Versioned[BrokerRegistration]]:
+        """Registered brokers; a create revision is a broker epoch."""
+        return MappingProxyType(self._brokers)
+
+    @property
+    def broker_configs(self) -> Mapping[BrokerId, Versioned[ConfigRecord]]:
+        """Configuration set on single brokers, registered or not."""
+        return MappingProxyType(self._broker_configs)
+
+    @property
+    def topics(self) -> Mapping[str, Versioned[TopicRecord]]:
+        """Topics by name, in every state."""
+        return MappingProxyType(self._topics)
+
+    @property
+    def deleted_topics(self) -> Mapping[TopicId, Versioned[DeletedTopicRecord]]:
+        """Tombstones by topic id."""
+        return MappingProxyType(self._deleted_topics)
+
+    def topic_name(self, topic_id: TopicId) -> str | None:
+        """Return the name of a topic that exists."""
+        return self._names.get(topic_id)
+
+    def topic_by_id(self, topic_id: TopicId) -> Versioned[TopicRecord] | None:
+        """Return the topic with this id, in any state."""
+        name = self._names.get(topic_id)
+        return None if name is None else self._topics[name]
+
+    def partitions(self, topic_id: TopicId) -> Mapping[PartitionIndex, Versioned[PartitionRecord]]:
+        """Return the partitions of a topic that are written, those still being created among them."""
+        return MappingProxyType(self._partitions.get(topic_id, _NO_PARTITIONS))
+
+    def broker_config(self, broker: BrokerId) -> Versioned[ConfigRecord] | None:
+        """Return the configuration set on one broker."""
+        return self._broker_configs.get(broker)
+
+    def apply(self, revision: Revision, changed: Mapping[str, KeyValue | None]) -> tuple[Change, ...]:
+        """Take over all changes up to a revision: keys and what they are now, None for deleted.
+
+        Raises `RecordUnreadable`; what is here is then no longer of use.
+        """
+        assert revision >= self.revision, f"revision {revision} is below {self.revision}"
+        changes = [self._change(key, item) for key, item in changed.items()]
+        self.revision = revision
+        if changes:
+            self.metadata_revision = revision
+        return tuple(change for change in changes if change is not None)
+
+    def _change(self, key: str, item: KeyValue | None) -> Change | None:
+        match self.keys.parse(key):
+            case BrokerKey(broker):
+                return BrokerChange(broker, *_set(self._brokers, broker, _read(item, BrokerRegistration)))
+            case BrokerConfigKey(broker):
+                return ConfigChange(broker, *_set(self._broker_configs, broker, _read(item, ConfigRecord)))
+            case TopicKey(name):
+                return self._topic(name, _read(item, TopicRecord))
+            case PartitionKey(topic_id, partition):
+                return self._partition(topic_id, partition, _read(item, PartitionRecord))
+            case DeletedTopicKey(topic_id):
+                deleted = _read(item, DeletedTopicRecord)
+                return DeletedTopicChange(topic_id, *_set(self._deleted_topics, topic_id, deleted))
+            case None:
+                return None
+            case single:
+                return self._single(single, item)
+
+    def _single(
+        self, key: ClusterKey | ControllerKey | ControllerEpochKey | ClusterConfigKey, item: KeyValue | None
+    ) -> Change | None:
+        match key:
+            case ClusterKey():
+                cluster, self.cluster = self.cluster, _read(item, ClusterRecord)
+                return ClusterChange(cluster, self.cluster)
+            case ControllerKey():
+                controller, self.controller = self.controller, _read(item, ControllerRecord)
+                return ControllerChange(controller, self.controller)
+            case ControllerEpochKey():
+                self.controller_epoch = _read(item, ControllerEpochRecord)
+                return None
+            case _:
+                config, self.cluster_config = self.cluster_config, _read(item, ConfigRecord)
+                return ConfigChange(None, config, self.cluster_config)
+
+    def _topic(self, name: str, after: Versioned[TopicRecord] | None) -> TopicChange:
+        before, after = _set(self._topics, name, after)
+        if before is not None:
+            self._names.pop(before.value.topic_id, None)
+        if after is not None:
+            self._names[after.value.topic_id] = name
+        return TopicChange(name, before, after)
+
+    def _partition(
+        self, topic_id: TopicId, partition: PartitionIndex, after: Versioned[PartitionRecord] | None
+    ) -> PartitionChange:
+        of_topic = self._partitions.setdefault(topic_id, {})
+        change = PartitionChange(topic_id, partition, *_set(of_topic, partition, after))
+        if not of_topic:
+            del self._partitions[topic_id]
+        return change
+
+
+def _read(item: KeyValue | None, record_type: type[R]) -> Versioned[R] | None:
+    if item is None:
+        return None
+    return Versioned(decode(item.key, item.value, record_type), item.create_revision, item.mod_revision)
+
+
+def _set(
+    table: dict[K, Versioned[R]], key: K, after: Versioned[R] | None
+) -> tuple[Versioned[R] | None, Versioned[R] | None]:
+    """Put or remove a row; return the one before and the one after."""
+    before = table.pop(key, None)
+    if after is not None:
+        table[key] = after
+    return before, after

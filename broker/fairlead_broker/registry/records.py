@@ -1,0 +1,292 @@
+"""The values of the cluster's keys: JSON with a version `v` (protocol sections 3 and 4).
+
+For the controller, replication and the runtime, which read records and write successors of them. A release that
+does not know a field keeps it: what `decode` did not understand travels in `unknown`, in nested objects too, and
+`encode` writes it back. Make a successor with `msgspec.structs.replace`, never from nothing. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Annotated, ClassVar, Final, TypeAlias, TypeVar, cast
+
+import msgspec
+
+from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, PartitionIndex, TimestampUs, TopicId
+
+VERSION: Final = 1
+"""The version of records that this release writes and the highest that it reads."""
+
+ConfigScalar: TypeAlias = bool | int | float | str
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class RecordUnreadable(Exception):
+    """A value in coordination is not what its key promises, or was written by a later release."""
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(f"the value of {key} cannot be read: {reason}")
+        self.key = key
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """An object inside a record."""
+
+    nested: ClassVar[Mapping[str, type[Entry]]] = {}
+    """Fields that hold an entry or a list of entries, so that unknown fields are found there too."""
+
+    unknown: dict[str, object] = {}
+    """Fields of a later release, kept as they were found."""
+
+
+class Record(Entry, frozen=True, kw_only=True):
+    """A whole value."""
+
+    v: Positive = VERSION
+
+
+R = TypeVar("R", bound=Record)
+_Change: TypeAlias = "Callable[[dict[str, object], type[Entry]], dict[str, object]]"
+
+
+class TopicState(StrEnum):
+    """Where a topic stands in its life (protocol section 4, rule 13)."""
+
+    CREATING = "creating"
+    """Its partitions are being written; it takes no records yet."""
+    READY = "ready"
+    DELETING = "deleting"
+    """Its partitions are being removed; there is no way back."""
+
+
+class Durability(StrEnum):
+    """Which offsets of a replica count (protocol section 4, rules 2 and 6)."""
+
+    REPLICATED = "replicated"
+    """Written ones."""
+    SYNCING = "syncing"
+    """Synced ones; not everything before was, so candidates are judged as with `replicated`."""
+    SYNCED = "synced"
+    """Synced ones."""
+
+
+class BrokerState(StrEnum):
+    """What a broker takes part in."""
+
+    RUNNING = "running"
+    DRAINING = "draining"
+    STOPPING = "stopping"
+
+
+class ClusterRecord(Record, frozen=True, kw_only=True):
+    """`meta/cluster`."""
+
+    cluster_id: str
+    feature_level: Positive
+    """What every broker of the cluster understands; newer fields and formats wait for it."""
+    created_us: TimestampUs
+
+
+class Addresses(Entry, frozen=True, kw_only=True):
+    """Where a broker listens, each `host:port`."""
+
+    data: str
+    peer: str
+    ops: str
+
+
+class Directory(Entry, frozen=True, kw_only=True):
+    """A healthy data directory: mounted, writable, identity matching, no failed sync."""
+
+    id: str
+    last_broker_epoch: BrokerEpoch
+    """From the identity file: the last life of the broker that led or fetched with it; 0 for a new one."""
+
+
+class QuarantinedReplica(Entry, frozen=True, kw_only=True):
+    """A replica that distrusts its bytes and serves none."""
+
+    topic_id: TopicId
+    partition: PartitionIndex
+
+
+class BrokerRegistration(Record, frozen=True, kw_only=True):
+    """`meta/brokers/<id>`."""
+
+    nested: ClassVar[Mapping[str, type[Entry]]] = {
+        "addresses": Addresses,
+        "directories": Directory,
+        "quarantined": QuarantinedReplica,
+    }
+
+    state: BrokerState
+    addresses: Addresses
+    rack: str | None
+    release: str
+    peer_secret_hash: str
+    """Lower-case hexadecimal SHA-256 of the secret by which the broker proves itself to peers."""
+    directories: tuple[Directory, ...]
+    quarantined: tuple[QuarantinedReplica, ...] = ()
+    intact_since: BrokerEpoch | None = None
+    """Oldest broker epoch since which every restart kept what was written (clean marker, or same boot id and
+    volume); None: only since this registration."""
+    lease_seconds: Positive | None = None
+    """Time to live of its lease, for which it may believe in itself; None of a release that does not tell."""
+
+
+class ControllerRecord(Record, frozen=True, kw_only=True):
+    """`meta/controller`."""
+
+    broker: BrokerId
+    broker_epoch: BrokerEpoch
+
+
+class ControllerEpochRecord(Record, frozen=True, kw_only=True):
+    """`meta/controller-epoch`."""
+
+    epoch: Positive
+
+
+class RestartPermitRecord(Record, frozen=True, kw_only=True):
+    """`meta/restart-permit`, under a lease of its own."""
+
+    broker: BrokerId
+    broker_epoch: BrokerEpoch
+    """The life that is to end; the permit is over when another one has begun."""
+
+
+class TopicRecord(Record, frozen=True, kw_only=True):
+    """`meta/topics/<name>`."""
+
+    topic_id: TopicId
+    state: TopicState
+    partitions: Positive
+    """Partitions that may be used."""
+    growing_to: Positive | None = None
+    """Partitions that there will be when the ones above `partitions` are written."""
+    replication_factor: Positive
+    config: dict[str, ConfigScalar] = {}
+    """What was set on the topic itself, by Kafka's keys."""
+    created_us: TimestampUs
+
+
+class DeletedTopicRecord(Record, frozen=True, kw_only=True):
+    """`meta/deleted/<topic id>`."""
+
+    name: str
+    deleted_us: TimestampUs
+
+
+class ConfigRecord(Record, frozen=True, kw_only=True):
+    """`meta/config/cluster` and `meta/config/brokers/<id>`."""
+
+    values: dict[str, ConfigScalar]
+
+
+class InSync(Entry, frozen=True, kw_only=True):
+    """A life of a broker: the leader, a member of the ISR, or an eligible leader replica."""
+
+    broker: BrokerId
+    broker_epoch: BrokerEpoch
+
+
+class Replica(Entry, frozen=True, kw_only=True):
+    """A place where the partition is kept."""
+
+    broker: BrokerId
+    directory: str
+    generation: Count = 0
+    """Grows by one in the put that adds the broker and in the put by which it takes itself out for damage."""
+
+
+class PartitionRecord(Record, frozen=True, kw_only=True):
+    """`meta/partitions/<topic id>/<n>` (protocol section 4)."""
+
+    nested: ClassVar[Mapping[str, type[Entry]]] = {
+        "leader": InSync,
+        "replicas": Replica,
+        "isr": InSync,
+        "elr": InSync,
+    }
+
+    leader: InSync | None
+    leader_epoch: LeaderEpoch
+    replicas: tuple[Replica, ...]
+    """In assignment order: the first is the preferred leader."""
+    adding: tuple[BrokerId, ...] = ()
+    removing: tuple[BrokerId, ...] = ()
+    isr: tuple[InSync, ...]
+    elr: tuple[InSync, ...] = ()
+    min_isr: Positive
+    durability: Durability
+    unclean: bool = False
+    """Whether a replica outside isr and elr may be elected (`unclean.leader.election.enable` of the topic)."""
+    restored: bool = False
+    """Whether the record was found to come from a backup of the store: its isr may be an older, larger one, so that
+    only the longest log of all replicas is elected."""
+
+
+def config_texts(values: Mapping[str, ConfigScalar]) -> dict[str, str]:
+    """Return configuration in the form in which this release stores it, whoever has written it."""
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in values.items()
+    }
+
+
+def encode(record: Record) -> bytes:
+    """Write a record as JSON, unknown fields included; equal records give equal bytes."""
+    return msgspec.json.encode(_spread(cast("dict[str, object]", msgspec.to_builtins(record)), type(record)))
+
+
+def decode(key: str, value: bytes, record_type: type[R]) -> R:
+    """Read the value of a key. Raises `RecordUnreadable` naming the key."""
+    try:
+        document = msgspec.json.decode(value)
+        if not isinstance(document, dict):
+            raise RecordUnreadable(key, "it is no JSON object")
+        _check_version(key, document.get("v"))
+        return msgspec.convert(_gather(document, record_type), record_type)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RecordUnreadable(key, str(error)) from error
+
+
+def _check_version(key: str, version: object) -> None:
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise RecordUnreadable(key, f"its version `v` is {version!r}, not a number of at least 1")
+    if version > VERSION:
+        raise RecordUnreadable(
+            key, f"it has version {version}, this release reads up to {VERSION}; start a newer release"
+        )
+
+
+def _gather(document: dict[str, object], entry_type: type[Entry]) -> dict[str, object]:
+    """Move what the type does not know into `unknown`, in nested entries too."""
+    known = set(entry_type.__struct_fields__) - {"unknown"}
+    gathered = {name: value for name, value in document.items() if name in known}
+    for name, nested_type in entry_type.nested.items():
+        if name in gathered:
+            gathered[name] = _each(gathered[name], nested_type, _gather)
+    gathered["unknown"] = {name: value for name, value in document.items() if name not in known}
+    return gathered
+
+
+def _spread(document: dict[str, object], entry_type: type[Entry]) -> dict[str, object]:
+    """Undo `_gather`: known fields in the order of the type, `v` first, then the others by name."""
+    unknown = cast("dict[str, object]", document.pop("unknown"))
+    spread: dict[str, object] = {"v": document["v"]} if "v" in document else {}
+    spread.update(document)
+    for name, nested_type in entry_type.nested.items():
+        spread[name] = _each(spread[name], nested_type, _spread)
+    spread.update(sorted(unknown.items()))
+    return spread
+
+
+def _each(value: object, entry_type: type[Entry], change: _Change) -> object:
+    """Apply a change to an entry or to every entry of a list; leave what is neither to the type check."""
+    if isinstance(value, dict):
+        return change(value, entry_type)
+    if isinstance(value, list | tuple):
+        return [change(each, entry_type) if isinstance(each, dict) else each for each in value]
+    return value

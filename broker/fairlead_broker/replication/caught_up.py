@@ -1,0 +1,52 @@
+"""When a replica had everything that the leader had.
+
+The leader keeps a ring of (time, its log's end at that time). A replica had caught up at the newest of those times
+whose end it counts to; one that counts to the present end has caught up now, so an idle partition loses nobody.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from fairlead_api.identifiers import Offset
+
+ENTRIES_PER_LAG: Final = 100
+"""How finely the lag time is told; entries closer to each other are left out, which only makes replicas look later."""
+
+
+class EndOffsets:
+    """The leader's ring: ends of its log within the lag time."""
+
+    __slots__ = ("_end", "_entries", "_lag_seconds", "_next_at", "_step_seconds")
+
+    def __init__(self, end: Offset, now: float, lag_seconds: float) -> None:
+        self._end = end
+        self._lag_seconds = lag_seconds
+        self._step_seconds = lag_seconds / ENTRIES_PER_LAG
+        self._entries: deque[tuple[float, Offset]] = deque([(now, end)])
+        self._next_at = now + self._step_seconds
+
+    def appended(self, end: Offset, now: float) -> None:
+        """Hear that the log has grown: until now its end was the one before."""
+        if now >= self._next_at:
+            self.note(now)
+        self._end = end
+
+    def note(self, now: float) -> None:
+        """Keep the present end, and let go what is older than the lag time."""
+        entries = self._entries
+        entries.append((now, self._end))
+        self._next_at = now + self._step_seconds
+        oldest = now - self._lag_seconds
+        while entries[0][0] < oldest:
+            entries.popleft()
+
+    def caught_up_at(self, counted: Offset, now: float) -> float | None:
+        """Return when a replica that counts to the offset had everything; None if that is too long ago."""
+        if counted >= self._end:
+            return now
+        if counted < self._entries[0][1]:
+            return None
+        # Ends only grow, and the first is not above.
+        return next(time for time, end in reversed(self._entries) if end <= counted)

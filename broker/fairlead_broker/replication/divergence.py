@@ -1,0 +1,82 @@
+"""Where two logs part, told by the lists of their leader epochs.
+
+A list holds (epoch, start offset): epochs rise, start offsets never fall. The leader answers a follower whose last
+record cannot be in its own log with the end of the largest epoch that both may know; the follower cuts there and
+asks again. Nothing is ever cut by the high watermark, which a follower learns one round trip late. The rules are
+Kafka's (KIP-101, KIP-279, KIP-595; `LeaderEpochFileCache`). Plain functions, used by `log`, by leaders, by followers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
+
+from fairlead_api.identifiers import LeaderEpoch, Offset
+
+BEFORE_ALL: Final = LeaderEpoch(-1)
+"""Older than every epoch: all of a follower's records are newer than what a leader without any epoch has."""
+
+_BY_EPOCH = attrgetter("epoch")
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStart:
+    """The offset at which the records of an epoch begin, should there be any."""
+
+    epoch: LeaderEpoch
+    start_offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnd:
+    """The offset at which the records of an epoch end."""
+
+    epoch: LeaderEpoch
+    end_offset: Offset
+
+
+def epoch_end(epochs: Sequence[EpochStart], epoch: int, log_end: Offset) -> EpochEnd | None:
+    """Return the largest epoch that is not newer than the asked one, and where its records end.
+
+    None when the asked epoch is newer than every known one or nothing is known. For an epoch older than all
+    known ones: that epoch, ending where the oldest known one starts.
+    """
+    if not epochs or epoch > epochs[-1].epoch:
+        return None
+    index = bisect_right(epochs, epoch, key=_BY_EPOCH) - 1
+    if index < 0:
+        return EpochEnd(LeaderEpoch(epoch), epochs[0].start_offset)
+    if index + 1 == len(epochs):
+        return EpochEnd(epochs[index].epoch, log_end)
+    return EpochEnd(epochs[index].epoch, epochs[index + 1].start_offset)
+
+
+def divergence(
+    epochs: Sequence[EpochStart], log_end: Offset, last_epoch: LeaderEpoch | None, fetch_offset: Offset
+) -> EpochEnd | None:
+    """Return what the leader answers to a follower whose log is none of the leader's; None where it is.
+
+    `last_epoch`: that of the follower's last record, None for an empty log, which parts from nothing. A last epoch
+    that the leader does not know is answered by everything that the leader has.
+    """
+    if last_epoch is None:
+        return None
+    end = epoch_end(epochs, last_epoch, log_end)
+    if end is None:
+        return EpochEnd(epochs[-1].epoch if epochs else BEFORE_ALL, log_end)
+    if end.epoch < last_epoch or end.end_offset < fetch_offset:
+        return end
+    return None
+
+
+def truncation_point(leader_end: EpochEnd, own_epochs: Sequence[EpochStart], own_end: Offset) -> Offset:
+    """Return where a follower cuts its log: behind nothing that the leader does not have.
+
+    The least of the leader's end of the epoch, the own end of it, and the own end: after fast elections the epochs
+    of two logs interleave, so the follower asks again until the leader finds nothing to object to (KIP-279).
+    """
+    own = epoch_end(own_epochs, leader_end.epoch, own_end)
+    return Offset(min(leader_end.end_offset, own_end if own is None else own.end_offset, own_end))

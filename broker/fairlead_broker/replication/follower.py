@@ -1,0 +1,250 @@
+"""The follower's machine of one partition in one leader epoch (protocol section 4, rule 8).
+
+    fetching ──Diverged──▶ cutting ──Truncated──▶ fetching
+             ──Fetched──▶ reconciled; appending ──CopiesAppended──▶ fetching
+             ──FetchOutOfRange──▶ restarting ──Restarted──▶ fetching
+
+`step` is the only door that changes anything; a new leader epoch is a new machine. Must not know sessions, other
+partitions of a fetch, or how bytes are checked and stored.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+from fairlead_broker.replication.effects import AdvanceHighWatermark
+from fairlead_broker.replication.events import FollowerReport
+from fairlead_broker.replication.follower_messages import (
+    CopiesAppended,
+    Diverged,
+    Fetched,
+    FetchOutOfRange,
+    FollowerEffect,
+    FollowerEvent,
+    FollowerLogSynced,
+    MoveLogStart,
+    ReportProgress,
+    RestartAt,
+    Restarted,
+    Truncated,
+    TruncateTo,
+)
+
+
+class PartitionFollower:
+    """Decides what a follower fetches, cuts, and may tell its leader."""
+
+    __slots__ = (
+        "_broker",
+        "_broker_epoch",
+        "_busy",
+        "_end_offset",
+        "_generation",
+        "_high_watermark",
+        "_last_epoch",
+        "_leader_epoch",
+        "_leader_high_watermark",
+        "_leader_log_start",
+        "_log_start",
+        "_reconciled",
+        "_reported",
+        "_synced_offset",
+    )
+
+    def __init__(
+        self,
+        broker: BrokerId,
+        broker_epoch: BrokerEpoch,
+        generation: int,
+        leader_epoch: LeaderEpoch,
+        end_offset: Offset,
+        synced_offset: Offset,
+        log_start: Offset,
+        high_watermark: Offset,
+        last_epoch: LeaderEpoch | None,
+    ) -> None:
+        """Begin to follow with the own log as it is. `last_epoch`: that of its last record."""
+        assert log_start <= end_offset, f"the log starts at {log_start}, beyond its end {end_offset}"
+        assert synced_offset <= end_offset, "nothing is synced beyond the end"
+        self._broker = broker
+        self._broker_epoch = broker_epoch
+        self._generation = generation
+        self._leader_epoch = leader_epoch
+        self._end_offset = end_offset
+        self._synced_offset = synced_offset
+        self._log_start = log_start
+        self._high_watermark = min(high_watermark, end_offset)
+        self._last_epoch = last_epoch
+        self._leader_high_watermark = Offset(0)
+        self._leader_log_start = Offset(0)
+        self._reported = Offset(-1)
+        self._busy = False
+        self._reconciled = False
+
+    # -- what callers see
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch:
+        """The epoch that is followed."""
+        return self._leader_epoch
+
+    @property
+    def generation(self) -> int:
+        """The generation of the replica."""
+        return self._generation
+
+    @property
+    def reconciled(self) -> bool:
+        """Whether the leader of this epoch has found nothing to object to: the log is a prefix of its log."""
+        return self._reconciled
+
+    @property
+    def end_offset(self) -> Offset:
+        """The own log's end."""
+        return self._end_offset
+
+    @property
+    def synced_offset(self) -> Offset:
+        """Everything below is on stable storage."""
+        return self._synced_offset
+
+    @property
+    def log_start(self) -> Offset:
+        """The own log's start."""
+        return self._log_start
+
+    @property
+    def high_watermark(self) -> Offset:
+        """Everything below it is committed, as far as it is known here."""
+        return self._high_watermark
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the log holds an epoch above the leader's (protocol section 3, rule 8).
+
+        A restored store has issued an epoch again. Such a replica is quarantined; it neither fetches nor is cut.
+        """
+        return self._last_epoch is not None and self._last_epoch > self._leader_epoch
+
+    def next_fetch(self) -> FollowerReport | None:
+        """Return what to ask the leader; None while something ordered is to be done first, or the log is ahead."""
+        if self._busy or self.is_ahead:
+            return None
+        return FollowerReport(
+            self._broker,
+            self._broker_epoch,
+            self._generation,
+            self._leader_epoch,
+            None if self._has_no_record() else self._last_epoch,
+            self._end_offset,
+            self._synced_offset,
+            self._log_start,
+        )
+
+    # -- the one door
+
+    def step(self, event: FollowerEvent) -> list[FollowerEffect]:
+        """Take in one fact; answer what follows from it, in the order in which it must be done."""
+        effects: list[FollowerEffect] = []
+        match event:
+            case Fetched():
+                self._fetched(event, effects)
+            case CopiesAppended():
+                self._appended(event, effects)
+            case FollowerLogSynced(offset):
+                self._synced(offset, effects)
+            case Diverged():
+                self._diverged(event, effects)
+            case Truncated():
+                self._truncated(event)
+            case FetchOutOfRange():
+                self._out_of_range(event, effects)
+            case Restarted(offset):
+                self._restarted(offset)
+            case _:
+                assert_never(event)
+        return effects
+
+    def _fetched(self, event: Fetched, effects: list[FollowerEffect]) -> None:
+        if self._busy or event.leader_epoch != self._leader_epoch:
+            return  # The answer to a question that was asked before.
+        self._reconciled = True
+        self._busy = event.nbytes > 0
+        if event.high_watermark is not None:
+            self._leader_high_watermark = event.high_watermark
+        self._leader_log_start = event.log_start
+        self._follow(effects)
+
+    def _appended(self, event: CopiesAppended, effects: list[FollowerEffect]) -> None:
+        assert event.end_offset >= self._end_offset, (
+            f"copies took the log back from {self._end_offset} to {event.end_offset}"
+        )
+        self._busy = False
+        self._end_offset = event.end_offset
+        self._last_epoch = event.last_epoch
+        self._follow(effects)
+
+    def _follow(self, effects: list[FollowerEffect]) -> None:
+        """Go by the leader's high watermark and log start, as far as the own log reaches.
+
+        Only what is committed is deleted: a leader that does not know its high watermark yet tells that much.
+        """
+        committed = max(self._leader_high_watermark, self._leader_log_start)
+        high_watermark = min(committed, self._end_offset)
+        if high_watermark > self._high_watermark:
+            self._high_watermark = high_watermark
+            effects.append(AdvanceHighWatermark(high_watermark))
+        log_start = min(self._leader_log_start, self._end_offset)
+        if log_start > self._log_start:
+            self._log_start = log_start
+            effects.append(MoveLogStart(log_start))
+
+    def _synced(self, offset: Offset, effects: list[FollowerEffect]) -> None:
+        self._synced_offset = max(self._synced_offset, min(offset, self._end_offset))
+        if self._may_report() and self._synced_offset > self._reported:
+            self._reported = self._synced_offset
+            effects.append(ReportProgress(self._synced_offset))
+
+    def _may_report(self) -> bool:
+        """Rule 4.2: before the leader has agreed to the log its offsets may be those of other records."""
+        return self._reconciled
+
+    def _diverged(self, event: Diverged, effects: list[FollowerEffect]) -> None:
+        if self._busy or self.is_ahead:
+            return
+        self._busy = True
+        effects.append(TruncateTo(self._truncation_offset(event)))
+
+    def _truncation_offset(self, event: Diverged) -> Offset:
+        """Rule 4.8: never by the high watermark, which is known one round trip late."""
+        own = self._end_offset if event.own_end is None else event.own_end.end_offset
+        return max(self._log_start, min(event.end_offset, own, self._end_offset))
+
+    def _truncated(self, event: Truncated) -> None:
+        self._busy = False
+        self._end_offset = event.end_offset
+        self._synced_offset = min(self._synced_offset, event.end_offset)
+        self._high_watermark = min(self._high_watermark, event.end_offset)
+        self._last_epoch = event.last_epoch
+        self._reported = Offset(-1)
+
+    def _out_of_range(self, event: FetchOutOfRange, effects: list[FollowerEffect]) -> None:
+        """Begin anew where nothing that the leader still has would be lost by it."""
+        if self._busy or self.is_ahead:
+            return
+        empty_beyond = self._has_no_record() and self._end_offset > event.leader_end
+        if self._end_offset < event.leader_log_start or empty_beyond:
+            self._busy = True
+            effects.append(RestartAt(event.leader_log_start))
+
+    def _has_no_record(self) -> bool:
+        """A log without a record from its start on parts from nothing: it could be cut for ever."""
+        return self._last_epoch is None or self._end_offset <= self._log_start
+
+    def _restarted(self, offset: Offset) -> None:
+        self._busy = False
+        self._end_offset = self._synced_offset = self._log_start = offset
+        self._high_watermark = offset
+        self._last_epoch = None
+        self._reported = Offset(-1)

@@ -1,0 +1,127 @@
+"""Replicas of draining brokers find other places."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from fairlead_api.identifiers import BrokerId, PartitionIndex, Revision
+from fairlead_broker.controller.drain import drained, has_nowhere_to_go, places_of
+from fairlead_broker.controller.partition_changes import ClusterView
+from fairlead_broker.controller.reassignment import Place, target
+from fairlead_broker.registry.keys import PartitionKey
+from fairlead_broker.registry.records import PartitionRecord
+from partition_kit import KEY, R1, R2, R3, TOPIC_ID, brokers, record, registered
+
+NO_LOAD: Mapping[BrokerId, int] = {}
+
+
+def view_of(*draining: int, cordoned: tuple[int, ...] = (), there: str = "1234") -> ClusterView:
+    """Running brokers of which some drain; those are cordoned too."""
+    going = frozenset(map(BrokerId, draining))
+    running = {BrokerId(int(n)): registered(int(n), 10 + int(n)) for n in there}
+    return ClusterView(running, cordoned=going.union(map(BrokerId, cordoned)), draining=going)
+
+
+def asked(found: PartitionRecord, view: ClusterView, load: Mapping[BrokerId, int] = NO_LOAD) -> str | None:
+    """Where the partition is to be, as digits; None where nothing begins."""
+    begun = drained(KEY, found, Revision(90), view, load)
+    return None if begun is None else "".join(map(str, target(begun)))
+
+
+def test_the_draining_broker_is_replaced_in_its_place() -> None:
+    """The order of the others, and so the preferred leaders, stays."""
+    begun = drained(KEY, record(1, "123"), Revision(90), view_of(2), NO_LOAD)
+
+    assert begun is not None
+    assert target(begun) == (1, 4, 3)
+    assert (begun.adding, begun.removing) == ((4,), (2,))
+
+
+@pytest.mark.parametrize(
+    ("found", "view"),
+    [
+        pytest.param(record(1, "123"), view_of(4), id="it keeps nothing of this partition"),
+        pytest.param(record(1, "123"), view_of(2, cordoned=(4,)), id="the only spare broker is cordoned"),
+        pytest.param(record(1, "123"), view_of(2, there="123"), id="there is no spare broker"),
+        pytest.param(record(None, "23"), view_of(2), id="nobody leads"),
+        pytest.param(record(1, "123"), view_of(2, there="234"), id="the leader is gone"),
+        pytest.param(
+            record(1, "123", replicas="1234", adding=(BrokerId(4),)), view_of(2), id="a move is under way"
+        ),
+    ],
+)
+def test_nothing_begins(found: PartitionRecord, view: ClusterView) -> None:
+    """Where nothing has to move, or nobody could catch up."""
+    assert asked(found, view) is None
+
+
+@pytest.mark.parametrize(
+    ("found", "view", "stuck"),
+    [
+        pytest.param(record(1, "123"), view_of(2), False, id="broker 4 can be given it"),
+        pytest.param(record(1, "123"), view_of(2, there="123"), True, id="there is no spare broker"),
+        pytest.param(record(1, "123"), view_of(2, cordoned=(4,)), True, id="the spare broker is cordoned"),
+        pytest.param(record(1, "123"), view_of(2, 4), True, id="the spare broker is drained too"),
+        pytest.param(
+            record(1, "123", replicas="1234", adding=(BrokerId(4),), removing=(BrokerId(2),)),
+            view_of(2),
+            False,
+            id="it is on its way",
+        ),
+    ],
+)
+def test_a_drain_that_cannot_end_is_known(found: PartitionRecord, view: ClusterView, stuck: bool) -> None:
+    """It goes on for ever where nobody else can be given the partition."""
+    assert has_nowhere_to_go(BrokerId(2), found, view) is stuck
+
+
+def test_a_broker_that_is_gone_can_be_drained() -> None:
+    """That is how its replicas are made anew elsewhere."""
+    assert asked(record(1, "12"), view_of(3, there="124")) == "124"
+
+
+def test_the_broker_that_keeps_least_takes_over() -> None:
+    """As far as racks allow it."""
+    view = view_of(2, there="12345")
+
+    assert asked(record(1, "123"), view, {BrokerId(4): 7, BrokerId(5): 6}) == "153"
+    assert asked(record(1, "123"), view, {BrokerId(4): 6, BrokerId(5): 6}) == "143"
+
+
+def test_the_rack_of_the_leaving_broker_is_free_again() -> None:
+    """Its successor may stand in it, even if another keeps less."""
+    there = {
+        BrokerId(n): registered(n, 10 + n, rack=rack) for n, rack in ((1, "a"), (2, "b"), (4, "a"), (5, "b"))
+    }
+    view = ClusterView(there, cordoned=frozenset({BrokerId(2)}), draining=frozenset({BrokerId(2)}))
+
+    assert asked(record(1, "12", replicas="12"), view, {BrokerId(4): 0, BrokerId(5): 9}) == "15"
+
+
+def test_partitions_go_round_the_directories_of_a_broker() -> None:
+    """Each disk gets its share."""
+    view = ClusterView({BrokerId(4): registered(4, 14, directories=("x", "y"))})
+    taken = [places_of((BrokerId(4),), PartitionIndex(n), view)[0].directory for n in range(4)]
+
+    assert taken == ["x", "y", "x", "y"]
+
+
+def test_of_a_broker_that_is_gone_or_without_a_disk_no_directory_is_named() -> None:
+    """Its replica stays where it is, so none is needed."""
+    view = ClusterView({BrokerId(4): registered(4, 14, directories=())})
+    wanted = places_of((BrokerId(4), BrokerId(9)), PartitionIndex(0), view)
+
+    assert wanted == (Place(BrokerId(4), ""), Place(BrokerId(9), ""))
+
+
+def test_the_directory_follows_from_the_partition() -> None:
+    """A drain spreads the partitions of a topic over the disks of their new broker."""
+    there = brokers(R1, R2, R3) | {BrokerId(4): registered(4, 14, directories=("x", "y"))}
+    view = ClusterView(there, cordoned=frozenset({BrokerId(2)}), draining=frozenset({BrokerId(2)}))
+    key = PartitionKey(TOPIC_ID, PartitionIndex(1))
+    begun = drained(key, record(1, "123"), Revision(90), view, NO_LOAD)
+
+    assert begun is not None
+    assert [replica.directory for replica in begun.replicas] == ["d1", "y", "d3", "d2"]

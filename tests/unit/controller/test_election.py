@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead_api.identifiers import BrokerId, PartitionIndex
+from fairlead_broker.controller.election import elect, is_live
+from fairlead_broker.registry.keys import PartitionKey
+from fairlead_broker.registry.metadata import Versioned
+from fairlead_broker.registry.records import BrokerRegistration, BrokerState, Durability, PartitionRecord
+
+
+class Cluster:
+    """Registered brokers by id and epoch."""
+
+    def __init__(self, kit: Any) -> None:
+        """Begin without brokers."""
+        self.kit = kit
+        self.brokers: dict[BrokerId, Versioned[BrokerRegistration]] = {}
+        self.key = PartitionKey(kit.topic_id, PartitionIndex(0))
+
+    def add(self, broker: int, epoch: int, **about: Any) -> None:
+        """Register a broker, its directory named after it."""
+        record = self.kit.registration(about.pop("directory", f"d{broker}"), **about)
+        self.brokers[BrokerId(broker)] = Versioned(record, epoch, epoch)  # type: ignore[arg-type]
+
+    def elect(self, record: PartitionRecord) -> PartitionRecord | None:
+        """Elect a leader of the partition."""
+        return elect(self.key, record, self.brokers)
+
+
+@pytest.fixture
+def cluster(kit: Any) -> Cluster:
+    """A cluster without brokers."""
+    return Cluster(kit)
+
+
+def test_a_life_is_live_while_its_epoch_is_registered(cluster: Cluster, kit: Any) -> None:
+    """Another life of the same broker is not the one that is named."""
+    cluster.add(1, 10)
+    named, older, gone = kit.entries((1, 10), (1, 9), (2, 10))
+
+    assert is_live(named, cluster.brokers)
+    assert not is_live(older, cluster.brokers)
+    assert not is_live(gone, cluster.brokers)
+
+
+def test_the_isr_leads_in_assignment_order(cluster: Cluster, kit: Any) -> None:
+    """The first replica in the isr leads, whatever the order of the isr."""
+    for broker in (1, 2, 3):
+        cluster.add(broker, 10 + broker)
+    record = kit.partition(kit.entries((2, 12), (1, 11), (3, 13)), replicas=(3, 1, 2))
+    elected = cluster.elect(record)
+
+    assert elected is not None
+    assert elected.leader == kit.entries((3, 13))[0]
+    assert elected.leader_epoch == record.leader_epoch + 1
+    assert elected.isr == kit.entries((3, 13), (2, 12), (1, 11))
+    assert elected.elr == ()
+
+
+def test_entries_of_ended_lives_leave_the_isr(cluster: Cluster, kit: Any) -> None:
+    """They go to elr where the isr is then smaller than it must be, and nowhere else."""
+    cluster.add(2, 12)
+    enough = cluster.elect(kit.partition(kit.entries((1, 11), (2, 12), (3, 13)), min_isr=1))
+    too_few = cluster.elect(kit.partition(kit.entries((1, 11), (2, 12), (3, 13)), min_isr=2))
+
+    assert enough is not None
+    assert (enough.isr, enough.elr) == (kit.entries((2, 12)), ())
+    assert too_few is not None
+    assert (too_few.isr, too_few.elr) == (kit.entries((2, 12)), kit.entries((1, 11), (3, 13)))
+
+
+def test_the_elr_leads_when_nobody_of_the_isr_can(cluster: Cluster, kit: Any) -> None:
+    """An eligible replica is complete; the one that led before stays eligible."""
+    cluster.add(3, 13)
+    elected = cluster.elect(kit.partition(kit.entries((1, 11)), elr=kit.entries((2, 12), (3, 13)), min_isr=2))
+
+    assert elected is not None
+    assert elected.leader == kit.entries((3, 13))[0]
+    assert elected.isr == kit.entries((3, 13))
+    assert elected.elr == kit.entries((1, 11), (2, 12))
+
+
+def test_nobody_leads_who_was_not_counted(cluster: Cluster, kit: Any) -> None:
+    """A replica outside isr and elr is no candidate."""
+    cluster.add(2, 12)
+
+    assert cluster.elect(kit.partition(kit.entries((1, 11)))) is None
+
+
+def test_the_next_life_leads_with_its_own_epoch(cluster: Cluster, kit: Any) -> None:
+    """A broker that restarted with everything it had takes its place again."""
+    cluster.add(1, 20, last_broker_epoch=11)
+    elected = cluster.elect(kit.partition(kit.entries((1, 11)), replicas=(1,)))
+
+    assert elected is not None
+    assert elected.leader == kit.entries((1, 20))[0]
+    assert elected.isr == kit.entries((1, 20))
+
+
+def test_an_old_copy_of_the_disk_does_not_lead(cluster: Cluster, kit: Any) -> None:
+    """A directory that was not there in the life that was counted lacks what was written in it."""
+    cluster.add(1, 20, last_broker_epoch=10)
+
+    assert cluster.elect(kit.partition(kit.entries((1, 11)), replicas=(1,))) is None
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"directory": "another"},
+        {"state": BrokerState.STOPPING},
+        {"quarantined": (0,)},
+    ],
+)
+def test_who_has_not_the_bytes_or_will_not_serve_does_not_lead(
+    cluster: Cluster, kit: Any, about: dict[str, Any]
+) -> None:
+    """Another directory, a stop, a quarantine: not even a live member of the isr leads then."""
+    cluster.add(1, 11, **about)
+
+    assert cluster.elect(kit.partition(kit.entries((1, 11)))) is None
+
+
+def test_the_quarantine_of_another_partition_does_not_matter(cluster: Cluster, kit: Any) -> None:
+    """A quarantine is of one replica."""
+    cluster.add(1, 11, quarantined=(1, 2))
+
+    assert cluster.elect(kit.partition(kit.entries((1, 11)))) is not None
+
+
+def test_a_draining_broker_still_leads(cluster: Cluster, kit: Any) -> None:
+    """Only a stopping one does not."""
+    cluster.add(1, 11, state=BrokerState.DRAINING)
+
+    assert cluster.elect(kit.partition(kit.entries((1, 11)))) is not None
+
+
+def test_a_stopping_member_leaves_the_isr_for_the_elr(cluster: Cluster, kit: Any) -> None:
+    """It is complete until it stops, so it is eligible where the isr is too small without it."""
+    cluster.add(1, 11)
+    cluster.add(2, 12, state=BrokerState.STOPPING)
+    elected = cluster.elect(kit.partition(kit.entries((1, 11), (2, 12)), min_isr=2))
+
+    assert elected is not None
+    assert (elected.isr, elected.elr) == (kit.entries((1, 11)), kit.entries((2, 12)))
+
+
+@pytest.mark.parametrize(
+    ("durability", "intact_since", "leads"),
+    [
+        (Durability.SYNCED, None, True),
+        (Durability.REPLICATED, None, False),
+        (Durability.REPLICATED, 12, False),
+        (Durability.REPLICATED, 11, True),
+        (Durability.REPLICATED, 5, True),
+        (Durability.SYNCING, None, False),
+        (Durability.SYNCING, 11, True),
+    ],
+)
+def test_a_restart_that_may_have_lost_unsynced_bytes(
+    cluster: Cluster, kit: Any, durability: Durability, intact_since: int | None, leads: bool
+) -> None:
+    """What counts unsynced leads again only if every restart since kept the page cache or was clean."""
+    cluster.add(1, 20, last_broker_epoch=11, intact_since=intact_since)
+    elected = cluster.elect(kit.partition(kit.entries((1, 11), (2, 12)), durability=durability))
+
+    assert (elected is not None) is leads
+
+
+@pytest.mark.parametrize("durability", [Durability.REPLICATED, Durability.SYNCING])
+def test_a_replica_that_is_alone_leads_again_after_a_loss_of_power(
+    cluster: Cluster, kit: Any, durability: Durability
+) -> None:
+    """Unsynced bytes of the only replica were never promised, and nobody else has more."""
+    cluster.add(1, 20, last_broker_epoch=11)
+    elected = cluster.elect(kit.partition(kit.entries((1, 11)), durability=durability, replicas=(1,)))
+
+    assert elected is not None
+
+
+@pytest.mark.parametrize("durability", [Durability.REPLICATED, Durability.SYNCING])
+def test_the_last_member_of_several_replicas_does_not_lead_with_less(
+    cluster: Cluster, kit: Any, durability: Durability
+) -> None:
+    """With a minimum of one the elr is empty, and replicas that were killed may have what it lost."""
+    cluster.add(1, 20, last_broker_epoch=11)
+    elected = cluster.elect(kit.partition(kit.entries((1, 11)), durability=durability, replicas=(1, 2, 3)))
+
+    assert elected is None
+
+
+def test_fields_of_a_later_release_stay(cluster: Cluster, kit: Any) -> None:
+    """The record and its entries keep what this release does not know."""
+    cluster.add(1, 20, last_broker_epoch=11)
+    [entry] = kit.entries((1, 11))
+    record = kit.partition((msgspec.structs.replace(entry, unknown={"new": 1}),))
+    elected = cluster.elect(msgspec.structs.replace(record, unknown={"newer": 2}))
+
+    assert elected is not None
+    assert elected.unknown == {"newer": 2}
+    assert elected.isr[0].unknown == {"new": 1}

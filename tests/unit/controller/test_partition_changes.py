@@ -1,0 +1,301 @@
+"""The next step of a partition's record, case by case and after any history of brokers."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import msgspec
+import pytest
+from hypothesis import given
+
+from fairlead_api.identifiers import BrokerId, LeaderEpoch, Offset, Revision
+from fairlead_broker.controller.election import can_stay
+from fairlead_broker.controller.partition_changes import (
+    ClusterView,
+    LogEnd,
+    elect_unclean,
+    has_live_leader,
+    next_record,
+)
+from fairlead_broker.controller.reassignment import Place, cancel, is_under_way, start
+from fairlead_broker.registry.isr import with_isr
+from fairlead_broker.registry.records import BrokerState, Durability, InSync, PartitionRecord
+from partition_kit import DRAINING, KEY, R1, R2, R3, R4, STOPPING, brokers, record, registered, short
+
+
+@pytest.mark.parametrize(
+    ("there", "found", "expected"),
+    [
+        pytest.param([R1, R2, R3], record(1, "123"), None, id="all is well"),
+        pytest.param([R2, R3], record(1, "123"), (2, 8, "23", ""), id="the leader is gone"),
+        pytest.param([R1, R2, R3], record(None, "23"), (2, 8, "23", ""), id="the leader has resigned"),
+        pytest.param([R1, R3], record(1, "123"), (1, 7, "13", ""), id="a follower is gone"),
+        pytest.param([R1], record(1, "123"), (1, 7, "1", "23"), id="below the minimum they become eligible"),
+        pytest.param([R2], record(1, "1", "23"), (2, 8, "2", "13"), id="an eligible one leads"),
+        pytest.param([R2], record(1, "1", min_isr=1), (None, 7, "1", ""), id="nobody complete is left"),
+        pytest.param([R2], record(None, "1", min_isr=1), None, id="and that is written down once"),
+        pytest.param([(1, STOPPING), R2, R3], record(1, "123"), (2, 8, "23", ""), id="the leader stops"),
+        pytest.param([R1, R2, (3, STOPPING)], record(1, "123"), (1, 7, "12", ""), id="a follower stops"),
+        pytest.param([(1, STOPPING)], record(1, "1", "23"), None, id="who stops alone leads to the end"),
+        pytest.param(
+            [(1, STOPPING), R2], record(1, "1", "2"), (2, 8, "2", "1"), id="it stops below the minimum"
+        ),
+        pytest.param([(1, DRAINING), R2, R3], record(1, "123"), (2, 8, "213", ""), id="the leader drains"),
+        pytest.param([(1, DRAINING), R2], record(1, "1", "2"), None, id="a drain waits for somebody in sync"),
+        pytest.param(
+            [R1, (2, DRAINING), R3], record(1, "123"), None, id="a follower that drains stays in sync"
+        ),
+        pytest.param(
+            [R1, R2, R3, R4],
+            record(1, "123", replicas="2341", adding=(BrokerId(4),), removing=(BrokerId(1),)),
+            None,
+            id="a move waits for those that are added",
+        ),
+        pytest.param(
+            [R1, R2, R3, R4],
+            record(1, "1234", replicas="2341", adding=(BrokerId(4),), removing=(BrokerId(1),)),
+            (2, 8, "2134", ""),
+            id="before a move ends the leader goes to one who stays",
+        ),
+        pytest.param(
+            [R1, R2, R3, R4],
+            record(2, "1234", replicas="2341", adding=(BrokerId(4),), removing=(BrokerId(1),)),
+            (2, 7, "234", ""),
+            id="a move ends",
+        ),
+        pytest.param(
+            [R1, R2, R4],
+            record(
+                1,
+                "14",
+                replicas="1423",
+                adding=(BrokerId(4),),
+                removing=(BrokerId(2), BrokerId(3)),
+                min_isr=3,
+            ),
+            None,
+            id="a move never ends below the minimum",
+        ),
+    ],
+)
+def test_the_next_step_follows_from_how_things_are(
+    there: list[tuple[int, BrokerState]], found: PartitionRecord, expected: tuple[object, ...] | None
+) -> None:
+    """One step at a time; what was not asked for stays."""
+    assert short(next_record(KEY, found, ClusterView(brokers(*there)))) == expected
+
+
+def test_a_move_ends_with_the_replicas_that_were_wanted() -> None:
+    """In their order, and nobody is added or leaving any more."""
+    found = record(2, "1234", replicas="2341", adding=(BrokerId(4),), removing=(BrokerId(1),))
+    after = next_record(KEY, found, ClusterView(brokers(R1, R2, R3, R4)))
+
+    assert after is not None
+    assert [replica.broker for replica in after.replicas] == [2, 3, 4]
+    assert not is_under_way(after)
+
+
+def test_another_life_of_a_follower_has_to_join_again() -> None:
+    """It is not the one that was counted."""
+    there = brokers(R1, R2) | {BrokerId(3): registered(3, 99, last_broker_epoch=13)}
+
+    assert short(next_record(KEY, record(1, "123"), ClusterView(there))) == (1, 7, "12", "")
+
+
+def test_another_life_of_the_leader_leads_again_with_a_higher_epoch() -> None:
+    """If nobody comes before it, and it has everything it had."""
+    there = {BrokerId(1): registered(1, 99, last_broker_epoch=11)}
+    after = next_record(KEY, record(1, "1", min_isr=1), ClusterView(there))
+
+    assert short(after) == (1, 8, "1", "")
+    assert after is not None
+    assert after.leader is not None
+    assert after.leader.broker_epoch == 99
+
+
+def test_who_is_draining_leads_only_where_nobody_else_can() -> None:
+    """The drain is a wish, and records come first."""
+    view = ClusterView(brokers(R2, R3), draining=frozenset({BrokerId(2)}))
+    alone = ClusterView(brokers(R2), draining=frozenset({BrokerId(2)}))
+
+    assert short(next_record(KEY, record(1, "123"), view)) == (3, 8, "32", "")
+    assert short(next_record(KEY, record(1, "123"), alone)) == (2, 8, "2", "13")
+
+
+def test_a_quarantined_replica_is_neither_in_sync_nor_eligible() -> None:
+    """It distrusts its bytes, whoever leads."""
+    there = brokers(R1, R2) | {BrokerId(3): registered(3, 13, quarantined=True)}
+
+    assert short(next_record(KEY, record(1, "123", min_isr=3), ClusterView(there))) == (1, 7, "12", "")
+    assert short(next_record(KEY, record(None, "3", "2"), ClusterView(there))) == (2, 8, "2", "")
+
+
+def test_a_replica_whose_disk_has_failed_is_not_waited_for() -> None:
+    """It says so by registering no directory; nobody is elected for what it still has."""
+    there = brokers(R1, R2) | {BrokerId(3): registered(3, 13, directories=())}
+
+    assert short(next_record(KEY, record(1, "123"), ClusterView(there))) == (1, 7, "12", "")
+    assert short(next_record(KEY, record(None, "3", "2"), ClusterView(there))) == (2, 8, "2", "3")
+
+
+def test_a_restored_record_elects_nobody_by_itself() -> None:
+    """It may hold an older, larger isr."""
+    view = ClusterView(brokers(R1, R2, R3))
+    led, leaderless = (msgspec.structs.replace(record(leader, "23"), restored=True) for leader in (4, None))
+
+    assert short(next_record(KEY, leaderless, view)) is None
+    assert short(next_record(KEY, led, view)) == (None, 7, "23", "")
+
+
+def end(epoch: int, offset: int) -> LogEnd:
+    """Where a log ends."""
+    return LogEnd(LeaderEpoch(epoch), Offset(offset))
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        ({2: end(7, 5), 3: end(7, 9)}, (3, 8, "3", "")),
+        ({2: end(7, 5), 3: end(6, 9)}, (2, 8, "2", "")),
+        ({2: end(7, 5), 3: end(7, 5)}, (2, 8, "2", "")),
+        ({2: end(30, 5), 3: end(7, 9)}, (2, 31, "2", "")),
+        ({1: end(9, 100), 2: end(7, 5)}, (2, 10, "2", "")),
+        ({2: end(-1, 0)}, (2, 8, "2", "")),
+        ({1: end(9, 100)}, None),
+        ({}, None),
+    ],
+)
+def test_unclean_the_longest_log_leads(
+    ends: dict[BrokerId, LogEnd], expected: tuple[object, ...] | None
+) -> None:
+    """By epoch, then end, then assignment order; above every epoch that was heard of; broker 1 is gone."""
+    view = ClusterView(brokers(R2, R3))
+
+    assert short(elect_unclean(KEY, record(None, "1", min_isr=1), view, ends)) == expected
+
+
+def test_unclean_of_a_restored_record_all_are_heard_first() -> None:
+    """One that did not answer may have more than all others; who leads then ends it."""
+    view = ClusterView(brokers(R1, R2, R3))
+    found = msgspec.structs.replace(record(None, "1"), restored=True)
+    some = {BrokerId(1): end(7, 5), BrokerId(2): end(7, 6)}
+    elected = elect_unclean(KEY, found, view, {**some, BrokerId(3): end(7, 1)})
+
+    assert elect_unclean(KEY, found, view, some) is None
+    assert short(elected) == (2, 8, "2", "")
+    assert elected is not None
+    assert not elected.restored
+
+
+def test_unclean_the_new_leader_is_written_with_the_directory_that_it_has() -> None:
+    """Its old one may be what was lost."""
+    there = {BrokerId(2): registered(2, 12, directories=("new",))}
+    after = elect_unclean(KEY, record(None, "1", min_isr=1), ClusterView(there), {BrokerId(2): end(-1, 0)})
+
+    assert after is not None
+    assert [replica.directory for replica in after.replicas] == ["d1", "new", "d3"]
+
+
+class History:
+    """A partition and four brokers, to which anything happens that can."""
+
+    def __init__(self, min_isr: int, durability: Durability) -> None:
+        """Begin with brokers 1 to 3 in sync and broker 1 in the lead."""
+        self.revision = 100
+        self.brokers = brokers(R1, R2, R3, R4)
+        self.draining: frozenset[BrokerId] = frozenset()
+        self.record = record(1, "123", min_isr=min_isr, durability=durability)
+
+    @property
+    def view(self) -> ClusterView:
+        """What the controller sees."""
+        return ClusterView(dict(self.brokers), draining=self.draining, cordoned=self.draining)
+
+    def happen(self, what: str, broker: BrokerId) -> None:
+        """Change something about a broker, as brokers and operators do."""
+        here = self.brokers.get(broker)
+        self.revision += 1
+        if what == "come" and here is None:
+            last = max([entry.broker_epoch for entry in (*self.record.isr, *self.record.elr)])
+            self.brokers[broker] = registered(broker, self.revision, last_broker_epoch=last)
+        elif what == "wipe" and here is None:
+            self.brokers[broker] = registered(broker, self.revision)
+        elif what == "go":
+            self.brokers.pop(broker, None)
+        elif what in ("stop", "quarantine") and here is not None:
+            state = STOPPING if what == "stop" else here.value.state
+            quarantined = what == "quarantine" or bool(here.value.quarantined)
+            self.brokers[broker] = registered(broker, here.create_revision, state, quarantined=quarantined)
+        elif what == "drain":
+            self.draining ^= {broker}
+        elif what == "join":
+            self._join(broker)
+        elif what == "move" and not is_under_way(self.record):
+            ids = sorted({1, 2, 3, 4} - {broker})
+            places = [Place(BrokerId(n), f"d{n}") for n in ids]
+            self.record = start(self.record, places, Revision(self.revision))
+        elif what == "cancel":
+            self.record = cancel(KEY, self.record, self.brokers) or self.record
+
+    def _join(self, broker: BrokerId) -> None:
+        """Let the leader take a replica into the isr."""
+        here = self.brokers.get(broker)
+        kept = broker in {replica.broker for replica in self.record.replicas}
+        if here is None or not kept or not has_live_leader(self.record, self.brokers):
+            return
+        entry = InSync(broker=broker, broker_epoch=here.create_revision)  # type: ignore[arg-type]
+        others = tuple(each for each in self.record.isr if each.broker != broker)
+        if entry not in self.record.isr and can_stay(KEY, entry, self.brokers):
+            self.record = with_isr(self.record, isr=(*others, entry), min_isr=self.record.min_isr)
+
+    def settle(self) -> list[PartitionRecord]:
+        """Take steps until there is none; return all of them."""
+        steps: list[PartitionRecord] = []
+        while (after := next_record(KEY, self.record, self.view)) is not None:
+            assert after != self.record, "a step changes something"
+            steps.append(after)
+            self.record = after
+            assert len(steps) < 10, "a fixed point is reached"
+        return steps
+
+
+HAPPENINGS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["come", "go", "stop", "wipe", "quarantine", "drain", "join", "move", "cancel", "join", "come"]
+        ),
+        st.sampled_from([BrokerId(n) for n in (1, 2, 3, 4)]),
+        st.booleans(),
+    ),
+    max_size=40,
+)
+
+
+@given(HAPPENINGS, st.integers(1, 3), st.sampled_from(list(Durability)))
+def test_whatever_happens_the_record_comes_to_rest_and_stays_sound(
+    happenings: list[tuple[str, BrokerId, bool]], min_isr: int, durability: Durability
+) -> None:
+    """The isr and the elr are never empty together, epochs grow with leaders, and who leads is live and in the isr."""
+    history = History(min_isr, durability)
+    for what, broker, settles in happenings:
+        history.happen(what, broker)
+        if not settles:
+            continue
+        before = history.record
+        for after in history.settle():
+            kept = {replica.broker for replica in after.replicas}
+            known = {entry.broker for entry in (*before.isr, *before.elr)}
+            in_sync = {entry.broker for entry in after.isr}
+            assert after.isr or after.elr
+            assert in_sync <= known, "the controller never takes anybody in"
+            assert in_sync.isdisjoint(entry.broker for entry in after.elr)
+            assert not after.elr or len(after.isr) < after.min_isr
+            assert kept >= {entry.broker for entry in (*after.isr, *after.elr)}
+            assert after.leader_epoch == before.leader_epoch + (
+                after.leader is not None and after.leader != before.leader
+            )
+            if after.leader is not None:
+                assert after.leader in after.isr
+                assert has_live_leader(after, history.brokers)
+            if len(after.replicas) < len(before.replicas):
+                assert len(after.isr) >= after.min_isr, "no move ends below the minimum"
+            before = after

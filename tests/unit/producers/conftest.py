@@ -1,0 +1,13 @@
+"""Machines over an empty log."""
+
+from __future__ import annotations
+
+import pytest
+
+from producers_kit import Shell
+
+
+@pytest.fixture
+def shell() -> Shell:
+    """A machine that knows nobody, over an empty log."""
+    return Shell()

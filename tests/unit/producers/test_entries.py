@@ -1,0 +1,26 @@
+"""What is remembered of one producer."""
+
+from __future__ import annotations
+
+from fairlead_api.identifiers import ProducerEpoch
+from fairlead_broker.producers import ProducerEntry, stored_batch
+
+
+def test_the_last_five_batches_are_remembered() -> None:
+    """The sixth pushes the first one out."""
+    entry = ProducerEntry(ProducerEpoch(0), (stored_batch(0, 9, 100, 1),))
+    for number in range(1, 6):
+        entry = entry.followed_by(stored_batch(10 * number, 9, 100 + 10 * number, 1 + number))
+
+    assert [batch.first_sequence for batch in entry.batches] == [10, 20, 30, 40, 50]
+    assert (entry.next_sequence, entry.append_time_us) == (60, 6)
+    assert entry.find(0, 9) is None
+    assert entry.find(10, 18) is None
+    assert entry.find(10, 19) == entry.batches[0]
+
+
+def test_a_batch_knows_its_offsets_over_the_end_of_the_numbers() -> None:
+    """The last sequence wraps, the last offset does not."""
+    batch = stored_batch(2**31 - 2, 4, 1000, 7)
+
+    assert (batch.last_sequence, batch.last_offset, batch.append_time_us) == (2, 1004, 7)

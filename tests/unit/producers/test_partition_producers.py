@@ -1,0 +1,373 @@
+"""The machine: facts in, orders out."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, TimestampUs
+from fairlead_broker.producers import (
+    Appended,
+    KeyEntry,
+    KeyReused,
+    OutOfOrder,
+    PartitionProducers,
+    ProducerFenced,
+    ProducerState,
+    TooManyKeys,
+    UnknownProducer,
+    stored_batch,
+)
+from fairlead_broker.producers.holding import HOLD_SECONDS
+from fairlead_broker.producers.state import RETENTION_US
+from producers_kit import FIRST_TIME_US, Shell
+
+
+class TestSequences:
+    """Rule 6.1 and 6.2."""
+
+    def test_the_next_batch_is_appended(self, shell: Shell) -> None:
+        """One behind the other, with any counts."""
+        shell.send(0, 3)
+        shell.append()
+        shell.send(3, 2)
+        shell.append()
+
+        assert [request.sequence for request in shell.log] == [0, 3]
+
+    def test_a_group_chains(self, shell: Shell) -> None:
+        """Batches behind each other go in one append, before any of them is stored."""
+        requests = [shell.send(0, 2), shell.send(2, 1), shell.send(3, 4)]
+        shell.append()
+
+        assert [shell.answers[request] for request in requests] == [(0, 1), (2, 2), (3, 6)]
+
+    def test_a_repeat_of_the_last_five_is_answered_with_its_offset(self, shell: Shell) -> None:
+        """Of any of them, any number of times, without an append."""
+        shell.store(*range(7))
+        repeats = [shell.send(sequence) for sequence in (2, 6, 2, 4)]
+
+        assert [shell.answers[repeat] for repeat in repeats] == [(2, 2), (6, 6), (2, 2), (4, 4)]
+        assert shell.group == []
+
+    def test_a_repeat_older_than_five_is_refused(self, shell: Shell) -> None:
+        """It cannot be told from a mistake; the expected sequence is named."""
+        shell.store(*range(7))
+        late = shell.send(1)
+
+        assert shell.answers[late] == OutOfOrder(7, 0, 1, 7)
+
+    def test_a_batch_cut_anew_is_no_repeat(self, shell: Shell) -> None:
+        """The same first sequence with another count is refused: a part of it is stored already."""
+        shell.send(0, 3)
+        shell.append()
+        cut = shell.send(0, 2)
+
+        assert shell.answers[cut] == OutOfOrder(7, 0, 0, 3)
+
+    def test_a_repeat_in_the_same_group_follows_its_original(self, shell: Shell) -> None:
+        """Whatever becomes of the first one answers the second."""
+        first, second = shell.send(0), shell.send(0)
+        third = shell.send(1)
+        shell.append()
+
+        assert (shell.answers[first], shell.answers[second], shell.answers[third]) == ((0, 0), (0, 0), (1, 1))
+        assert len(shell.log) == 2
+
+    def test_a_repeat_of_a_stored_batch_beside_an_ordered_one(self, shell: Shell) -> None:
+        """The stored ones are still known while another is on its way."""
+        shell.store(0)
+        shell.send(1)
+        repeat = shell.send(0)
+        other = shell.send(1, 2)
+
+        assert shell.answers[repeat] == (0, 0)
+        assert shell.answers[other] == OutOfOrder(7, 0, 1, 2)
+
+    def test_a_failed_append_leaves_no_trace(self, shell: Shell) -> None:
+        """Originals, repeats and those behind them fail together; afterwards all is as before."""
+        shell.store(0)
+        failed = [shell.send(1), shell.send(1), shell.send(2)]
+        shell.fail()
+        again = [shell.send(1), shell.send(2)]
+        shell.append()
+
+        assert [shell.answers[request] for request in failed] == [None] * 3
+        assert [shell.answers[request] for request in again] == [(1, 1), (2, 2)]
+
+    def test_a_failed_first_batch_leaves_its_producer_unknown(self, shell: Shell) -> None:
+        """Only sequence 0 begins."""
+        shell.send(0)
+        shell.fail()
+        waiting = shell.send(1)
+        shell.wait(HOLD_SECONDS)
+
+        assert shell.answers[waiting] == UnknownProducer(7, 0, 1)
+
+    def test_sequences_wrap(self) -> None:
+        """In one batch and between two."""
+        state = ProducerState()
+        state.replay(ProducerId(7), ProducerEpoch(0), stored_batch(2**31 - 5, 1, 0, 1))
+        shell = Shell(PartitionProducers(state))
+        inside = shell.send(2**31 - 3, 5)
+        behind = shell.send(2)
+        shell.append()
+        repeat = shell.send(2**31 - 3, 5)
+
+        assert [shell.answers[request] for request in (inside, behind, repeat)] == [(0, 4), (5, 5), (0, 4)]
+
+
+class TestHolding:
+    """HTTP/2 requests overtake each other."""
+
+    @pytest.mark.parametrize("order", list(itertools.permutations(range(5)))[::5])
+    def test_five_in_any_order_become_the_log_of_the_sender(
+        self, shell: Shell, order: tuple[int, ...]
+    ) -> None:
+        """A new producer's as well: its later batches wait for the first."""
+        for sequence in order:
+            shell.send(sequence)
+        shell.append()
+
+        assert [request.sequence for request in shell.log] == list(range(5))
+        assert shell.machine.held_count == 0
+
+    def test_a_held_batch_is_released_with_all_behind_it(self, shell: Shell) -> None:
+        """Also those that came before it."""
+        shell.store(0)
+        held = [shell.send(sequence) for sequence in (4, 2, 3)]
+        assert list(shell.machine.held()) == held
+        shell.send(1)
+
+        assert [request.sequence for request in shell.group] == [1, 2, 3, 4]
+
+    def test_four_wait_and_the_fifth_is_refused(self, shell: Shell) -> None:
+        """Nobody has more than five in flight."""
+        shell.store(0)
+        held = [shell.send(sequence) for sequence in range(2, 6)]
+        fifth = shell.send(6)
+
+        assert shell.answers[fifth] == OutOfOrder(7, 0, 6, 1)
+        assert list(shell.machine.held()) == held
+
+    def test_a_second_and_no_longer(self, shell: Shell) -> None:
+        """Each from its own arrival; then it is refused with what is expected."""
+        shell.store(0)
+        first = shell.send(2)
+        shell.wait(HOLD_SECONDS / 2)
+        second = shell.send(3)
+        shell.wait(HOLD_SECONDS / 2)
+
+        assert shell.answers[first] == OutOfOrder(7, 0, 2, 1)
+        assert second not in shell.answers
+        assert shell.machine.next_deadline() == shell.now + HOLD_SECONDS / 2
+
+    def test_a_withdrawn_batch_is_not_appended(self, shell: Shell) -> None:
+        """Its sender was told that it is not stored."""
+        shell.store(0)
+        gone = shell.send(2)
+        shell.withdraw(gone)
+        shell.send(1)
+        shell.append()
+        shell.withdraw(gone)
+
+        assert [request.sequence for request in shell.log] == [0, 1]
+
+    def test_a_repeat_of_a_held_batch_is_held_too(self, shell: Shell) -> None:
+        """And both are answered alike."""
+        shell.store(0)
+        held, repeat = shell.send(2), shell.send(2)
+        shell.send(1)
+        shell.append()
+
+        assert shell.answers[held] == shell.answers[repeat] == (2, 2)
+        assert len(shell.log) == 3
+
+    def test_producers_do_not_wait_for_each_other(self, shell: Shell) -> None:
+        """One with a gap holds nobody else up, nor is it released by another."""
+        shell.store(0)
+        held = shell.send(2)
+        other = shell.send(0, producer_id=8)
+        shell.append()
+
+        assert shell.answers[other] == (1, 1)
+        assert list(shell.machine.held()) == [held]
+
+
+class TestEpochs:
+    """Who is unknown, who is over."""
+
+    def test_an_unknown_producer_begins_at_zero(self, shell: Shell) -> None:
+        """Anything else waits for the zero, and is then refused."""
+        waiting = shell.send(3)
+        shell.wait(HOLD_SECONDS)
+
+        assert shell.answers[waiting] == UnknownProducer(7, 0, 3)
+
+    def test_a_higher_epoch_begins_at_zero(self, shell: Shell) -> None:
+        """Its later batches wait; the lower epoch goes on until the zero is there."""
+        shell.store(0)
+        early = shell.send(1, epoch=1)
+        lower = shell.send(1)
+        shell.send(0, epoch=1)
+        shell.append()
+
+        assert shell.answers[lower] == (1, 1)
+        assert shell.answers[early] == (3, 3)
+
+    def test_a_higher_epoch_without_its_zero_is_unknown(self, shell: Shell) -> None:
+        """However much of the lower one is known."""
+        shell.store(0)
+        waiting = shell.send(4, epoch=1)
+        shell.wait(HOLD_SECONDS)
+
+        assert shell.answers[waiting] == UnknownProducer(7, 1, 4)
+
+    def test_a_lower_epoch_is_fenced(self, shell: Shell) -> None:
+        """From the first batch of the higher one on: new ones, repeats, and those that were held."""
+        shell.store(0, 1)
+        held = shell.send(3)
+        shell.send(0, epoch=4)
+        shell.append()
+        new, repeat = shell.send(2), shell.send(1)
+
+        assert {shell.answers[request] for request in (held, new, repeat)} == {ProducerFenced(7, 0, 4)}
+
+    def test_repeats_of_a_new_epoch_are_not_those_of_the_old_one(self, shell: Shell) -> None:
+        """Sequence 0 of epoch 1 is another batch than that of epoch 0, before its append and after."""
+        shell.store(0)
+        new, repeat = shell.send(0, epoch=1), shell.send(0, epoch=1)
+        other = shell.send(0, 2, epoch=1)
+        shell.append()
+
+        assert (shell.answers[new], shell.answers[repeat]) == ((1, 1), (1, 1))
+        assert shell.answers[other] == OutOfOrder(7, 1, 0, 1)
+
+    def test_an_expired_producer_is_unknown(self, shell: Shell) -> None:
+        """A day behind the newest append of the partition."""
+        shell.store(0)
+        assert shell.machine.knows_producer(ProducerId(7))
+        shell.machine.step(Appended([], [], TimestampUs(shell.time_us + RETENTION_US + 1)))
+        late = shell.send(1)
+        shell.wait(HOLD_SECONDS)
+
+        assert shell.answers[late] == UnknownProducer(7, 0, 1)
+        assert not shell.machine.knows_producer(ProducerId(7))
+
+
+class TestKeys:
+    """Requests with an idempotency key."""
+
+    def test_a_repeat_is_answered_with_the_first_offsets(self, shell: Shell) -> None:
+        """In the same group and later."""
+        first, beside = shell.send_key(b"k"), shell.send_key(b"k")
+        shell.append()
+        later = shell.send_key(b"k")
+
+        assert shell.answers[first] == shell.answers[beside] == shell.answers[later] == (0, 0)
+        assert len(shell.log) == 1
+
+    def test_another_body_is_refused(self, shell: Shell) -> None:
+        """In the same group and later."""
+        shell.send_key(b"k", b"one")
+        assert shell.machine.digest_of(b"k") == b"one"
+        beside = shell.send_key(b"k", b"two")
+        shell.append()
+        later = shell.send_key(b"k", b"two")
+
+        assert shell.answers[beside] == shell.answers[later] == KeyReused(b"k")
+        assert (shell.machine.digest_of(b"k"), shell.machine.digest_of(b"other")) == (b"one", None)
+
+    def test_a_failed_append_frees_the_key(self, shell: Shell) -> None:
+        """Another body may use it then."""
+        shell.send_key(b"k", b"one")
+        shell.fail()
+        other = shell.send_key(b"k", b"two")
+        shell.append()
+
+        assert shell.answers[other] == (0, 0)
+
+    def test_a_partition_remembers_so_many(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Then new ones are told to wait until the oldest is a day old; known ones are answered."""
+        monkeypatch.setattr("fairlead_broker.producers.partition_producers.KEYS_MAX", 2)
+        state = ProducerState()
+        state.replay_key(b"old", KeyEntry(b"body", Offset(4), Offset(5), TimestampUs(1_000_000)))
+        state.advance(11_000_000)
+        shell = Shell(PartitionProducers(state))
+        shell.send_key(b"new")
+        refused, known = shell.send_key(b"more"), shell.send_key(b"old")
+
+        assert shell.answers[refused] == TooManyKeys(2, RETENTION_US / 1e6 - 10)
+        assert shell.answers[known] == (4, 5)
+
+    def test_keys_that_are_all_on_their_way_take_a_day(
+        self, shell: Shell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nothing stored yet says when room is made."""
+        monkeypatch.setattr("fairlead_broker.producers.partition_producers.KEYS_MAX", 1)
+        shell.send_key(b"a")
+        refused = shell.send_key(b"b")
+
+        assert shell.answers[refused] == TooManyKeys(1, RETENTION_US / 1e6)
+
+
+def test_keys_and_sequences_share_a_group(shell: Shell) -> None:
+    """The offsets of `Appended` go to whom they belong."""
+    shell.send(0, 2)
+    key = shell.send_key(b"k")
+    shell.send(2, 3)
+    shell.append()
+    repeats = shell.send(2, 3), shell.send_key(b"k")
+
+    assert [shell.answers[request] for request in (*repeats, key)] == [(3, 5), (2, 2), (2, 2)]
+
+
+@given(
+    batches=st.lists(st.integers(1, 4), min_size=1, max_size=40),
+    seed=st.integers(0, 2**32),
+    failing=st.floats(0, 0.4),
+    losing=st.floats(0, 0.4),
+    start=st.sampled_from([0, 2**31 - 20]),
+)
+def test_any_arrival_order_within_the_window_gives_the_log_in_order_exactly_once(
+    batches: list[int], seed: int, failing: float, losing: float, start: int
+) -> None:
+    """A sender with five in flight that repeats what fails or is lost, over a network that reorders and doubles."""
+    chance = random.Random(seed)
+    state = ProducerState()
+    if start:
+        state.replay(ProducerId(7), ProducerEpoch(0), stored_batch(start - 1, 0, 0, FIRST_TIME_US))
+    shell = Shell(PartitionProducers(state))
+    sequences = [(start + sum(batches[:number])) % 2**31 for number in range(len(batches))]
+    base = {number: sum(batches[:number]) for number in range(len(batches))}
+    acknowledged = 0
+    for _ in range(100 * len(batches)):
+        if acknowledged == len(batches):
+            break
+        window = list(range(acknowledged, min(acknowledged + 5, len(batches))))
+        sent = [number for number in window if chance.random() >= losing] + [
+            number for number in window if chance.random() < 0.2
+        ]
+        chance.shuffle(sent)
+        answers = []
+        for number in sent:
+            answers.append((number, shell.send(sequences[number], batches[number])))
+            if chance.random() < 0.3:
+                shell.fail() if chance.random() < failing else shell.append()
+        shell.fail() if chance.random() < failing else shell.append()
+        shell.wait(2 * HOLD_SECONDS)
+        stored = {number for number, request in answers if isinstance(shell.answers.get(request), tuple)}
+        for number, request in answers:
+            if number in stored and isinstance(shell.answers[request], tuple):
+                assert shell.answers[request] == (base[number], base[number] + batches[number] - 1)
+        while acknowledged in stored:
+            acknowledged += 1
+
+    assert acknowledged == len(batches)
+    assert [(request.sequence, request.count) for request in shell.log] == list(
+        zip(sequences, batches, strict=True)
+    )

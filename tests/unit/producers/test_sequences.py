@@ -1,0 +1,39 @@
+"""Arithmetic on a circle of 2^31 numbers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead_broker.producers.sequences import SEQUENCE_MAX, advanced, is_ahead, record_count
+
+sequences = st.integers(0, SEQUENCE_MAX)
+
+
+@given(sequences, st.integers(1, 2**31 - 1))
+def test_a_batch_has_the_records_between_its_sequences(first: int, count: int) -> None:
+    """First and last tell the count, also over the end of the numbers."""
+    assert record_count(first, advanced(first, count - 1)) == count
+
+
+@given(sequences, st.integers(1, 2**30 - 1))
+def test_what_comes_later_is_ahead_and_never_the_other_way_round(expected: int, distance: int) -> None:
+    """Within half the circle there is one answer."""
+    later = advanced(expected, distance)
+
+    assert is_ahead(later, expected)
+    assert not is_ahead(expected, later)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "records", "following"), [(0, 1, 1), (SEQUENCE_MAX, 1, 0), (SEQUENCE_MAX, 5, 4)]
+)
+def test_sequences_wrap_to_zero(sequence: int, records: int, following: int) -> None:
+    """2^31 - 1 is followed by 0."""
+    assert advanced(sequence, records) == following
+
+
+def test_the_expected_sequence_is_not_ahead() -> None:
+    """Nothing has to wait for it."""
+    assert not is_ahead(5, 5)

@@ -1,0 +1,82 @@
+"""Keys of groups: built and read the same way, and in an order that a list can skip through."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from fairlead_api.identifiers import TopicId
+from fairlead_broker.registry.group_keys import (
+    FoundCoordinator,
+    FoundGroupKey,
+    FoundMember,
+    FoundOffsets,
+    FoundState,
+    FoundTarget,
+    GroupKeys,
+    after_group,
+    all_groups,
+    group_of,
+)
+from fairlead_broker.registry.keys import Keys
+
+CLUSTER = Keys("prod")
+KEYS = GroupKeys(CLUSTER, "etl")
+ID = TopicId("1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b")
+BUILT: list[tuple[str, str, FoundGroupKey]] = [
+    (KEYS.coordinator, "/fairlead/prod/groups/etl/coordinator", FoundCoordinator()),
+    (KEYS.state, "/fairlead/prod/groups/etl/state", FoundState()),
+    (KEYS.target(ID), f"/fairlead/prod/groups/etl/targets/{ID}", FoundTarget(ID)),
+    (KEYS.member("m-1"), "/fairlead/prod/groups/etl/members/m-1", FoundMember("m-1")),
+    (KEYS.member("a/b"), "/fairlead/prod/groups/etl/members/a%2Fb", FoundMember("a/b")),
+    (KEYS.offsets_of(ID, 63), f"/fairlead/prod/groups/etl/offsets/{ID}/0", FoundOffsets(ID, 0)),
+    (KEYS.offsets_of(ID, 64), f"/fairlead/prod/groups/etl/offsets/{ID}/1", FoundOffsets(ID, 1)),
+    (KEYS.offsets_block(ID, 7), f"/fairlead/prod/groups/etl/offsets/{ID}/7", FoundOffsets(ID, 7)),
+]
+
+
+@pytest.mark.parametrize(("built", "written", "parsed"), BUILT)
+def test_keys_are_as_the_protocol_says(built: str, written: str, parsed: FoundGroupKey) -> None:
+    """Keys are permanent: these are the ones that lie in stores."""
+    assert built == written
+    assert KEYS.parse(written) == parsed
+    assert group_of(CLUSTER, written) == "etl"
+
+
+@pytest.mark.parametrize(
+    "rest",
+    ["", "later", "targets/", "members/", "members/a/b", f"offsets/{ID}", f"offsets/{ID}/x", "offsets//1"],
+)
+def test_keys_of_a_later_release_are_nothing_known(rest: str) -> None:
+    """They are neither an error nor taken for something else."""
+    assert KEYS.parse(KEYS.prefix + rest) is None
+
+
+def test_keys_of_another_group_are_not_read() -> None:
+    """A group whose name begins with this one's is another group."""
+    assert KEYS.parse(GroupKeys(CLUSTER, "etl-2").state) is None
+
+
+@pytest.mark.parametrize("key", [CLUSTER.cluster, all_groups(CLUSTER), all_groups(CLUSTER) + "etl"])
+def test_what_is_no_key_of_a_group_has_no_group(key: str) -> None:
+    """Only keys under a group's prefix belong to it."""
+    assert group_of(CLUSTER, key) is None
+
+
+def test_a_list_skips_from_group_to_group() -> None:
+    """Behind every key of a group, before every key of whichever comes next in the order of keys."""
+    names = ["a", "a.b", "a-b", "ab", "a0", "A", "_"]
+    ordered = sorted(names, key=lambda name: GroupKeys(CLUSTER, name).prefix)
+    for before, following in itertools.pairwise(ordered):
+        skip = after_group(CLUSTER, before)
+
+        assert GroupKeys(CLUSTER, before).target(ID) < skip < GroupKeys(CLUSTER, following).coordinator
+
+
+def test_prefixes_hold_their_keys() -> None:
+    """A list of a prefix sees exactly what belongs to it."""
+    assert KEYS.prefix == all_groups(CLUSTER) + "etl/"
+    assert KEYS.target(ID).startswith(KEYS.targets)
+    assert KEYS.member("m").startswith(KEYS.members)
+    assert KEYS.offsets_of(ID, 1).startswith(KEYS.offsets)

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from fairlead_api.identifiers import BrokerId, PartitionIndex, TopicId
+from fairlead_broker.registry.keys import (
+    NAME_BYTES_MAX,
+    BrokerConfigKey,
+    BrokerKey,
+    ClusterConfigKey,
+    ClusterKey,
+    ControllerEpochKey,
+    ControllerKey,
+    DeletedTopicKey,
+    Keys,
+    MetaKey,
+    PartitionKey,
+    TopicKey,
+    encode_name,
+)
+
+KEYS = Keys("prod")
+ID = TopicId("1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b")
+BUILT: list[tuple[str, str, MetaKey]] = [
+    (KEYS.cluster, "/fairlead/prod/meta/cluster", ClusterKey()),
+    (KEYS.broker(BrokerId(3)), "/fairlead/prod/meta/brokers/3", BrokerKey(BrokerId(3))),
+    (KEYS.broker(BrokerId(0)), "/fairlead/prod/meta/brokers/0", BrokerKey(BrokerId(0))),
+    (KEYS.controller, "/fairlead/prod/meta/controller", ControllerKey()),
+    (KEYS.controller_epoch, "/fairlead/prod/meta/controller-epoch", ControllerEpochKey()),
+    (KEYS.topic("a.b_c-1"), "/fairlead/prod/meta/topics/a.b_c-1", TopicKey("a.b_c-1")),
+    (KEYS.topic("a/b ü"), "/fairlead/prod/meta/topics/a%2Fb%20%C3%BC", TopicKey("a/b ü")),
+    (
+        KEYS.partition(ID, PartitionIndex(10)),
+        f"/fairlead/prod/meta/partitions/{ID}/10",
+        PartitionKey(ID, PartitionIndex(10)),
+    ),
+    (KEYS.cluster_config, "/fairlead/prod/meta/config/cluster", ClusterConfigKey()),
+    (KEYS.broker_config(BrokerId(7)), "/fairlead/prod/meta/config/brokers/7", BrokerConfigKey(BrokerId(7))),
+    (KEYS.deleted_topic(ID), f"/fairlead/prod/meta/deleted/{ID}", DeletedTopicKey(ID)),
+]
+
+
+@pytest.mark.parametrize(("built", "written", "parsed"), BUILT)
+def test_keys_are_as_the_protocol_says(built: str, written: str, parsed: MetaKey) -> None:
+    """Keys are permanent: these are the ones that lie in stores."""
+    assert built == written
+    assert KEYS.parse(written) == parsed
+
+
+def test_the_permit_to_restart_lies_in_the_cluster_and_is_not_followed() -> None:
+    """Whoever asks for it reads the key itself; the mirrors of all brokers pass it over."""
+    assert KEYS.restart_permit == "/fairlead/prod/meta/restart-permit"
+    assert KEYS.parse(KEYS.restart_permit) is None
+
+
+def test_prefixes_hold_their_keys() -> None:
+    """Lists and watches of a prefix see exactly what belongs to it."""
+    assert KEYS.prefix == "/fairlead/prod/"
+    assert KEYS.meta == "/fairlead/prod/meta/"
+    assert KEYS.broker(BrokerId(1)).startswith(KEYS.brokers)
+    assert KEYS.topic("t").startswith(KEYS.topics)
+    assert KEYS.partition(ID, PartitionIndex(1)).startswith(KEYS.partitions(ID))
+    assert KEYS.deleted_topic(ID).startswith(KEYS.deleted_topics)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "/fairlead/other/meta/cluster",
+        "/fairlead/prod/groups/g/offsets/1",
+        "/fairlead/prod/meta",
+        "/fairlead/prod/meta/",
+        "/fairlead/prod/meta/later",
+        "/fairlead/prod/meta/brokers/",
+        "/fairlead/prod/meta/brokers/x",
+        "/fairlead/prod/meta/brokers/-1",
+        "/fairlead/prod/meta/brokers/01",
+        "/fairlead/prod/meta/brokers/1/later",
+        "/fairlead/prod/meta/topics/",
+        "/fairlead/prod/meta/partitions/x",
+        "/fairlead/prod/meta/partitions//1",
+        "/fairlead/prod/meta/partitions/x/ü",
+        "/fairlead/prod/meta/deleted/",
+        "/fairlead/prod/meta/config/later",
+        "/fairlead/prod/meta/config/brokers/x",
+    ],
+)
+def test_what_is_no_key_of_this_release_is_nothing(key: str) -> None:
+    """Keys of another cluster, outside `meta/`, or of a later release are passed over."""
+    assert KEYS.parse(key) is None
+
+
+@given(name=st.text(min_size=1, max_size=80))
+def test_every_name_is_found_again_in_its_key(name: str) -> None:
+    """Percent-encoding loses nothing and keeps keys ASCII, whatever the name."""
+    assume(not any("\ud800" <= letter <= "\udfff" for letter in name))
+    assume(len(name.encode()) * 3 <= NAME_BYTES_MAX)
+    key = KEYS.topic(name)
+
+    assert key.isascii()
+    assert key.count("/") == KEYS.topics.count("/")
+    assert KEYS.parse(key) == TopicKey(name)
+
+
+def test_names_take_at_most_255_bytes() -> None:
+    """A longer one, or none, is refused with its length."""
+    assert len(encode_name("a" * 255)) == 255
+    with pytest.raises(ValueError, match="takes 256 bytes"):
+        encode_name("a" * 256)
+    with pytest.raises(ValueError, match="takes 258 bytes"):
+        encode_name("/" * 86)
+    with pytest.raises(ValueError, match="takes 0 bytes"):
+        Keys("")
+
+
+def test_the_name_of_a_cluster_is_encoded() -> None:
+    """A cluster cannot reach into another one's keys."""
+    assert Keys("a/meta").prefix == "/fairlead/a%2Fmeta/"

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from fairlead_broker.registry.transactions import (
+    CreateRevision,
+    ModRevision,
+    Relation,
+    Value,
+    absent,
+    created_at,
+    has_value,
+    unchanged_since,
+)
+
+
+def test_guards_are_compares_for_equality() -> None:
+    """A key that does not exist has the create revision 0; value and mod revision say what was read."""
+    assert absent("/k") == CreateRevision("/k", Relation.EQUAL, 0)
+    assert created_at("/k", 7) == CreateRevision("/k", Relation.EQUAL, 7)
+    assert unchanged_since("/k", 9) == ModRevision("/k", Relation.EQUAL, 9)
+    assert has_value("/k", b"x") == Value("/k", Relation.EQUAL, b"x")

@@ -1,0 +1,86 @@
+"""When a replica had everything that the leader had."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead_api.identifiers import Offset
+from fairlead_broker.replication.caught_up import ENTRIES_PER_LAG, EndOffsets
+
+LAG_SECONDS = 10.0
+STEP_SECONDS = LAG_SECONDS / ENTRIES_PER_LAG
+
+
+def at(ring: EndOffsets, counted: int, now: float) -> float | None:
+    """Ask with a plain number."""
+    return ring.caught_up_at(Offset(counted), now)
+
+
+def test_who_has_everything_has_it_now() -> None:
+    """An idle partition loses nobody, however long nothing was written."""
+    ring = EndOffsets(Offset(10), 0.0, LAG_SECONDS)
+    ring.note(500.0)
+
+    assert at(ring, 10, 501.0) == 501.0
+
+
+def test_who_lacks_the_newest_had_everything_until_it_was_written() -> None:
+    """Each end of the log held until the next append."""
+    ring = EndOffsets(Offset(10), 0.0, LAG_SECONDS)
+    ring.appended(Offset(20), 3.0)
+    ring.appended(Offset(30), 5.0)
+
+    assert at(ring, 10, 6.0) == 3.0
+    assert at(ring, 25, 6.0) == 5.0
+    assert at(ring, 30, 6.0) == 6.0
+
+
+def test_who_never_had_everything_within_the_lag_time_gets_no_answer() -> None:
+    """It is behind the oldest end that is remembered."""
+    ring = EndOffsets(Offset(10), 0.0, LAG_SECONDS)
+    ring.appended(Offset(20), 3.0)
+
+    assert at(ring, 9, 4.0) is None
+
+
+def test_what_is_older_than_the_lag_time_is_forgotten() -> None:
+    """Who was last complete before that is late."""
+    ring = EndOffsets(Offset(10), 0.0, LAG_SECONDS)
+    ring.appended(Offset(20), 3.0)
+    ring.note(13.0)
+
+    assert at(ring, 10, 13.0) == 3.0
+
+    ring.note(13.5)
+
+    assert at(ring, 10, 13.5) is None
+    assert at(ring, 20, 13.5) == 13.5
+
+
+def test_appends_in_quick_succession_share_an_entry() -> None:
+    """A replica then looks complete at an earlier time than it was, never at a later one."""
+    ring = EndOffsets(Offset(0), 0.0, LAG_SECONDS)
+    for n in range(1, 100):
+        ring.appended(Offset(n), n * STEP_SECONDS / 100)
+
+    assert at(ring, 98, STEP_SECONDS) == 0.0
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.floats(0, 2)), max_size=60),
+    st.integers(0, 100),
+)
+def test_never_tells_a_later_time_than_the_true_one(history: list[tuple[int, float]], counted: int) -> None:
+    """Nor one at which the log's end was above what the replica counts to."""
+    ring = EndOffsets(Offset(0), 0.0, LAG_SECONDS)
+    now, end, complete_until = 0.0, 0, 0.0
+    for grown, seconds in history:
+        now += seconds
+        if end <= counted:
+            complete_until = now
+        end += grown
+        ring.appended(Offset(end), now)
+    told = at(ring, counted, now)
+
+    assert told is None or told <= (now if end <= counted else complete_until)

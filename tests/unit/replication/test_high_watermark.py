@@ -1,0 +1,361 @@
+"""How far a partition is committed (protocol section 4, rules 2, 4 and 9)."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead_broker.registry.records import Durability
+from fairlead_broker.replication import DirectoryFailed, LeaseChanged, WriteOutcome
+from replication_kit import (
+    EVERYBODY,
+    LAG_SECONDS,
+    LEADER,
+    SECOND,
+    THIRD,
+    Office,
+    advanced,
+    entries,
+    isr_of,
+    only_write,
+    partition_record,
+    proposes,
+)
+
+
+def alone(**fields: object) -> Office:
+    """A leader whose isr is itself, and needs nobody else."""
+    return Office(partition_record(isr=entries([LEADER]), min_isr=1, **fields))
+
+
+class TestCounting:
+    """Which offsets count."""
+
+    def test_synced_partition_commits_only_what_is_fsynced(self) -> None:
+        """With durability=synced an append alone moves nothing; the fsync does."""
+        office = alone(durability=Durability.SYNCED)
+
+        assert office.append(10) == []
+        assert advanced(office.sync(7)) == [7]
+        assert (office.machine.high_watermark, office.machine.end_offset) == (7, 10)
+        assert office.machine.counted_of(LEADER) == 7
+        assert office.machine.counts_synced
+
+    def test_replicated_partition_commits_what_is_appended(self) -> None:
+        """With durability=replicated the append itself counts."""
+        office = alone()
+
+        assert advanced(office.append(10)) == [10]
+        assert office.machine.counted_of(LEADER) == 10
+        assert not office.machine.counts_synced
+
+    def test_syncing_partition_counts_as_synced(self) -> None:
+        """On the way to synced only fsynced bytes count already."""
+        office = alone(durability=Durability.SYNCING)
+
+        assert advanced(office.append(10)) == []
+        assert advanced(office.sync(10)) == [10]
+
+    def test_followers_count_by_what_they_have_synced(self) -> None:
+        """What a follower has only appended is not safe from the loss of power."""
+        office = Office(partition_record(durability=Durability.SYNCED))
+        office.append(10)
+        office.sync(10)
+        office.fetch(SECOND, 10)
+
+        assert advanced(office.fetch(THIRD, 10, synced_offset=4)) == [4]
+        assert office.machine.counted_of(THIRD) == 4
+        assert advanced(office.progress(THIRD, 9)) == [9]
+
+    def test_progress_can_come_before_the_fetch_that_would_say_it(self) -> None:
+        """The fetch is parked at the leader while the follower's fsync ends."""
+        office = Office(partition_record(durability=Durability.SYNCED))
+        office.append(10)
+        office.sync(10)
+        office.fetch(SECOND, 10)
+        office.fetch(THIRD, 0)
+
+        assert advanced(office.progress(THIRD, 10)) == [10]
+
+    def test_late_sync_report_changes_nothing(self) -> None:
+        """An older fsync that reports late does not pull the progress back."""
+        office = alone(durability=Durability.SYNCED)
+        office.append(10)
+        office.sync(10)
+
+        assert office.sync(4) == []
+        assert office.machine.high_watermark == 10
+
+
+class TestMaximalIsr:
+    """Everybody who may be in the isr has to have it."""
+
+    def test_is_the_least_of_all_members(self) -> None:
+        """A member that has not reported blocks it; then the slowest one decides."""
+        office = Office()
+        office.append(10)
+        office.fetch(SECOND, 10)
+
+        assert office.machine.high_watermark == 0
+        assert advanced(office.fetch(THIRD, 6)) == [6]
+        assert advanced(office.fetch(THIRD, 10)) == [10]
+
+    def test_does_not_pass_who_is_proposed_to_leave(self) -> None:
+        """Until the smaller isr is stored, the one that leaves can still be elected."""
+        office = Office()
+        office.append(10)
+        office.fetch(SECOND, 10)
+        effects = office.pass_time(LAG_SECONDS + 1)
+        write = only_write(effects)
+
+        assert isr_of(write.record) == {LEADER, SECOND}
+        assert office.machine.maximal_isr == set(EVERYBODY)
+        assert advanced(effects) == []
+        assert advanced(office.answer(write, WriteOutcome.STORED, 51)) == [10]
+
+    def test_does_not_pass_who_is_proposed_to_join(self) -> None:
+        """From the order to write on it may be stored, and the joiner elected."""
+        office = Office(partition_record(isr=entries([LEADER, SECOND])))
+        office.append(10)
+        office.fetch(SECOND, 10)
+        effects = office.fetch(THIRD, 10)
+        office.append(20)
+
+        assert proposes(effects)
+        assert office.machine.maximal_isr == set(EVERYBODY)
+        assert advanced(office.fetch(SECOND, 20)) == []
+        assert advanced(office.fetch(THIRD, 15)) == [15]
+
+    def test_a_report_that_comes_late_takes_nothing_back(self) -> None:
+        """Within one life, generation and leader epoch a follower only appends."""
+        office = Office()
+        office.append(10)
+        office.fetch(SECOND, 10)
+        office.fetch(SECOND, 3)
+
+        assert office.machine.counted_of(SECOND) == 10
+
+    def test_another_life_starts_from_what_it_says(self) -> None:
+        """It may have lost what the one before had."""
+        office = Office()
+        office.append(10)
+        office.fetch(SECOND, 10)
+        office.fetch(SECOND, 3, broker_epoch=90)
+        effects = office.fetch(THIRD, 10)
+
+        assert office.machine.counted_of(SECOND) == 3
+        assert advanced(effects) == [3]
+
+
+class TestGate:
+    """When it moves at all."""
+
+    def test_stands_still_below_min_isr(self) -> None:
+        """Too few stored in-sync replicas hold it back for every acks level; enough let it go on."""
+        office = Office(partition_record(isr=entries([LEADER])))
+
+        assert office.append(5) == []
+        assert (office.machine.enough_in_sync, office.machine.in_sync_count) == (False, 1)
+        assert advanced(office.change(51, min_isr=1)) == [5]
+
+    def test_a_proposed_member_does_not_open_it(self) -> None:
+        """The write may never be stored."""
+        office = Office(partition_record(isr=entries([LEADER]), elr=entries([SECOND])))
+        office.append(5)
+        effects = office.fetch(SECOND, 5)
+        write = only_write(effects)
+
+        assert advanced(effects) == []
+        assert advanced(office.answer(write, WriteOutcome.STORED, 51)) == [5]
+
+    def test_replicas_being_added_do_not_count_towards_min_isr(self) -> None:
+        """A reassignment cannot satisfy min_isr with replicas that may be taken away again."""
+        office = Office(partition_record(isr=entries([LEADER, SECOND]), adding=(SECOND,)))
+        office.append(5)
+
+        assert office.fetch(SECOND, 5) == []
+        assert advanced(office.change(51, adding=())) == [5]
+
+    def test_stands_still_after_the_directory_failed(self) -> None:
+        """Nothing may be acknowledged that rests on a disk that failed."""
+        office = alone(durability=Durability.SYNCED)
+        office.append(5)
+        office.step(DirectoryFailed())
+
+        assert office.sync(5) == []
+
+    @pytest.mark.parametrize("leader", [None, entries([SECOND])[0]])
+    def test_stands_still_once_the_record_names_this_life_no_more(self, leader: object) -> None:
+        """Who is next may be elected from the record that was written."""
+        office = alone()
+        office.change(51, leader=leader)
+
+        assert office.append(5) == []
+        assert office.machine.resigned
+
+    def test_stands_still_with_a_doubtful_lease_alone_and_unclean(self) -> None:
+        """An unclean election may have passed by a leader that is alone in the isr."""
+        office = alone(unclean=True)
+        office.step(LeaseChanged(confirmed=False))
+
+        assert office.append(5) == []
+        assert advanced(office.step(LeaseChanged(confirmed=True))) == [5]
+
+    @pytest.mark.parametrize(
+        "fields", [{"isr": entries([LEADER, SECOND]), "unclean": True}, {"isr": entries([LEADER])}]
+    )
+    def test_goes_on_with_a_doubtful_lease_otherwise(self, fields: dict[str, object]) -> None:
+        """With others in the isr nothing can be elected that has less; alone without unclean nothing at all."""
+        office = Office(partition_record(min_isr=1, **fields))
+        office.step(LeaseChanged(confirmed=False))
+
+        assert advanced([*office.append(5), *office.fetch(SECOND, 5)]) == [5]
+
+
+class TestEpochStart:
+    """Rule 9."""
+
+    def test_is_unknown_until_it_reaches_the_start_of_the_epoch(self) -> None:
+        """A new leader does not name a high watermark below the start of its epoch."""
+        record = partition_record(isr=entries([LEADER]), min_isr=1, durability=Durability.SYNCED)
+        office = Office(record, end=10, synced=4, high_watermark=3)
+
+        assert office.machine.high_watermark is None
+        assert office.machine.readable_limit == 3
+        assert advanced(office.sync(9)) == [9]
+        assert office.machine.high_watermark is None
+
+        office.sync(10)
+
+        assert office.machine.high_watermark == 10
+
+    def test_of_an_empty_log_is_known_at_once(self) -> None:
+        """Zero is where the epoch starts."""
+        assert Office().machine.high_watermark == 0
+
+
+class TestWaiting:
+    """It waits for who could join (rule 4): alone, it is the leader's own end, which no follower reaches under load."""
+
+    def test_a_follower_close_behind_joins_under_load(self) -> None:
+        """The high watermark stands still until the follower, always two appends behind, has reached it."""
+        office = alone()
+        for end in range(10, 1000, 10):
+            office.now += 0.05
+            office.append(end)
+            if office.machine.maximal_isr == {LEADER, SECOND}:
+                break
+            office.fetch(SECOND, max(0, end - 20))
+
+        assert office.machine.maximal_isr == {LEADER, SECOND}
+
+    def test_a_follower_far_behind_stops_nothing(self) -> None:
+        """One that reads old records is not waited for."""
+        office = alone()
+        office.append(100_000)
+        office.pass_time(30)
+        for step in range(1, 100):
+            office.now += 0.05
+            office.fetch(SECOND, step * 10)
+
+            assert advanced(office.append(100_000 + step)) == [100_000 + step]
+
+    def test_an_attempt_takes_the_lag_time_at_most(self) -> None:
+        """A follower that gets near and then no further does not stop acknowledgements for longer."""
+        office = alone()
+        office.append(10)
+        office.fetch(SECOND, 5)
+        stopped_at = office.now
+        moved: list[int] = []
+        while not moved and office.now < 5 * LAG_SECONDS:
+            office.now += 0.05
+            moved = advanced(office.append(office.machine.end_offset + 10))
+
+        assert 0.5 < office.now - stopped_at <= LAG_SECONDS
+
+    def test_does_not_wait_for_who_may_not_join(self) -> None:
+        """A broker that is stopping will not come."""
+        office = alone()
+        office.register(SECOND, joins=False)
+        office.fetch(SECOND, 0)
+
+        assert advanced(office.append(10)) == [10]
+
+
+class TestDoubtfulLease:
+    """What may be served while somebody else may lead (protocol section 3, rule 7)."""
+
+    @pytest.mark.parametrize(
+        ("fields", "serves"),
+        [
+            ({"isr": entries([LEADER]), "min_isr": 1}, True),
+            ({"isr": entries([LEADER]), "min_isr": 1, "unclean": True}, False),
+            ({"isr": entries([LEADER]), "elr": entries([SECOND])}, False),
+            ({"isr": entries([LEADER, SECOND])}, False),
+        ],
+    )
+    def test_weak_acks_need_that_nobody_else_can_be_elected(
+        self, fields: dict[str, object], serves: bool
+    ) -> None:
+        """With a sure lease they are always served; else only alone, with no one eligible and unclean off."""
+        office = Office(partition_record(**fields))
+
+        assert office.machine.serves_weak_acks
+
+        office.step(LeaseChanged(confirmed=False))
+
+        assert office.machine.serves_weak_acks is serves
+        assert not office.machine.lease_confirmed
+
+    def test_a_proposal_in_doubt_counts_as_somebody_else(self) -> None:
+        """It may be stored, and its joiner elected."""
+        office = alone()
+        office.fetch(SECOND, 0)
+        office.step(LeaseChanged(confirmed=False))
+
+        assert not office.machine.serves_weak_acks
+
+
+class TestInvariants:
+    """A shell that lies is stopped."""
+
+    def test_leader_is_in_the_isr(self) -> None:
+        """A broker outside the isr cannot take office."""
+        with pytest.raises(AssertionError, match="not in the isr"):
+            Office(partition_record(isr=entries([SECOND])))
+
+    def test_high_watermark_lies_within_the_log(self) -> None:
+        """A checkpoint beyond the end must be clamped before."""
+        with pytest.raises(AssertionError, match="within the log"):
+            Office(end=3, high_watermark=4)
+
+    def test_nothing_is_synced_beyond_the_end(self) -> None:
+        """Neither at the start nor later."""
+        with pytest.raises(AssertionError, match="beyond the end"):
+            Office(end=3, synced=4)
+
+        office = Office(end=3)
+
+        with pytest.raises(AssertionError, match="beyond the end"):
+            office.sync(4)
+
+    def test_log_of_a_leader_does_not_shrink(self) -> None:
+        """Only followers cut their logs."""
+        office = Office(end=3)
+
+        with pytest.raises(AssertionError, match="went back"):
+            office.append(2)
+
+    def test_other_leader_epoch_needs_another_machine(self) -> None:
+        """Progress of one epoch says nothing in the next."""
+        office = Office()
+
+        with pytest.raises(AssertionError, match="another machine"):
+            office.change(51, leader_epoch=4)
+
+    def test_older_version_of_the_record_is_ignored(self) -> None:
+        """A mirror that repeats an old revision changes nothing."""
+        office = Office()
+        office.change(51, min_isr=3)
+
+        assert office.change(50, min_isr=1) == []
+        assert (office.machine.min_isr, office.machine.revision) == (3, 51)

@@ -1,0 +1,181 @@
+"""A leader that gives up for a healthy disk (protocol section 4, rule 3), and how far logs are deleted (rule 12)."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead_api.identifiers import Offset
+from fairlead_broker.registry.records import Durability
+from fairlead_broker.replication import (
+    AdvanceLowWatermark,
+    DirectoryFailed,
+    LeaderEffect,
+    LogStartMoved,
+    WriteOutcome,
+)
+from replication_kit import (
+    LAG_SECONDS,
+    LEADER,
+    SECOND,
+    THIRD,
+    Office,
+    elr_of,
+    entries,
+    isr_of,
+    only_write,
+    partition_record,
+    registered,
+    writes,
+)
+
+
+class TestFailedDirectory:
+    """Its disk failed: nothing that it says of its log can be believed."""
+
+    def test_leaves_leadership_and_isr_to_the_others(self) -> None:
+        """The leader is null, so that the controller elects another."""
+        office = Office(partition_record(durability=Durability.SYNCED))
+        write = only_write(office.step(DirectoryFailed()))
+
+        assert write.record.leader is None
+        assert isr_of(write.record) == {SECOND, THIRD}
+        assert not office.machine.resigned
+
+        office.answer(write, WriteOutcome.STORED, 51)
+
+        assert office.machine.resigned
+        assert writes(office.pass_time(3 * LAG_SECONDS)) == []
+
+    @pytest.mark.parametrize(
+        ("durability", "eligible"),
+        [
+            (Durability.SYNCED, {LEADER}),
+            (Durability.SYNCING, set[int]()),
+            (Durability.REPLICATED, set[int]()),
+        ],
+    )
+    def test_is_eligible_only_with_what_was_promised_as_synced(
+        self, durability: Durability, eligible: set[int]
+    ) -> None:
+        """After a failed fsync written pages may be gone though they look clean."""
+        office = Office(partition_record(isr=entries([LEADER, SECOND]), durability=durability))
+        write = only_write(office.step(DirectoryFailed()))
+
+        assert elr_of(write.record) == eligible
+
+    def test_the_last_member_stays(self) -> None:
+        """Nobody could be elected, and what was committed can still be read."""
+        office = Office(partition_record(isr=entries([LEADER]), min_isr=1))
+
+        assert writes(office.step(DirectoryFailed())) == []
+
+    def test_stays_while_the_others_are_away(self) -> None:
+        """It resigns once one of them is back in the life that the record names."""
+        office = Office(partition_record(isr=entries([LEADER, SECOND])))
+        office.register(SECOND, epoch=90)
+
+        assert writes(office.step(DirectoryFailed())) == []
+        assert isr_of(only_write(office.register(SECOND)).record) == {SECOND}
+
+    def test_stays_where_the_disks_of_the_others_have_failed_too(self) -> None:
+        """Somebody has to be there who says what is the matter."""
+        failed = {LEADER: registered(LEADER), SECOND: registered(SECOND, directories=())}
+        office = Office(partition_record(isr=entries([LEADER, SECOND])), brokers=failed)
+
+        assert writes(office.step(DirectoryFailed())) == []
+
+    def test_takes_nobody_in_any_more(self) -> None:
+        """Whether a joiner has everything cannot be told by a log that failed."""
+        office = Office(partition_record(isr=entries([LEADER]), min_isr=1))
+        office.step(DirectoryFailed())
+
+        assert writes([*office.fetch(SECOND, 0), *office.pass_time(1)]) == []
+
+
+class TestSlowDisk:
+    """Its own fsync does not keep up."""
+
+    def run(self, office: Office, *, follower_synced: bool) -> list[LeaderEffect]:
+        """Records come, the leader syncs none of them, the second replica does."""
+        effects: list[LeaderEffect] = []
+        for second in range(1, int(LAG_SECONDS) + 3):
+            effects += office.pass_time(1)
+            office.append(second * 10)
+            effects += office.fetch(
+                SECOND, second * 10, synced_offset=Offset(second * 10 if follower_synced else 0)
+            )
+        return effects
+
+    def test_leaves_to_who_keeps_up(self) -> None:
+        """The leader's counted offset lags beyond the limit."""
+        office = Office(partition_record(durability=Durability.SYNCED, isr=entries([LEADER, SECOND])))
+        write = only_write(self.run(office, follower_synced=True))
+
+        assert write.record.leader is None
+        assert (isr_of(write.record), elr_of(write.record)) == ({SECOND}, {LEADER})
+
+    def test_stays_if_nobody_does_better(self) -> None:
+        """Moving the leadership about would help nobody."""
+        office = Office(partition_record(durability=Durability.SYNCED, isr=entries([LEADER, SECOND])))
+        found = writes(self.run(office, follower_synced=False))
+
+        assert all(write.record.leader is not None for write in found)
+
+    def test_counts_what_counts(self) -> None:
+        """With durability=replicated nobody waits for the disk."""
+        office = Office(partition_record(isr=entries([LEADER, SECOND])))
+
+        assert writes(self.run(office, follower_synced=False)) == []
+
+    def test_has_the_lag_time_from_the_start_of_the_epoch(self) -> None:
+        """It may inherit a tail that it has not synced yet."""
+        office = Office(
+            partition_record(durability=Durability.SYNCED, isr=entries([LEADER, SECOND])), end=10, synced=0
+        )
+        office.fetch(SECOND, 10)
+
+        assert writes(office.pass_time(LAG_SECONDS)) == []
+        assert only_write(office.pass_time(1)).record.leader is None
+
+
+class TestLowWatermark:
+    """Deleted records are gone once every in-sync replica has let them go."""
+
+    def test_is_the_least_log_start_of_the_isr(self) -> None:
+        """Who has not reported yet holds it back; so does who has not followed."""
+        office = Office(end=20)
+        office.step(LogStartMoved(Offset(15)))
+        office.fetch(SECOND, 20, log_start=Offset(15))
+
+        assert office.machine.low_watermark is None
+
+        office.fetch(THIRD, 20, log_start=Offset(5))
+
+        assert office.machine.low_watermark == 5
+        assert AdvanceLowWatermark(Offset(15)) in office.fetch(THIRD, 20, log_start=Offset(15))
+        assert office.machine.low_watermark == office.machine.log_start == 15
+
+    def test_does_not_wait_for_who_is_not_in_sync(self) -> None:
+        """A replica that is away would block deletion for ever."""
+        office = Office(partition_record(isr=entries([LEADER, SECOND])), end=20)
+        office.fetch(SECOND, 20, log_start=Offset(15))
+        office.fetch(THIRD, 3)
+
+        assert office.step(LogStartMoved(Offset(15))) == [AdvanceLowWatermark(Offset(15))]
+
+    def test_follows_the_record(self) -> None:
+        """A member that leaves is not waited for any more."""
+        office = Office(end=20)
+        office.fetch(SECOND, 20, log_start=Offset(9))
+        office.step(LogStartMoved(Offset(9)))
+
+        assert AdvanceLowWatermark(Offset(9)) in office.change(51, isr=entries([LEADER, SECOND]))
+
+    def test_is_told_once(self) -> None:
+        """And never goes back."""
+        office = Office(partition_record(isr=entries([LEADER, SECOND])), end=20, log_start=9)
+
+        assert AdvanceLowWatermark(Offset(9)) in office.fetch(SECOND, 20, log_start=Offset(9))
+        assert office.fetch(SECOND, 20, log_start=Offset(9)) == []
+        assert office.step(LogStartMoved(Offset(4))) == []
+        assert office.machine.log_start == 9
