@@ -1,0 +1,58 @@
+"""Consumer groups: who is a member, and which partitions each one has (KIP-848), without a clock or a store.
+
+The coordinator's task in `runtime` is the only caller, and the simulator. It loads `GroupRecords`, feeds `GroupEvent`s
+with the time and the topics into `Group.turn`, writes the `GroupChange`, replays it with `Group.commit`, then lets
+the replies go. Must not know keys of the store, HTTP, offsets or loops.
+"""
+
+from __future__ import annotations
+
+from fairlead_broker.groups.changes import (
+    GroupChange,
+    GroupKey,
+    GroupRecords,
+    GroupValue,
+    MemberKey,
+    StateKey,
+    TargetKey,
+)
+from fairlead_broker.groups.events import (
+    AWAY_EPOCH,
+    JOIN_EPOCH,
+    GroupEvent,
+    Heartbeat,
+    Leave,
+    Partitions,
+    Subscription,
+)
+from fairlead_broker.groups.group import Group, GroupState, MemberView, Turn
+from fairlead_broker.groups.metadata import Topics, TopicShape
+from fairlead_broker.groups.replies import HeartbeatReply, Left, Reply
+from fairlead_broker.groups.rules import rest_interval_ms
+
+__all__ = [
+    "AWAY_EPOCH",
+    "JOIN_EPOCH",
+    "Group",
+    "GroupChange",
+    "GroupEvent",
+    "GroupKey",
+    "GroupRecords",
+    "GroupState",
+    "GroupValue",
+    "Heartbeat",
+    "HeartbeatReply",
+    "Leave",
+    "Left",
+    "MemberKey",
+    "MemberView",
+    "Partitions",
+    "Reply",
+    "StateKey",
+    "Subscription",
+    "TargetKey",
+    "TopicShape",
+    "Topics",
+    "Turn",
+    "rest_interval_ms",
+]

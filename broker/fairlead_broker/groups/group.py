@@ -1,0 +1,325 @@
+"""One consumer group: decide, write, replay.
+
+The coordinator's task feeds all waiting events into `turn`, writes the change that it answers, calls `commit` when the
+write is known to stand, and lets the replies go. If a write fails or its outcome is unknown, the group is thrown
+away and loaded again by whoever is coordinator then. Pure: the time is an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import inf
+from typing import NoReturn
+
+from fairlead_api.identifiers import PartitionIndex, TimestampUs, TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.groups import rules
+from fairlead_broker.groups.assignors import UNIFORM
+from fairlead_broker.groups.changes import GroupChange, GroupRecords, MemberKey, TargetKey
+from fairlead_broker.groups.events import GroupEvent, Heartbeat, Partitions
+from fairlead_broker.groups.holdings import as_partitions
+from fairlead_broker.groups.known import KnownAssignments
+from fairlead_broker.groups.limits import ASSIGNMENT_INTERVAL_SECONDS
+from fairlead_broker.groups.metadata import Topics
+from fairlead_broker.groups.pacing import Pacing
+from fairlead_broker.groups.replies import HeartbeatReply, Reply
+from fairlead_broker.groups.roster import WrittenRoster
+from fairlead_broker.groups.subscriptions import SubscribedTopics
+from fairlead_broker.groups.turning import Turning, answered
+from fairlead_broker.registry.group_records import GroupRecord, MemberRecord
+
+
+class GroupState(StrEnum):
+    """Where a group stands."""
+
+    EMPTY = "empty"
+    """No members; there may be offsets."""
+    ASSIGNING = "assigning"
+    """A new target is due."""
+    RECONCILING = "reconciling"
+    """Some members have partitions to give up or to get."""
+    STABLE = "stable"
+    DEAD = "dead"
+    """Not in the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """A member as it is written."""
+
+    member_id: str
+    instance_id: str | None
+    rack: str | None
+    member_epoch: int
+    topics: frozenset[str]
+    """Existing ones that it consumes, by name or by its pattern."""
+    topic_pattern: str | None
+    assigned: Partitions
+    revoking: Partitions
+    target: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a turn decided."""
+
+    change: GroupChange | None
+    """To be written and then committed; None: nothing, and the replies may leave at once."""
+    replies: tuple[Reply, ...]
+    """One an event, in their order."""
+    now: float
+    """When it was decided, in monotonic seconds."""
+
+
+class Group:
+    """The state machine of one group. `turn` decides and changes nothing that is written; `commit` replays."""
+
+    __slots__ = (
+        "_known",
+        "_must_look",
+        "_pacing",
+        "_quiet_until",
+        "_resting",
+        "_roster",
+        "_subscribed",
+        "_target_made_at",
+        "_undecided",
+        "name",
+    )
+
+    def __init__(self, name: str, records: GroupRecords, now: float) -> None:
+        self.name = name
+        self._roster = WrittenRoster(records)
+        self._subscribed = SubscribedTopics()
+        self._pacing = Pacing(self._roster.members, now)
+        self._target_made_at = -inf
+        self._known = KnownAssignments()
+        self._resting: set[str] = set()
+        """Members that were found to have their target, since it or they last changed."""
+        self._undecided: Turn | None = None
+        """The turn whose change may be written now."""
+        self._must_look = True
+        """Whether topics may have changed since the last turn that stands."""
+        self._quiet_until = -inf
+        """Nothing is due before: what members at rest do moves ends only further away."""
+
+    def rest(self, interval_ms: int) -> None:
+        """Have members at rest come after so many milliseconds from now on; see `rules.rest_interval_ms`."""
+        self._pacing.rest_ms = interval_ms
+
+    # -- deciding
+
+    def turn(self, events: Sequence[GroupEvent], topics: Topics, now: float, now_us: int) -> Turn:
+        """Decide events in order; then sessions, rebalance timeouts and the target that are due.
+
+        `now` is monotonic seconds, `now_us` microseconds since the Unix epoch. A turn whose change is known not to
+        have been written may be dropped: the next one decides anew.
+        """
+        replies = [self.reply_at_rest(event, topics, now) for event in events]
+        if not self._asks_for_decision(topics, now) and None not in replies:
+            return Turn(None, tuple(reply for reply in replies if reply is not None), now)
+        self._must_look |= self._subscribed.learn(topics)
+        self._quiet_until = -inf
+        turning = Turning(self.name, self._roster, self._subscribed, self._pacing, self._known, now)
+        decided = turning.decide(events, now_us, may_target=now >= self._next_target_at())
+        return self._expect(Turn(turning.change(), decided, now))
+
+    def reply_at_rest(self, event: GroupEvent, topics: Topics, now: float) -> HeartbeatReply | None:
+        """Answer the heartbeat of a member that has its target and says nothing new; None: it needs a turn.
+
+        This is what nearly all heartbeats are, so it costs next to nothing. It may be asked at any time, also while
+        the change of a turn is being written, and changes nothing but when the member was heard.
+        """
+        if not isinstance(event, Heartbeat) or self._asks_for_decision(topics, now):
+            return None
+        record = self._record_at_rest(event)
+        if record is None:
+            return None
+        self._pacing.heard(event.member_id, record, now)
+        self._known.note(event, record)
+        interval = self._pacing.interval_ms(event.member_id, record, now, hasty=self._awaits_target)
+        return answered(record, interval, told=self._known.has_to_be_told(event, record))
+
+    def founding(self, now: float, now_us: int) -> Turn:
+        """Make a group without members, for commits of those who are none; no change if it exists."""
+        tentative = self._roster.copy()
+        if tentative.group is None:
+            time = TimestampUs(now_us)
+            tentative.group = GroupRecord(epoch=0, assignor=UNIFORM, emptied_us=time, created_us=time)
+        return self._expect(Turn(tentative.difference(self._roster), (), now))
+
+    def dissolution(self, now: float) -> Turn:
+        """Delete a group without members (its offsets are not known here). Raises `group_not_empty`."""
+        self.check_empty()
+        tentative = self._roster.copy()
+        tentative.group = None
+        tentative.replace_targets({})
+        return self._expect(Turn(tentative.difference(self._roster), (), now))
+
+    def commit(self, turn: Turn) -> None:
+        """Replay the change of the last turn, after its write is known to stand."""
+        assert turn.change is not None, "a turn without a change needs no commit"
+        assert turn is self._undecided, f"group {self.name} commits another turn than its last"
+        self._undecided = None
+        self._must_look = False
+        self._quiet_until = -inf
+        target_epoch = self._target_epoch
+        keys = turn.change.puts.keys() | turn.change.deletes
+        member_ids = [key.member_id for key in keys if isinstance(key, MemberKey)]
+        before = {member_id: self._roster.members.get(member_id) for member_id in member_ids}
+        self._roster.apply(turn.change)
+        for member_id in member_ids:
+            self._replay_member(member_id, before[member_id], turn.now)
+        if any(isinstance(key, TargetKey) for key in keys) or self._target_epoch != target_epoch:
+            self._resting.clear()
+        if self._target_epoch != target_epoch:
+            self._target_made_at = turn.now if self._roster.members else -inf
+
+    def deadline(self) -> float | None:
+        """Say when a turn is due even without events, in monotonic seconds; None: never."""
+        ends_at = self._next_end()
+        return None if ends_at == inf else ends_at
+
+    # -- reading
+
+    @property
+    def state(self) -> GroupState:
+        """Where the group stands, as written."""
+        if self._roster.group is None:
+            return GroupState.DEAD
+        if not self._roster.members:
+            return GroupState.EMPTY
+        if self._awaits_target:
+            return GroupState.ASSIGNING
+        rest = all(self._roster.at_rest(*each) for each in self._roster.members.items())
+        return GroupState.STABLE if rest else GroupState.RECONCILING
+
+    @property
+    def epoch(self) -> int:
+        """The group epoch; 0 of a dead group."""
+        return 0 if self._roster.group is None else self._roster.group.epoch
+
+    @property
+    def assignor(self) -> str:
+        """Name of the assignor that made the target."""
+        return UNIFORM if self._roster.group is None else self._roster.group.assignor
+
+    @property
+    def emptied_us(self) -> TimestampUs | None:
+        """When the last member left; None while there are members, and for a dead group."""
+        return None if self._roster.group is None else self._roster.group.emptied_us
+
+    @property
+    def member_count(self) -> int:
+        """How many members there are, those that are away included."""
+        return len(self._roster.members)
+
+    @property
+    def members(self) -> Mapping[str, MemberView]:
+        """All members by id, put together at each call."""
+        return {
+            member_id: self._view(member_id, record) for member_id, record in self._roster.members.items()
+        }
+
+    def owner(self, topic_id: TopicId, partition: PartitionIndex) -> str | None:
+        """Say which member has a partition, be it one that it was told to give up."""
+        return self._roster.owners.get((topic_id, partition))
+
+    def check_empty(self) -> None:
+        """Raise `group_not_empty` if there are members: for resets and deletion."""
+        if self._roster.members:
+            detail = f"group {self.name} has {len(self._roster.members)} members"
+            raise ProblemError("group_not_empty", detail, data={"group": self.name})
+
+    def check_commit(self, member_id: str | None, member_epoch: int) -> None:
+        """Let only who is a member at this epoch commit; -1 and no member only in a group without members.
+
+        Raises `member_not_found`, `stale_member_epoch`, `member_fenced` or `group_not_empty`.
+        """
+        if member_id is None or member_epoch < 0:
+            self.check_empty()
+            return
+        record = self._roster.members.get(member_id)
+        if record is None:
+            self._refuse_unknown(member_id)
+        rules.check_commit_epoch(member_id, record, member_epoch)
+
+    def check_committed_partition(
+        self, member_id: str | None, topic_id: TopicId, partition: PartitionIndex
+    ) -> None:
+        """Let a member commit only what it has (call it for each entry). Raises `member_fenced`."""
+        if member_id is None or not self._roster.members:
+            return
+        if not rules.may_commit_partition((topic_id, partition), member_id, self._roster.owners):
+            detail = f"partition {topic_id}/{partition} is not assigned to member {member_id}"
+            raise ProblemError("member_fenced", detail, data={"member_id": member_id})
+
+    # -- inside
+
+    @property
+    def _target_epoch(self) -> int:
+        return 0 if self._roster.group is None else self._roster.group.target_epoch
+
+    @property
+    def _awaits_target(self) -> bool:
+        return bool(self._roster.members) and self.epoch != self._target_epoch
+
+    def _next_end(self) -> float:
+        target_at = self._next_target_at() if self._awaits_target else inf
+        return min(self._pacing.next_end(), target_at)
+
+    def _next_target_at(self) -> float:
+        """Say when another target may be made."""
+        return self._target_made_at + ASSIGNMENT_INTERVAL_SECONDS
+
+    def _asks_for_decision(self, topics: Topics, now: float) -> bool:
+        """Whether there is something to decide even without events."""
+        if self._must_look or topics is not self._subscribed.topics:
+            return True
+        if now < self._quiet_until:
+            return False
+        self._quiet_until = self._next_end()
+        return self._quiet_until <= now
+
+    def _record_at_rest(self, event: Heartbeat) -> MemberRecord | None:
+        record = self._roster.members.get(event.member_id)
+        if record is None or event.member_epoch != record.epoch or event.subscription is not None:
+            return None
+        if event.member_id not in self._resting:
+            if event.member_epoch <= 0 or not self._roster.at_rest(event.member_id, record):
+                return None
+            self._resting.add(event.member_id)
+        return record
+
+    def _replay_member(self, member_id: str, before: MemberRecord | None, now: float) -> None:
+        """Take note of a member that was written or deleted."""
+        record = self._roster.members.get(member_id)
+        self._resting.discard(member_id)
+        if record is None or before is None or record.assigned != before.assigned:
+            self._known.forget(member_id)
+        self._pacing.note(member_id, record, None if before is None else before.revoking, now)
+
+    def _expect(self, turn: Turn) -> Turn:
+        self._undecided = turn
+        if turn.change is None:
+            self._must_look = False
+        return turn
+
+    def _refuse_unknown(self, member_id: str) -> NoReturn:
+        detail = f"group {self.name} has no member {member_id}; join again with member epoch 0"
+        raise ProblemError("member_not_found", detail, data={"group": self.name, "member_id": member_id})
+
+    def _view(self, member_id: str, record: MemberRecord) -> MemberView:
+        return MemberView(
+            member_id=member_id,
+            instance_id=record.instance_id,
+            rack=record.rack,
+            member_epoch=record.epoch,
+            topics=self._subscribed.resolve(record.topics, record.topic_pattern),
+            topic_pattern=record.topic_pattern,
+            assigned=as_partitions(record.assigned),
+            revoking=as_partitions(record.revoking),
+            target=as_partitions(self._roster.target_of(member_id)),
+        )

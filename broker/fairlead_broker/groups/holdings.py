@@ -1,0 +1,56 @@
+"""Sums and differences of partitions by topic, in the form of records: ascending, and no topic without any."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from fairlead_api.identifiers import TopicId
+from fairlead_broker.groups.events import Partitions
+
+Holding: TypeAlias = dict[TopicId, tuple[int, ...]]
+
+
+def common(one: Holding, other: Holding) -> Holding:
+    """Keep what is in both."""
+    kept = {topic_id: set(other.get(topic_id, ())) for topic_id in one}
+    return _held({topic_id: kept[topic_id].intersection(one[topic_id]) for topic_id in one})
+
+
+def without(one: Holding, other: Holding) -> Holding:
+    """Leave out what is in the other."""
+    return _held({topic_id: set(one[topic_id]).difference(other.get(topic_id, ())) for topic_id in one})
+
+
+def together(one: Holding, other: Holding) -> Holding:
+    """Add up."""
+    topic_ids = one.keys() | other.keys()
+    return _held({each: {*one.get(each, ()), *other.get(each, ())} for each in topic_ids})
+
+
+def as_partitions(holding: Holding) -> Partitions:
+    """Turn the form of records into that of events and replies."""
+    return {topic_id: frozenset(partitions) for topic_id, partitions in holding.items()}
+
+
+def is_within(owned: Partitions, holding: Holding) -> bool:
+    """Whether everything owned is held."""
+    return all(partitions.issubset(holding.get(topic_id, ())) for topic_id, partitions in owned.items())
+
+
+def is_apart(owned: Partitions, holding: Holding) -> bool:
+    """Whether nothing owned is held."""
+    return all(partitions.isdisjoint(holding.get(topic_id, ())) for topic_id, partitions in owned.items())
+
+
+def is_exactly(owned: Partitions, holding: Holding) -> bool:
+    """Whether the two are the same partitions."""
+    return is_within(owned, holding) and sum(map(len, owned.values())) == sum(map(len, holding.values()))
+
+
+def _held(partitions: Mapping[TopicId, set[int]]) -> Holding:
+    return {
+        topic_id: tuple(sorted(partitions[topic_id]))
+        for topic_id in sorted(partitions)
+        if partitions[topic_id]
+    }

@@ -1,0 +1,230 @@
+"""Who comes into a group, under which conditions, and who goes.
+
+Works on the tentative roster of a turn. Everything that changes who consumes what is noted as `unsettled`: it asks
+for a new group epoch and a new target. Refusals are raised as problems of the catalogue before anything is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from fairlead_api.problems import ProblemError
+from fairlead_broker.groups import rules
+from fairlead_broker.groups.assignors import check_assignor
+from fairlead_broker.groups.events import AWAY_EPOCH, JOIN_EPOCH, Heartbeat, Leave, Subscription
+from fairlead_broker.groups.limits import (
+    MEMBERS_MAX,
+    PARTITIONS_MAX,
+    PATTERNS_MAX,
+    REBALANCE_TIMEOUT_MS_DEFAULT,
+    SESSION_TIMEOUT_MS_DEFAULT,
+)
+from fairlead_broker.groups.roster import Roster
+from fairlead_broker.groups.subscriptions import SubscribedTopics, check_pattern
+from fairlead_broker.registry.group_records import MemberRecord, TargetRecord
+
+_NEWCOMER = MemberRecord(
+    session_timeout_ms=SESSION_TIMEOUT_MS_DEFAULT,
+    rebalance_timeout_ms=REBALANCE_TIMEOUT_MS_DEFAULT,
+    epoch=JOIN_EPOCH,
+    previous_epoch=JOIN_EPOCH,
+)
+
+
+class Membership:
+    """The doors of a group during one turn."""
+
+    __slots__ = ("_heartbeats_missed", "_name", "_roster", "_subscribed", "_wanted", "unsettled")
+
+    def __init__(
+        self,
+        name: str,
+        roster: Roster,
+        subscribed: SubscribedTopics,
+        heartbeats_missed: Callable[[str], float],
+    ) -> None:
+        self._name = name
+        self._roster = roster
+        self._subscribed = subscribed
+        self._heartbeats_missed = heartbeats_missed
+        self._wanted: set[str] | None = None
+        self.unsettled = False
+        """Whether a new target is asked for."""
+
+    def admit(self, heartbeat: Heartbeat) -> None:
+        """Let a heartbeat in, and with it whoever joins and what it says about itself.
+
+        Raises `member_not_found`, `member_fenced`, `instance_fenced`, `group_too_large`, `invalid_pattern` or
+        `malformed_request`.
+        """
+        member_id, record = heartbeat.member_id, self._roster.members.get(heartbeat.member_id)
+        if record is not None:
+            rules.check_member_epoch(record, heartbeat)
+            self._check_instance(record, heartbeat)
+            joins = heartbeat.member_epoch == JOIN_EPOCH
+            changed = self._subscribe(record, heartbeat.subscription, joins=joins)
+            self._roster.put_member(member_id, changed)
+        elif heartbeat.member_epoch == JOIN_EPOCH:
+            self._join(member_id, heartbeat.subscription or Subscription())
+        else:
+            raise self.not_found(member_id)
+
+    def leave(self, leaving: Leave) -> None:
+        """Let a member go. Raises `member_not_found`, and `member_fenced` for an epoch that is not its own."""
+        record = self._roster.members.get(leaving.member_id)
+        if record is None:
+            raise self.not_found(leaving.member_id)
+        if leaving.member_epoch not in {None, record.epoch, record.previous_epoch}:
+            detail = f"member {leaving.member_id} has epoch {record.epoch}, its leave came with {leaving.member_epoch}"
+            raise ProblemError("member_fenced", detail, data={"member_id": leaving.member_id})
+        if leaving.static and record.instance_id is not None:
+            away = msgspec.structs.replace(
+                record, epoch=AWAY_EPOCH, previous_epoch=AWAY_EPOCH, assigned={}, revoking={}
+            )
+            self._roster.put_member(leaving.member_id, away)
+        else:
+            self.put_out(leaving.member_id)
+
+    def put_out(self, member_id: str) -> None:
+        """Take a member out that left or was silent; nothing it sends counts any more."""
+        self._roster.remove_member(member_id)
+        self.unsettled = True
+
+    # -- joining
+
+    def _join(self, member_id: str, subscription: Subscription) -> None:
+        holder_id = self._roster.instances.get(subscription.instance_id or "")
+        if holder_id is not None:
+            self._take_place(holder_id, member_id, subscription)
+            return
+        if len(self._roster.members) >= MEMBERS_MAX:
+            reason = f"it has {MEMBERS_MAX} members, which is the limit"
+            raise self._too_large(reason, MEMBERS_MAX)
+        newcomer = msgspec.structs.replace(_NEWCOMER, instance_id=subscription.instance_id)
+        self._roster.put_member(member_id, self._subscribe(newcomer, subscription, joins=True))
+        self.unsettled = True
+
+    def _take_place(self, holder_id: str, member_id: str, subscription: Subscription) -> None:
+        """Put a static member in the place of the one before: same target, and no new one if it consumes the same."""
+        holder = self._roster.members[holder_id]
+        if not rules.may_take_place(holder, self._heartbeats_missed(holder_id)):
+            raise _instance_fenced(holder.instance_id, holder_id)
+        place = msgspec.structs.replace(
+            holder, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH, assigned={}, revoking={}
+        )
+        newcomer = self._subscribe(place, subscription, joins=True)
+        self._roster.remove_member(holder_id)
+        self._roster.put_member(member_id, newcomer)
+        self._roster.replace_targets(
+            {
+                topic_id: _with_new_name(record, holder_id, member_id)
+                for topic_id, record in self._roster.targets.items()
+            }
+        )
+
+    def _check_instance(self, record: MemberRecord, heartbeat: Heartbeat) -> None:
+        """Refuse a known member id that names another static instance than it has."""
+        named = heartbeat.subscription.instance_id if heartbeat.subscription is not None else None
+        if named is not None and named != record.instance_id:
+            before = "without an instance id" if record.instance_id is None else f"as {record.instance_id}"
+            detail = (
+                f"member {heartbeat.member_id} joined {before} and now comes as static instance {named}; leave first, "
+                "or join under another member id"
+            )
+            raise ProblemError("instance_fenced", detail, data={"instance_id": named})
+
+    # -- subscribing
+
+    def _subscribe(
+        self, record: MemberRecord, subscription: Subscription | None, *, joins: bool
+    ) -> MemberRecord:
+        """Return the record with what the member now says about itself, if it may."""
+        if subscription is None:
+            return record
+        if joins and subscription.topics is None and not subscription.pattern:
+            raise ProblemError("malformed_request", "who joins a group names `topics` or a `topic_pattern`")
+        changed = _merged(_unsaid(record) if joins else record, subscription)
+        if changed == record:
+            return record
+        if changed.assignor is not None:
+            check_assignor(changed.assignor)
+        if (changed.topics, changed.topic_pattern) != (record.topics, record.topic_pattern):
+            self._check_pattern(changed.topic_pattern, record.topic_pattern)
+            self._check_partitions(changed)
+            self.unsettled = True
+        return changed
+
+    def _check_pattern(self, pattern: str | None, before: str | None) -> None:
+        if pattern is None or pattern == before:
+            return
+        check_pattern(pattern)
+        patterns = {record.topic_pattern for record in self._roster.members.values()} - {None}
+        if pattern not in patterns and len(patterns) >= PATTERNS_MAX:
+            reason = f"its members use {PATTERNS_MAX} different patterns, which is the limit"
+            raise self._too_large(reason, PATTERNS_MAX)
+
+    def _check_partitions(self, changed: MemberRecord) -> None:
+        """Refuse a subscription that brings the group over its limit; topics that grow beyond it later are served."""
+        if self._wanted is None:
+            subscriptions = {(each.topics, each.topic_pattern) for each in self._roster.members.values()}
+            self._wanted = set().union(*(self._subscribed.resolve(*each) for each in subscriptions))
+        new = self._subscribed.resolve(changed.topics, changed.topic_pattern) - self._wanted
+        topics = self._subscribed.topics
+        total = sum(topics[name].partitions for name in (*self._wanted, *new)) if new else 0
+        if total > PARTITIONS_MAX:
+            reason = f"it would consume {total} partitions; the limit is {PARTITIONS_MAX}"
+            raise self._too_large(reason, PARTITIONS_MAX)
+        self._wanted |= new
+
+    # -- refusals
+
+    def not_found(self, member_id: str) -> ProblemError:
+        """Return the refusal of a member that is not in the group."""
+        detail = f"group {self._name} has no member {member_id}; join again with member epoch 0"
+        return ProblemError("member_not_found", detail, data={"group": self._name, "member_id": member_id})
+
+    def _too_large(self, reason: str, limit: int) -> ProblemError:
+        detail = f"group {self._name} is too large: {reason}"
+        return ProblemError("group_too_large", detail, data={"limit": limit})
+
+
+def _unsaid(record: MemberRecord) -> MemberRecord:
+    """Return the record with the default of everything that a join may say: what was said before is of another life."""
+    return msgspec.structs.replace(
+        record,
+        rack=None,
+        topics=(),
+        topic_pattern=None,
+        assignor=None,
+        session_timeout_ms=SESSION_TIMEOUT_MS_DEFAULT,
+        rebalance_timeout_ms=REBALANCE_TIMEOUT_MS_DEFAULT,
+    )
+
+
+def _merged(record: MemberRecord, subscription: Subscription) -> MemberRecord:
+    """Return the record with what is given; None is "as before", an empty text takes back."""
+    pattern, rack, assignor = subscription.pattern, subscription.rack, subscription.assignor
+    session, rebalance = subscription.session_timeout_ms, subscription.rebalance_timeout_ms
+    return msgspec.structs.replace(
+        record,
+        rack=record.rack if rack is None else rack or None,
+        topics=record.topics if subscription.topics is None else tuple(sorted(subscription.topics)),
+        topic_pattern=record.topic_pattern if pattern is None else pattern or None,
+        assignor=record.assignor if assignor is None else assignor or None,
+        session_timeout_ms=record.session_timeout_ms if session is None else session,
+        rebalance_timeout_ms=record.rebalance_timeout_ms if rebalance is None else rebalance,
+    )
+
+
+def _with_new_name(record: TargetRecord, before: str, after: str) -> TargetRecord:
+    if before not in record.members:
+        return record
+    members = {after if each == before else each: partitions for each, partitions in record.members.items()}
+    return msgspec.structs.replace(record, members=members)
+
+
+def _instance_fenced(instance_id: str | None, holder_id: str) -> ProblemError:
+    detail = f"the place of static instance {instance_id} is held by member {holder_id}, which lives"
+    return ProblemError("instance_fenced", detail, data={"instance_id": instance_id})

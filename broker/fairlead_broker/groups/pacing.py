@@ -1,0 +1,95 @@
+"""The times of a group's members: when sessions and rebalance timeouts end, and when a member should come again.
+
+Not written anywhere: a coordinator that takes a group over starts all of them full. So hearing of a member is noted
+at once, even if the turn in which it was heard comes to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+from typing import Final
+from zlib import crc32
+
+from fairlead_broker.groups import rules
+from fairlead_broker.groups.deadlines import Deadlines
+from fairlead_broker.groups.holdings import Holding
+from fairlead_broker.groups.limits import HASTY_INTERVAL_MS, HEARTBEAT_INTERVAL_MS
+from fairlead_broker.registry.group_records import MemberRecord
+
+_AFTER_SESSION_END_MS: Final = 50
+"""Long enough for the turn that puts the silent member out to be written."""
+_SPREAD_MS: Final = 400
+"""Over which members come for the partitions of a silent one, so that a thousand do not come at once."""
+
+
+class Pacing:
+    """Ends of sessions and rebalance timeouts; `written` are the members as they are in the store."""
+
+    __slots__ = ("_revocations", "_sessions", "_written", "rest_ms")
+
+    def __init__(self, written: Mapping[str, MemberRecord], now: float) -> None:
+        self._written = written
+        self.rest_ms = HEARTBEAT_INTERVAL_MS
+        """Between heartbeats of a member at rest, as the broker can bear them."""
+        self._sessions = Deadlines()
+        self._revocations = Deadlines()
+        for member_id, record in written.items():
+            self.heard(member_id, record, now)
+            self.note(member_id, record, None, now)
+
+    def heard(self, member_id: str, record: MemberRecord, now: float) -> None:
+        """Start the session of a member anew."""
+        self._sessions.set(member_id, now + record.session_timeout_ms / 1000)
+
+    def note(
+        self, member_id: str, record: MemberRecord | None, revoking_before: Holding | None, now: float
+    ) -> None:
+        """Take note of a member's written record: what it was told to give up starts its rebalance timeout."""
+        if record is None:
+            self.forget(member_id)
+        elif not record.revoking:
+            self._revocations.drop(member_id)
+        elif record.revoking != revoking_before:
+            self._revocations.set(member_id, now + record.rebalance_timeout_ms / 1000)
+
+    def forget(self, member_id: str) -> None:
+        """Forget a member that is gone."""
+        self._sessions.drop(member_id)
+        self._revocations.drop(member_id)
+
+    def silent(self, now: float) -> list[str]:
+        """List the members whose sessions are over."""
+        return self._sessions.over(lambda ends_at: rules.session_is_over(ends_at, now))
+
+    def overdue(self, now: float) -> list[str]:
+        """List the members that kept for too long what they should give up."""
+        return self._revocations.over(lambda ends_at: rules.revocation_is_overdue(ends_at, now))
+
+    def next_end(self) -> float:
+        """Say when the next session or rebalance timeout ends; infinity: never."""
+        session, revocation = self._sessions.next(), self._revocations.next()
+        return min(inf if session is None else session[0], inf if revocation is None else revocation[0])
+
+    def heartbeats_missed(self, member_id: str, record: MemberRecord, now: float) -> float:
+        """Say for how many intervals nothing was heard of a member, counted from the take-over at most."""
+        silent_ms = (now - self._sessions.end_of(member_id)) * 1000 + record.session_timeout_ms
+        return silent_ms / rules.heartbeat_interval_ms(record, self.rest_ms)
+
+    def interval_ms(self, member_id: str, record: MemberRecord, now: float, *, hasty: bool) -> int:
+        """Say after how many milliseconds a member should come again: soon if there is something to be handed over.
+
+        While another has missed heartbeats, come just after its session has ended, to take over what it had.
+        """
+        interval = rules.heartbeat_interval_ms(record, self.rest_ms)
+        if hasty:
+            return min(interval, HASTY_INTERVAL_MS)
+        nearest = self._sessions.next()
+        assert nearest is not None, "this member was just heard"
+        ends_at, silent_id = nearest
+        silent, left_ms = self._written.get(silent_id), (ends_at - now) * 1000
+        if silent is None or left_ms > silent.session_timeout_ms / 2:
+            return interval
+        # It may have ended, in a turn that is being decided or written.
+        after_end_ms = max(0, int(left_ms)) + _AFTER_SESSION_END_MS
+        return min(interval, after_end_ms + crc32(member_id.encode()) % _SPREAD_MS)

@@ -1,0 +1,64 @@
+"""How a member comes from what it has to its target, one heartbeat at a time (KIP-848).
+
+It is told to give up what it should not have (and keeps its epoch until it has); then it moves to the epoch of the
+target and gets what is free of it; the rest comes as others give it up. What it has and should keep never pauses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from fairlead_broker.groups import rules
+from fairlead_broker.groups.events import Heartbeat
+from fairlead_broker.groups.filling import Place
+from fairlead_broker.groups.holdings import Holding, common, together, without
+from fairlead_broker.registry.group_records import MemberRecord
+
+
+def note_release(record: MemberRecord, heartbeat: Heartbeat) -> MemberRecord:
+    """Take what a member has given up out of its hands, if it has."""
+    if record.revoking and rules.has_released(record.revoking, record, heartbeat):
+        return msgspec.structs.replace(record, revoking={})
+    return record
+
+
+def reconcile(
+    record: MemberRecord,
+    heartbeat: Heartbeat,
+    target: Holding,
+    target_epoch: int,
+    owners: tuple[Mapping[Place, str], Mapping[Place, str]],
+) -> MemberRecord:
+    """Take a member's next step; `owners` are those that are written, and those of what this turn granted.
+
+    While it holds something that it was told to give up, there is none.
+    """
+    if record.revoking:
+        return record
+    kept = common(record.assigned, target)
+    given_up = without(record.assigned, target)
+    if given_up and not rules.has_released(given_up, record, heartbeat):
+        return msgspec.structs.replace(record, assigned=kept, revoking=given_up)
+    granted = _free(without(target, kept), heartbeat.member_id, *owners)
+    return msgspec.structs.replace(
+        record,
+        assigned=together(kept, granted),
+        epoch=target_epoch,
+        previous_epoch=record.previous_epoch if record.epoch == target_epoch else record.epoch,
+    )
+
+
+def _free(
+    pending: Holding, member_id: str, written_owners: Mapping[Place, str], granted: Mapping[Place, str]
+) -> Holding:
+    free = {
+        topic_id: tuple(
+            partition
+            for partition in partitions
+            if rules.is_free((topic_id, partition), member_id, written_owners, granted)
+        )
+        for topic_id, partitions in pending.items()
+    }
+    return {topic_id: partitions for topic_id, partitions in free.items() if partitions}

@@ -1,0 +1,175 @@
+"""A group's records and what follows from them: the members, their target, who owns what.
+
+Two are in use: the written one, which only `apply` changes, and the tentative copy of a turn. What a turn wants
+written is the difference of the two; nothing it decides is visible before that stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fairlead_api.identifiers import TopicId
+from fairlead_broker.groups.changes import (
+    GroupChange,
+    GroupKey,
+    GroupRecords,
+    GroupValue,
+    MemberKey,
+    StateKey,
+    TargetKey,
+)
+from fairlead_broker.groups.events import AWAY_EPOCH
+from fairlead_broker.groups.filling import Place
+from fairlead_broker.groups.holdings import Holding
+from fairlead_broker.registry.group_records import GroupRecord, MemberRecord, TargetRecord
+
+
+class Roster:
+    """Members and target of a group."""
+
+    __slots__ = ("_target_of", "group", "instances", "members", "targets")
+
+    def __init__(self, records: GroupRecords) -> None:
+        self.group: GroupRecord | None = records.state
+        self.members: dict[str, MemberRecord] = dict(records.members)
+        self.targets: dict[TopicId, TargetRecord] = dict(records.targets)
+        self.instances: dict[str, str] = {}
+        """Member ids of static members by their instance id."""
+        for member_id, record in records.members.items():
+            if record.instance_id is not None:
+                self.instances[record.instance_id] = member_id
+        self._target_of: dict[str, Holding] | None = None
+
+    def copy(self) -> Roster:
+        """Return a roster that changes by itself from now on."""
+        copied = Roster(GroupRecords())
+        copied.group, copied.members, copied.targets = self.group, dict(self.members), dict(self.targets)
+        copied.instances, copied._target_of = dict(self.instances), self._target_of  # its own kind
+        return copied
+
+    # -- reading
+
+    def target_of(self, member_id: str) -> Holding:
+        """Return what a member is to have."""
+        if self._target_of is None:
+            self._target_of = {}
+            for topic_id, record in self.targets.items():
+                for each, partitions in record.members.items():
+                    self._target_of.setdefault(each, {})[topic_id] = partitions
+        return self._target_of.get(member_id, {})
+
+    def at_rest(self, member_id: str, record: MemberRecord) -> bool:
+        """Whether a member has exactly its target; one that is away waits for nothing."""
+        assert self.group is not None, "a group with members has a record"
+        if record.epoch == AWAY_EPOCH:
+            return True
+        return (
+            record.epoch == self.group.target_epoch
+            and not record.revoking
+            and record.assigned == self.target_of(member_id)
+        )
+
+    def epoch_ahead(self) -> int:
+        """Return the highest epoch in any record but the group's own: a change of which only a part was written."""
+        targets = (record.epoch for record in self.targets.values())
+        members = (record.epoch for record in self.members.values())
+        return max((0, *targets, *members))
+
+    def difference(self, before: Roster) -> GroupChange | None:
+        """Return what makes this roster of the one before; None if they are equal."""
+        puts: dict[GroupKey, GroupValue] = {}
+        deletes: set[GroupKey] = set()
+        for member_id, member in self.members.items():
+            if member is not before.members.get(member_id):
+                puts[MemberKey(member_id)] = member
+        for topic_id, target in self.targets.items():
+            if target is not before.targets.get(topic_id):
+                puts[TargetKey(topic_id)] = target
+        if self.group is None:
+            if before.group is not None:
+                deletes.add(StateKey())
+        elif self.group is not before.group:
+            puts[StateKey()] = self.group
+        deletes.update(MemberKey(member_id) for member_id in before.members.keys() - self.members.keys())
+        deletes.update(TargetKey(topic_id) for topic_id in before.targets.keys() - self.targets.keys())
+        return GroupChange(puts, frozenset(deletes)) if puts or deletes else None
+
+    # -- changing
+
+    def put_member(self, member_id: str, record: MemberRecord) -> None:
+        """Set the record of a member; an equal one changes nothing."""
+        if self.members.get(member_id) != record:
+            self.members[member_id] = record
+            if record.instance_id is not None:
+                self.instances[record.instance_id] = member_id
+
+    def remove_member(self, member_id: str) -> None:
+        """Take a member out; its target stays until the next one is computed."""
+        record = self.members.pop(member_id)
+        if record.instance_id is not None and self.instances.get(record.instance_id) == member_id:
+            del self.instances[record.instance_id]
+
+    def replace_targets(self, targets: Mapping[TopicId, TargetRecord]) -> None:
+        """Set the target of all members."""
+        self.targets = dict(targets)
+        self._target_of = None
+
+
+class WrittenRoster(Roster):
+    """The roster as it stands in the store, with the owner of every partition."""
+
+    __slots__ = ("owners",)
+
+    def __init__(self, records: GroupRecords) -> None:
+        super().__init__(records)
+        self.owners: dict[Place, str] = {}
+        """Members that have a partition assigned, or were told to give it up and have not yet."""
+        for member_id, record in self.members.items():
+            self._own(member_id, record)
+
+    def apply(self, change: GroupChange) -> None:
+        """Replay what has been written."""
+        for key in change.puts.keys() | change.deletes:
+            if isinstance(key, MemberKey) and key.member_id in self.members:
+                self._disown(key.member_id)
+        for key in change.deletes:
+            self._delete(key)
+        for key, value in change.puts.items():
+            self._put(key, value)
+
+    def _delete(self, key: GroupKey) -> None:
+        if isinstance(key, MemberKey):
+            self.remove_member(key.member_id)
+        elif isinstance(key, TargetKey):
+            del self.targets[key.topic_id]
+            self._target_of = None
+        else:
+            self.group = None
+
+    def _put(self, key: GroupKey, value: GroupValue) -> None:
+        match key, value:
+            case StateKey(), GroupRecord():
+                self.group = value
+            case TargetKey(topic_id), TargetRecord():
+                self.targets[topic_id] = value
+                self._target_of = None
+            case MemberKey(member_id), MemberRecord():
+                self.put_member(member_id, value)
+                self._own(member_id, value)
+            case _:
+                message = f"a record of {type(value).__name__} stands under {key}"
+                raise AssertionError(message)
+
+    def _own(self, member_id: str, record: MemberRecord) -> None:
+        for holding in (record.assigned, record.revoking):
+            for topic_id, partitions in holding.items():
+                for partition in partitions:
+                    owner = self.owners.setdefault((topic_id, partition), member_id)
+                    assert owner == member_id, f"{topic_id}/{partition} of {owner} was given to {member_id}"
+
+    def _disown(self, member_id: str) -> None:
+        record = self.members[member_id]
+        for holding in (record.assigned, record.revoking):
+            for topic_id, partitions in holding.items():
+                for partition in partitions:
+                    del self.owners[topic_id, partition]

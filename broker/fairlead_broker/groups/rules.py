@@ -1,0 +1,102 @@
+"""The rules on which it rests that no two members may commit one partition: each one a function, called by this name.
+
+Whoever reads one of them can ask what happens without it; the simulator does. Callers say `rules.<name>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fairlead_api.problems import ProblemError
+from fairlead_broker.groups.events import AWAY_EPOCH, JOIN_EPOCH, Heartbeat
+from fairlead_broker.groups.filling import Place
+from fairlead_broker.groups.holdings import Holding, is_apart, is_within
+from fairlead_broker.groups.limits import HEARTBEAT_INTERVAL_MS, HEARTBEATS_PER_SECOND_MAX
+from fairlead_broker.registry.group_records import MemberRecord
+
+
+def check_member_epoch(record: MemberRecord, heartbeat: Heartbeat) -> None:
+    """Let a heartbeat count if it is of this epoch, of a join, or repeats one whose answer was lost.
+
+    Who comes with the epoch before owns no more than it was assigned since, otherwise it has missed a revocation.
+    Raises `member_fenced`.
+    """
+    epoch = heartbeat.member_epoch
+    if epoch == JOIN_EPOCH or (epoch == record.epoch and epoch != AWAY_EPOCH):
+        return
+    is_repeated = epoch == record.previous_epoch and epoch > JOIN_EPOCH
+    if is_repeated and heartbeat.owned is not None and is_within(heartbeat.owned, record.assigned):
+        return
+    detail = f"member {heartbeat.member_id} has epoch {record.epoch}, the heartbeat came with {epoch}"
+    raise ProblemError("member_fenced", detail, data={"member_id": heartbeat.member_id})
+
+
+def has_released(partitions: Holding, record: MemberRecord, heartbeat: Heartbeat) -> bool:
+    """Whether a member has given partitions up: it says what it owns, and they are not among it.
+
+    Who joins owns nothing. What comes with an older epoch was sent before the member knew that it should give up
+    anything, and proves nothing.
+    """
+    if heartbeat.member_epoch == JOIN_EPOCH:
+        return True
+    if heartbeat.owned is None or heartbeat.member_epoch != record.epoch:
+        return False
+    return is_apart(heartbeat.owned, partitions)
+
+
+def is_free(
+    place: Place, member_id: str, written_owners: Mapping[Place, str], granted: Mapping[Place, str]
+) -> bool:
+    """Whether a partition may be granted: nobody else has it in what is written, nor got it in this turn.
+
+    Released in this turn is not enough: a change may be written in portions, and each must be legal alone.
+    """
+    return written_owners.get(place, member_id) == member_id and granted.get(place, member_id) == member_id
+
+
+def session_is_over(ends_at: float, now: float) -> bool:
+    """Whether a member was silent for so long that its partitions go to others. It cannot commit from then on."""
+    return ends_at <= now
+
+
+def revocation_is_overdue(ends_at: float, now: float) -> bool:
+    """Whether a member kept what it should give up for longer than its rebalance timeout; it is put out."""
+    return ends_at <= now
+
+
+def may_take_place(holder: MemberRecord, heartbeats_missed: float) -> bool:
+    """Whether a new member may take the place of a static one with its instance id.
+
+    It is away, or missed two heartbeats: a crashed one comes back before its session has ended. One that merely is
+    slow loses its partitions in the same write and cannot commit them.
+    """
+    return holder.epoch == AWAY_EPOCH or heartbeats_missed > 2
+
+
+def check_commit_epoch(member_id: str, record: MemberRecord, member_epoch: int) -> None:
+    """Let a member commit at its very epoch. Raises `stale_member_epoch`; `member_fenced` for one never given."""
+    if member_epoch == record.epoch:
+        return
+    detail = f"member {member_id} has epoch {record.epoch}, the commit came with {member_epoch}"
+    if member_epoch > record.epoch:
+        raise ProblemError("member_fenced", detail, data={"member_id": member_id})
+    raise ProblemError("stale_member_epoch", detail, data={"member_epoch": record.epoch})
+
+
+def may_commit_partition(place: Place, member_id: str, written_owners: Mapping[Place, str]) -> bool:
+    """Whether a partition is a member's own, be it one that it was told to give up.
+
+    The epoch alone does not say so: a heartbeat that was long on its way can release what was granted later at the
+    same epoch.
+    """
+    return written_owners.get(place) == member_id
+
+
+def rest_interval_ms(members: int) -> int:
+    """Say how often each of so many members should come that one broker coordinates."""
+    return max(HEARTBEAT_INTERVAL_MS, members * 1000 // HEARTBEATS_PER_SECOND_MAX)
+
+
+def heartbeat_interval_ms(record: MemberRecord, rest_ms: int) -> int:
+    """Say how often a member at rest comes: as its broker can bear it, but three times in its session at least."""
+    return min(rest_ms, record.session_timeout_ms // 3)

@@ -1,0 +1,110 @@
+"""Which existing topics the members of a group consume: names, and RE2 patterns over whole names.
+
+Patterns match in time linear in the name, with bounded memory; and each topic is matched once for a pattern, not
+again whenever some other topic changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from typing import Final, NoReturn
+
+import re2
+
+from fairlead_api.excerpts import shortened, shown
+from fairlead_api.problems import ProblemError
+from fairlead_broker.groups.limits import (
+    PATTERN_INSTRUCTIONS_MAX,
+    PATTERN_LENGTH_MAX,
+    PATTERN_MEMORY_BYTES_MAX,
+    PATTERNS_MAX,
+)
+from fairlead_broker.groups.metadata import Topics
+
+_REMEMBERED_MAX: Final = 2_000
+"""Resolved subscriptions that are remembered: twice the members there may be."""
+
+
+def check_pattern(pattern: str) -> str:
+    """Return the pattern if RE2 takes it within the limits, else raise `invalid_pattern`.
+
+    For what a member asks for now: what is written was within the limits of its time, and goes on.
+    """
+    instructions = _compiled(pattern).programsize
+    if instructions > PATTERN_INSTRUCTIONS_MAX:
+        _refuse(pattern, f"it costs too much: {instructions} steps; allowed are {PATTERN_INSTRUCTIONS_MAX}")
+    return pattern
+
+
+class SubscribedTopics:
+    """What subscriptions mean while the topics are as they are."""
+
+    __slots__ = ("_matched", "_resolved", "topics")
+
+    def __init__(self) -> None:
+        self.topics: Topics = {}
+        """As of the last turn."""
+        self._matched: dict[str, set[str]] = {}
+        self._resolved: dict[tuple[tuple[str, ...], str | None], frozenset[str]] = {}
+
+    def learn(self, topics: Topics) -> bool:
+        """Take note of the topics; say whether they are others than before."""
+        if topics is self.topics:
+            return False
+        came, gone = topics.keys() - self.topics.keys(), self.topics.keys() - topics.keys()
+        for pattern, names in self._matched.items():
+            names.difference_update(gone)
+            names.update(_matches(pattern, came))
+        self.topics = topics
+        self._resolved.clear()
+        return True
+
+    def resolve(self, names: tuple[str, ...], pattern: str | None) -> frozenset[str]:
+        """Return the existing topics of a subscription."""
+        known = self._resolved.get((names, pattern))
+        if known is not None:
+            return known
+        found = self.topics.keys() & names
+        if pattern is not None:
+            found |= self._matched_by(pattern)
+        if len(self._resolved) >= _REMEMBERED_MAX:
+            self._resolved.clear()
+        resolved = self._resolved[names, pattern] = frozenset(found)
+        return resolved
+
+    def _matched_by(self, pattern: str) -> set[str]:
+        matched = self._matched.get(pattern)
+        if matched is None:
+            # Twice as many as a group may have at one time: patterns of members that left make room.
+            if len(self._matched) >= 2 * PATTERNS_MAX:
+                self._matched.clear()
+            matched = self._matched[pattern] = _matches(pattern, self.topics.keys())
+        return matched
+
+
+def _matches(pattern: str, names: AbstractSet[str]) -> set[str]:
+    compiled = _compiled(pattern)
+    return {name for name in names if compiled.fullmatch(name) is not None}
+
+
+def _compiled(pattern: str) -> re2._Regexp:
+    """Compile; RE2's binding remembers the last ones."""
+    if len(pattern) > PATTERN_LENGTH_MAX:
+        _refuse(pattern, f"it has {len(pattern)} characters; allowed are {PATTERN_LENGTH_MAX}")
+    options = re2.Options()
+    options.max_mem = PATTERN_MEMORY_BYTES_MAX
+    options.log_errors = False
+    # Whether a name matches is all that is asked. To tell also where each group of a pattern does takes a thousand
+    # times as long with a few hundred groups.
+    options.never_capture = True
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        _refuse(pattern, error.args[0].decode("utf-8", "replace"))
+    except UnicodeEncodeError:
+        _refuse(pattern, "it is no valid Unicode")
+
+
+def _refuse(pattern: str, reason: str) -> NoReturn:
+    detail = f"pattern {shown(pattern)} is not allowed: {reason}"
+    raise ProblemError("invalid_pattern", detail, data={"value": shortened(pattern)})

@@ -1,0 +1,326 @@
+"""Partitions go from member to member without ever having two, and what stays does not pause."""
+
+from __future__ import annotations
+
+import pytest
+
+from driven_group import BOTH, FLIGHTS, Driven, T, U, partitions, wanting
+from fairlead_api.problems import ProblemError
+from fairlead_broker.groups import (
+    Group,
+    GroupRecords,
+    GroupState,
+    Heartbeat,
+    HeartbeatReply,
+    Leave,
+    Left,
+    Subscription,
+    TopicShape,
+)
+
+
+@pytest.fixture
+def driven() -> Driven:
+    """A group that does not exist yet, and a topic of six partitions."""
+    return Driven()
+
+
+def test_the_first_member_gets_everything_in_the_answer_to_its_join(driven: Driven) -> None:
+    """And the group comes into being."""
+    dead = driven.group.state
+    reply = driven.join("a")
+
+    assert reply == HeartbeatReply(1, partitions(0, 1, 2, 3, 4, 5), 5_000, 45_000)
+    assert (dead, driven.group.state) == (GroupState.DEAD, GroupState.STABLE)
+    assert (driven.group.epoch, driven.group.assignor) == (1, "uniform")
+
+
+def test_a_second_member_waits_for_a_target_then_for_what_the_first_gives_up(driven: Driven) -> None:
+    """Everybody keeps what stays; the released half is granted to the other once the release is written."""
+    driven.join("a")
+    waiting = driven.join("b")
+    assigning = driven.group.state
+    driven.now += 1
+    driven.turn()
+    reconciling = driven.group.state
+    nothing_free = driven.come("b")
+    told = driven.come("a")
+    still_owning = driven.heard(Heartbeat("a", 1, owned=partitions(0, 1, 2, 3, 4, 5)))
+    withheld = driven.come("b")
+    released = driven.come("a")
+    granted = driven.come("b")
+
+    assert waiting == HeartbeatReply(1, {}, 500, 45_000)
+    assert (assigning, reconciling) == (GroupState.ASSIGNING, GroupState.RECONCILING)
+    assert nothing_free == HeartbeatReply(2, None, 500, 45_000)
+    assert told == HeartbeatReply(1, partitions(0, 1, 2), 500, 45_000)
+    assert still_owning == told
+    assert withheld == nothing_free
+    assert released == HeartbeatReply(2, None, 5_000, 45_000)
+    assert granted == HeartbeatReply(2, partitions(3, 4, 5), 5_000, 45_000)
+    assert driven.group.state is GroupState.STABLE
+
+
+def test_a_heartbeat_that_says_nothing_about_partitions_releases_none(driven: Driven) -> None:
+    """However often it comes."""
+    driven.join("a")
+    driven.join("b")
+    driven.now += 1
+    for _ in range(3):
+        driven.come("a", owned=False)
+
+    assert driven.has("a") == {"t": {0, 1, 2}}
+    assert driven.members["a"].revoking == {T: (3, 4, 5)}
+    assert driven.group.owner(T, 4) == "a"  # type: ignore[arg-type]
+
+
+def test_what_is_given_up_and_wanted_in_one_turn_is_granted_in_the_next(driven: Driven) -> None:
+    """A change may be written in portions: no grant may stand on a release beside it."""
+    driven.join("a")
+    driven.join("b")
+    driven.now += 1
+    driven.come("b")
+    driven.come("a")
+    first = driven.turn(Heartbeat("a", 1, owned=partitions(0, 1, 2)), Heartbeat("b", 2))
+    second = driven.heard(Heartbeat("b", 2))
+
+    assert first[1] == HeartbeatReply(2, None, 500, 45_000)
+    assert second.assignment == partitions(3, 4, 5)
+
+
+def test_idle_members_take_over_what_others_leave(driven: Driven) -> None:
+    """More members than partitions: the extra ones have none, and get some as soon as there are."""
+    for member_id in "abcdefgh":
+        driven.join(member_id)
+    driven.settle(*"abcdefgh")
+    idle = [each for each in "abcdefgh" if not driven.has(each)]
+    left = driven.turn(Leave("a"), Leave("b"))
+    driven.settle(*"cdefgh")
+
+    assert len(idle) == 2
+    assert left == (Left(), Left())
+    assert all(sum(map(len, driven.has(each).values())) == 1 for each in "cdefgh")
+
+
+def test_heartbeats_of_members_at_rest_write_nothing(driven: Driven) -> None:
+    """With what they own or without."""
+    driven.join("a")
+    driven.come("a")
+    writes = driven.writes
+    replies = [driven.come("a"), driven.come("a", owned=False), driven.join("a")]
+
+    assert driven.writes == writes
+    assert [reply.assignment for reply in replies] == [None, None, partitions(0, 1, 2, 3, 4, 5)]
+
+
+def test_a_member_that_owns_something_else_is_told_what_it_has(driven: Driven) -> None:
+    """So a lost grant is told again; and so it is when everything is sent."""
+    driven.join("a")
+    lost = driven.heard(Heartbeat("a", 1, owned={}))
+    full = driven.heard(Heartbeat("a", 1, wanting("flights"), lost.assignment))
+
+    assert lost.assignment == full.assignment == partitions(0, 1, 2, 3, 4, 5)
+
+
+def test_an_assignment_is_told_until_the_member_says_that_it_has_it(driven: Driven) -> None:
+    """A grant may have been in an answer that nobody listened to: that of an attempt to join given up long ago."""
+    driven.join("a")
+    driven.join("b")
+    driven.settle("a")
+    listened_to = driven.join("b")
+    late = driven.heard(Heartbeat("b", 0))
+    told = [driven.come("b", owned=False) for _ in range(2)]
+    driven.come("b")
+    known = driven.come("b", owned=False)
+    driven.loaded()
+    told_anew = driven.come("b", owned=False)
+
+    assert listened_to.assignment == late.assignment == partitions(3, 4, 5)
+    assert [reply.assignment for reply in (*told, known, told_anew)] == [
+        partitions(3, 4, 5),
+        partitions(3, 4, 5),
+        None,
+        partitions(3, 4, 5),
+    ]
+
+
+def test_a_hundred_joins_in_one_turn_make_one_target(driven: Driven) -> None:
+    """And one group epoch."""
+    replies = driven.turn(*(Heartbeat(f"m{n}", 0, wanting("flights")) for n in range(100)))
+
+    assert {reply.member_epoch for reply in replies if isinstance(reply, HeartbeatReply)} == {1}
+    assert driven.group.epoch == 1
+    assert driven.group.member_count == 100
+
+
+def test_a_second_passes_between_two_targets(driven: Driven) -> None:
+    """The deadline says when the next one may be made."""
+    driven.join("a")
+    driven.join("b")
+    due_at = driven.group.deadline()
+    driven.now += 0.9
+    driven.turn()
+    early = driven.state
+    driven.now += 0.1
+    driven.turn()
+
+    assert due_at == 101.0
+    assert early is not None
+    assert (early.epoch, early.target_epoch) == (2, 1)
+    assert driven.state is not None
+    assert driven.state.target_epoch == 2
+
+
+def test_topics_that_come_grow_and_go_make_a_new_target(driven: Driven) -> None:
+    """A pattern finds the new one; nobody keeps what is gone."""
+    driven.join("a", Subscription(pattern="flights|wea.*"))
+    driven.topics = BOTH
+    driven.settle("a")
+    found = driven.has("a")
+    driven.topics = {"weather": TopicShape(U, 3)}
+    driven.settle("a")
+
+    assert found == {"t": {0, 1, 2, 3, 4, 5}, "u": {0, 1}}
+    assert driven.has("a") == {"u": {0, 1, 2}}
+    assert driven.group.members["a"].topics == {"weather"}
+
+
+def test_topics_that_nobody_consumes_change_nothing(driven: Driven) -> None:
+    """They cost a look, no write."""
+    driven.join("a")
+    writes = driven.writes
+    driven.topics = BOTH
+    driven.come("a")
+
+    assert driven.writes == writes
+
+
+def test_a_changed_subscription_moves_only_what_it_concerns(driven: Driven) -> None:
+    """Fields that are not given stay as they are."""
+    driven.topics = BOTH
+    driven.join("a", wanting("flights", rack="r", session_timeout_ms=9_000))
+    driven.now += 1
+    driven.turn(Heartbeat("a", 1, wanting("flights", "weather", rebalance_timeout_ms=7_000)))
+    both = driven.has("a")
+    driven.now += 1
+    driven.heard(Heartbeat("a", 2, Subscription(topics=frozenset(), pattern="w.*")))
+    driven.heard(Heartbeat("a", 2, owned=partitions(0, 1, topic=U)))
+    driven.now += 1
+    driven.heard(Heartbeat("a", 3, Subscription(pattern="", assignor="range"), owned={}))
+    record = driven.members["a"]
+    driven.turn(Heartbeat("a", record.epoch, Subscription(rack="", assignor="")))
+    taken_back = driven.members["a"]
+
+    assert both == {"t": {0, 1, 2, 3, 4, 5}, "u": {0, 1}}
+    assert record.assigned == {}
+    assert (record.topics, record.topic_pattern) == ((), None)
+    assert (record.rack, record.session_timeout_ms, record.rebalance_timeout_ms) == ("r", 9_000, 7_000)
+    assert (driven.group.assignor, record.assignor) == ("range", "range")
+    assert (taken_back.rack, taken_back.assignor) == (None, None)
+
+
+def test_most_members_choose_the_assignor(driven: Driven) -> None:
+    """The first by name where two are asked for equally often; uniform where none is."""
+    driven.join("a", wanting("flights", assignor="uniform"))
+    one = driven.group.assignor
+    driven.join("b", wanting("flights", assignor="range"))
+    driven.settle("a", "b")
+    equal = driven.group.assignor
+    driven.join("c", wanting("flights", assignor="uniform"))
+    driven.settle("a", "b", "c")
+
+    assert (one, equal, driven.group.assignor) == ("uniform", "range", "uniform")
+
+
+def test_the_last_one_to_leave_empties_the_group(driven: Driven) -> None:
+    """The time is noted, for offsets grow old from then on; who comes again finds higher epochs."""
+    driven.join("a")
+    driven.leave("a")
+    emptied = (driven.group.state, driven.group.emptied_us, dict(driven.targets), driven.group.deadline())
+    reply = driven.join("a")
+
+    assert emptied == (GroupState.EMPTY, 100_000_000, {}, None)
+    assert reply == HeartbeatReply(3, partitions(0, 1, 2, 3, 4, 5), 5_000, 45_000)
+    assert driven.group.emptied_us is None
+
+
+def test_who_joins_and_leaves_in_one_turn_was_never_there(driven: Driven) -> None:
+    """The join is answered as by a group that does not know the member."""
+    join, leave = driven.turn(Heartbeat("a", 0, wanting("flights")), Leave("a"))
+
+    assert isinstance(join, ProblemError)
+    assert join.code == "member_not_found"
+    assert leave == Left()
+    assert driven.group.state is GroupState.DEAD
+    driven.now += 45
+    driven.turn()
+    assert driven.group.deadline() is None
+
+
+def test_a_dropped_turn_leaves_no_trace(driven: Driven) -> None:
+    """Nothing that a turn decides is visible before its write stands; the next one decides the same again."""
+    driven.join("a")
+    driven.topics = BOTH
+    events = (Heartbeat("b", 0, wanting("weather")), Leave("a"))
+    before = (driven.group.state, driven.group.epoch, dict(driven.group.members))
+    dropped = driven.group.turn(events, driven.topics, driven.now, 0)
+    after = (driven.group.state, driven.group.epoch, dict(driven.group.members))
+    again = driven.group.turn(events, driven.topics, driven.now, 0)
+
+    assert after == before
+    assert dropped == again
+    with pytest.raises(AssertionError, match="another turn than its last"):
+        driven.group.commit(dropped)
+    driven.group.commit(again)
+    assert set(driven.group.members) == {"b"}
+
+
+def test_a_turn_without_a_change_cannot_be_committed(driven: Driven) -> None:
+    """There is nothing to replay."""
+    turn = driven.group.turn((), FLIGHTS, driven.now, 0)
+
+    assert turn.change is None
+    with pytest.raises(AssertionError, match="needs no commit"):
+        driven.group.commit(turn)
+
+
+def test_only_heartbeats_at_rest_are_answered_without_a_turn(driven: Driven) -> None:
+    """Others, and all while something is due, wait for one."""
+    driven.join("a")
+    driven.come("a")
+    answered = driven.group.reply_at_rest(Heartbeat("a", 1), FLIGHTS, driven.now)
+
+    assert answered == HeartbeatReply(1, None, 5_000, 45_000)
+    for event in (
+        Leave("a"),
+        Heartbeat("a", 0),
+        Heartbeat("a", 2),
+        Heartbeat("a", 1, Subscription()),
+        Heartbeat("b", 1),
+    ):
+        assert driven.group.reply_at_rest(event, FLIGHTS, driven.now) is None
+    assert driven.group.reply_at_rest(Heartbeat("a", 1), dict(FLIGHTS), driven.now) is None
+    assert driven.group.reply_at_rest(Heartbeat("a", 1), FLIGHTS, driven.now + 45) is None
+
+
+def test_founding_and_dissolving(driven: Driven) -> None:
+    """A group for commits of those who are no members; founding it again changes nothing."""
+    driven.stand(driven.group.founding(driven.now, 5))
+    founded = (driven.group.state, driven.group.emptied_us, driven.group.epoch)
+    again = driven.group.founding(driven.now, 6)
+    driven.stand(driven.group.dissolution(driven.now))
+
+    assert founded == (GroupState.EMPTY, 5, 0)
+    assert again.change is None
+    assert (driven.group.state, driven.state, driven.group.epoch) == (GroupState.DEAD, None, 0)
+    assert (driven.group.assignor, driven.group.emptied_us) == ("uniform", None)
+    driven.join("a")
+    with pytest.raises(ProblemError, match="group_not_empty"):
+        driven.group.dissolution(driven.now)
+
+
+def test_a_group_without_records_is_nothing() -> None:
+    """Until somebody joins."""
+    group = Group("g", GroupRecords(), 0.0)
+
+    assert (group.state, group.members, group.deadline()) == (GroupState.DEAD, {}, None)

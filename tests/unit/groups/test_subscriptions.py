@@ -1,0 +1,176 @@
+"""Subscriptions: names, patterns, and the limits of a group."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from driven_group import BOTH, Driven, wanting
+from fairlead_api.identifiers import TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.groups import Heartbeat, Subscription, TopicShape
+from fairlead_broker.groups.limits import MEMBERS_MAX, PATTERNS_MAX
+from fairlead_broker.groups.subscriptions import SubscribedTopics, _compiled, check_pattern
+
+
+def shape(name: str, partitions: int = 1) -> dict[str, TopicShape]:
+    """One topic."""
+    return {name: TopicShape(TopicId(name), partitions)}
+
+
+def test_a_pattern_has_to_match_the_whole_name() -> None:
+    """Names that do not exist are no topics, and are when they come."""
+    subscribed = SubscribedTopics()
+    subscribed.learn(shape("eu.orders") | shape("eu.orders.old") | shape("us"))
+    before = subscribed.resolve(("later", "us"), "eu[.]orders")
+    subscribed.learn(shape("eu.orders") | shape("later"))
+
+    assert before == {"eu.orders", "us"}
+    assert subscribed.resolve(("later", "us"), "eu[.]orders") == {"eu.orders", "later"}
+
+
+def test_topics_that_come_and_go_are_matched_again() -> None:
+    """Only others than before; the same object is no news."""
+    subscribed = SubscribedTopics()
+    topics = shape("aa") | shape("b")
+    news = [subscribed.learn(topics), subscribed.learn(topics)]
+    first = subscribed.resolve((), "a+")
+    subscribed.learn(shape("b") | shape("aaa"))
+
+    assert news == [True, False]
+    assert first == {"aa"}
+    assert subscribed.resolve((), "a+") == {"aaa"}
+    assert subscribed.resolve((), "a+") is subscribed.resolve((), "a+")
+
+
+def test_what_was_resolved_is_forgotten_in_time() -> None:
+    """Neither patterns nor subscriptions of members that are gone pile up."""
+    subscribed = SubscribedTopics()
+    subscribed.learn(shape("n7"))
+    found = [subscribed.resolve((), f"n{number}|x{number}") for number in range(40)]
+    for number in range(2_100):
+        subscribed.resolve((f"n{number}",), None)
+
+    assert [number for number, names in enumerate(found) if names] == [7]
+    assert len(subscribed._matched) <= 2 * PATTERNS_MAX
+    assert len(subscribed._resolved) <= 2_000
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(",
+        "(?=a)",
+        r"(a)\1",
+        "a{1,1001}",
+        "a" * 1_001,
+        "(?:(?:x{100}){10}){10}",
+        "\ud800",
+        "(?:a?){900}",
+        ".*a.{200}",
+    ],
+)
+def test_patterns_that_do_not_compile_or_cost_too_much_are_refused(pattern: str) -> None:
+    """Look-around, back references, too many repetitions or ways, too long; the refusal shows the pattern cut short."""
+    with pytest.raises(ProblemError) as refused:
+        check_pattern(pattern)
+
+    assert refused.value.code == "invalid_pattern"
+    assert len(refused.value.detail) < 300
+
+
+@pytest.mark.parametrize(
+    "pattern", ["a" * 1_000, "|".join(f"orders-{number}" for number in range(90)), "(.*)" * 240]
+)
+def test_patterns_of_names_are_taken_up_to_their_length(pattern: str) -> None:
+    """And groups in them cost nothing: nobody asks what each of them matched."""
+    assert check_pattern(pattern) == pattern
+    assert _compiled(pattern).groups == 0
+
+
+def test_a_pattern_of_another_time_goes_on() -> None:
+    """It is written, and was within the limits when it was asked for: its group must not break by it."""
+    pattern = "(?:a?){900}"
+    driven = Driven(topics=shape("aaa") | shape("b"))
+    driven.join("a", wanting("b"))
+    members = {"a": msgspec.structs.replace(driven.members["a"], topics=(), topic_pattern=pattern)}
+    driven.records = replace(driven.records, members=members)
+    driven.loaded()
+    driven.now += 1
+
+    assert driven.heard(Heartbeat("a", 1, owned={})).member_epoch == 2
+    assert driven.has("a") == {"aaa": {0}}
+    assert driven.refused(Heartbeat("c", 0, Subscription(pattern=pattern))) == "invalid_pattern"
+
+
+def test_a_refused_subscription_changes_nothing() -> None:
+    """Neither at the join nor later."""
+    driven = Driven(topics=BOTH)
+    joins = [
+        driven.refused(Heartbeat("a", 0, Subscription(pattern="("))),
+        driven.refused(Heartbeat("a", 0, wanting("flights", assignor="sticky"))),
+        driven.refused(Heartbeat("a", 0, Subscription(session_timeout_ms=9_000))),
+        driven.refused(Heartbeat("a", 0)),
+        driven.refused(Heartbeat("a", 0, Subscription(pattern=""))),
+    ]
+    written = driven.writes
+    driven.join("a")
+    later = driven.refused(Heartbeat("a", 1, Subscription(pattern="(", rack="r")))
+
+    assert joins == ["invalid_pattern", *["malformed_request"] * 4]
+    assert (written, later) == (0, "invalid_pattern")
+    assert driven.members["a"].rack is None
+
+
+def test_a_member_may_consume_nothing() -> None:
+    """An empty list of topics is an answer; None is none."""
+    driven = Driven()
+
+    assert driven.join("a", wanting()).assignment == {}
+
+
+def test_a_group_has_at_most_a_thousand_members() -> None:
+    """Who is in stays in, and a static member's place does not count twice."""
+    driven = Driven()
+    driven.turn(
+        *(
+            Heartbeat(f"m{n}", 0, wanting("flights", instance_id=f"i{n}" if n == 5 else None))
+            for n in range(MEMBERS_MAX)
+        )
+    )
+
+    assert driven.refused(Heartbeat("more", 0, wanting("flights"))) == "group_too_large"
+    assert driven.heard(Heartbeat("m7", 0)).member_epoch == 1
+    driven.now += 11
+    assert driven.heard(Heartbeat("again", 0, wanting("flights", instance_id="i5"))).member_epoch == 1
+
+
+def test_a_group_consumes_at_most_ten_thousand_partitions() -> None:
+    """Counted once however many consume them; what grows later is served."""
+    driven = Driven(topics=shape("a", 6_000) | shape("b", 4_000) | shape("c", 1))
+    driven.join("x", wanting("a"))
+    driven.join("y", wanting("a", "b"))
+    codes = [
+        driven.refused(Heartbeat("z", 0, wanting("c"))),
+        driven.refused(Heartbeat("x", 1, wanting("a", "c"))),
+    ]
+    driven.topics = shape("a", 6_000) | shape("b", 4_001) | shape("c", 1)
+    driven.settle("x", "y")
+
+    assert codes == ["group_too_large", "group_too_large"]
+    assert driven.join("z", wanting("b")).member_epoch > 1
+    assert sum(len(each) for member_id in "xy" for each in driven.has(member_id).values()) == 10_001
+
+
+def test_a_group_uses_at_most_sixteen_patterns() -> None:
+    """One that is in use already is welcome, and keeping one's own."""
+    driven = Driven()
+    for number in range(PATTERNS_MAX):
+        driven.join(f"m{number}", Subscription(pattern=f"f{number}"))
+    refusal = driven.refused(Heartbeat("more", 0, Subscription(pattern="other")))
+
+    assert refusal == "group_too_large"
+    assert driven.join("more", Subscription(pattern="f3")).member_epoch == 1
+    assert driven.heard(Heartbeat("m4", 1, wanting("flights"))).member_epoch == 1
