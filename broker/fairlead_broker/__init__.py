@@ -1,0 +1,1 @@
+"""The Fairlead broker: a partitioned commit log served over HTTP/2."""

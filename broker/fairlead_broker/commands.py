@@ -1,0 +1,395 @@
+"""`fairlead broker start` and `prepare-stop`, `dev up`, `cluster move-coordination`: the programs around a broker.
+
+Registered as entry points of the group `fairlead.commands`, so that the command line of the base install finds them
+where the extra `broker` is installed: uvloop at the top is what fails where it is not. Heavy imports happen when a
+command runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import signal
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+
+import typer
+import uvloop
+
+if TYPE_CHECKING:
+    from fairlead_broker.settings import BrokerSettings, Endpoint
+    from fairlead_broker.wiring import LocalCluster, RunningBroker
+
+USAGE_EXIT = 2
+FAILED_EXIT = 1
+_ANY_PORT = "127.0.0.1:0"
+_STORE = "coordination.sqlite"
+_FOLDER = "broker-"
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", envvar="FAIRLEAD_CONFIG", help="Settings in TOML or YAML.")
+]
+Cluster = Annotated[str | None, typer.Option(help="Name of the cluster.", show_default="fairlead")]
+Id = Annotated[int | None, typer.Option("--id", help="Broker id, unique in the cluster.", show_default="0")]
+Data = Annotated[Path | None, typer.Option(help="Data directory.", show_default="fairlead-data")]
+Listen = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Where clients are served.", show_default="127.0.0.1:9520"),
+]
+PeerListen = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Where brokers are served.", show_default="127.0.0.1:9521"),
+]
+OpsListen = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="Where health and metrics are served.", show_default="127.0.0.1:9522"
+    ),
+]
+Advertise = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Address that clients are told.")]
+PeerAdvertise = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Address that brokers are told.")
+]
+Rack = Annotated[str | None, typer.Option(help="Rack or zone of this broker.")]
+Etcd = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL,URL", help="Members of etcd; without, coordination is embedded and the broker alone."
+    ),
+]
+EtcdCa = Annotated[Path | None, typer.Option(help="Who signs etcd's certificates, in PEM.")]
+EtcdCert = Annotated[Path | None, typer.Option(help="Certificate to show to etcd, in PEM; with --etcd-key.")]
+EtcdKey = Annotated[Path | None, typer.Option(help="Key of --etcd-cert.")]
+EtcdUser = Annotated[str | None, typer.Option(help="User of etcd; the password in FAIRLEAD_ETCD_PASSWORD.")]
+LeaseSeconds = Annotated[
+    int | None,
+    typer.Option(
+        help="After so many seconds of silence others take over from this broker.", show_default="6"
+    ),
+]
+Output = Annotated[
+    Literal["table", "json"], typer.Option("--output", help="json: one JSON object on stdout when ready.")
+]
+
+
+def broker_start(
+    config: ConfigFile = None,
+    cluster: Cluster = None,
+    broker_id: Id = None,
+    data: Data = None,
+    listen: Listen = None,
+    peer_listen: PeerListen = None,
+    ops_listen: OpsListen = None,
+    advertise: Advertise = None,
+    peer_advertise: PeerAdvertise = None,
+    rack: Rack = None,
+    etcd: Etcd = None,
+    etcd_ca: EtcdCa = None,
+    etcd_cert: EtcdCert = None,
+    etcd_key: EtcdKey = None,
+    etcd_user: EtcdUser = None,
+    lease_seconds: LeaseSeconds = None,
+    output: Output = "table",
+) -> None:
+    """Start one broker. Every option has a variable, too: FAIRLEAD_DATA is --data.
+
+    Example: fairlead broker start --data /var/lib/fairlead
+
+    Example: fairlead broker start --config broker.toml --id 1 --etcd http://etcd.example:2379
+    """
+    flags = {
+        "cluster": cluster,
+        "id": broker_id,
+        "data": data,
+        "listen": listen,
+        "peer_listen": peer_listen,
+        "ops_listen": ops_listen,
+        "advertise": advertise,
+        "peer_advertise": peer_advertise,
+        "rack": rack,
+        "etcd": etcd,
+        "etcd_ca": etcd_ca,
+        "etcd_cert": etcd_cert,
+        "etcd_key": etcd_key,
+        "etcd_user": etcd_user,
+        "lease_seconds": lease_seconds,
+    }
+    settings = _settings(flags, config)
+    _check_etcd(settings)
+    _run([settings], None, output)
+
+
+def broker_prepare_stop(
+    seconds: Annotated[float, typer.Option(min=0, help="How long to wait at most.")] = 90.0,
+    config: ConfigFile = None,
+    broker_id: Id = None,
+    listen: Listen = None,
+) -> None:
+    """Wait until the cluster can do without this broker: the preStop hook of a pod.
+
+    Reads the same variables and file as the broker beside it, asks it for the cluster's one permit to restart, and
+    says on stderr what it did. Ends with 0 whatever happens, so that a stop is never held up for longer.
+
+    Example: fairlead broker prepare-stop --seconds 60
+    """
+    from fairlead_broker.clock import SystemClock
+    from fairlead_broker.stop_preparation import StopPreparation
+
+    try:
+        settings = _settings({"id": broker_id, "listen": listen}, config)
+    except typer.Exit:
+        # What is wrong was told; the broker beside it cannot have started with it either.
+        return
+    if not settings.etcd_endpoints:
+        typer.echo(f"fairlead: broker {settings.id} is alone: nothing to wait for", err=True)
+        return
+
+    def tell(line: str) -> None:
+        typer.echo(f"fairlead: {line}", err=True)
+
+    # A program of its own without a loop: it asks, and between two questions nothing tells it to ask again.
+    preparation = StopPreparation(settings.id, settings.listen, SystemClock(), time.sleep, tell)  # noqa: TID251
+    preparation.run(seconds)
+
+
+def dev_up(
+    brokers: Annotated[int, typer.Option(min=1, help="Brokers of the cluster.")] = 1,
+    data: Annotated[Path | None, typer.Option(help="Data directory; a temporary one without.")] = None,
+    listen: Listen = None,
+    output: Output = "table",
+) -> None:
+    """Start a whole local cluster in this process. Unknown topics are created when produced to.
+
+    Example: fairlead dev up
+
+    Example: fairlead dev up --brokers 3 --data fairlead-data
+    """
+    with ExitStack() as stack:
+        if data is None:
+            data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fairlead-")))
+        _check_brokers_of(data, brokers)
+        # One broker lies in the directory itself, as `broker start` would have it; many have a folder each.
+        folders = [data] if brokers == 1 else [data / f"{_FOLDER}{number}" for number in range(brokers)]
+        first = _local(0, folders[0], listen, _ANY_PORT if listen else None)
+        # Clients find the same brokers next time: their ports are 10 apart.
+        settings = [first] + [
+            _local(number, folder, _beside(first.listen, 10 * number), _ANY_PORT)
+            for number, folder in enumerate(folders[1:], start=1)
+        ]
+        _run(settings, None if brokers == 1 else data / _STORE, output)
+
+
+def cluster_move_coordination(
+    source: Annotated[
+        Path,
+        typer.Option("--from", metavar="DIR", help="Data directory of the broker, which must be stopped."),
+    ],
+    etcd: Annotated[str, typer.Option(metavar="URL,URL", help="Members of etcd.")],
+    cluster: Cluster = None,
+    etcd_ca: EtcdCa = None,
+    etcd_cert: EtcdCert = None,
+    etcd_key: EtcdKey = None,
+    etcd_user: EtcdUser = None,
+) -> None:
+    """Move the coordination of a single broker from its data directory to etcd.
+
+    Records stay where they are. It can be repeated until it succeeds; then start the broker with --etcd.
+
+    Example: fairlead cluster move-coordination --from /var/lib/fairlead --etcd http://etcd.example:2379
+    """
+    flags = {
+        "data": source,
+        "cluster": cluster,
+        "etcd": etcd,
+        "etcd_ca": etcd_ca,
+        "etcd_cert": etcd_cert,
+        "etcd_key": etcd_key,
+        "etcd_user": etcd_user,
+    }
+    settings = _settings(flags, None)
+    _check_etcd(settings)
+    code = uvloop.run(_move(settings))
+    if code:
+        raise typer.Exit(code)
+
+
+async def _move(settings: BrokerSettings) -> int:
+    from fairlead_broker.coordination.protocol import CoordinationError
+    from fairlead_broker.wiring import move_coordination
+
+    try:
+        moved = await move_coordination(settings)
+    except CoordinationError as error:
+        typer.echo(f"fairlead: coordination was not moved: {error}", err=True)
+        return FAILED_EXIT
+    done = "had been moved before" if moved.already else f"moved: {moved.keys} keys"
+    typer.echo(
+        f"coordination of cluster {settings.cluster} ({moved.cluster_id}) {done}; start the broker with "
+        f"--data {settings.data} --etcd {settings.etcd}"
+    )
+    return 0
+
+
+def _local(number: int, folder: Path, listen: str | None, ops_listen: str | None) -> BrokerSettings:
+    """One broker of a local cluster."""
+    flags: dict[str, Any] = {
+        "id": number,
+        "data": folder,
+        "listen": listen,
+        # Only clients have an address to remember; the others may be anywhere.
+        "peer_listen": _ANY_PORT,
+        "ops_listen": ops_listen,
+        "config_values": {"auto.create.topics.enable": True},
+    }
+    return _settings(flags, None)
+
+
+def _beside(first: Endpoint, distance: int) -> str:
+    """Return an address so many ports above another; where that may be anywhere, so may this one."""
+    from fairlead_broker.settings import Endpoint
+
+    return str(Endpoint(first.host, first.port + distance if first.port else 0))
+
+
+def _check_brokers_of(data: Path, brokers: int) -> None:
+    """Refuse to run a directory with fewer brokers than hold its records."""
+    made_with = len(list(data.glob(f"{_FOLDER}[0-9]*"))) if (data / _STORE).exists() else 0
+    if (data / ".fairlead").exists():
+        if brokers > 1:
+            _refuse(f"{data} is the directory of one broker; give a cluster of {brokers} another --data")
+    elif made_with > brokers:
+        _refuse(f"{data} holds the records of {made_with} brokers; start it with --brokers {made_with}")
+
+
+def _check_etcd(settings: BrokerSettings) -> None:
+    """End with exit code 2 where what is said of etcd cannot be meant."""
+    from fairlead_broker.runtime.coordination_access import etcd_options
+
+    try:
+        etcd_options(settings)
+    except ValueError as error:
+        _refuse(str(error))
+
+
+def _settings(flags: dict[str, Any], config: Path | None) -> BrokerSettings:
+    """Build the settings, or end with exit code 2 and what is wrong with which of them."""
+    from pydantic import ValidationError
+
+    from fairlead_broker.settings import BrokerSettings
+
+    try:
+        return BrokerSettings.load(flags, config)
+    except ValidationError as error:
+        wrong = (
+            f"--{'.'.join(map(str, each['loc'])).replace('_', '-')}: {each['msg'].removeprefix('Value error, ')}"
+            for each in error.errors()
+        )
+        _refuse("; ".join(wrong))
+    except (OSError, ValueError) as error:
+        _refuse(f"--config: {error}")
+
+
+def _run(brokers: list[BrokerSettings], store: Path | None, output: str) -> None:
+    import structlog
+
+    from fairlead_broker.server.request_tracing import set_up_export
+    from fairlead_broker.telemetry import set_up_logging
+
+    set_up_logging(brokers[0].log_format, brokers[0].log_level)
+    set_up_export(structlog.get_logger("fairlead"))
+    code = uvloop.run(_serve(brokers, store, output))
+    if code:
+        raise typer.Exit(code)
+
+
+async def _serve(brokers: list[BrokerSettings], store: Path | None, output: str) -> int:
+    """Serve until SIGTERM, SIGINT or a failure; answers the exit code."""
+    from fairlead_broker.coordination.protocol import CoordinationError
+    from fairlead_broker.log import LogError
+
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[None] = loop.create_future()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _resolve, stopped)
+    # A task of its own, so that a signal ends a recovery that takes long.
+    starting = loop.create_task(_start(brokers, store), name="start")
+    await _either(stopped, starting)
+    if not starting.done():
+        starting.cancel()
+        await _either(starting)
+    try:
+        running = await starting
+    except asyncio.CancelledError:
+        typer.echo("fairlead: stopped before the broker was ready", err=True)
+        return 0
+    except (LogError, CoordinationError, OSError) as error:
+        typer.echo(f"fairlead: the broker cannot start: {error}", err=True)
+        return FAILED_EXIT
+    # What the start made stays to the end: a full collection that walks all of it holds the loop for tens of
+    # milliseconds and never finds anything.
+    gc.collect()
+    gc.freeze()
+    _announce(running.brokers, brokers, output)
+    failing = loop.create_task(running.wait_failed(), name="failure")
+    try:
+        await _either(stopped, failing)
+    finally:
+        await running.stop()
+    if failing.done():
+        typer.echo(f"fairlead: the broker failed: {failing.result()!r}", err=True)
+        return FAILED_EXIT
+    failing.cancel()
+    return 0
+
+
+async def _start(brokers: list[BrokerSettings], store: Path | None) -> RunningBroker | LocalCluster:
+    from fairlead_broker.wiring import start_broker, start_local_cluster
+
+    if store is None:
+        [settings] = brokers
+        return await start_broker(settings)
+    store.parent.mkdir(parents=True, exist_ok=True)
+    return await start_local_cluster(brokers, store)
+
+
+async def _either(*futures: asyncio.Future[Any]) -> None:
+    """Wait until one of them is done; the others go on."""
+    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+
+
+def _resolve(stopped: asyncio.Future[None]) -> None:
+    if not stopped.done():
+        stopped.set_result(None)
+
+
+def _announce(running: Sequence[RunningBroker], brokers: list[BrokerSettings], output: str) -> None:
+    """Print that all serve: exactly one JSON object, or lines for people."""
+    found = [
+        {
+            "id": settings.id,
+            "data": f"http://{broker.addresses.data}",
+            "ops": f"http://{broker.addresses.ops}",
+        }
+        for broker, settings in zip(running, brokers, strict=True)
+    ]
+    cluster = brokers[0].cluster
+    if output == "json":
+        typer.echo(json.dumps({"cluster_id": running[0].runtime.cluster_id, "brokers": found}))
+    elif len(found) == 1:
+        [each] = found
+        where = f"data {each['data']}, ops {each['ops']}, cluster {cluster}, files in {brokers[0].data}"
+        typer.echo(f"fairlead is ready: {where}")
+    else:
+        typer.echo(f"fairlead is ready: cluster {cluster}, files in {brokers[0].data.parent}")
+        for each in found:
+            typer.echo(f"  broker {each['id']}: data {each['data']}, ops {each['ops']}")
+
+
+def _refuse(message: str) -> NoReturn:
+    typer.echo(f"fairlead: {message}", err=True)
+    raise typer.Exit(USAGE_EXIT)

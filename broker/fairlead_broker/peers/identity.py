@@ -1,0 +1,46 @@
+"""How a broker proves to its peers who it is, and what both learn of each other by every call.
+
+Headers of peer calls: cluster, broker, its epoch, its secret (requests only) and the revision of its mirror. Written
+by `peers` and by the server's peer listener, checked by both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from fairlead_api.identifiers import BrokerEpoch, BrokerId, Revision
+
+CLUSTER_ID: Final = "fairlead-cluster-id"
+BROKER_ID: Final = "fairlead-broker-id"
+BROKER_EPOCH: Final = "fairlead-broker-epoch"
+PEER_SECRET: Final = "fairlead-peer-secret"  # noqa: S105 - the name of a header
+MIRROR_REVISION: Final = "fairlead-mirror-revision"
+
+
+@dataclass(frozen=True, slots=True)
+class PeerIdentity:
+    """This broker, as it tells its peers. Epoch and revision change while it lives."""
+
+    cluster_id: str
+    broker: BrokerId
+    secret: str
+    epoch: Callable[[], BrokerEpoch]
+    revision: Callable[[], Revision]
+    """Up to where this broker's mirror has come."""
+
+    def headers(self) -> dict[str, str]:
+        """Headers of an answer; of a request together with the secret."""
+        return {
+            CLUSTER_ID: self.cluster_id,
+            BROKER_ID: str(self.broker),
+            BROKER_EPOCH: str(self.epoch()),
+            MIRROR_REVISION: str(self.revision()),
+        }
+
+
+def secret_hash(secret: str) -> str:
+    """What a registration holds of a secret: lower-case hexadecimal SHA-256."""
+    return hashlib.sha256(secret.encode()).hexdigest()

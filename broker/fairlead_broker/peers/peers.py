@@ -1,0 +1,302 @@
+"""Calls to other brokers: one attempt each, over HTTP/2.
+
+Used by the runtime (fetching, progress, log ends) and by the server (forwarding). The only room of the broker that
+knows pyreqwest, whose exceptions stop here. A peer that does not answer raises `PeerUnavailable`, which says whether
+the request may have been carried out; whoever called decides what follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+import pyreqwest.client
+import pyreqwest.exceptions
+
+from fairlead_api import problems
+from fairlead_api.batch_header import Buffer
+from fairlead_api.identifiers import BrokerId, Revision, TopicIdPartition
+from fairlead_api.media_types import JSON
+from fairlead_api.problems import ProblemError
+from fairlead_broker.clock import Clock
+from fairlead_broker.peers import identity, messages
+from fairlead_broker.peers.digests import DigestRequest, RangeDigest
+from fairlead_broker.peers.http_threads import rest_before_exit
+from fairlead_broker.peers.identity import PeerIdentity
+from fairlead_broker.peers.messages import (
+    LogEnd,
+    LogEndsAnswer,
+    LogEndsRequest,
+    PeerPartition,
+    ProgressRequest,
+    ReplicaFetchAnswer,
+    ReplicaFetchRequest,
+)
+from fairlead_broker.peers.positions import PositionsAnswer, PositionsRequest, PositionTold
+from fairlead_broker.registry.metadata import Versioned
+from fairlead_broker.registry.records import BrokerRegistration, BrokerState
+
+CONNECT_SECONDS_MAX: Final = 1.0
+ANSWER_MARGIN_SECONDS: Final = 3.0
+"""How much longer than the wait that was asked for a peer may take."""
+SHORT_CALL_SECONDS_MAX: Final = 3.0
+POSITIONS_SECONDS_MAX: Final = 10.0
+"""A leader looks a time up in a thousand logs."""
+KEEP_ALIVE_INTERVAL: Final = timedelta(seconds=2)
+KEEP_ALIVE_TIMEOUT: Final = timedelta(seconds=2)
+"""A peer whose machine vanished is noticed by pings, also under a parked fetch."""
+STREAM_WINDOW_BYTES: Final = 16 << 20
+CONNECTION_WINDOW_BYTES: Final = 64 << 20
+FRAME_BYTES: Final = 1 << 20
+"""HTTP/2's defaults (64 KiB windows, 16 KiB frames) are three to five times slower."""
+
+TIMER_SECONDS_MAX: Final = 0.1
+"""Two clocks tell the time of a request: by so much they may differ at most."""
+
+REPLICA_FETCH_PATH: Final = "/peer/v1/replica-fetch"
+PROGRESS_PATH: Final = "/peer/v1/progress"
+LOG_ENDS_PATH: Final = "/peer/v1/log-ends"
+DIGEST_PATH: Final = "/peer/v1/digest"
+POSITIONS_PATH: Final = "/peer/v1/positions"
+DIGEST_SECONDS_MAX: Final = 10.0
+"""A piece of a log is read from the disk for it."""
+
+
+class PeerUnavailable(Exception):
+    """A broker gave no answer. `sent`: the request may have reached it; `timed_out`: it took too long.
+
+    `expected`: one of the two brokers is stopping, so that it is nothing to warn of.
+    """
+
+    def __init__(
+        self, broker: BrokerId, reason: str, *, sent: bool, timed_out: bool = False, expected: bool = False
+    ) -> None:
+        super().__init__(f"broker {broker} does not answer: {reason}")
+        self.broker = broker
+        self.reason = reason
+        self.sent = sent
+        self.timed_out = timed_out
+        self.expected = expected
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAnswer:
+    """What a peer answered, whatever its status; names of headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: memoryview
+
+
+class Peers:
+    """All connections of this broker to others. Made on the loop that uses it."""
+
+    def __init__(
+        self,
+        own: PeerIdentity,
+        brokers: Callable[[], Mapping[BrokerId, Versioned[BrokerRegistration]]],
+        clock: Clock,
+    ) -> None:
+        """`brokers`: the registrations as of now, where addresses stand."""
+        self.own = own
+        self._brokers = brokers
+        self._clock = clock
+        self._seen: dict[BrokerId, Revision] = {}
+        self._forwarding: pyreqwest.client.Client | None = _client()
+        self._replication: pyreqwest.client.Client | None = _client()
+        """On connections of its own: as many polls as a connection carries are passed on, copies must not wait."""
+
+    def seen_revision(self, broker: BrokerId) -> Revision:
+        """The highest revision of a peer's mirror that it has told, in a request or an answer; 0 before."""
+        return self._seen.get(broker, Revision(0))
+
+    def note_revision(self, broker: BrokerId, revision: Revision) -> None:
+        """Remember how far a peer's mirror has come."""
+        if revision > self.seen_revision(broker):
+            self._seen[broker] = revision
+
+    async def call(
+        self,
+        broker: BrokerId,
+        method: str,
+        path: str,
+        *,
+        headers: Sequence[tuple[str, str]] = (),
+        body: bytes | Sequence[Buffer] = b"",
+        timeout_seconds: float,
+    ) -> PeerAnswer:
+        """Send one request to a broker's peer listener; return what it answers, also where that is a problem.
+
+        Raises `PeerUnavailable`. Cancelled, the request goes on at the peer until `timeout_seconds`: pyreqwest lets
+        the stream stand that nobody waits for.
+        """
+        return await self._send(self._forwarding, broker, method, path, headers, body, timeout_seconds)
+
+    async def _send(
+        self,
+        client: pyreqwest.client.Client | None,
+        broker: BrokerId,
+        method: str,
+        path: str,
+        headers: Sequence[tuple[str, str]],
+        body: bytes | Sequence[Buffer],
+        timeout_seconds: float,
+    ) -> PeerAnswer:
+        if client is None:
+            raise PeerUnavailable(broker, "this broker is stopping", sent=False, expected=True)
+        builder = client.request(method, self._address(broker) + path)
+        builder = builder.timeout(timedelta(seconds=timeout_seconds))
+        # Not `headers`, which takes each name once.
+        for name, value in (*self.own.headers().items(), (identity.PEER_SECRET, self.own.secret), *headers):
+            builder = builder.header(name, value)
+        content = body if isinstance(body, bytes) else b"".join(body)
+        if content:
+            builder = builder.body_bytes(content)
+        began = self._clock.monotonic()
+        try:
+            response = await builder.build().send()
+            received = await response.bytes()
+        except pyreqwest.exceptions.RequestError as error:
+            seconds_left = began + timeout_seconds - self._clock.monotonic()
+            unavailable = _unavailable(broker, error, seconds_left)
+            unavailable.expected = self._has_left(broker)
+            raise unavailable from error
+        answer = PeerAnswer(response.status, dict(response.headers), memoryview(received))
+        self._check_origin(broker, answer)
+        return answer
+
+    async def replica_fetch(
+        self, broker: BrokerId, request: ReplicaFetchRequest, timeout_seconds: float | None = None
+    ) -> ReplicaFetchAnswer:
+        """Fetch from a leader. Raises `PeerUnavailable`, and `ProblemError` for a refusal of the whole request."""
+        if timeout_seconds is None:
+            timeout_seconds = request.max_wait_ms / 1000 + ANSWER_MARGIN_SECONDS
+        answer = await self._post(broker, REPLICA_FETCH_PATH, messages.encode(request), timeout_seconds)
+        return messages.decode_answer(answer.body)
+
+    async def progress(self, broker: BrokerId, request: ProgressRequest) -> None:
+        """Tell a leader what is durable here. Raises likewise."""
+        await self._post(broker, PROGRESS_PATH, messages.encode(request), SHORT_CALL_SECONDS_MAX)
+
+    async def log_ends(
+        self, broker: BrokerId, partitions: Sequence[TopicIdPartition]
+    ) -> Mapping[TopicIdPartition, LogEnd]:
+        """Ask where a broker's replicas end; those that it does not hold are left out. Raises likewise."""
+        request = LogEndsRequest(
+            partitions=[PeerPartition(topic_id=key.topic_id, partition=key.partition) for key in partitions]
+        )
+        answer = await self._post(broker, LOG_ENDS_PATH, messages.encode(request), SHORT_CALL_SECONDS_MAX)
+        return {end.key: end for end in messages.decode(LogEndsAnswer, answer.body).ends}
+
+    async def digest(self, broker: BrokerId, request: DigestRequest) -> RangeDigest:
+        """Ask for the checksum of a range of a broker's copy. Raises likewise."""
+        answer = await self._post(broker, DIGEST_PATH, messages.encode(request), DIGEST_SECONDS_MAX)
+        return messages.decode(RangeDigest, answer.body)
+
+    async def positions(
+        self, broker: BrokerId, request: PositionsRequest, seconds_max: float = POSITIONS_SECONDS_MAX
+    ) -> list[PositionTold]:
+        """Ask a leader where its partitions stand; one entry a partition, in their order. Raises likewise."""
+        answer = await self._post(broker, POSITIONS_PATH, messages.encode(request), seconds_max)
+        return messages.decode(PositionsAnswer, answer.body).partitions
+
+    async def close(self) -> None:
+        """Close every connection; calls under way fail."""
+        clients = (self._forwarding, self._replication)
+        self._forwarding = self._replication = None
+        for client in clients:
+            if client is not None:
+                await client.close()
+
+    async def _post(self, broker: BrokerId, path: str, body: bytes, timeout_seconds: float) -> PeerAnswer:
+        headers = (("content-type", JSON),)
+        client = self._replication
+        answer = await self._send(client, broker, "POST", path, headers, body, timeout_seconds)
+        if answer.status >= HTTPStatus.BAD_REQUEST:
+            raise problem_of(answer)
+        return answer
+
+    def _has_left(self, broker: BrokerId) -> bool:
+        """Whether the broker, or this one, is on its way out: no answer is then what is to be expected."""
+        return self._is_stopping(broker) or self._is_stopping(self.own.broker)
+
+    def _is_stopping(self, broker: BrokerId) -> bool:
+        registered = self._brokers().get(broker)
+        return registered is None or registered.value.state is BrokerState.STOPPING
+
+    def _address(self, broker: BrokerId) -> str:
+        registered = self._brokers().get(broker)
+        if registered is None:
+            raise PeerUnavailable(broker, "it is not registered", sent=False, expected=True)
+        return f"http://{registered.value.addresses.peer}"
+
+    def _check_origin(self, broker: BrokerId, answer: PeerAnswer) -> None:
+        """Take note of the peer's revision, and refuse what another cluster or broker at its address has said."""
+        told = answer.headers
+        if told.get(identity.CLUSTER_ID) != self.own.cluster_id or told.get(identity.BROKER_ID) != str(
+            broker
+        ):
+            who = f"broker {told.get(identity.BROKER_ID)} of cluster {told.get(identity.CLUSTER_ID)}"
+            raise PeerUnavailable(broker, f"{who} answers at its address", sent=True)
+        revision = told.get(identity.MIRROR_REVISION, "")
+        if revision.isdigit():
+            self.note_revision(broker, Revision(int(revision)))
+
+
+def problem_of(answer: PeerAnswer) -> ProblemError:
+    """Return the problem that a peer answered."""
+    try:
+        document: dict[str, problems.JSON] = msgspec.json.decode(answer.body, type=dict)
+    except msgspec.DecodeError:
+        document = {}
+    document.setdefault("detail", f"a peer answered status {answer.status} without a problem document")
+    document.setdefault("status", answer.status)
+    return ProblemError.from_document(document)
+
+
+def _client() -> pyreqwest.client.Client:
+    rest_before_exit()
+    return (
+        pyreqwest.client.ClientBuilder()
+        .http2_prior_knowledge()
+        .http2_initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .http2_initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .http2_max_frame_size(FRAME_BYTES)
+        .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        .http2_keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+        .connect_timeout(timedelta(seconds=CONNECT_SECONDS_MAX))
+        .tcp_nodelay(True)
+        .follow_redirects(False)
+        .gzip(False)
+        .brotli(False)
+        .zstd(False)
+        .deflate(False)
+        # A proxy of the environment between brokers would break HTTP/2 without TLS.
+        .no_proxy()
+        .user_agent("fairlead-broker")
+        .build()
+    )
+
+
+def _unavailable(
+    broker: BrokerId, error: pyreqwest.exceptions.RequestError, seconds_left: float
+) -> PeerUnavailable:
+    """What an error means; `seconds_left`: what was left of the request's time.
+
+    A timeout of the whole request is raised as ConnectTimeoutError too, however far the request came: only one that
+    came before that time proves, as a refused connection does, that nothing was sent. A connection that broke while
+    an answer was awaited is raised as either error, like one that was never made; its causes tell them apart.
+    """
+    causes = (error.details or {}).get("causes") or []
+    reason = causes[-1]["message"] if causes else error.message
+    never_connected = any(cause["message"] == "client error (Connect)" for cause in causes)
+    in_time = isinstance(error, pyreqwest.exceptions.ConnectError) or (
+        isinstance(error, pyreqwest.exceptions.ConnectTimeoutError) and seconds_left > TIMER_SECONDS_MAX
+    )
+    timed_out = isinstance(error, pyreqwest.exceptions.RequestTimeoutError)
+    reason = f"{type(error).__name__}: {reason}"
+    return PeerUnavailable(broker, reason, sent=not (never_connected and in_time), timed_out=timed_out)

@@ -1,0 +1,66 @@
+"""What a pod tells its broker: names that addresses are made of, and a mounted folder with credentials of etcd.
+
+For `settings`, before it checks anything. One template of a pod serves all brokers, so that what differs stands in
+placeholders. Knows nothing of Kubernetes but the three variables that a pod template fills by field references.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+OF_POD = {"pod": "POD_NAME", "namespace": "POD_NAMESPACE", "ip": "POD_IP"}
+"""Placeholders, and the variable of the pod that each one stands for; `{id}` is the broker's own id."""
+CREDENTIAL_FILES = {"etcd_ca": "ca.crt", "etcd_cert": "tls.crt", "etcd_key": "tls.key"}
+"""Settings, and the file of the folder that each one is when it exists: the names of a Secret of type TLS."""
+CREDENTIAL_TEXTS = {"etcd_user": "username", "etcd_password": "password"}
+"""Likewise, where the content is the value: the names of a Secret of type basic-auth."""
+
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+
+
+def filled(text: str, broker: object, environment: Mapping[str, str]) -> str:
+    """Return an address with its placeholders filled.
+
+    Raises ValueError naming a placeholder that is unknown, or that stands for a variable which is not set.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
+        if name == "id":
+            return str(broker)
+        if name not in OF_POD:
+            known = ", ".join(f"{{{each}}}" for each in ("id", *OF_POD))
+            message = f"{text!r} has the unknown placeholder {match[0]}; known are {known}"
+            raise ValueError(message)
+        found = environment.get(OF_POD[name], "")
+        if not found:
+            message = f"{text!r} needs the variable {OF_POD[name]} for {match[0]}, and it is not set"
+            raise ValueError(message)
+        # An IPv6 address stands in brackets before a port.
+        return f"[{found}]" if name == "ip" and ":" in found else found
+
+    return _PLACEHOLDER.sub(value, text)
+
+
+def credentials(folder: Path) -> dict[str, Any]:
+    """Return the settings that the files of a folder give; what is not there is not given.
+
+    Raises ValueError when there is no such folder or a file cannot be read.
+    """
+    if not folder.is_dir():
+        message = f"there is no folder {folder}"
+        raise ValueError(message)
+    found: dict[str, Any] = {
+        setting: folder / name for setting, name in CREDENTIAL_FILES.items() if (folder / name).is_file()
+    }
+    for setting, name in CREDENTIAL_TEXTS.items():
+        if (folder / name).is_file():
+            try:
+                found[setting] = (folder / name).read_text(encoding="utf-8").rstrip("\r\n")
+            except (OSError, UnicodeDecodeError) as error:
+                message = f"{folder / name} cannot be read: {error}"
+                raise ValueError(message) from error
+    return found

@@ -1,0 +1,108 @@
+"""What the cluster and this broker are configured to, and the task that follows the cluster's configuration.
+
+Topics have their own view (`topic_views`). The nearest value holds: set on the broker, in the broker's own settings,
+set on the cluster, the default.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from fairlead_api.configuration import (
+    ConfigEntry,
+    ConfigInput,
+    ConfigScope,
+    ConfigValue,
+    effective_config,
+    parse_value,
+)
+from fairlead_api.identifiers import BrokerId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.coordination.topics import TopicAdmin
+from fairlead_broker.registry.metadata import ClusterMetadata
+from fairlead_broker.telemetry import Log
+
+RETRY_SECONDS = 1.0
+AUTO_CREATE_TOPICS = "auto.create.topics.enable"
+RETENTION_CHECK_INTERVAL = "log.retention.check.interval.ms"
+REPLICA_LAG_TIME = "replica.lag.time.max.ms"
+
+
+class Configs:
+    """Reads the mirror at every question."""
+
+    def __init__(
+        self, metadata: ClusterMetadata, broker: BrokerId, own_settings: Mapping[str, ConfigInput]
+    ) -> None:
+        """`own_settings`: what the broker was started with, `BrokerSettings.config_values`."""
+        self._metadata = metadata
+        self._broker = broker
+        self._own_settings = own_settings
+
+    def of_cluster(self) -> dict[str, ConfigEntry]:
+        """Every key that can be set on the cluster."""
+        return effective_config(ConfigScope.CLUSTER, {ConfigScope.CLUSTER: self._cluster()})
+
+    def of_broker(self, broker: BrokerId) -> dict[str, ConfigEntry]:
+        """Every key that can be set on a broker. What another one was started with is not known here."""
+        layers = {ConfigScope.BROKER: self._of(broker), ConfigScope.CLUSTER: self._cluster()}
+        return effective_config(ConfigScope.BROKER, layers)
+
+    @property
+    def auto_create_topics(self) -> bool:
+        """Whether producing to an unknown topic creates it."""
+        return self._value(AUTO_CREATE_TOPICS) is True
+
+    @property
+    def retention_check_seconds(self) -> float:
+        """Time between two looks for segments whose retention is over."""
+        return self._seconds(RETENTION_CHECK_INTERVAL)
+
+    @property
+    def replica_lag_seconds(self) -> float:
+        """How long a follower may not have caught up before it leaves the isr; for leaders from their next epoch on."""
+        return self._seconds(REPLICA_LAG_TIME)
+
+    def _seconds(self, name: str) -> float:
+        milliseconds = self._value(name)
+        assert isinstance(milliseconds, int), "the key is a number"
+        return milliseconds / 1000
+
+    def _value(self, name: str) -> ConfigValue:
+        return parse_value(name, self.of_broker(self._broker)[name].value, ConfigScope.BROKER)
+
+    def _cluster(self) -> Mapping[str, ConfigInput]:
+        found = self._metadata.cluster_config
+        return found.value.values if found else {}
+
+    def _of(self, broker: BrokerId) -> Mapping[str, ConfigInput]:
+        found = self._metadata.broker_config(broker)
+        stored = found.value.values if found else {}
+        return {**self._own_settings, **stored} if broker == self._broker else stored
+
+
+class ClusterConfigFollower:
+    """Brings partition records in line when the cluster's configuration changes, whoever has changed it."""
+
+    def __init__(self, topic_admin: TopicAdmin, log: Log) -> None:
+        self._topic_admin = topic_admin
+        self._log = log
+        self._changed = asyncio.Event()
+
+    def config_changed(self) -> None:
+        """Hear of a change in the mirror."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._topic_admin.follow_cluster_config()
+            except ProblemError as problem:
+                self._log.warning("cluster configuration not applied yet", reason=problem.detail)
+                # The store is away, or somebody else is writing: there is no event to wait for, only another attempt.
+                await asyncio.sleep(RETRY_SECONDS)  # noqa: TID251
+                self._changed.set()

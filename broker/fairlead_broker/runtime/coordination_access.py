@@ -1,0 +1,108 @@
+"""How a broker gets to what holds its cluster's truth: etcd or the embedded store, and patience while etcd is away.
+
+For `cluster_entry`. A broker that starts before etcd, or while etcd has no leader, waits and says so; what another
+attempt cannot mend (wrong credentials, another etcd cluster) ends the start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from fairlead_broker.clock import Clock
+from fairlead_broker.coordination.embedded import EmbeddedCoordination
+from fairlead_broker.coordination.protocol import (
+    Coordination,
+    CoordinationClosed,
+    CoordinationError,
+    CoordinationRefused,
+    CoordinationUnavailable,
+    UnknownOutcome,
+)
+from fairlead_broker.settings import BrokerSettings
+from fairlead_broker.telemetry import Log
+
+if TYPE_CHECKING:
+    from fairlead_broker.coordination.etcd import EtcdOptions, EtcdUser
+
+RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0)
+"""Pauses between attempts while etcd is away; the last one repeats."""
+
+Answer = TypeVar("Answer")
+
+
+class CoordinationElsewhere(CoordinationError):
+    """The data directory belongs to a cluster that another store knows."""
+
+
+def etcd_options(settings: BrokerSettings) -> EtcdOptions | None:
+    """Return where etcd is; None where coordination is embedded. Raises ValueError saying which setting is wrong."""
+    given = {
+        "etcd_ca": settings.etcd_ca,
+        "etcd_cert": settings.etcd_cert,
+        "etcd_key": settings.etcd_key,
+        "etcd_user": settings.etcd_user,
+    }
+    if not settings.etcd_endpoints:
+        if alone := [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None]:
+            message = f"{', '.join(alone)} without --etcd says nothing; name etcd's URLs too"
+            raise ValueError(message)
+        return None
+    for name in ("etcd_ca", "etcd_cert", "etcd_key"):
+        path = given[name]
+        if isinstance(path, Path) and not path.is_file():
+            message = f"--{name.replace('_', '-')}: there is no file {path}"
+            raise ValueError(message)
+    # gRPC takes a tenth of the start, and a broker on the embedded store never needs it.
+    from fairlead_broker.coordination.etcd import EtcdOptions, EtcdTls  # noqa: PLC0415
+
+    tls = None
+    if settings.etcd_ca or settings.etcd_cert or settings.etcd_key:
+        tls = EtcdTls(settings.etcd_ca, settings.etcd_cert, settings.etcd_key)
+    return EtcdOptions(settings.etcd_endpoints, tls, _user(settings))
+
+
+def _user(settings: BrokerSettings) -> EtcdUser | None:
+    if settings.etcd_user is None:
+        return None
+    if settings.etcd_password is None:
+        message = "--etcd-user needs the password of that user in FAIRLEAD_ETCD_PASSWORD"
+        raise ValueError(message)
+    from fairlead_broker.coordination.etcd import EtcdUser  # noqa: PLC0415 - as above
+
+    return EtcdUser(settings.etcd_user, settings.etcd_password.get_secret_value())
+
+
+def store_path(data: Path) -> Path:
+    """Where the embedded store of a data directory lies."""
+    return data / ".fairlead" / "coordination.sqlite"
+
+
+async def open_coordination(settings: BrokerSettings, clock: Clock, log: Log) -> Coordination:
+    """Connect to etcd, waiting for it, or open the embedded store.
+
+    Raises `CoordinationRefused` and what the embedded store refuses.
+    """
+    options = etcd_options(settings)
+    if options is None:
+        return await EmbeddedCoordination.open(store_path(settings.data), clock)
+    from fairlead_broker.coordination.etcd import connect  # noqa: PLC0415 - as above
+
+    return await patiently(lambda: connect(options), f"connect to etcd at {settings.etcd}", log)
+
+
+async def patiently(attempt: Callable[[], Awaitable[Answer]], what: str, log: Log) -> Answer:
+    """Try until it succeeds, as long as trying again can help. The attempt must be one that may be repeated."""
+    count = 0
+    while True:
+        try:
+            return await attempt()
+        except (CoordinationRefused, CoordinationClosed):
+            raise
+        except (CoordinationUnavailable, UnknownOutcome) as error:
+            log.warning("coordination is away; trying again", what=what, attempt=count, reason=str(error))
+            # The store is away: there is no event to wait for, only another attempt.
+            await asyncio.sleep(RETRY_SECONDS[min(count, len(RETRY_SECONDS) - 1)])  # noqa: TID251
+            count += 1

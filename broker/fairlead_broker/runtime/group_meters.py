@@ -1,0 +1,36 @@
+"""The metrics of coordinated groups: counted as they change, or read at each scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fairlead_broker.telemetry import Telemetry
+
+
+class GroupMeters:
+    """What is counted for all groups of one broker."""
+
+    __slots__ = ("_commit_seconds", "_rebalances", "_telemetry", "_transactions")
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
+        self._commit_seconds = telemetry.metric("fairlead_group_commit_seconds")
+        self._rebalances = telemetry.metric("fairlead_group_rebalances_total")
+        self._transactions = telemetry.metric("fairlead_group_offset_transactions_total")
+
+    def watch(self, groups: Callable[[], int], members: Callable[[], int]) -> None:
+        """Show what is read at each scrape."""
+        self._telemetry.metric("fairlead_coordinated_groups").set_function(groups)
+        self._telemetry.metric("fairlead_group_members").set_function(members)
+
+    def committed(self, seconds: float) -> None:
+        """Count a commit that stands, with the time that it took."""
+        self._commit_seconds.observe(seconds)
+
+    def transactions(self, count: int) -> None:
+        """Count transactions of offsets."""
+        self._transactions.inc(count)
+
+    def rebalanced(self) -> None:
+        """Count a new target."""
+        self._rebalances.inc()

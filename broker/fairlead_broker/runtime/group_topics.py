@@ -1,0 +1,90 @@
+"""Every ready topic in the shape that groups are assigned by; the same object as long as nothing of it changes.
+
+For the coordinated groups, which look at it at each turn and compare by identity. Follows the mirror.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import MappingProxyType
+
+from fairlead_api.identifiers import BrokerId, PartitionIndex
+from fairlead_broker.groups.metadata import Topics, TopicShape
+from fairlead_broker.registry.metadata import (
+    BrokerChange,
+    Change,
+    ClusterMetadata,
+    PartitionChange,
+    TopicChange,
+)
+from fairlead_broker.registry.records import TopicRecord, TopicState
+
+NO_RACKS: frozenset[str] = frozenset()
+
+
+class GroupTopics:
+    """Made over a mirror's metadata; told of each update."""
+
+    __slots__ = ("_changed", "_metadata", "_racks", "_shapes", "topics")
+
+    def __init__(self, metadata: ClusterMetadata, changed: Callable[[], None]) -> None:
+        """`changed` is called, on the loop, when `topics` has become another object."""
+        self._metadata = metadata
+        self._changed = changed
+        self._racks: dict[BrokerId, str | None] = {
+            broker: each.value.rack for broker, each in metadata.brokers.items()
+        }
+        """The last known ones: a broker that is away for a while moves no partitions between members."""
+        self._shapes: dict[str, TopicShape] = {}
+        self._look_at(metadata.topics)
+        self.topics: Topics = MappingProxyType(self._shapes)
+
+    def updated(self, changes: Iterable[Change]) -> None:
+        """Take over what the mirror tells; cheap for changes that concern no group."""
+        touched: set[str] = set()
+        for change in changes:
+            touched.update(self._touched_by(change))
+        if touched and self._look_at(touched):
+            self.topics = MappingProxyType(self._shapes)
+            self._changed()
+
+    def _touched_by(self, change: Change) -> Iterable[str]:
+        match change:
+            case TopicChange(name):
+                return (name,)
+            case PartitionChange(topic_id, _, before, after):
+                if before and after and before.value.replicas == after.value.replicas:
+                    return ()
+                of_partition = self._metadata.topic_name(topic_id)
+                return () if of_partition is None else (of_partition,)
+            case BrokerChange(broker, _, after) if after is not None:
+                known = broker in self._racks and self._racks[broker] == after.value.rack
+                self._racks[broker] = after.value.rack
+                return () if known else tuple(self._metadata.topics)
+            case _:
+                return ()
+
+    def _look_at(self, names: Iterable[str]) -> bool:
+        """Whether the shape of one of these topics is another one than before."""
+        found = dict(self._shapes)
+        for name in names:
+            topic = self._metadata.topics.get(name)
+            if topic is None or topic.value.state is not TopicState.READY:
+                found.pop(name, None)
+            else:
+                found[name] = self._shape(topic.value)
+        if found == self._shapes:
+            return False
+        self._shapes = found
+        return True
+
+    def _shape(self, topic: TopicRecord) -> TopicShape:
+        racks = tuple(self._racks_of(topic, PartitionIndex(index)) for index in range(topic.partitions))
+        return TopicShape(topic.topic_id, topic.partitions, racks if any(racks) else ())
+
+    def _racks_of(self, topic: TopicRecord, index: PartitionIndex) -> frozenset[str]:
+        partition = self._metadata.partitions(topic.topic_id).get(index)
+        if partition is None:
+            return NO_RACKS
+        racks = (self._racks.get(replica.broker) for replica in partition.value.replicas)
+        return frozenset(rack for rack in racks if rack is not None)

@@ -1,0 +1,221 @@
+"""The runtime's metrics, with labels resolved once so that a batch costs an addition or two.
+
+Counted by batch and by call, never by record.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fairlead_api.problems import ProblemError
+from fairlead_broker.runtime import memory
+from fairlead_broker.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from prometheus_client import Counter, Gauge, Histogram
+
+OK = "ok"
+LEADERSHIP = (
+    "fairlead_partition_leader_epoch",
+    "fairlead_partition_in_sync_replicas",
+    "fairlead_partition_replica_lag_records",
+)
+"""Of each partition that is led here."""
+
+
+class TopicMeters:
+    """What is counted for one topic."""
+
+    __slots__ = (
+        "_duplicates",
+        "_group_batches",
+        "_isr_expands",
+        "_isr_shrinks",
+        "_produced_bytes",
+        "_read_bytes",
+        "_records_in",
+        "_records_out",
+    )
+
+    def __init__(self, telemetry: Telemetry, topic: str) -> None:
+        records: Counter = telemetry.metric("fairlead_records_total")
+        self._records_in = records.labels(topic, "in")
+        self._records_out = records.labels(topic, "out")
+        self._produced_bytes: Counter = telemetry.metric("fairlead_produce_bytes_total").labels(topic)
+        self._read_bytes: Counter = telemetry.metric("fairlead_fetch_bytes_total").labels(topic)
+        self._isr_shrinks: Counter = telemetry.metric("fairlead_isr_shrinks_total")
+        self._isr_expands: Counter = telemetry.metric("fairlead_isr_expands_total")
+        self._duplicates: Counter = telemetry.metric("fairlead_duplicate_batches_total").labels(topic)
+        self._group_batches: Histogram = telemetry.metric("fairlead_append_group_batches")
+
+    def appended(self, batches: int, records: int, nbytes: int) -> None:
+        """Count one append group."""
+        self._group_batches.observe(batches)
+        self._records_in.inc(records)
+        self._produced_bytes.inc(nbytes)
+
+    def repeated(self) -> None:
+        """Count a batch that an earlier attempt had stored."""
+        self._duplicates.inc()
+
+    def read(self, records: int, nbytes: int) -> None:
+        """Count what a fetch answers from one partition."""
+        self._records_out.inc(records)
+        self._read_bytes.inc(nbytes)
+
+    def isr_changed(self, *, joined: int, left: int) -> None:
+        """Count replicas that came into the isr of a partition led here, or fell out of it."""
+        if joined:
+            self._isr_expands.inc(joined)
+        if left:
+            self._isr_shrinks.inc(left)
+
+
+class BrokerMeters:
+    """What is counted for the whole broker."""
+
+    __slots__ = (
+        "_damaged_ranges",
+        "_end_offset",
+        "_fetch_outcomes",
+        "_fetch_reads",
+        "_produce_outcomes",
+        "_size_bytes",
+        "_start_offset",
+        "_telemetry",
+        "_topics",
+    )
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
+        self._topics: dict[str, TopicMeters] = {}
+        self._produce_outcomes: Counter = telemetry.metric("fairlead_produce_batches_total")
+        self._fetch_outcomes: Counter = telemetry.metric("fairlead_fetch_partitions_total")
+        self._fetch_reads: Histogram = telemetry.metric("fairlead_fetch_read_seconds")
+        self._start_offset: Gauge = telemetry.metric("fairlead_partition_log_start_offset")
+        self._end_offset: Gauge = telemetry.metric("fairlead_partition_log_end_offset")
+        self._size_bytes: Gauge = telemetry.metric("fairlead_partition_size_bytes")
+        self._damaged_ranges: Gauge = telemetry.metric("fairlead_partition_damaged_ranges")
+
+    def topic(self, name: str) -> TopicMeters:
+        """The counters of a topic."""
+        if name not in self._topics:
+            self._topics[name] = TopicMeters(self._telemetry, name)
+        return self._topics[name]
+
+    def produced(self, answers: Iterable[object]) -> None:
+        """Count the outcomes of a produce call."""
+        _count_outcomes(self._produce_outcomes, answers)
+
+    def fetched(self, answers: Iterable[object]) -> None:
+        """Count the outcomes of a fetch call."""
+        _count_outcomes(self._fetch_outcomes, answers)
+
+    def fetch_read(self, seconds: float) -> None:
+        """Count one reading of what a fetch asks for."""
+        self._fetch_reads.observe(seconds)
+
+    def watch_broker(
+        self, data: Path, waiting: Callable[[], int], healthy: Callable[[], bool], release: str, python: str
+    ) -> None:
+        """Show what is read at each scrape: long polls, the disk and whether it failed, memory, the build."""
+        metric = self._telemetry.metric
+        metric("fairlead_storage_failed").set_function(lambda: not healthy())
+        metric("fairlead_long_polls_waiting").set_function(waiting)
+        metric("fairlead_disk_free_bytes").set_function(
+            lambda: _volume(data).f_bavail * _volume(data).f_frsize
+        )
+        metric("fairlead_disk_size_bytes").set_function(
+            lambda: _volume(data).f_blocks * _volume(data).f_frsize
+        )
+        metric("fairlead_memory_used_bytes").set_function(memory.used_bytes)
+        metric("fairlead_memory_limit_bytes").set_function(memory.limit_bytes)
+        metric("fairlead_build_info").labels(release, python).set(1)
+
+    def watch_partition(
+        self,
+        topic: str,
+        index: int,
+        start_offset: Callable[[], int],
+        end_offset: Callable[[], int],
+        size_bytes: Callable[[], int],
+        damaged_ranges: Callable[[], int],
+    ) -> None:
+        """Show both ends, size and damage of a partition, read at each scrape."""
+        self._start_offset.labels(topic, str(index)).set_function(start_offset)
+        self._end_offset.labels(topic, str(index)).set_function(end_offset)
+        self._size_bytes.labels(topic, str(index)).set_function(size_bytes)
+        self._damaged_ranges.labels(topic, str(index)).set_function(damaged_ranges)
+
+    def watch_leadership(
+        self,
+        topic: str,
+        index: int,
+        leader_epoch: Callable[[], int],
+        in_sync: Callable[[], int],
+        lag: Callable[[], int],
+    ) -> None:
+        """Show what the leader of a partition knows of its replicas, read at each scrape."""
+        for name, read in zip(LEADERSHIP, (leader_epoch, in_sync, lag), strict=True):
+            self._telemetry.metric(name).labels(topic, str(index)).set_function(read)
+
+    def forget_leadership(self, topic: str, index: int) -> None:
+        """Show it no more: this broker leads the partition no longer."""
+        for name in LEADERSHIP:
+            self._telemetry.metric(name).remove(topic, str(index))
+
+    def watch_replication(
+        self, led: Callable[[], int], under_replicated: Callable[[], int], under_min_isr: Callable[[], int]
+    ) -> None:
+        """Show how the partitions led here stand, counted at each scrape."""
+        self._telemetry.metric("fairlead_leader_partitions").set_function(led)
+        self._telemetry.metric("fairlead_under_replicated_partitions").set_function(under_replicated)
+        self._telemetry.metric("fairlead_under_min_isr_partitions").set_function(under_min_isr)
+
+    def watch_held(self, held: Callable[[], int]) -> None:
+        """Show how many batches wait for others of their producer, counted at each scrape."""
+        self._telemetry.metric("fairlead_held_batches").set_function(held)
+
+    def watch_distrusted(self, refused: Callable[[], int], quarantined: Callable[[], int]) -> None:
+        """Show how many replicas here serve nothing, counted at each scrape."""
+        self._telemetry.metric("fairlead_refused_replicas").set_function(refused)
+        self._telemetry.metric("fairlead_quarantined_replicas").set_function(quarantined)
+
+    def deleted(self, reason: str, segments: int, nbytes: int) -> None:
+        """Count segments that left a log led here."""
+        self._telemetry.metric("fairlead_deleted_segments_total").labels(reason).inc(segments)
+        self._telemetry.metric("fairlead_deleted_bytes_total").labels(reason).inc(nbytes)
+
+    def forget_partition(self, topic: str, index: int) -> None:
+        """Show a partition no more."""
+        self._start_offset.remove(topic, str(index))
+        self._end_offset.remove(topic, str(index))
+        self._size_bytes.remove(topic, str(index))
+        self._damaged_ranges.remove(topic, str(index))
+
+    def forget_topic(self, topic: str) -> None:
+        """Count a topic no more; one of the same name starts at zero."""
+        self._topics.pop(topic, None)
+        for direction in ("in", "out"):
+            self._telemetry.metric("fairlead_records_total").remove(topic, direction)
+        self._telemetry.metric("fairlead_produce_bytes_total").remove(topic)
+        self._telemetry.metric("fairlead_duplicate_batches_total").remove(topic)
+        self._telemetry.metric("fairlead_fetch_bytes_total").remove(topic)
+
+
+def _volume(data: Path) -> os.statvfs_result:
+    return os.statvfs(data)
+
+
+def _count_outcomes(counter: Counter, answers: Iterable[object]) -> None:
+    fine = 0
+    for answer in answers:
+        if isinstance(answer, ProblemError):
+            counter.labels(answer.code).inc()
+        else:
+            fine += 1
+    if fine:
+        counter.labels(OK).inc(fine)

@@ -1,0 +1,85 @@
+"""How many transactions of committed offsets this broker may begin: its part of what the cluster's store is asked.
+
+For the coordinated groups. They ask, and are told in their order; what a group is to commit gathers meanwhile and goes
+in one transaction, so that a slow budget makes transactions larger, not fewer commits (protocol section 5, rule 4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from fairlead_broker.clock import Clock
+from fairlead_broker.registry.metadata import ClusterMetadata
+from fairlead_broker.registry.records import BrokerState
+
+CLUSTER_TRANSACTIONS_PER_SECOND: Final = 500.0
+"""Of all brokers together."""
+BURST_SECONDS: Final = 0.1
+"""What was not used for so long may be used at once."""
+TIMER_SECONDS_MIN: Final = 0.001
+
+
+class OffsetBudget:
+    """Grants transactions at a rate, in the order in which they were asked for."""
+
+    __slots__ = ("_asked", "_at", "_clock", "_rate", "_timer", "_tokens", "granted")
+
+    def __init__(self, clock: Clock, rate: Callable[[], float]) -> None:
+        """`rate`: transactions a second of this broker as of now, above 0."""
+        self._clock = clock
+        self._rate = rate
+        self._asked: deque[Callable[[], None]] = deque()
+        self._tokens = 1.0
+        self._at = clock.monotonic()
+        self._timer: asyncio.TimerHandle | None = None
+        self.granted = 0
+        """Transactions so far."""
+
+    @property
+    def waiting(self) -> int:
+        """How many wait to be granted one."""
+        return len(self._asked)
+
+    def ask(self, granted: Callable[[], None]) -> None:
+        """Have a function called when one transaction may begin; at once if nobody has to wait.
+
+        It must not raise, and may ask again.
+        """
+        self._asked.append(granted)
+        if self._timer is None:
+            self._grant()
+
+    def spend(self, transactions: int) -> None:
+        """Count transactions beyond the granted one, so that others wait for them."""
+        self._tokens -= transactions
+        self.granted += transactions
+
+    def close(self) -> None:
+        """Grant nothing any more."""
+        self._asked.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _grant(self) -> None:
+        self._timer = None
+        rate, now = self._rate(), self._clock.monotonic()
+        self._tokens = min(max(1.0, rate * BURST_SECONDS), self._tokens + (now - self._at) * rate)
+        self._at = now
+        while self._asked and self._tokens >= 1:
+            self._tokens -= 1
+            self.granted += 1
+            self._asked.popleft()()
+        # One that was granted may have asked again, and so have set the timer.
+        if self._asked and self._timer is None:
+            # Never so short that rounding leaves a token forever all but whole.
+            seconds = max((1 - self._tokens) / rate, TIMER_SECONDS_MIN)
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._grant)
+
+
+def own_rate(metadata: ClusterMetadata) -> float:
+    """This broker's part of the cluster's transactions a second, the same for all that take part."""
+    taking_part = sum(each.value.state is not BrokerState.STOPPING for each in metadata.brokers.values())
+    return CLUSTER_TRANSACTIONS_PER_SECOND / max(1, taking_part)

@@ -1,0 +1,289 @@
+"""The runtime's refusals, each built in one place, and the translation of what the log raises."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from fairlead_api.excerpts import shown
+from fairlead_api.identifiers import LeaderEpoch, Offset
+from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.log import DiskFull, LogClosed, LogCut, LogDamaged, LogError, StorageFailed
+from fairlead_broker.producers import (
+    KeyReused,
+    OutOfOrder,
+    ProducerFenced,
+    Refusal,
+    TooManyKeys,
+    UnknownProducer,
+)
+
+RETRY_SOON_SECONDS = 1.0
+"""Advice in refusals that pass by themselves: long enough to drain a queue, short enough not to idle."""
+
+
+def topic_not_found(topic: str, effect: SideEffect = SideEffect.NONE) -> ProblemError:
+    """No topic has this name; while something was in flight it may have been stored before."""
+    return ProblemError(
+        "topic_not_found", f"there is no topic {topic}", data={"topic": topic}, side_effect=effect
+    )
+
+
+def topic_id_not_found(topic_id: str) -> ProblemError:
+    """No topic has this id."""
+    return ProblemError(
+        "topic_not_found", f"there is no topic with the id {topic_id}", data={"topic_id": topic_id}
+    )
+
+
+def topic_recreated(topic: str, expected: str, actual: str) -> ProblemError:
+    """The topic of this name has another id than the caller means."""
+    return ProblemError(
+        "topic_recreated",
+        f"topic {topic} was deleted and created again: its id is {actual}, not {expected}",
+        data={"topic": topic, "expected": expected, "actual": actual},
+    )
+
+
+def partition_not_found(topic: str, index: int, count: int) -> ProblemError:
+    """The topic has fewer partitions."""
+    return ProblemError(
+        "partition_not_found",
+        f"topic {topic} has partitions 0 to {count - 1}, not {index}",
+        data={"topic": topic, "partition": index, "partitions": count},
+    )
+
+
+def no_leader(topic: str, index: int) -> ProblemError:
+    """Nobody leads the partition at the moment."""
+    return ProblemError(
+        "no_leader", f"{topic}-{index} has no leader yet", data={"topic": topic, "partition": index}
+    )
+
+
+def not_leader(topic: str, index: int, leader_epoch: int, address: str | None) -> ProblemError:
+    """Another broker leads the partition."""
+    return ProblemError(
+        "not_leader",
+        f"{topic}-{index} is led by another broker in leader epoch {leader_epoch}",
+        data={"topic": topic, "partition": index, "address": address, "leader_epoch": leader_epoch},
+    )
+
+
+def offset_not_available(topic: str, index: int) -> ProblemError:
+    """The high watermark is unknown (rule 4.9)."""
+    return ProblemError(
+        "offset_not_available",
+        f"the high watermark of {topic}-{index} has not reached the start of its leader epoch",
+        data={"topic": topic, "partition": index},
+    )
+
+
+def offset_out_of_range(topic: str, index: int, offset: Offset, start: Offset, end: Offset) -> ProblemError:
+    """The offset lies beyond the log."""
+    return ProblemError(
+        "offset_out_of_range",
+        f"offset {offset} of {topic}-{index} is outside the log, which goes from {start} to {end}",
+        data={
+            "topic": topic,
+            "partition": index,
+            "offset": offset,
+            "log_start_offset": start,
+            "high_watermark": end,
+        },
+    )
+
+
+def offset_expired(topic: str, index: int, offset: Offset, start: Offset) -> ProblemError:
+    """The offset lies below the log start."""
+    return ProblemError(
+        "offset_expired",
+        f"offset {offset} of {topic}-{index} is below log start {start}",
+        data={"topic": topic, "partition": index, "offset": offset, "log_start_offset": start},
+    )
+
+
+def log_truncated(topic: str, index: int, epoch: LeaderEpoch, end_offset: Offset) -> ProblemError:
+    """The caller's last record is not in this log any more."""
+    return ProblemError(
+        "log_truncated",
+        f"{topic}-{index} was cut: leader epoch {epoch} ends at {end_offset}",
+        data={"topic": topic, "partition": index, "epoch": epoch, "end_offset": end_offset},
+    )
+
+
+def wrong_leader_epoch(topic: str, index: int, asked: LeaderEpoch, actual: LeaderEpoch) -> ProblemError:
+    """The caller knows an older leader epoch (`stale`), or one that this broker has not heard of."""
+    code = "stale_leader_epoch" if asked < actual else "unknown_leader_epoch"
+    return ProblemError(
+        code,
+        f"{topic}-{index} is in leader epoch {actual}, the request names {asked}",
+        data={"topic": topic, "partition": index, "leader_epoch": actual},
+    )
+
+
+def not_enough_replicas(topic: str, index: int, in_sync: int, required: int) -> ProblemError:
+    """Refused before the append: acks=all could not be answered."""
+    return ProblemError(
+        "not_enough_replicas",
+        f"{topic}-{index} has {in_sync} replicas in sync, acks=all needs {required}",
+        data={"topic": topic, "partition": index, "in_sync": in_sync, "required": required},
+        retry_after_seconds=RETRY_SOON_SECONDS,
+    )
+
+
+def not_enough_replicas_after_append(topic: str, index: int, in_sync: int, required: int) -> ProblemError:
+    """The isr fell below what acks=all needs while a batch waited for it."""
+    return ProblemError(
+        "not_enough_replicas_after_append",
+        f"{topic}-{index} has {in_sync} replicas in sync by now, acks=all needs {required}; the batch may still be"
+        " stored",
+        side_effect=SideEffect.MAYBE,
+        data={"topic": topic, "partition": index},
+    )
+
+
+def lease_in_doubt(topic: str, index: int) -> ProblemError:
+    """The coordination store has not confirmed this broker's lease in time (protocol section 3, rule 7)."""
+    return ProblemError(
+        "coordination_unavailable",
+        f"the leader of {topic}-{index} cannot prove its lease: another may have been elected",
+        retry_after_seconds=RETRY_SOON_SECONDS,
+    )
+
+
+def trim_timeout(topic: str, index: int, offset: Offset) -> ProblemError:
+    """A deletion of records is done here and not yet on every replica in sync."""
+    return ProblemError(
+        "ack_timeout",
+        f"{topic}-{index} begins at {offset} here; not every replica in sync has told that it follows",
+        side_effect=SideEffect.MAYBE,
+        data={"topic": topic, "partition": index},
+    )
+
+
+def ack_timeout(topic: str, index: int, seconds: float, effect: SideEffect) -> ProblemError:
+    """The wait for an acknowledgement ended; the effect says whether the batch may be stored."""
+    stored = "it may still be stored" if effect is SideEffect.MAYBE else "it was not stored"
+    return ProblemError(
+        "ack_timeout",
+        f"the batch for {topic}-{index} was not acknowledged within {seconds:g} s; {stored}",
+        side_effect=effect,
+        data={"topic": topic, "partition": index},
+    )
+
+
+def from_producers(refusal: Refusal, topic: str, index: int) -> ProblemError:
+    """Translate why a batch is not appended for its producer's or its key's sake. Nothing of it is stored by this."""
+    match refusal:
+        case OutOfOrder(producer_id, epoch, sequence, expected):
+            return ProblemError(
+                "out_of_order_sequence",
+                f"{topic}-{index} expects sequence {expected} of producer {producer_id} (epoch {epoch}), the batch"
+                f" begins at {sequence}",
+                data={"topic": topic, "partition": index, "expected": expected},
+            )
+        case UnknownProducer(producer_id, epoch, sequence):
+            return ProblemError(
+                "unknown_producer",
+                f"{topic}-{index} knows nothing of producer {producer_id} in epoch {epoch}; its first batch begins"
+                f" at sequence 0, this one at {sequence}",
+                data={"topic": topic, "partition": index, "producer_id": producer_id},
+            )
+        case ProducerFenced(producer_id, epoch, current_epoch):
+            return ProblemError(
+                "producer_fenced",
+                f"{topic}-{index} has batches of producer {producer_id} in epoch {current_epoch}; epoch {epoch} is"
+                " over",
+                data={"producer_id": producer_id, "producer_epoch": current_epoch},
+            )
+        case KeyReused(key):
+            return idempotency_key_reused(topic, key)
+        case TooManyKeys(limit, oldest_expires_seconds):
+            return ProblemError(
+                "throttled",
+                f"{topic}-{index} remembers {limit} idempotency keys, which is all it may; the oldest is forgotten"
+                f" when the partition is {oldest_expires_seconds:.0f} s older",
+                retry_after_seconds=oldest_expires_seconds,
+                data={"topic": topic, "partition": index},
+            )
+        case _:
+            assert_never(refusal)
+
+
+def idempotency_key_reused(topic: str, key: bytes) -> ProblemError:
+    """The key stands for another request."""
+    return ProblemError(
+        "idempotency_key_reused",
+        f"idempotency key {shown(key.decode('latin-1'))} was used with another body for topic {topic}",
+        data={"topic": topic},
+    )
+
+
+def leader_changed(topic: str, index: int, effect: SideEffect) -> ProblemError:
+    """The partition got another leader epoch while the batch was on its way."""
+    return ProblemError(
+        "leader_changed",
+        f"{topic}-{index} changed its leader epoch",
+        side_effect=effect,
+        data={"topic": topic, "partition": index},
+    )
+
+
+def overloaded(what: str) -> ProblemError:
+    """A bound of the broker is reached; `what` says which."""
+    return ProblemError("overloaded", what, retry_after_seconds=RETRY_SOON_SECONDS)
+
+
+def shutting_down(effect: SideEffect = SideEffect.NONE) -> ProblemError:
+    """The broker stops."""
+    stored = "; what was sent may be stored" if effect is SideEffect.MAYBE else ""
+    return ProblemError(
+        "shutting_down",
+        f"the broker is stopping{stored}",
+        side_effect=effect,
+        retry_after_seconds=RETRY_SOON_SECONDS,
+    )
+
+
+def storage_failed(topic: str, index: int, effect: SideEffect = SideEffect.NONE) -> ProblemError:
+    """The partition's disk failed."""
+    return ProblemError(
+        "storage_failed",
+        f"the disk under {topic}-{index} failed; it takes no writes until the broker is restarted",
+        side_effect=effect,
+        data={},
+    )
+
+
+def from_log(error: LogError, topic: str, index: int, *, writing: bool) -> ProblemError:
+    """Translate what the log raised for one partition.
+
+    A write that failed may have left bytes behind, except on a full disk, where the log takes them back.
+    """
+    effect = SideEffect.MAYBE if writing else SideEffect.NONE
+    match error:
+        case DiskFull():
+            return ProblemError(
+                "disk_full", f"no space left for {topic}-{index}", side_effect=SideEffect.NONE
+            )
+        case StorageFailed() if writing:
+            return storage_failed(topic, index, effect)
+        case StorageFailed():
+            return ProblemError("storage_failed", f"{topic}-{index}: {error}", data={})
+        case LogClosed():
+            return topic_not_found(topic, effect)
+        case LogCut():
+            return leader_changed(topic, index, SideEffect.NONE)
+        case LogDamaged():
+            return ProblemError(
+                "log_damaged",
+                f"{topic}-{index}: {error}",
+                data={
+                    "topic": topic,
+                    "partition": index,
+                    "first_offset": error.first_offset,
+                    "next_good_offset": error.next_good_offset,
+                },
+            )
+        case _:
+            return ProblemError("internal", f"{topic}-{index}: {error}", side_effect=effect)

@@ -1,0 +1,58 @@
+"""What a partition record makes of this broker: leader, follower of somebody, or neither."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch
+from fairlead_broker.registry.isr import generation_in
+from fairlead_broker.registry.records import PartitionRecord, Replica
+from fairlead_broker.runtime.broker_life import BrokerLife
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """Whom a broker follows in a partition, and as what: another one is another machine."""
+
+    leader: BrokerId
+    leader_epoch: LeaderEpoch
+    broker: BrokerId
+    """The one that follows."""
+    broker_epoch: BrokerEpoch
+    """The life in which it does."""
+    generation: int
+    """Of its replica."""
+
+
+class Roles:
+    """Reads records as this broker, in the life that it is in."""
+
+    def __init__(self, life: BrokerLife, directory: str) -> None:
+        """`directory`: id of the data directory."""
+        self._life = life
+        self._directory = directory
+
+    def own_replica(self, record: PartitionRecord) -> Replica | None:
+        """Return the place that a record gives to this broker; None where it gives none."""
+        return next((each for each in record.replicas if each.broker == self._life.broker), None)
+
+    def leads(self, record: PartitionRecord) -> bool:
+        """Whether this broker leads: only while the record names its current epoch (rule 4.1)."""
+        leader = record.leader
+        return leader is not None and (leader.broker, leader.broker_epoch) == (
+            self._life.broker,
+            self._life.epoch,
+        )
+
+    def following(self, record: PartitionRecord) -> Following | None:
+        """As what this broker follows; None where nobody leads, or a life of itself."""
+        replica = self.own_replica(record)
+        if replica is None or record.leader is None or record.leader.broker == self._life.broker:
+            return None
+        return Following(
+            record.leader.broker,
+            record.leader_epoch,
+            self._life.broker,
+            self._life.epoch,
+            generation_in(replica, self._directory),
+        )

@@ -1,0 +1,63 @@
+"""Owns the runtime's tasks.
+
+All of them live in one TaskGroup inside one owner task. A task that raises what nobody expected ends the group and
+with it the broker: a half-dead broker would hold leaderships that it does not serve.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final
+
+AGAIN_SECONDS: Final = 5.0
+"""How long a task may take to end until it is cancelled once more."""
+
+
+class Supervisor:
+    """Starts tasks, ends them all, and tells when one has failed."""
+
+    __slots__ = ("_end", "_group", "_opened", "_owner", "_tasks", "failure")
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._group = asyncio.TaskGroup()
+        self._opened: asyncio.Future[None] = loop.create_future()
+        self._end = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._owner: asyncio.Task[None] | None = None
+        self.failure: asyncio.Future[BaseException] = loop.create_future()
+        """Gets the exception of the first task that failed; never one of its own."""
+
+    async def start(self) -> None:
+        """Open the group; tasks may be spawned from here on."""
+        # The owner of every other task: kept here, awaited by `stop`.
+        self._owner = asyncio.create_task(self._own(), name="supervisor")  # noqa: TID251
+        await self._opened
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Start a task. It may end by itself or be cancelled; if it raises, the broker fails."""
+        task = self._group.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def stop(self) -> None:
+        """Cancel what still runs and wait for it."""
+        self._end.set()
+        if self._owner is not None:
+            await self._owner
+
+    async def _own(self) -> None:
+        try:
+            async with self._group:
+                self._opened.set_result(None)
+                await self._end.wait()
+                while self._tasks:
+                    for task in tuple(self._tasks):
+                        task.cancel()
+                    # A cancellation may be lost on its way, in a timeout that expires at the same moment: again, then.
+                    await asyncio.wait(tuple(self._tasks), timeout=AGAIN_SECONDS)
+        except BaseExceptionGroup as failures:
+            if not self.failure.done():
+                self.failure.set_result(failures.exceptions[0])

@@ -1,0 +1,145 @@
+"""Topics as callers see them: the mirrored records with the effective configuration worked out.
+
+A view is made when somebody asks and kept until one of its records changes: working out a configuration takes
+longer than appending a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from fairlead_api.configuration import ConfigEntry, ConfigInput, TopicConfig, effective_topic_config
+from fairlead_api.identifiers import BrokerId, PartitionIndex, TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.registry.metadata import (
+    Change,
+    ClusterMetadata,
+    ConfigChange,
+    PartitionChange,
+    TopicChange,
+)
+from fairlead_broker.registry.records import PartitionRecord, TopicRecord, TopicState
+from fairlead_broker.runtime import refusals
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """One topic at one moment."""
+
+    name: str
+    topic_id: TopicId
+    state: TopicState
+    partition_count: int
+    replication_factor: int
+    config: TopicConfig
+    config_entries: Mapping[str, ConfigEntry]
+    partitions: Mapping[PartitionIndex, PartitionRecord]
+
+
+class TopicViews:
+    """Makes and keeps views of the mirrored topics."""
+
+    __slots__ = ("_broker", "_broker_defaults", "_metadata", "_views")
+
+    def __init__(
+        self, metadata: ClusterMetadata, broker: BrokerId, broker_defaults: Mapping[str, ConfigInput]
+    ) -> None:
+        """`broker_defaults`: topic keys from the broker's own settings, below what coordination says of it."""
+        self._metadata = metadata
+        self._broker = broker
+        self._broker_defaults = broker_defaults
+        self._views: dict[str, TopicView] = {}
+
+    def by_name(self, name: str) -> TopicView:
+        """The topic of this name. Raises `topic_not_found`, also for one that is being deleted."""
+        view = self._views.get(name)
+        if view is not None:
+            return view
+        topic = self._metadata.topics.get(name)
+        if topic is None or topic.value.state is TopicState.DELETING:
+            raise refusals.topic_not_found(name)
+        view = self._views[name] = self._make(name, topic.value)
+        return view
+
+    def by_id(self, topic_id: TopicId) -> TopicView:
+        """The topic with this id. Raises `topic_not_found`, or `topic_recreated` where its name lives on."""
+        name = self._metadata.topic_name(topic_id)
+        if name is not None:
+            return self.by_name(name)
+        deleted = self._metadata.deleted_topics.get(topic_id)
+        successor = deleted and self._metadata.topics.get(deleted.value.name)
+        if deleted and successor:
+            raise refusals.topic_recreated(deleted.value.name, topic_id, successor.value.topic_id)
+        raise refusals.topic_id_not_found(topic_id)
+
+    def all(self) -> list[TopicView]:
+        """Every topic that is not being deleted, by name."""
+        topics = self._metadata.topics
+        return [
+            self.by_name(name)
+            for name in sorted(topics)
+            if topics[name].value.state is not TopicState.DELETING
+        ]
+
+    def why_not_led(
+        self, topic_id: TopicId, index: PartitionIndex, leads: Callable[[PartitionRecord], bool]
+    ) -> ProblemError:
+        """Return the problem that says why a partition is not served here. `leads`: whether it is about to be."""
+        try:
+            view = self.by_id(topic_id)
+        except ProblemError as problem:
+            return problem
+        if not 0 <= index < view.partition_count:
+            return refusals.partition_not_found(view.name, index, view.partition_count)
+        record = view.partitions.get(index)
+        if record is None or record.leader is None or leads(record):
+            return refusals.no_leader(view.name, index)
+        leader = self._metadata.brokers.get(record.leader.broker)
+        address = leader.value.addresses.data if leader else None
+        return refusals.not_leader(view.name, index, record.leader_epoch, address)
+
+    def preview(self, name: str, record: TopicRecord) -> TopicView:
+        """The topic as this record would make it, without partitions; nothing is kept."""
+        return self._make(name, record)
+
+    def changed(self, change: Change) -> None:
+        """Drop the views that a change makes wrong."""
+        match change:
+            case TopicChange(name=name):
+                self._views.pop(name, None)
+            case PartitionChange(topic_id=topic_id):
+                owner = self._metadata.topic_name(topic_id)
+                if owner is not None:
+                    self._views.pop(owner, None)
+            case ConfigChange():
+                self._views.clear()
+            case _:
+                pass
+
+    def _make(self, name: str, record: TopicRecord) -> TopicView:
+        metadata = self._metadata
+        own = metadata.broker_config(self._broker)
+        cluster = metadata.cluster_config
+        config, entries = effective_topic_config(
+            record.config,
+            {**self._broker_defaults, **(own.value.values if own else {})},
+            cluster.value.values if cluster else {},
+            replication_factor=record.replication_factor,
+        )
+        partitions = {
+            index: partition.value
+            for index, partition in sorted(metadata.partitions(record.topic_id).items())
+            if index < record.partitions
+        }
+        return TopicView(
+            name=name,
+            topic_id=record.topic_id,
+            state=record.state,
+            partition_count=record.partitions,
+            replication_factor=record.replication_factor,
+            config=config,
+            config_entries=MappingProxyType(entries),
+            partitions=MappingProxyType(partitions),
+        )

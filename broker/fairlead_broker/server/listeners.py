@@ -1,0 +1,240 @@
+"""The three listeners of a broker and when each opens and closes.
+
+Callers: ``wiring``: ``bind``, ``start_ops`` before recovery, ``start_data`` and ``start_peer`` after it, ``stop`` when
+the runtime has answered what waited. Composes this room; holds no logic of calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from fairlead_api.routes import ROUTES, Listener
+from fairlead_broker.clock import Clock, SystemClock
+from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.runtime.loop_lag import LoopLag
+from fairlead_broker.server import admission
+from fairlead_broker.server.admin import admin_endpoints
+from fairlead_broker.server.application import Application
+from fairlead_broker.server.body import BodyBudget, BodyLimits, ProduceBodyLimits
+from fairlead_broker.server.bound_socket import BoundSocket
+from fairlead_broker.server.cluster import ClusterCalls
+from fairlead_broker.server.configs import ConfigCalls
+from fairlead_broker.server.cross_origin import CrossOrigin
+from fairlead_broker.server.docs_page import DocsPageCalls
+from fairlead_broker.server.easy_produce import EasyProduceCalls
+from fairlead_broker.server.endpoint import Endpoint
+from fairlead_broker.server.fetch import FetchCalls
+from fairlead_broker.server.forwarding import Forwarding
+from fairlead_broker.server.groups import GroupCalls
+from fairlead_broker.server.http2_listener import (
+    ConnectionLimits,
+    Http2Listener,
+    connections_from_descriptor_limit,
+)
+from fairlead_broker.server.offsets import OffsetCalls
+from fairlead_broker.server.openapi_page import OpenApiCalls
+from fairlead_broker.server.operations import OperationCalls
+from fairlead_broker.server.ops import OpsApplication
+from fairlead_broker.server.ops_listener import OpsListener
+from fairlead_broker.server.peer_calls import PEER_ROUTES, PeerCalls
+from fairlead_broker.server.peer_gate import PeerGate
+from fairlead_broker.server.problem_handler import FailureLog
+from fairlead_broker.server.problem_pages import ProblemPageCalls
+from fairlead_broker.server.produce import ProduceCalls
+from fairlead_broker.server.produce_frames import ProduceFrameCalls
+from fairlead_broker.server.produce_routing import ProduceRouting
+from fairlead_broker.server.producers import ProducerCalls
+from fairlead_broker.server.request_metrics import RequestMetrics
+from fairlead_broker.server.responses import AdminEndpoint
+from fairlead_broker.server.tail import TailCalls
+from fairlead_broker.server.topics import TopicCalls
+from fairlead_broker.settings import ListenerSettings
+from fairlead_broker.telemetry import Telemetry
+
+DATA_ROUTES: Final = {route.name: route for route in ROUTES if route.listener is Listener.DATA}
+ANSWERED_ANYWHERE: Final = frozenset({"allocate_producer"})
+"""Admin calls that write and need no controller; all others that write are answered by it, whoever is asked."""
+PEER_STREAMS_MAX: Final = 10_000
+"""A peer passes on the calls of all its clients over one connection; what is served is bounded elsewhere."""
+OPS_ROUTES: Final = {route.name: route for route in ROUTES if route.listener is Listener.OPS}
+# The runtime has answered everything by then; what is left are clients that read slowly.
+STOP_SECONDS_MAX: Final = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where the listeners are, each ``host:port``; None before ``bind``."""
+
+    data: str | None = None
+    peer: str | None = None
+    ops: str | None = None
+
+
+class Listeners:
+    """Data, peer and ops listener of one broker."""
+
+    def __init__(
+        self,
+        runtime: BrokerRuntime,
+        settings: ListenerSettings,
+        telemetry: Telemetry,
+        clock: Clock | None = None,
+    ) -> None:
+        self._runtime = runtime
+        self._settings = settings
+        self._telemetry = telemetry
+        self._clock = clock or SystemClock()
+        self._failures = FailureLog(telemetry.log, f"{self._clock.now_us():x}")
+        self._bound: dict[str, BoundSocket] = {}
+        self._data: Http2Listener | None = None
+        self._peer: Http2Listener | None = None
+        self._ops: OpsListener | None = None
+        self._loop_lag: LoopLag | None = None
+        self._forwarding = Forwarding(runtime, telemetry.metric("fairlead_forwarded_requests_total"))
+        limits = settings.limits
+        self._bodies = BodyBudget(
+            BodyLimits(
+                bodies_bytes_max=limits.bodies_bytes_max,
+                produce_calls_max=limits.produce_calls_max,
+                body_seconds_max=limits.body_seconds_max,
+                body_idle_seconds_max=limits.body_idle_seconds_max,
+            )
+        )
+
+        self._show_bodies()
+
+    @property
+    def addresses(self) -> Addresses:
+        """The addresses that are bound, with their real ports."""
+        return Addresses(**{name: str(bound) for name, bound in self._bound.items()})
+
+    def bind(self) -> None:
+        """Take all three addresses, so that they can be registered; nobody is served yet.
+
+        Raises ListenError, and then holds none of them.
+        """
+        settings = self._settings
+        wanted = {
+            "data": (settings.data_host, settings.data_port),
+            "peer": (settings.peer_host, settings.peer_port),
+            "ops": (settings.ops_host, settings.ops_port),
+        }
+        try:
+            for name, (host, port) in wanted.items():
+                self._bound[name] = BoundSocket(name, host, port)
+        except Exception:
+            self._close_sockets()
+            raise
+
+    async def start_ops(self) -> None:
+        """Answer probes and scrapers."""
+        application = OpsApplication(OPS_ROUTES, self._runtime, self._telemetry.registry, self._failures)
+        self._ops = OpsListener(application, self._bound["ops"])
+        await self._ops.start()
+
+    async def start_data(self) -> None:
+        """Answer clients."""
+        self._loop_lag = LoopLag(self._bodies.calls.observe_lag, admission.INTERVAL_SECONDS)
+        self._loop_lag.start()
+        self._data = self._http2(self._bound["data"], self.data_endpoints())
+        await self._data.start()
+
+    async def start_peer(self) -> None:
+        """Answer other brokers: their own calls, and those of clients that they pass on."""
+        side = self._runtime.peer_side
+        endpoints = {**self.data_endpoints(), **PeerCalls(side).endpoints()}
+        self._peer = self._http2(self._bound["peer"], endpoints, PeerGate(side))
+        await self._peer.start()
+
+    async def stop(self, seconds_max: float = STOP_SECONDS_MAX) -> None:
+        """Accept nothing more, let answers that are on their way finish, close; data and peer first, ops last."""
+        serving = [listener for listener in (self._data, self._peer) if listener is not None]
+        await asyncio.gather(*(listener.stop(seconds_max) for listener in serving))
+        if self._loop_lag is not None:
+            self._loop_lag.stop()
+        if self._ops is not None:
+            await self._ops.stop()
+        self._close_sockets()
+
+    def data_endpoints(self) -> dict[str, Endpoint]:
+        """What answers each route of the data listener; exactly the route table's, or this raises."""
+        hot = self._hot_endpoints()
+        admin = self._admin_endpoints()
+        missing = DATA_ROUTES.keys() ^ (hot.keys() | admin.keys())
+        assert not missing, f"routes without endpoint or endpoints without route: {sorted(missing)}"
+        answered = admin_endpoints(DATA_ROUTES, admin)
+        for name in answered.keys() - ANSWERED_ANYWHERE:
+            if DATA_ROUTES[name].method != "GET":
+                answered[name] = self._forwarding.at_controller(answered[name])
+        return {**hot, **answered}
+
+    def _hot_endpoints(self) -> dict[str, Endpoint]:
+        runtime, clock, limits = self._runtime, self._clock, self._settings.limits
+        forwarding = self._forwarding
+        offsets = OffsetCalls(runtime, forwarding)
+        bytes_max = limits.request_body_bytes_max
+        bodies = ProduceBodyLimits(bytes_max, min(bytes_max, limits.json_body_bytes_max))
+        return {
+            **ProduceCalls(runtime, forwarding, clock, bodies).endpoints(),
+            **ProduceFrameCalls(ProduceRouting(runtime, forwarding), bytes_max).endpoints(),
+            **EasyProduceCalls(runtime, forwarding, clock, bodies).endpoints(),
+            **FetchCalls(runtime, forwarding).endpoints(),
+            **offsets.endpoints(),
+            **TailCalls(runtime, forwarding, offsets, clock).endpoints(),
+            **GroupCalls(runtime, forwarding).endpoints(),
+        }
+
+    def _admin_endpoints(self) -> dict[str, AdminEndpoint]:
+        return {
+            **TopicCalls(self._runtime).endpoints(),
+            **ClusterCalls(self._runtime).endpoints(),
+            **ConfigCalls(self._runtime).endpoints(),
+            **OperationCalls(self._runtime).endpoints(),
+            **ProducerCalls(self._runtime).endpoints(),
+            **ProblemPageCalls().endpoints(),
+            **OpenApiCalls(self._runtime.release).endpoints(),
+            **DocsPageCalls().endpoints(),
+        }
+
+    def _http2(
+        self, bound: BoundSocket, endpoints: dict[str, Endpoint], gate: PeerGate | None = None
+    ) -> Http2Listener:
+        metrics = RequestMetrics(self._telemetry, access_log=self._settings.access_log)
+        routes = [route for route in (*ROUTES, *PEER_ROUTES) if route.name in endpoints]
+        limits = self._settings.limits
+        application = Application(
+            routes,
+            endpoints,
+            self._clock,
+            metrics,
+            self._failures,
+            self._bodies,
+            limits.reader_stall_seconds_max,
+            gate,
+        )
+        origins = self._settings.cors_origins
+        return Http2Listener(
+            CrossOrigin(application, origins) if origins and gate is None else application,
+            bound,
+            connections_max=limits.connections_max or connections_from_descriptor_limit(),
+            connection_limits=ConnectionLimits(
+                streams_max=limits.streams_per_connection_max if gate is None else PEER_STREAMS_MAX,
+                header_bytes_max=limits.header_bytes_max,
+                header_seconds_max=limits.header_seconds_max,
+                ping_interval_seconds=limits.ping_interval_seconds,
+            ),
+        )
+
+    def _show_bodies(self) -> None:
+        """Show at each scrape what bodies hold and how many produce calls there are."""
+        bodies, metric = self._bodies, self._telemetry.metric
+        metric("fairlead_held_bytes").labels("bodies").set_function(lambda: bodies.held_bytes)
+        metric("fairlead_produce_calls").set_function(lambda: bodies.calls.calls)
+        metric("fairlead_admitted_produce_calls").set_function(lambda: bodies.calls.limit)
+
+    def _close_sockets(self) -> None:
+        for bound in self._bound.values():
+            bound.close()
+        self._bound.clear()

@@ -1,0 +1,243 @@
+"""Following a topic: every partition, wherever it is led, record by record, for curl and for browsers.
+
+Callers: ``application`` for the route named in ``endpoints``. The answer begins at once and ends with the client, the
+broker, the topic or the limits that were asked for. What goes wrong after it has begun is told in it: a partition whose
+records expired before they were read goes on at its start, after a line that says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from fairlead_api.frames import Frame, iterate_frames
+from fairlead_api.identifiers import LeaderEpoch, Offset, PartitionIndex
+from fairlead_api.json_records import Encoding, FetchedRecord
+from fairlead_api.problems import ProblemError
+from fairlead_api.requests import (
+    FetchFrameMeta,
+    FetchProblemMeta,
+    FetchRequest,
+    OffsetsLookupRequest,
+    PartitionFetchRequest,
+    TopicOffsetLookup,
+)
+from fairlead_broker.clock import Clock
+from fairlead_broker.runtime import BrokerRuntime, FetchResult, TopicView
+from fairlead_broker.server.asgi import HeaderList
+from fairlead_broker.server.call import PART_BYTES_MAX, Call
+from fairlead_broker.server.codec_threads import in_thread
+from fairlead_broker.server.disconnect import unless_gone
+from fairlead_broker.server.endpoint import Endpoint
+from fairlead_broker.server.fetch_routing import FetchedPartition, FetchRouting
+from fairlead_broker.server.fetched_records import FetchedRecords
+from fairlead_broker.server.forwarding import Forwarding
+from fairlead_broker.server.negotiation import answer_type
+from fairlead_broker.server.offsets import OffsetCalls
+from fairlead_broker.server.partition_lookup import topic_of
+from fairlead_broker.server.tail_events import Positions, TailFormat, parse_event_id, tail_format
+
+ROUND_BYTES_MAX: Final = 1 << 20
+"""Read at a time: what one reader holds in memory, ten times that as JSON."""
+POLL_MS: Final = 15_000
+"""After which an idle stream gives a sign of life; balancers cut idle connections after 60 s."""
+PAUSE_SECONDS: Final = 0.2
+"""Before a partition without a leader is asked again."""
+PASSING: Final = frozenset(
+    {
+        "no_leader", "not_leader", "offset_not_available", "stale_leader_epoch", "unknown_leader_epoch",
+        "leader_changed", "overloaded", "coordination_unavailable",
+    }
+)  # fmt: skip
+"""What other rounds will not meet."""
+SKIPPED: Final = {"offset_expired": "earliest", "offset_out_of_range": "latest"}
+"""Where a partition goes on whose next record is not there any more."""
+
+
+class TailCalls:
+    """The call that follows a topic."""
+
+    def __init__(
+        self, runtime: BrokerRuntime, forwarding: Forwarding, offsets: OffsetCalls, clock: Clock
+    ) -> None:
+        self._runtime = runtime
+        self._forwarding = forwarding
+        self._routing = FetchRouting(runtime, forwarding)
+        self._offsets = offsets
+        self._clock = clock
+
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """The endpoint of each route of this family, by route name."""
+        return {"tail_topic": self.tail_topic}
+
+    async def tail_topic(self, call: Call) -> None:
+        """``GET /v1/topics/{topic}/records``."""
+        media_type = answer_type(call)
+        topic = topic_of(call, self._runtime)
+        known = parse_event_id(call.header_text(b"last-event-id"), topic.partition_count)
+        missing = [each for each in range(topic.partition_count) if each not in known]
+        # An event's id names every partition there was: the others were added since, and nobody has read them.
+        begin = "earliest" if known else call.query.text("from")
+        positions = known | await self._look_up(call, topic, missing, begin)
+        headers: HeaderList = [
+            (b"content-type", media_type.encode()),
+            (b"cache-control", b"no-store"),
+            (b"fairlead-topic-id", topic.topic_id.encode()),
+            (b"vary", b"accept"),
+        ]
+        if call.scope["method"] == "HEAD":
+            # Without a length: that of the answer to a GET is not known.
+            await call.start_stream(headers)
+            await call.send_piece(b"", more=False)
+            return
+        tail = _Tail(call, topic, positions, tail_format(media_type))
+        await call.start_stream(headers)
+        await unless_gone(call.receive, self._run(tail))
+
+    async def _run(self, tail: _Tail) -> None:
+        seconds = tail.call.query.integer_or_none("max_seconds")
+        ends_at = None if seconds is None else self._clock.monotonic() + seconds
+        await tail.send(tail.format.begin(tail.positions))
+        try:
+            while not tail.complete:
+                left = None if ends_at is None else ends_at - self._clock.monotonic()
+                if left is not None and left <= 0:
+                    break
+                await self._round(tail, POLL_MS if left is None else min(POLL_MS, int(left * 1000) + 1))
+        except ProblemError as problem:
+            await tail.send(tail.format.problem(problem.to_document()))
+        await tail.call.send_piece(b"", more=False)
+
+    async def _round(self, tail: _Tail, wait_ms: int) -> None:
+        """Read what has come, once. Raises the problem that ends the stream."""
+        call = tail.call
+        topic = topic_of(call, self._runtime)
+        if topic.topic_id != tail.topic.topic_id:
+            raise ProblemError("topic_recreated", f"topic {topic.name} was deleted and created again")
+        # Partitions that were added meanwhile: nobody has read them.
+        for partition in range(topic.partition_count):
+            tail.positions.setdefault(partition, 0)
+        request = FetchRequest(
+            max_wait_ms=wait_ms,
+            max_bytes=ROUND_BYTES_MAX,
+            partitions=[
+                PartitionFetchRequest(
+                    topic_id=topic.topic_id, partition=partition, offset=offset, max_bytes=ROUND_BYTES_MAX
+                )
+                for partition, offset in tail.positions.items()
+            ],
+        )
+        here, remote = self._runtime.hold_answer(), self._runtime.hold_answer()
+        try:
+            elsewhere = self._routing.elsewhere(call, request)
+            answers = await self._routing.fetch(request, elsewhere, here, remote)
+            sent, passing = call.bytes_sent, False
+            for answer in answers:
+                passing |= await self._tell(tail, answer)
+        finally:
+            here.release()
+            remote.release()
+        if passing and sent == call.bytes_sent:
+            await asyncio.sleep(PAUSE_SECONDS)  # noqa: TID251 - whoever leads next is on another broker
+        elif sent == call.bytes_sent:
+            await tail.send(tail.format.sign_of_life())
+
+    async def _tell(self, tail: _Tail, answer: FetchedPartition) -> bool:
+        """Send the records of one partition; returns whether something was in the way that passes."""
+        [frame] = iterate_frames(b"".join(answer.frame))
+        if answer.refused:
+            return await self._meet(tail, msgspec.json.decode(frame.meta, type=FetchProblemMeta))
+        if not answer.nbytes or tail.complete:
+            return False
+        partition, records = await _opened(frame, tail.positions, Encoding(tail.call.query.text("encoding")))
+        await tail.send_records(records.told)
+        if not tail.complete:
+            tail.positions[partition] = records.next_offset
+        return False
+
+    async def _meet(self, tail: _Tail, meta: FetchProblemMeta) -> bool:
+        code = str(meta.problem["code"])
+        if code in PASSING and self._forwarding.allowed(tail.call):
+            return True
+        if code not in SKIPPED:
+            raise ProblemError.from_document(meta.problem)  # type: ignore[arg-type]
+        await tail.send(tail.format.problem(meta.problem))
+        tail.positions |= await self._look_up(tail.call, tail.topic, [meta.partition], SKIPPED[code])
+        return False
+
+    async def _look_up(self, call: Call, topic: TopicView, partitions: list[int], where: str) -> Positions:
+        """Where partitions begin or end. Raises the first refusal."""
+        if not partitions:
+            return {}
+        wanted = [
+            TopicOffsetLookup(topic=topic.name, topic_id=topic.topic_id, partition=each, timestamp=where)
+            for each in partitions
+        ]
+        found = await self._offsets.look_up(call, OffsetsLookupRequest(partitions=wanted))
+        positions: Positions = {}
+        for entry in found:
+            if isinstance(entry.problem, dict):
+                raise ProblemError.from_document(entry.problem)  # type: ignore[arg-type]
+            assert entry.offset is not None, "both ends of a log have an offset"
+            positions[entry.partition] = entry.offset
+        return positions
+
+
+class _Tail:
+    """One answer under way."""
+
+    __slots__ = ("_left", "call", "format", "positions", "topic")
+
+    def __init__(self, call: Call, topic: TopicView, positions: Positions, form: TailFormat) -> None:
+        self.call = call
+        self.topic = topic
+        self.positions = positions
+        self.format = form
+        self._left = call.query.integer_or_none("max_records")
+
+    @property
+    def complete(self) -> bool:
+        """Whether as many records were told as were asked for."""
+        return self._left == 0
+
+    async def send_records(self, records: list[FetchedRecord]) -> None:
+        """Tell records, no more than are left."""
+        if self._left is not None:
+            records = records[: self._left]
+            self._left -= len(records)
+        await self.send(self.format.records(records, self.positions))
+
+    async def send(self, text: bytes) -> None:
+        """Send text in pieces."""
+        for at in range(0, len(text), PART_BYTES_MAX):
+            await self.call.send_piece(text[at : at + PART_BYTES_MAX])
+
+
+class _Opened:
+    """Records of one partition, and where to read on."""
+
+    __slots__ = ("next_offset", "told")
+
+    def __init__(self, records: FetchedRecords, encoding: Encoding) -> None:
+        self.told = records.records(encoding)
+        self.next_offset = int(records.next_offset)
+
+
+async def _opened(frame: Frame, positions: Positions, encoding: Encoding) -> tuple[int, _Opened]:
+    meta = msgspec.json.decode(frame.meta, type=FetchFrameMeta)
+    result = FetchResult(
+        data=[frame.data],
+        next_offset=Offset(meta.next_offset),
+        high_watermark=Offset(meta.high_watermark),
+        log_start_offset=Offset(meta.log_start_offset),
+        last_stable_offset=Offset(meta.last_stable_offset),
+        leader_epoch=LeaderEpoch(meta.leader_epoch),
+    )
+    offset = Offset(positions[meta.partition])
+    records = FetchedRecords(PartitionIndex(meta.partition), offset, result)
+    if records.small:
+        return meta.partition, _Opened(records, encoding)
+    return meta.partition, await in_thread(_Opened, records, encoding)

@@ -1,0 +1,110 @@
+"""What a pod does before its broker is told to stop: wait for the cluster's permit to do without it for a while.
+
+`fairlead broker prepare-stop` runs this as the preStop hook of a pod, so that two brokers whose pods are evicted at
+once go one after the other, the second when the first is back and in sync. What the broker leads is handed over by its
+own stop, which the signal after the hook begins. Speaks to its own broker alone, by its data listener, and knows
+nothing of the rest of the broker.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable
+from enum import Enum
+
+from fairlead_broker.clock import Clock
+from fairlead_broker.settings import Endpoint
+
+ATTEMPT_SECONDS = 10.0
+"""How long one request may take; a controller that is being elected answers within this."""
+RETRY_SECONDS = 1.0
+"""Between two requests: brokers come back in seconds."""
+ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what a listener is bound to, and how it is reached
+GONE_CODES = frozenset({"broker_not_found", "shutting_down"})
+"""Answers after which there is nothing to wait for: unregistered, or stopping already."""
+
+
+class Preparation(Enum):
+    """How it ended."""
+
+    PERMITTED = "permitted"
+    NOTHING_TO_DO = "nothing to do"
+    TIME_IS_OVER = "time is over"
+
+
+class StopPreparation:
+    """One broker's way to the permit."""
+
+    def __init__(
+        self,
+        broker: int,
+        listen: Endpoint,
+        clock: Clock,
+        wait: Callable[[float], None],
+        tell: Callable[[str], None],
+    ) -> None:
+        """`listen`: its data listener, as it is bound. `wait` lets seconds pass, `tell` says a line to people."""
+        self._broker = broker
+        self._host = ANYWHERE.get(listen.host, listen.host)
+        self._port = listen.port
+        self._clock = clock
+        self._wait = wait
+        self._tell = tell
+
+    def run(self, seconds_max: float) -> Preparation:
+        """Ask until the permit is given, there is nothing to wait for, or the time is over."""
+        begun = self._clock.monotonic()
+        end = begun + seconds_max
+        told = ""
+        while True:
+            left = end - self._clock.monotonic()
+            try:
+                refusal = self._ask(max(1.0, min(ATTEMPT_SECONDS, left)))
+            except ConnectionRefusedError:
+                self._tell(f"broker {self._broker} does not serve at {self._where}: nothing to wait for")
+                return Preparation.NOTHING_TO_DO
+            except (OSError, http.client.HTTPException) as error:
+                refusal = "", f"no answer from {self._where}: {str(error) or type(error).__name__}"
+            if refusal is None:
+                waited = self._clock.monotonic() - begun
+                self._tell(f"broker {self._broker} may stop: it has the permit, after {waited:.1f} s")
+                return Preparation.PERMITTED
+            code, reason = refusal
+            if code in GONE_CODES:
+                self._tell(f"broker {self._broker} waits for nothing: {reason}")
+                return Preparation.NOTHING_TO_DO
+            if reason != told:
+                self._tell(f"broker {self._broker} waits for its permit: {reason}")
+                told = reason
+            left = end - self._clock.monotonic()
+            if left <= 0:
+                self._tell(
+                    f"broker {self._broker} stops without the permit, {seconds_max:g} s are over: {reason}"
+                )
+                return Preparation.TIME_IS_OVER
+            self._wait(min(RETRY_SECONDS, left))
+
+    @property
+    def _where(self) -> str:
+        return str(Endpoint(self._host, self._port))
+
+    def _ask(self, seconds_max: float) -> tuple[str, str] | None:
+        """Ask once; None when the permit is given, else the problem's code and detail."""
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=seconds_max)
+        try:
+            connection.request("POST", f"/v1/brokers/{self._broker}:request-restart")
+            answer = connection.getresponse()
+            body = answer.read()
+        finally:
+            connection.close()
+        return None if answer.status == http.client.OK else _problem(answer.status, body)
+
+
+def _problem(status: int, body: bytes) -> tuple[str, str]:
+    """Read a problem; what is none is told by its status."""
+    try:
+        problem = json.loads(body)
+        return str(problem["code"]), str(problem["detail"])
+    except (ValueError, KeyError, TypeError):
+        return "", f"answer with status {status}"

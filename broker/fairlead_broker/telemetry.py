@@ -1,0 +1,146 @@
+"""Logs and metrics of a broker.
+
+`wiring` builds one `Telemetry`; every room that logs or counts is handed it. Which metrics exist is the
+catalogue's business (`fairlead_api.metrics`), when they move is the callers'. Logs go to stderr, since stdout
+belongs to the ready line.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol, cast
+
+import structlog
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
+from prometheus_client.metrics import MetricWrapperBase  # noqa: TC002 - the base of the three above
+
+from fairlead_api.metrics import METRICS, MetricDefinition
+
+_METRIC_TYPES: Mapping[str, type[MetricWrapperBase]] = {
+    "counter": Counter,
+    "gauge": Gauge,
+    "histogram": Histogram,
+}
+
+
+class Log(Protocol):
+    """The part of structlog's bound logger that the broker uses: an event and its facts."""
+
+    def bind(self, **facts: Any) -> Log:
+        """A logger that adds these facts to every event."""
+        ...
+
+    def debug(self, event: str, **facts: Any) -> Any:
+        """Something for whoever looks into a problem."""
+        ...
+
+    def info(self, event: str, **facts: Any) -> Any:
+        """Something an operator may want to know."""
+        ...
+
+    def warning(self, event: str, **facts: Any) -> Any:
+        """Something that is not as it should be."""
+        ...
+
+    def error(self, event: str, **facts: Any) -> Any:
+        """Something that failed."""
+        ...
+
+    def exception(self, event: str, **facts: Any) -> Any:
+        """Something that failed, with the exception being handled."""
+        ...
+
+
+class Telemetry:
+    """One registry with every metric of the catalogue, and the root logger."""
+
+    __slots__ = ("_metrics", "log", "registry")
+
+    def __init__(self, log: Log | None = None) -> None:
+        # A gauge of its creation beside every series would double them, and nobody asks when one began.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=self.registry)
+        self.log: Log = log if log is not None else cast("Log", structlog.get_logger("fairlead"))
+        self._metrics = {definition.name: self._register(definition) for definition in METRICS}
+
+    def metric(self, name: str) -> Any:
+        """The metric of that name; a caller on a hot path keeps it, or its labelled child.
+
+        Raises KeyError when the catalogue does not have it.
+        """
+        return self._metrics[name]
+
+    def _register(self, definition: MetricDefinition) -> MetricWrapperBase:
+        keywords: dict[str, Any] = {"registry": self.registry}
+        if definition.kind == "histogram" and definition.buckets:
+            keywords["buckets"] = tuple(definition.buckets)
+        metric_type = _METRIC_TYPES[str(definition.kind)]
+        return metric_type(definition.name, definition.help, tuple(definition.labels), **keywords)
+
+
+@contextmanager
+def quiet_unless_told() -> Iterator[None]:
+    """Let structlog print failures alone, to stderr, in a program that has not told it where to log.
+
+    Such a program may have looked into its logs all the same: `structlog.testing.capture_logs` sets structlog up with
+    the defaults it had, and `is_configured` is true ever after. So the place that logs go to decides.
+    """
+    before, configured = structlog.get_config(), structlog.is_configured()
+    structlog.reset_defaults()
+    default = structlog.get_config()
+    if before["logger_factory"] is not default["logger_factory"]:
+        structlog.configure(**before)
+        yield
+        return
+    quiet = {
+        "wrapper_class": structlog.make_filtering_bound_logger(logging.ERROR),
+        "logger_factory": structlog.PrintLoggerFactory(sys.stderr),
+    }
+    structlog.configure(**{**before, **quiet})
+    try:
+        yield
+    finally:
+        structlog.reset_defaults()
+        if configured:
+            structlog.configure(**before)
+
+
+def set_up_logging(log_format: str, level: str) -> None:
+    """Send structlog and the standard library's logs to stderr, as one JSON object or one line an event.
+
+    `log_format`: `json`, `console`, or `auto` (console on a terminal). Called once by the program.
+    """
+    if log_format == "auto":
+        log_format = "console" if sys.stderr.isatty() else "json"
+    renderer: Any = structlog.processors.JSONRenderer()
+    if log_format == "console":
+        # Plain tracebacks: the pretty ones load rich, which takes a fifth of the start.
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
+    before_rendering: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    if log_format == "json":
+        before_rendering.append(structlog.processors.format_exc_info)
+    structlog.configure(
+        processors=[*before_rendering, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")

@@ -1,0 +1,59 @@
+"""Brokers for somebody's tests, in their process; found by `fairlead.testing` through an entry point.
+
+Callers: the SDK's testing module alone. The brokers are those that `fairlead dev up` runs, quiet and on free ports.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from fairlead_broker.settings import BrokerSettings, Endpoint
+from fairlead_broker.telemetry import quiet_unless_told
+from fairlead_broker.wiring import start_broker, start_local_cluster
+
+_ANY_PORT: Final = Endpoint("127.0.0.1", 0)
+_STORE: Final = "coordination.sqlite"
+
+
+@asynccontextmanager
+async def cluster(
+    brokers: int, data: Path | None, config: Mapping[str, str | int | float | bool]
+) -> AsyncIterator[str]:
+    """Run so many brokers and yield the addresses of their data listeners, separated by commas.
+
+    Raises ValueError for less than one broker and for wrong configuration, LogError where `data` cannot be used.
+    """
+    if brokers < 1:
+        message = f"brokers is {brokers}; allowed: 1 and more"
+        raise ValueError(message)
+    with ExitStack() as stack:
+        folder = data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fairlead-test-")))
+        settings = [
+            BrokerSettings(
+                id=number,
+                data=folder / f"broker-{number}",
+                listen=_ANY_PORT,
+                peer_listen=_ANY_PORT,
+                ops_listen=_ANY_PORT,
+                config_values={"auto.create.topics.enable": True, **config},
+            )
+            for number in range(brokers)
+        ]
+        stack.enter_context(quiet_unless_told())
+        folder.mkdir(parents=True, exist_ok=True)
+        if brokers == 1:
+            running = await start_broker(settings[0])
+            addresses = [running.addresses.data]
+            stop = running.stop
+        else:
+            local = await start_local_cluster(settings, folder / _STORE)
+            addresses = [broker.addresses.data for broker in local.brokers]
+            stop = local.stop
+        try:
+            yield ",".join(f"http://{address}" for address in addresses)
+        finally:
+            await stop()

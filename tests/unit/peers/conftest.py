@@ -1,0 +1,212 @@
+"""Brokers of one cluster in this process: a store, a mirror each, and real peer listeners."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fairlead_api.identifiers import BrokerEpoch, BrokerId, Offset, TopicIdPartition
+from fairlead_broker.clock import SystemClock
+from fairlead_broker.coordination.embedded import EmbeddedCoordination
+from fairlead_broker.coordination.mirror import Mirror
+from fairlead_broker.peers.digests import DigestRequest, RangeDigest
+from fairlead_broker.peers.identity import PeerIdentity, secret_hash
+from fairlead_broker.peers.messages import (
+    LogEnd,
+    PeerLife,
+    ProgressRequest,
+    ReplicaFetchAnswer,
+    ReplicaFetchRequest,
+)
+from fairlead_broker.peers.peers import Peers
+from fairlead_broker.peers.positions import PositionAsked, PositionTold
+from fairlead_broker.registry.keys import Keys
+from fairlead_broker.registry.records import (
+    Addresses,
+    BrokerRegistration,
+    BrokerState,
+    ClusterRecord,
+    Directory,
+    encode,
+)
+from fairlead_broker.registry.transactions import Put
+from fairlead_broker.runtime.peer_side import PeerSide
+from fairlead_broker.server.application import Application
+from fairlead_broker.server.body import BodyBudget, BodyLimits
+from fairlead_broker.server.bound_socket import BoundSocket
+from fairlead_broker.server.http2_listener import Http2Listener
+from fairlead_broker.server.peer_calls import PEER_ROUTES, PeerCalls
+from fairlead_broker.server.peer_gate import PeerGate
+from fairlead_broker.server.problem_handler import FailureLog
+from fairlead_broker.server.request_metrics import RequestMetrics
+from fairlead_broker.telemetry import Telemetry
+
+CLUSTER_ID = "11111111-2222-4333-8444-555555555555"
+
+
+@dataclass
+class Replicas:
+    """Answers what it is given, and keeps what it was asked."""
+
+    answer: ReplicaFetchAnswer = field(default_factory=lambda: ReplicaFetchAnswer(1, []))
+    parked: asyncio.Event | None = None
+    """A fetch waits for it."""
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: list[tuple[PeerLife, object]] = field(default_factory=list)
+    ends: dict[TopicIdPartition, LogEnd] = field(default_factory=dict)
+
+    async def fetch(self, peer: PeerLife, request: ReplicaFetchRequest) -> ReplicaFetchAnswer:
+        """Answer, at once or when told to."""
+        self.asked.append((peer, request))
+        self.begun.set()
+        if self.parked is not None:
+            try:
+                await self.parked.wait()
+            except asyncio.CancelledError:
+                self.cancelled.set()
+                raise
+        return self.answer
+
+    def progress(self, peer: PeerLife, request: ProgressRequest) -> None:
+        """Keep it."""
+        self.asked.append((peer, request))
+
+    def log_ends(self, partitions: Sequence[TopicIdPartition]) -> list[LogEnd]:
+        """Tell those that are known."""
+        return [self.ends[key] for key in partitions if key in self.ends]
+
+    async def positions(self, asked: Sequence[PositionAsked]) -> list[PositionTold]:
+        """Every log begins at 3 and ends at the offset that is asked for."""
+        return [
+            PositionTold(
+                topic_id=each.topic_id,
+                partition=each.partition,
+                log_start=Offset(3),
+                high_watermark=each.offset or Offset(3),
+            )
+            for each in asked
+        ]
+
+    async def digest(self, request: DigestRequest) -> RangeDigest:
+        """Tell that nothing is held."""
+        self.asked.append((PeerLife(BrokerId(0), BrokerEpoch(0)), request))
+        return RangeDigest(state="not_held", next_offset=request.first_offset)
+
+
+@dataclass
+class Broker:
+    """One broker: its calls out, its calls in."""
+
+    id: BrokerId
+    secret: str
+    epoch: BrokerEpoch
+    side: PeerSide
+    replicas: Replicas
+    listener: Http2Listener
+    bound: BoundSocket
+    mirroring: asyncio.Task[None]
+
+    @property
+    def peers(self) -> Peers:
+        """Its calls to others."""
+        return self.side.peers
+
+
+class World:
+    """Starts brokers on one store."""
+
+    def __init__(self, coordination: EmbeddedCoordination) -> None:
+        self.coordination = coordination
+        self.keys = Keys("test")
+        self.brokers: list[Broker] = []
+
+    async def register(
+        self, broker: BrokerId, peer_address: str, secret: str, state: BrokerState = BrokerState.RUNNING
+    ) -> BrokerEpoch:
+        """Put a registration, a new life each time."""
+        registration = BrokerRegistration(
+            state=state,
+            addresses=Addresses(data="127.0.0.1:1", peer=peer_address, ops="127.0.0.1:2"),
+            rack=None,
+            release="0.1.0",
+            peer_secret_hash=secret_hash(secret),
+            directories=(Directory(id="d", last_broker_epoch=BrokerEpoch(0)),),
+        )
+        result = await self.coordination.transact((), (Put(self.keys.broker(broker), encode(registration)),))
+        return BrokerEpoch(result.revision)
+
+    async def start(self, number: int, *, cluster_id: str = CLUSTER_ID) -> Broker:
+        """A broker that serves its peers; its epoch is that of its first registration."""
+        broker, secret = BrokerId(number), f"secret of {number}"
+        bound = BoundSocket("peer", "127.0.0.1", 0)
+        epoch = await self.register(broker, str(bound), secret)
+        mirror = Mirror(self.coordination, self.keys)
+        await mirror.load()
+        own = PeerIdentity(cluster_id, broker, secret, lambda: epoch, lambda: mirror.metadata.revision)
+        replicas = Replicas()
+        side = PeerSide(
+            Peers(own, lambda: mirror.metadata.brokers, SystemClock()),
+            mirror,
+            replicas,
+            replicas.log_ends,
+            replicas.digest,
+            replicas.positions,
+        )
+        telemetry = Telemetry()
+        application = Application(
+            PEER_ROUTES,
+            PeerCalls(side).endpoints(),
+            SystemClock(),
+            RequestMetrics(telemetry, access_log=False),
+            FailureLog(telemetry.log, "life"),
+            BodyBudget(BodyLimits()),
+            gate=PeerGate(side),
+        )
+        listener = Http2Listener(application, bound, connections_max=64)
+        await listener.start()
+        mirroring = asyncio.get_running_loop().create_task(mirror.run())
+        started = Broker(broker, secret, epoch, side, replicas, listener, bound, mirroring)
+        self.brokers.append(started)
+        return started
+
+    async def settle(self) -> None:
+        """Have every mirror know what the store knows now."""
+        result = await self.coordination.transact((), (Put(self.keys.cluster, _cluster()),))
+        for broker in self.brokers:
+            await broker.side.wait_for(result.revision)
+
+    async def close(self) -> None:
+        """Stop all."""
+        for broker in self.brokers:
+            await broker.peers.close()
+            await broker.listener.stop(2)
+            broker.mirroring.cancel()
+            await asyncio.wait({broker.mirroring})
+
+
+def _cluster() -> bytes:
+    return encode(
+        msgspec.convert({"cluster_id": CLUSTER_ID, "feature_level": 1, "created_us": 0}, ClusterRecord)
+    )
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    """A store without brokers."""
+    coordination = await EmbeddedCoordination.open(tmp_path / "coordination.sqlite", SystemClock())
+    made = World(coordination)
+    yield made
+    await made.close()
+    await coordination.close()
+
+
+@pytest.fixture
+async def pair(world: World) -> tuple[Broker, Broker]:
+    """Two brokers that know each other."""
+    first, second = await world.start(1), await world.start(2)
+    await world.settle()
+    return first, second

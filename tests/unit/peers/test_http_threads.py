@@ -1,0 +1,42 @@
+"""Brokers that have called others end with the exit code that they mean."""
+
+import asyncio
+import sys
+
+# The last result arrives just before the program ends: without the waiting, one such program in three aborts.
+PROGRAM = """
+import asyncio
+from types import SimpleNamespace
+from fairlead_broker.clock import SystemClock
+from fairlead_broker.peers.identity import PeerIdentity
+from fairlead_broker.peers.peers import Peers, PeerUnavailable
+from fairlead_broker.registry.records import BrokerState
+
+async def main():
+    addresses = SimpleNamespace(peer="127.0.0.1:1")
+    nowhere = SimpleNamespace(value=SimpleNamespace(addresses=addresses, state=BrokerState.RUNNING))
+    own = PeerIdentity("cluster", 1, "secret", lambda: 1, lambda: 1)
+    peers = Peers(own, lambda: {2: nowhere}, SystemClock())
+    try:
+        await peers.log_ends(2, ())
+    except PeerUnavailable:
+        pass
+    await peers.close()
+
+asyncio.run(main())
+"""
+
+
+async def test_short_programs_end_well() -> None:
+    """Python's finalization never meets a thread of the HTTP client."""
+
+    async def run() -> int | None:
+        """Run the program and return its exit code."""
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", PROGRAM)
+        return await process.wait()
+
+    codes: list[int | None] = []
+    for _ in range(3):
+        codes += await asyncio.gather(run(), run())
+
+    assert codes == [0] * 6

@@ -1,0 +1,306 @@
+"""Calls between brokers over real HTTP/2, and who is let in."""
+
+import asyncio
+import socket
+
+import msgspec
+import pytest
+
+from fairlead_api.identifiers import (
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    PartitionIndex,
+    TopicId,
+    TopicIdPartition,
+)
+from fairlead_api.problems import ProblemError
+from fairlead_broker.clock import SystemClock
+from fairlead_broker.peers.messages import (
+    Divergence,
+    LogEnd,
+    PeerLife,
+    ProgressPartition,
+    ProgressRequest,
+    ReplicaFetchAnswer,
+    ReplicaFetchPartition,
+    ReplicaFetchRequest,
+    ReplicaFetchResult,
+)
+from fairlead_broker.peers.peers import Peers, PeerUnavailable
+from fairlead_broker.registry.records import BrokerState
+from fairlead_broker.registry.transactions import Delete
+
+TOPIC = TopicId("0a0a0a0a-0b0b-4c0c-8d0d-0e0e0e0e0e0e")
+OTHER = PartitionIndex(7)
+
+
+def fetch(max_wait_ms: int = 0) -> ReplicaFetchRequest:
+    """A request that begins a session over one partition."""
+    wanted = ReplicaFetchPartition(
+        topic_id=TOPIC,
+        partition=PartitionIndex(3),
+        generation=1,
+        leader_epoch=5,
+        last_epoch=LeaderEpoch(4),
+        fetch_offset=Offset(10),
+        synced_offset=Offset(9),
+        log_start=Offset(0),
+        max_bytes=1 << 20,
+    )
+    return ReplicaFetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 24, partitions=[wanted])
+
+
+def result(partition: int, *data: bytes, **about: object) -> ReplicaFetchResult:
+    """One partition of an answer."""
+    return ReplicaFetchResult(
+        topic_id=TOPIC,
+        partition=PartitionIndex(partition),
+        data=[memoryview(part) for part in data],
+        **about,
+    )
+
+
+async def test_fetch_brings_bytes_and_offsets(pair) -> None:
+    """Batches arrive as they were, several pieces as one view; offsets, divergence and problems beside them."""
+    follower, leader = pair
+    leader.replicas.answer = ReplicaFetchAnswer(
+        77,
+        [
+            result(3, b"a" * 1_000_000, b"b" * 4_000_000, leader_epoch=LeaderEpoch(5), end_offset=Offset(20)),
+            result(4, high_watermark=Offset(8), log_start=Offset(2)),
+            result(5, diverging=Divergence(epoch=LeaderEpoch(3), end_offset=Offset(6))),
+            result(6, problem="stale_leader_epoch"),
+        ],
+    )
+
+    answer = await follower.peers.replica_fetch(leader.id, fetch())
+
+    assert answer.session == 77
+    [copied, moved, diverging, refused] = answer.results
+    [data] = copied.data
+    assert bytes(data) == b"a" * 1_000_000 + b"b" * 4_000_000
+    assert (copied.leader_epoch, copied.end_offset, copied.high_watermark) == (5, 20, None)
+    assert (moved.high_watermark, moved.log_start, moved.data) == (8, 2, ())
+    assert diverging.diverging == Divergence(epoch=LeaderEpoch(3), end_offset=Offset(6))
+    assert refused.problem == "stale_leader_epoch"
+    assert leader.replicas.asked == [(PeerLife(follower.id, follower.epoch), fetch())]
+
+
+async def test_received_batches_share_one_buffer(pair) -> None:
+    """What a follower gets of several partitions are views of one body: nothing is copied a partition."""
+    follower, leader = pair
+    leader.replicas.answer = ReplicaFetchAnswer(1, [result(0, b"x" * 800), result(1, b"y" * 800)])
+
+    first, second = (await follower.peers.replica_fetch(leader.id, fetch())).results
+
+    assert first.data[0].obj is second.data[0].obj
+
+
+async def test_progress_and_log_ends(pair) -> None:
+    """A follower tells what it has synced; log ends come for the partitions that are held there."""
+    follower, leader = pair
+    held, unknown = TopicIdPartition(TOPIC, PartitionIndex(1)), TopicIdPartition(TOPIC, OTHER)
+    end = LogEnd(topic_id=TOPIC, partition=PartitionIndex(1), epoch=None, end_offset=Offset(0))
+    leader.replicas.ends[held] = end
+    told = ProgressRequest(
+        partitions=[
+            ProgressPartition(
+                topic_id=TOPIC,
+                partition=PartitionIndex(1),
+                generation=0,
+                leader_epoch=5,
+                synced_offset=Offset(12),
+            )
+        ]
+    )
+
+    await follower.peers.progress(leader.id, told)
+    ends = await follower.peers.log_ends(leader.id, [held, unknown])
+
+    assert leader.replicas.asked == [(PeerLife(follower.id, follower.epoch), told)]
+    assert ends == {held: end}
+
+
+async def test_revisions_travel_both_ways(pair) -> None:
+    """Each side of a call learns how far the mirror of the other has come, and never forgets the highest."""
+    follower, leader = pair
+    await follower.peers.log_ends(leader.id, [])
+
+    assert follower.peers.seen_revision(leader.id) == leader.side.mirror.metadata.revision
+    assert leader.peers.seen_revision(follower.id) == follower.side.mirror.metadata.revision
+    assert leader.peers.seen_revision(BrokerId(9)) == 0
+
+
+async def test_parked_fetch_ends_when_its_follower_goes(pair) -> None:
+    """A long poll of a follower that has given up is cancelled at the leader."""
+    follower, leader = pair
+    leader.replicas.parked = asyncio.Event()
+    async with asyncio.timeout(10):
+        with pytest.raises(PeerUnavailable) as caught:
+            await follower.peers.replica_fetch(leader.id, fetch(30_000), timeout_seconds=0.2)
+        await leader.replicas.cancelled.wait()
+
+    assert caught.value.sent
+    assert caught.value.timed_out
+
+
+async def test_dead_peer_is_told_at_once(pair, world) -> None:
+    """Nobody listens: the call fails quickly and says that nothing was sent."""
+    first, _ = pair
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        await world.register(BrokerId(3), f"127.0.0.1:{closed.getsockname()[1]}", "x")
+        await world.settle()
+        with pytest.raises(PeerUnavailable) as caught:
+            await first.peers.log_ends(BrokerId(3), [])
+
+    assert not caught.value.sent
+    assert not caught.value.expected
+
+
+async def test_nobody_wonders_that_a_stopping_peer_does_not_answer(pair, world) -> None:
+    """Its registration says why."""
+    first, _ = pair
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+        await world.register(BrokerId(3), address, "x", BrokerState.STOPPING)
+        await world.settle()
+        with pytest.raises(PeerUnavailable) as caught:
+            await first.peers.log_ends(BrokerId(3), [])
+
+    assert caught.value.expected
+
+
+async def test_peer_that_goes_under_a_call_may_have_acted(pair, world) -> None:
+    """A connection that breaks when the request has arrived, as that of a killed broker does, proves nothing."""
+    first, _ = pair
+    arrived = b""
+
+    async def take_and_go(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal arrived
+        while b"the body" not in arrived:
+            arrived += await reader.read(65_536)
+        writer.transport.abort()
+
+    server = await asyncio.start_server(take_and_go, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        await world.register(BrokerId(3), f"127.0.0.1:{port}", "x")
+        await world.settle()
+        with pytest.raises(PeerUnavailable) as caught:
+            await first.peers.call(BrokerId(3), "POST", "/v1/produce", body=b"the body", timeout_seconds=10)
+
+    assert caught.value.sent
+
+
+async def test_silent_peer_is_given_up(pair, world) -> None:
+    """A peer that takes the request and never answers is given up after the call's time; it may have acted."""
+    first, _ = pair
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        await world.register(BrokerId(3), f"127.0.0.1:{silent.getsockname()[1]}", "x")
+        await world.settle()
+        with pytest.raises(PeerUnavailable) as caught:
+            await first.peers.call(BrokerId(3), "GET", "/v1/cluster", timeout_seconds=0.2)
+
+    assert caught.value.sent
+    assert caught.value.timed_out
+
+
+async def test_unregistered_peer_is_not_called(pair) -> None:
+    """Without a registration there is no address."""
+    with pytest.raises(PeerUnavailable, match="broker 9 does not answer: it is not registered"):
+        await pair[0].peers.log_ends(BrokerId(9), [])
+
+
+async def test_calls_after_close_fail(pair) -> None:
+    """A broker that stops calls nobody any more."""
+    first, second = pair
+    await first.peers.close()
+    with pytest.raises(PeerUnavailable, match="this broker is stopping"):
+        await first.peers.log_ends(second.id, [])
+
+
+def as_other(real, **changes: object) -> Peers:
+    """Calls of somebody who claims to be a broker, with some of that wrong."""
+    own = real.peers.own
+    claimed = {name: getattr(own, name) for name in ("cluster_id", "broker", "secret", "epoch", "revision")}
+    identity = type(own)(**{**claimed, **changes})
+    return Peers(identity, lambda: real.side.registrations, SystemClock())
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"secret": "guessed"}, "its secret is not the one of its registration"),
+        ({"broker": BrokerId(8)}, "it is not registered in this cluster"),
+    ],
+)
+async def test_impostors_are_refused(pair, changes: dict, reason: str) -> None:
+    """Whoever cannot prove to be a registered broker is refused with the reason, and changes nothing."""
+    first, second = pair
+    peers = as_other(first, **changes)
+    try:
+        with pytest.raises(ProblemError) as caught:
+            await peers.replica_fetch(second.id, fetch())
+    finally:
+        await peers.close()
+
+    assert caught.value.code == "peer_refused"
+    assert reason in caught.value.detail
+    assert second.replicas.asked == []
+
+
+async def test_peers_of_another_cluster_do_not_talk(world) -> None:
+    """A broker whose address leads to another cluster hears nothing that it could take for an answer."""
+    stranger, member = (
+        await world.start(1, cluster_id="99999999-2222-4333-8444-555555555555"),
+        await world.start(2),
+    )
+    await world.settle()
+
+    with pytest.raises(PeerUnavailable, match=r"broker 2 of cluster 11111111.* answers at its address"):
+        await stranger.peers.replica_fetch(member.id, fetch())
+    assert member.replicas.asked == []
+
+
+async def test_calls_of_an_older_life_are_refused(pair, world) -> None:
+    """A broker that has registered anew is not served in its former epoch."""
+    first, second = pair
+    await world.coordination.transact((), (Delete(world.keys.broker(first.id)),))
+    newer = await world.register(first.id, str(first.bound), first.secret)
+    await world.settle()
+
+    with pytest.raises(ProblemError) as caught:
+        await first.peers.replica_fetch(second.id, fetch())
+
+    assert caught.value.code == "stale_broker_epoch"
+    assert caught.value.data["broker_epoch"] == newer
+
+
+async def test_a_newer_life_waits_for_the_mirror(pair, world) -> None:
+    """A peer whose new registration this mirror has not seen yet is served as soon as it has."""
+    first, second = pair
+    await world.coordination.transact((), (Delete(world.keys.broker(first.id)),))
+    newer = await world.register(first.id, str(first.bound), first.secret)
+    peers = as_other(first, epoch=lambda: newer)
+    try:
+        await peers.replica_fetch(second.id, fetch())
+    finally:
+        await peers.close()
+
+    assert second.replicas.asked == [(PeerLife(first.id, BrokerEpoch(newer)), fetch())]
+
+
+async def test_nonsense_is_refused(pair) -> None:
+    """A body that is no message is refused, naming what is wrong; so is an answer's."""
+    first, second = pair
+    body = msgspec.json.encode({"max_wait_ms": -1})
+    answer = await first.peers.call(second.id, "POST", "/peer/v1/replica-fetch", body=body, timeout_seconds=5)
+
+    assert answer.status == 400
+    assert "max_wait_ms" in msgspec.json.decode(answer.body)["detail"]

@@ -1,0 +1,56 @@
+"""A real broker without its listeners: real log, real embedded coordination, real batches."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import structlog
+
+from fairlead_broker.clock import SystemClock
+from fairlead_broker.log.storage import Storage
+from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.settings import BrokerSettings
+from fairlead_broker.telemetry import Telemetry
+from runtime_kit import TopicClient, new_id, topic
+
+StartRuntime = Callable[..., Awaitable[BrokerRuntime]]
+
+
+@pytest.fixture
+async def start_runtime(tmp_path: Path) -> AsyncIterator[StartRuntime]:
+    """Starts runtimes, by default over the same directory each time, and stops them at the end."""
+    async with AsyncExitStack() as stack:
+
+        async def start(storage: Storage | None = None, **settings: object) -> BrokerRuntime:
+            runtime = BrokerRuntime(
+                BrokerSettings(**{"data": tmp_path / "data", **settings}),  # type: ignore[arg-type]
+                Telemetry(structlog.wrap_logger(structlog.ReturnLogger(), processors=[])),
+                SystemClock(),
+                release="test",
+                new_id=new_id,
+                storage=storage,
+            )
+            stack.push_async_callback(runtime.stop)
+            await runtime.start()
+            return runtime
+
+        yield start
+
+
+@pytest.fixture
+async def runtime(start_runtime: StartRuntime) -> BrokerRuntime:
+    """A started broker on an empty directory."""
+    return await start_runtime()
+
+
+@pytest.fixture
+def make_topic(runtime: BrokerRuntime) -> Callable[..., Awaitable[TopicClient]]:
+    """Creates topics in the runtime of the test."""
+
+    async def make(name: str = "flights", partitions: int = 1, **config: object) -> TopicClient:
+        return await topic(runtime, name, partitions, **config)
+
+    return make

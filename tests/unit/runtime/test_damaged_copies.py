@@ -1,0 +1,103 @@
+"""A copy that is given up for damage is cut alone: nobody writes to it meanwhile, and no old record gives it a role."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, PartitionIndex, TopicIdPartition
+from fairlead_api.problems import ProblemError
+from fairlead_broker.log import PartitionLog
+from fairlead_broker.registry.records import InSync, PartitionRecord, encode
+from fairlead_broker.registry.transactions import Put
+from fairlead_broker.runtime import refusals
+from fairlead_broker.runtime.hosted_partitions import _Wanted
+from runtime_kit import TopicClient
+
+MakeTopic = Callable[..., Awaitable[TopicClient]]
+OTHER = InSync(broker=BrokerId(7), broker_epoch=BrokerEpoch(1))
+
+
+def damage(log: PartitionLog) -> None:
+    """Flip a bit in the middle of the first segment, and note what that breaks."""
+    segment = log.segments[0]
+    content = bytearray(segment.path.read_bytes())
+    content[len(content) // 2] ^= 1
+    segment.path.write_bytes(content)
+    found = segment.first_damage(log.log_start_offset)
+    assert found is not None
+    log.note_damage([found])
+
+
+async def give_to_another(flights: TopicClient) -> PartitionRecord:
+    """Write the record by which another broker leads, and wait only until the mirror shows it."""
+    entry, parts = flights.runtime._parts.entry, flights.runtime._parts
+    before = parts.metadata.partitions(flights.topic_id)[PartitionIndex(0)].value
+    after = msgspec.structs.replace(
+        before, leader=OTHER, isr=(OTHER,), leader_epoch=LeaderEpoch(before.leader_epoch + 1)
+    )
+    name = entry.keys.partition(flights.topic_id, PartitionIndex(0))
+    result = await entry.coordination.transact((), (Put(name, encode(after)),))
+    await entry.mirror.wait_for(result.revision)
+    return before
+
+
+async def turns(count: int) -> None:
+    """Let everything else run."""
+    for _ in range(count):
+        await asyncio.get_running_loop().run_in_executor(None, lambda: None)
+
+
+async def test_an_append_under_way_ends_before_the_cut(make_topic: MakeTopic) -> None:
+    """What an ended role has given to the disk is written before the damaged end goes, and never behind it."""
+    flights = await make_topic()
+    for value in (b"a", b"b", b"c"):
+        await flights.produce(value * 100)
+    parts = flights.runtime._parts
+    log = flights.handle().log
+    damage(log)
+    free = threading.Event()
+    busy = [parts.disk.submit(free.wait) for _ in range(64)]
+    append = asyncio.ensure_future(_outcome(flights.produce(b"late")))
+    await turns(20)
+    await give_to_another(flights)
+    await turns(20)
+    cut = asyncio.ensure_future(
+        parts.partitions.drop_damaged(TopicIdPartition(flights.topic_id, PartitionIndex(0)))
+    )
+    await turns(100)
+    free.set()
+    await asyncio.wait([cut, append, *busy])
+    await parts.partitions.settled()
+
+    assert not log.damaged
+    assert log.end_offset == 1
+    assert log.read(log.log_start_offset, 1 << 20, log.end_offset).next_offset == 1
+
+
+async def test_a_record_that_was_followed_by_another_gives_no_role(make_topic: MakeTopic) -> None:
+    """A comparison that waited for the disk may come to its end after the copy was taken out of the record."""
+    flights = await make_topic()
+    parts, index = flights.runtime._parts, PartitionIndex(0)
+    partitions = parts.partitions
+    before = parts.metadata.partitions(flights.topic_id)[index]
+    view = parts.views.by_id(flights.topic_id)
+    assert view is not None
+    await give_to_another(flights)
+    await partitions.settled()
+    hosted = partitions._hosted[flights.topic_id][index]
+    await partitions._changes.end(hosted, flights.name, refusals.leader_changed)
+    partitions._take_role(_Wanted(hosted.key, view, before))
+
+    assert hosted.role is None
+
+
+async def _outcome(call: Awaitable[object]) -> str:
+    try:
+        await call
+    except ProblemError as problem:
+        return problem.code
+    return "stored"

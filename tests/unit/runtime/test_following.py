@@ -1,0 +1,175 @@
+"""A follower with a real log: what it copies, over a link and a disk that fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from fairlead_api.identifiers import Acks, Offset, TimestampUs
+from fairlead_broker.registry.records import Durability
+from following_kit import everything, start_following, until
+from leading_kit import LEADER, SECOND, Tasks, start_leading
+from log_kit import FaultyStorage
+
+BOTH = pytest.mark.parametrize("durability", [Durability.REPLICATED, Durability.SYNCED])
+PAIR = (LEADER, SECOND)
+
+
+@pytest.fixture
+async def tasks() -> AsyncIterator[Tasks]:
+    """What ends with the test."""
+    tasks = Tasks()
+    yield tasks
+    await tasks.end()
+
+
+@BOTH
+async def test_copies_are_acknowledged(tmp_path: Path, tasks: Tasks, durability: Durability) -> None:
+    """acks=all is answered when the follower has the records, or has them on its disk, without another poll."""
+    leading = await start_leading(tmp_path, tasks, isr=PAIR, durability=durability)
+    follower = await start_following(tmp_path, leading, SECOND, tasks)
+    for number in range(20):
+        await leading.produce(b"value %d" % number, b"x" * 1000 * number)
+    copied = await follower.caught_up(40)
+
+    assert copied == everything(leading.partition.log)
+    if durability is Durability.SYNCED:
+        assert follower.log.synced_offset == 40
+    await until(lambda: follower.log.checkpoint_high_watermark == 40)
+
+
+async def test_a_lost_report_is_made_good_by_the_next_fetch(tmp_path: Path, tasks: Tasks) -> None:
+    """The peer call only saves time: what it tells is in the next fetch too."""
+    leading = await start_leading(tmp_path, tasks, isr=PAIR, durability=Durability.SYNCED)
+    follower = await start_following(tmp_path, leading, SECOND, tasks)
+    follower.link.silent = True
+    answer = await leading.produce(b"value")
+
+    assert answer.base_offset == 0
+
+
+async def test_the_leader_hears_where_the_copy_begins(tmp_path: Path, tasks: Tasks) -> None:
+    """Also when nothing but the log start has moved since the follower last spoke."""
+    leading = await start_leading(tmp_path, tasks, isr=PAIR, durability=Durability.SYNCED)
+    follower = await start_following(tmp_path, leading, SECOND, tasks)
+    await leading.produce(b"value")
+    await until(lambda: [told.synced_offset for told in follower.fetcher._told.values()] == [1])
+    leading.partition.log.advance_log_start(Offset(1), remove_us=TimestampUs(0))
+    leading.partition.office.log_start_moved(Offset(1))
+
+    assert await leading.partition.office.low_watermark(Offset(1), 10)
+    assert follower.log.log_start_offset == 1
+
+
+async def test_whatever_the_link_does_the_copy_is_whole(tmp_path: Path, tasks: Tasks) -> None:
+    """Calls that do not arrive, answers that get lost, and flipped bits cost time only."""
+    leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1, partitions=3)
+    follower = await start_following(tmp_path, leading, SECOND, tasks)
+    follower.link.faults += ["away", "lost", "", "flipped", "lost", "", "", "flipped", "away", "away"]
+    for number in range(30):
+        await leading.produce(b"value %d" % number, partition=number % 3, acks=Acks.LEADER)
+        if number % 10 == 9:
+            leading.pass_time(2.0)
+            follower.fetcher.try_again()
+
+    def over() -> bool:
+        leading.clock.time_us += 10_000  # A partition that was refused rests by this clock.
+        return not follower.link.faults or follower.log.end_offset == 10
+
+    await until(over)
+    follower.link.faults.clear()
+    leading.clock.time_us += 5_000_000
+    follower.fetcher.try_again()
+
+    for index in range(3):
+        assert await follower.caught_up(10, index) == everything(leading.partitions[index].log)
+
+
+async def test_only_what_changed_is_named(tmp_path: Path, tasks: Tasks) -> None:
+    """In a session that goes on, a partition that nobody writes to is named once."""
+    leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1, partitions=5)
+    follower = await start_following(tmp_path, leading, SECOND, tasks)
+    await until(lambda: all(each.leader_end_offset == 0 for each in follower.partitions))
+    follower.link.requests.clear()
+    for number in range(10):
+        await leading.produce(b"value %d" % number, acks=Acks.LEADER)
+        await follower.caught_up(number + 1)
+    named = [spec.partition for request in follower.link.requests for spec in request.partitions]
+    sessions = {request.session for request in follower.link.requests}
+
+    assert len(sessions) == 1
+    assert set(named) == {0}
+
+
+async def test_a_full_disk_keeps_it_back_and_no_more(tmp_path: Path, tasks: Tasks) -> None:
+    """The follower goes on where its log ends once there is space."""
+    storage = FaultyStorage()
+    leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
+    follower = await start_following(tmp_path, leading, SECOND, tasks, storage)
+    await leading.produce(b"a" * 500, acks=Acks.LEADER)
+    await follower.caught_up(1)
+    storage.room_bytes = 900
+    for _ in range(5):
+        await leading.produce(b"b" * 500, acks=Acks.LEADER)
+    await until(lambda: bool(follower.fetcher._resting))
+    during = follower.log.end_offset
+    storage.room_bytes = None
+    leading.clock.time_us += 5_000_000
+    copied = await follower.caught_up(6)
+
+    assert during < 6
+    assert copied == everything(leading.partition.log)
+    assert not leading.failures
+
+
+async def test_what_nobody_else_has_is_cut(tmp_path: Path, tasks: Tasks) -> None:
+    """A log with records of an epoch that the leader never had ends with the leader's bytes."""
+    leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
+    follower = await start_following(tmp_path, leading, SECOND, tasks)
+    await leading.produce(b"common", acks=Acks.LEADER)
+    await follower.caught_up(1)
+    partition = follower.partitions[0]
+    follower.fetcher.remove(partition)
+    await partition.close()
+    log = partition.log
+    part = memoryview(bytearray(everything(log)))
+    log.restart_at(Offset(0))
+    log.begin_epoch(3)  # type: ignore[arg-type]
+    log.append_copies(_in_epoch(part, 3))
+    follower.partitions.clear()
+    follower.follow(0, await leading.stored(), log)
+    await leading.produce(b"next", acks=Acks.LEADER)
+
+    assert await follower.caught_up(2) == everything(leading.partition.log)
+    assert [start.epoch for start in log.leader_epochs] == [5]
+
+
+async def test_closing_waits_for_the_disk(tmp_path: Path, tasks: Tasks) -> None:
+    """Afterwards nothing is appended any more, whatever comes."""
+    leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
+    follower = await start_following(tmp_path, leading, SECOND, tasks)
+    await leading.produce(b"value")
+    await follower.caught_up(1)
+    partition = follower.partitions[0]
+    partition.begin_work()
+    closing = asyncio.ensure_future(partition.close())
+    await leading.produce(b"late", acks=Acks.LEADER)
+    before = closing.done()
+    partition.end_work()
+    await closing
+
+    assert not before
+    assert partition.next_fetch() is None
+    assert follower.log.end_offset == 1
+
+
+def _in_epoch(data: memoryview, epoch: int) -> memoryview:
+    """The same batch as another leader would have stamped it."""
+    from fairlead_api.batch_header import STAMP_BYTES, make_stamp, read_header
+
+    header = read_header(data)
+    stamp = make_stamp(header, header.base_offset, epoch, header.append_time_us)
+    return memoryview(stamp + bytes(data[STAMP_BYTES:]))

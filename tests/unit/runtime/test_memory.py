@@ -1,0 +1,80 @@
+"""How much memory the process uses and may use, as Linux tells it of processes and of both kinds of control groups."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fairlead_broker.runtime.memory import limit_bytes, used_bytes
+
+MACHINE = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def written(root: Path, files: dict[str, str]) -> Path:
+    """Write files below a folder, which is returned."""
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def test_memory_that_is_allocated_and_written_is_used() -> None:
+    """A block of 64 MiB shows in what this very process uses."""
+    before = used_bytes()
+    block = bytearray(os.urandom(64 * 2**20))
+    grown = used_bytes() - before
+
+    assert 60 * 2**20 < grown < 200 * 2**20
+    assert len(block) == 64 * 2**20
+
+
+def test_pages_of_files_are_not_used(tmp_path: Path) -> None:
+    """Of 500 resident pages 200 are of files."""
+    process = written(tmp_path, {"statm": "9000 500 200 10 0 400 0\n"})
+
+    assert used_bytes(process) == 300 * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_this_process_may_use_at_most_the_machine() -> None:
+    """Whatever it runs in, there is a limit above what it uses."""
+    assert used_bytes() < limit_bytes() <= MACHINE
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "files", "limit"),
+    [
+        ("0::/\n", {"memory.max": "268435456\n"}, 268435456),
+        ("0::/\n", {"memory.max": "max\n"}, MACHINE),
+        ("0::/pods/one\n", {"pods/one/memory.max": "max\n", "pods/memory.max": "1048576\n"}, 1048576),
+        (
+            "0::/pods/one\n",
+            {"pods/one/memory.max": "65536\n", "pods/memory.max": "1048576\n"},
+            65536,
+        ),
+        (
+            "5:cpu,cpuacct:/a\n4:memory:/kube/pod\n0::/a\n",
+            {"memory/kube/pod/memory.limit_in_bytes": "536870912\n", "cpu/a/memory.limit_in_bytes": "1\n"},
+            536870912,
+        ),
+        # A container whose groups are told by the paths of the machine.
+        ("4:memory:/kube/pod\n", {"memory/memory.limit_in_bytes": "536870912\n"}, 536870912),
+        ("4:memory:/\n", {"memory/memory.limit_in_bytes": "9223372036854771712\n"}, MACHINE),
+    ],
+)
+def test_the_limit_is_the_least_of_all_groups(
+    cgroup: str, files: dict[str, str], limit: int, tmp_path: Path
+) -> None:
+    """Of either kind of control groups, from the innermost outwards, and never more than the machine has."""
+    process = written(tmp_path / "self", {"cgroup": cgroup})
+    groups = written(tmp_path / "cgroup", files)
+
+    assert limit_bytes(process, groups) == limit
+
+
+def test_a_system_that_tells_nothing_limits_nothing(tmp_path: Path) -> None:
+    """Without control groups the machine is the limit; without a process nothing is used."""
+    assert limit_bytes(tmp_path, tmp_path) == MACHINE
+    assert used_bytes(tmp_path) == 0

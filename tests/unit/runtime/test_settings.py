@@ -1,0 +1,228 @@
+"""What a broker is told, and from where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from fairlead_api.requests import TIMEOUT_MS_MAX, WAIT_MS_MAX
+from fairlead_broker.settings import BrokerSettings, Endpoint
+
+
+def test_defaults_serve_this_machine_only() -> None:
+    """Without a word the three listeners are on loopback."""
+    settings = BrokerSettings.load()
+
+    assert [str(each) for each in (settings.listen, settings.peer_listen, settings.ops_listen)] == [
+        "127.0.0.1:9520",
+        "127.0.0.1:9521",
+        "127.0.0.1:9522",
+    ]
+    assert all(each.loopback for each in (settings.listen, settings.peer_listen, settings.ops_listen))
+    assert (settings.cluster, settings.id, settings.data) == ("fairlead", 0, Path("fairlead-data"))
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [("localhost:0", "localhost", 0), ("[::1]:9520", "::1", 9520), ("a.b:65535", "a.b", 65535)],
+)
+def test_endpoints_are_host_and_port(text: str, host: str, port: int) -> None:
+    """Read and written the same way."""
+    endpoint = Endpoint.parse(text)
+
+    assert (endpoint.host, endpoint.port, str(endpoint)) == (host, port, text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "9520", "host:", ":9520", "host:65536", "host:-1", "host:٣", "host:http"]
+)
+def test_other_endpoints_are_refused_by_name(text: str) -> None:
+    """The message shows what was given."""
+    with pytest.raises(ValueError, match="HOST:PORT"):
+        Endpoint.parse(text)
+
+
+TOML = "id = 3\n[limits]\ndisk_threads = 2\n"
+YAML = "id: 3\nlimits: {disk_threads: 2}\n"
+
+
+@pytest.mark.parametrize(("name", "text"), [("broker.toml", TOML), ("broker.yaml", YAML)])
+def test_nearest_place_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, text: str) -> None:
+    """Flags over environment over file over defaults, in groups as well."""
+    (tmp_path / name).write_text(text)
+    monkeypatch.setenv("FAIRLEAD_RACK", "of-environment")
+    monkeypatch.setenv("FAIRLEAD_LIMITS__SYNC_THREADS", "5")
+    settings = BrokerSettings.load({"cluster": "of-flag", "rack": None}, tmp_path / name)
+
+    assert (settings.cluster, settings.rack, settings.id) == ("of-flag", "of-environment", 3)
+    assert (settings.limits.disk_threads, settings.limits.sync_threads) == (2, 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.toml", "id = "),
+        ("a.yaml", "id: ["),
+        ("a.yaml", "- 1"),
+        ("a.toml", "unknown = 1"),
+        ("a.toml", 'id = "x"'),
+    ],
+)
+def test_bad_files_are_refused(tmp_path: Path, name: str, text: str) -> None:
+    """Broken, not a table, unknown names and wrong types."""
+    (tmp_path / name).write_text(text)
+
+    with pytest.raises(ValueError, match=r".+"):
+        BrokerSettings.load(config_file=tmp_path / name)
+
+
+def test_empty_yaml_is_no_settings(tmp_path: Path) -> None:
+    """A file with comments only changes nothing."""
+    (tmp_path / "a.yaml").write_text("# nothing\n")
+
+    assert BrokerSettings.load(config_file=tmp_path / "a.yaml") == BrokerSettings.load()
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        ({"segment.bytes": 1}, "segment.bytes"),
+        ({"no.such.key": 1}, "no.such.key"),
+        ({"cleanup.policy": "compact"}, "not supported yet"),
+    ],
+)
+def test_configuration_values_are_checked_at_the_start(values: dict[str, object], names: str) -> None:
+    """A wrong default would refuse every topic later."""
+    with pytest.raises(ValidationError, match=names):
+        BrokerSettings.load({"config_values": values})
+
+
+@pytest.mark.parametrize(
+    ("given", "endpoints"),
+    [
+        (None, ()),
+        ("", ()),
+        ("http://a:2379", ("http://a:2379",)),
+        ("https://a:2379, https://b:2379,", ("https://a:2379", "https://b:2379")),
+    ],
+)
+def test_members_of_etcd_are_separated_by_commas(given: str | None, endpoints: tuple[str, ...]) -> None:
+    """None of them means embedded coordination."""
+    assert BrokerSettings.load({"etcd": given}).etcd_endpoints == endpoints
+
+
+def test_the_password_of_etcd_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes by the environment, and logs of settings do not tell it."""
+    monkeypatch.setenv("FAIRLEAD_ETCD_PASSWORD", "open sesame")
+    settings = BrokerSettings.load({"etcd": "https://a:2379", "etcd_user": "fairlead"})
+
+    assert settings.etcd_password is not None
+    assert settings.etcd_password.get_secret_value() == "open sesame"
+    assert "sesame" not in repr(settings)
+
+
+def test_topic_keys_become_defaults_of_topics() -> None:
+    """Keys of the cluster among the values are not topic defaults."""
+    settings = BrokerSettings.load(
+        {"config_values": {"segment.ms": 60_000, "auto.create.topics.enable": True}}
+    )
+
+    assert settings.topic_defaults == {"segment.ms": 60_000}
+
+
+def test_no_wait_that_the_contract_allows_is_cut_short() -> None:
+    """What the parameters may ask for is what a broker waits."""
+    limits = BrokerSettings().limits
+
+    assert limits.produce_timeout_seconds_max * 1000 == TIMEOUT_MS_MAX
+    assert limits.fetch_wait_seconds_max * 1000 == WAIT_MS_MAX
+
+
+POD = {"POD_NAME": "main-a-7", "POD_NAMESPACE": "orders", "POD_IP": "fd00::7"}
+
+
+@pytest.fixture
+def in_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables that a pod template fills."""
+    for name, value in POD.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("in_pod")
+def test_addresses_are_made_of_what_the_pod_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One template serves all pods; an IPv6 address gets its brackets, and an empty rack is none."""
+    monkeypatch.setenv("FAIRLEAD_ID", "7")
+    monkeypatch.setenv("FAIRLEAD_RACK", "")
+    monkeypatch.setenv("FAIRLEAD_ADVERTISE", "{pod}.main-brokers.{namespace}.svc:9520")
+    settings = BrokerSettings.load({"peer_advertise": "{ip}:1{id}"})
+
+    assert str(settings.advertise) == "main-a-7.main-brokers.orders.svc:9520"
+    assert str(settings.peer_advertise) == "[fd00::7]:17"
+    assert (settings.id, settings.rack) == (7, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{zone}:1", r"unknown placeholder \{zone\}; known are \{id\}, \{pod\}, \{namespace\}, \{ip\}"),
+        ("{pod}:1", r"needs the variable POD_NAME for \{pod\}"),
+        ("{}:1", r"unknown placeholder \{\}"),
+    ],
+)
+def test_a_placeholder_without_a_value_is_named(
+    monkeypatch: pytest.MonkeyPatch, text: str, message: str
+) -> None:
+    """It would be registered as it stands, and nobody could reach the broker."""
+    monkeypatch.delenv("POD_NAME", raising=False)
+    with pytest.raises(ValidationError, match=message):
+        BrokerSettings.load({"advertise": text})
+
+
+@pytest.mark.parametrize(("broker", "expected"), [(1, "lb-1.example:443"), (2, "others.example:9520")])
+def test_an_address_by_id_goes_before_that_of_all(tmp_path: Path, broker: int, expected: str) -> None:
+    """One mounted file serves brokers whose load balancers have addresses of their own."""
+    (tmp_path / "broker.yaml").write_text("advertise_each: {'1': 'lb-1.example:443'}\n")
+    settings = BrokerSettings.load(
+        {"id": broker, "advertise": "others.example:9520"}, tmp_path / "broker.yaml"
+    )
+
+    assert str(settings.advertise) == expected
+
+
+def test_credentials_of_etcd_come_from_a_mounted_folder(tmp_path: Path) -> None:
+    """What a Secret has is taken, what it lacks is not asked for, and what was given otherwise stays."""
+    (tmp_path / "ca.crt").write_text("pem")
+    (tmp_path / "username").write_text("root\n")
+    (tmp_path / "password").write_text("two words\n")
+    settings = BrokerSettings.load({"etcd_credentials": tmp_path, "etcd_user": "fairlead"})
+
+    assert settings.etcd_ca == tmp_path / "ca.crt"
+    assert (settings.etcd_cert, settings.etcd_key, settings.etcd_user) == (None, None, "fairlead")
+    assert settings.etcd_password is not None
+    assert settings.etcd_password.get_secret_value() == "two words"
+    with pytest.raises(ValidationError, match="there is no folder"):
+        BrokerSettings.load({"etcd_credentials": tmp_path / "none"})
+
+
+def test_keys_that_are_read_at_the_start_are_settings(tmp_path: Path) -> None:
+    """By Kafka's names in the file; what was given by our own name goes before them."""
+    keys = {
+        "broker.session.timeout.ms": 8_001,
+        "max.connections": 99,
+        "num.io.threads": "8",
+        "num.recovery.threads.per.data.dir": 2,
+    }
+    (tmp_path / "broker.yaml").write_text(
+        f"config_values: {keys}\nlimits: {{disk_threads: 3, sync_threads: 5}}\n"
+    )
+    settings = BrokerSettings.load(config_file=tmp_path / "broker.yaml")
+    limits = settings.limits
+
+    assert (settings.lease_seconds, limits.connections_max, limits.open_partition_threads) == (9, 99, 2)
+    assert (limits.disk_threads, limits.sync_threads) == (3, 5)
+    with pytest.raises(
+        ValidationError, match=r"num.io.threads=0 is not allowed; allowed is an integer from 1"
+    ):
+        BrokerSettings.load({"config_values": {"num.io.threads": 0}})

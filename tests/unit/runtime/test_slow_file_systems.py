@@ -1,0 +1,148 @@
+"""A file system that takes its time with one topic holds up no role of another."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fairlead_api.identifiers import LeaderEpoch, PartitionIndex
+from fairlead_api.problems import ProblemError
+from fairlead_broker.log.storage import PosixStorage
+from fairlead_broker.registry.records import encode
+from fairlead_broker.registry.transactions import Put
+from fairlead_broker.runtime import BrokerRuntime
+from runtime_kit import TopicClient, topic
+
+StartRuntime = Callable[..., Awaitable[BrokerRuntime]]
+
+
+class SlowStorage(PosixStorage):
+    """The real disk, which waits before it lists new folders or removes files, as long as it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_list = threading.Event()
+        self.may_unlink = threading.Event()
+        self.waiting = threading.Event()
+        """Set once something waits."""
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Wait no more."""
+        self.may_list.set()
+        self.may_unlink.set()
+
+    def list_files(self, folder: Path) -> list[str]:
+        """List the files of a folder, which each opening of a log begins with."""
+        if not folder.name.endswith("-deleted"):
+            self._wait(self.may_list)
+        return super().list_files(folder)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file."""
+        if path.suffix == ".log":
+            self._wait(self.may_unlink)
+        super().unlink(path)
+
+    def _wait(self, event: threading.Event) -> None:
+        if not event.is_set():
+            self.waiting.set()
+            assert event.wait(30), "nobody let the disk go on"
+
+
+@pytest.fixture
+def disk() -> Iterator[SlowStorage]:
+    """A disk that is slow until the test ends."""
+    storage = SlowStorage()
+    yield storage
+    storage.go_on()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Let other tasks run until something holds."""
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.get_running_loop().run_in_executor(None, lambda: None)
+
+
+async def led_in_the_next_epoch(flights: TopicClient) -> None:
+    """Return when the broker has followed the controller into another leader epoch."""
+    entry = flights.runtime._parts.entry
+    before = flights.runtime._parts.metadata.partitions(flights.topic_id)[PartitionIndex(0)].value
+    epoch = LeaderEpoch(before.leader_epoch + 1)
+    key = entry.keys.partition(flights.topic_id, PartitionIndex(0))
+    await entry.coordination.transact(
+        (), (Put(key, encode(msgspec.structs.replace(before, leader_epoch=epoch))),)
+    )
+    partitions = flights.runtime._parts.partitions
+    await until(lambda: epoch in {each.leader_epoch for each in partitions.of_topic(flights.topic_id)})
+
+
+async def test_no_role_waits_for_files_to_be_removed(start_runtime: StartRuntime, disk: SlowStorage) -> None:
+    """A topic can have a hundred thousand segments; its name is free and its partitions are gone at once."""
+    runtime = await start_runtime(disk)
+    doomed, flights = await topic(runtime, "doomed"), await topic(runtime)
+    await doomed.produce(b"a")
+    disk.may_unlink.clear()
+    async with asyncio.TaskGroup() as group:
+        delete = group.create_task(runtime.delete_topic("doomed"))
+        await until(disk.waiting.is_set)
+        await led_in_the_next_epoch(flights)
+        again = await topic(runtime, "doomed")
+        answer = await again.produce(b"b")
+        waits = not delete.done()
+        disk.go_on()
+
+    assert waits, "a deletion ends when the files are gone"
+    assert answer.base_offset == 0
+    assert not (runtime._parts.entry.directory.path / doomed.topic_id).exists()
+
+
+async def test_no_role_waits_for_a_log_to_be_opened(start_runtime: StartRuntime, disk: SlowStorage) -> None:
+    """Recovery reads what was not checkpointed, which can take minutes; whoever waits for the topic has to."""
+    runtime = await start_runtime(disk)
+    flights = await topic(runtime)
+    disk.may_list.clear()
+    async with asyncio.TaskGroup() as group:
+        create = group.create_task(topic(runtime, "slow"))
+        await until(disk.waiting.is_set)
+        await led_in_the_next_epoch(flights)
+        waits = not create.done()
+        disk.go_on()
+
+    assert waits, "a creation ends when the topic takes records"
+    assert (await create.result().produce(b"a")).base_offset == 0
+
+
+async def test_topic_that_is_deleted_while_its_log_is_opened(
+    start_runtime: StartRuntime, disk: SlowStorage
+) -> None:
+    """The folder goes once nobody makes files in it any more."""
+    runtime = await start_runtime(disk)
+    disk.may_list.clear()
+    async with asyncio.TaskGroup() as group:
+        create = group.create_task(topic_or_nothing(runtime, "doomed"))
+        await until(disk.waiting.is_set)
+        topic_id = runtime.topic("doomed").topic_id
+        delete = group.create_task(runtime.delete_topic("doomed"))
+        await until(lambda: "doomed" not in {view.name for view in runtime.topics()})
+        early = delete.done()
+        disk.go_on()
+        await create
+
+    assert not early
+    assert not (runtime._parts.entry.directory.path / topic_id).exists()
+    assert len(runtime._parts.partitions) == 0
+    assert runtime.ready
+
+
+async def topic_or_nothing(runtime: BrokerRuntime, name: str) -> None:
+    """Create a topic that may be gone before it is described."""
+    with suppress(ProblemError):
+        await topic(runtime, name)

@@ -1,0 +1,127 @@
+"""What the hook of a pod makes of its broker's answers; two hooks at once are in tests/etcd/test_prepare_stop.py."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+
+import pytest
+
+from fairlead_broker.settings import Endpoint
+from fairlead_broker.stop_preparation import Preparation, StopPreparation
+
+Answer = tuple[int, bytes]
+REFUSED = 409, json.dumps({"code": "restart_refused", "detail": "broker 2 has the permit"}).encode()
+PERMITTED = 200, b'{"broker": 1, "seconds": 300}'
+
+
+class Time:
+    """A clock that only waiting moves."""
+
+    def __init__(self) -> None:
+        """Start at an arbitrary time."""
+        self.seconds = 1000.0
+
+    def now_us(self) -> int:
+        """Microseconds of the same time."""
+        return int(self.seconds * 1e6)
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary start."""
+        return self.seconds
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self.seconds += seconds
+
+
+@contextmanager
+def listener(*answers: Answer) -> Iterator[tuple[Endpoint, list[str]]]:
+    """Answer requests in turn, the last answer for ever; gives the address, and what was asked."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            status, body = answers[min(len(asked), len(answers) - 1)]
+            asked.append(self.path)
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *about: object) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield Endpoint("0.0.0.0", server.server_port), asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def prepare(listen: Endpoint, seconds: float = 90.0) -> tuple[Preparation, list[str], float]:
+    """Run the hook of broker 1; its outcome, what it told, and the seconds that it waited."""
+    time, told = Time(), list[str]()
+    begun = time.seconds
+    outcome = StopPreparation(1, listen, time, time.wait, told.append).run(seconds)  # type: ignore[arg-type]
+    return outcome, told, time.seconds - begun
+
+
+def test_a_refusal_is_told_once_and_asked_again() -> None:
+    """Each second, until the permit is there."""
+    with listener(REFUSED, REFUSED, REFUSED, PERMITTED) as (listen, asked):
+        outcome, told, waited = prepare(listen)
+
+    assert (outcome, waited) == (Preparation.PERMITTED, 3.0)
+    assert asked == ["/v1/brokers/1:request-restart"] * 4
+    assert told == [
+        "broker 1 waits for its permit: broker 2 has the permit",
+        "broker 1 may stop: it has the permit, after 3.0 s",
+    ]
+
+
+def test_the_wait_has_an_end() -> None:
+    """The pod's grace period is not the hook's alone."""
+    with listener(REFUSED) as (listen, _):
+        outcome, told, waited = prepare(listen, 2.5)
+
+    assert (outcome, waited) == (Preparation.TIME_IS_OVER, 2.5)
+    assert told[-1] == "broker 1 stops without the permit, 2.5 s are over: broker 2 has the permit"
+
+
+@pytest.mark.parametrize("code", ["broker_not_found", "shutting_down"])
+def test_who_is_unregistered_or_stops_already_waits_for_nothing(code: str) -> None:
+    """A drained broker that is forgotten, or a container that ends by itself."""
+    problem = {"code": code, "detail": "no broker 1 is registered"}
+    with listener((404, json.dumps(problem).encode())) as (listen, asked):
+        outcome, told, waited = prepare(listen)
+
+    assert (outcome, waited, len(asked)) == (Preparation.NOTHING_TO_DO, 0.0, 1)
+    assert told == ["broker 1 waits for nothing: no broker 1 is registered"]
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"code": 3}', b"\xff"])
+def test_an_answer_that_is_no_problem_is_asked_again(body: bytes) -> None:
+    """It is told by its status."""
+    with listener((503, body), PERMITTED) as (listen, _):
+        outcome, told, _ = prepare(listen)
+
+    assert outcome is Preparation.PERMITTED
+    assert told[0] == "broker 1 waits for its permit: answer with status 503"
+
+
+def test_nobody_waits_beside_a_broker_that_does_not_serve() -> None:
+    """Its listener is gone: nothing would be lost."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    outcome, told, waited = prepare(Endpoint("127.0.0.1", port))
+
+    assert (outcome, waited) == (Preparation.NOTHING_TO_DO, 0.0)
+    assert told == [f"broker 1 does not serve at 127.0.0.1:{port}: nothing to wait for"]

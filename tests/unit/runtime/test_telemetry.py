@@ -1,0 +1,106 @@
+"""Logs and metrics."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import structlog
+from prometheus_client import generate_latest
+from structlog.testing import capture_logs
+
+from fairlead_api.metrics import METRICS, PROCESS_METRICS
+from fairlead_broker.telemetry import Telemetry, quiet_unless_told, set_up_logging
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def test_every_metric_of_the_catalogue_is_exposed() -> None:
+    """Names, help and kinds are the catalogue's."""
+    text = generate_latest(Telemetry().registry).decode()
+
+    assert all(f"# HELP {definition.name} " in text for definition in METRICS)
+    assert all(f"# TYPE {definition.name} {definition.kind}" in text for definition in METRICS)
+
+
+def test_metrics_of_the_process_are_those_of_the_catalogue() -> None:
+    """What Prometheus' library tells of a process is named there, and nothing else."""
+    text = generate_latest(Telemetry().registry).decode()
+    told = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE process_")}
+
+    assert told == {definition.name for definition in PROCESS_METRICS}
+
+
+def test_two_brokers_in_one_process_count_apart() -> None:
+    """Each has a registry of its own."""
+    first, second = Telemetry(), Telemetry()
+    first.metric("fairlead_produce_bytes_total").labels("flights").inc(5)
+
+    assert first.registry.get_sample_value("fairlead_produce_bytes_total", {"topic": "flights"}) == 5
+    assert second.registry.get_sample_value("fairlead_produce_bytes_total", {"topic": "flights"}) is None
+
+
+def test_logs_go_to_stderr_as_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Stdout belongs to the ready line; below the level nothing is written."""
+    set_up_logging("json", "info")
+    try:
+        log = structlog.get_logger("fairlead")
+        log.info("broker is ready", broker=0)
+        log.debug("not shown")
+        out, error = capsys.readouterr()
+    finally:
+        structlog.reset_defaults()
+    [line] = error.splitlines()
+    event = json.loads(line)
+
+    assert out == ""
+    assert (event["event"], event["broker"], event["level"]) == ("broker is ready", 0, "info")
+
+
+def test_console_logs_are_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    """One readable line, without colours off a terminal."""
+    set_up_logging("console", "warning")
+    try:
+        structlog.get_logger("fairlead").warning("listener is open", address="0.0.0.0:1")
+        _, error = capsys.readouterr()
+    finally:
+        structlog.reset_defaults()
+
+    assert "listener is open" in error
+    assert "\x1b[" not in error
+
+
+def test_a_program_that_was_told_nothing_is_quiet_even_after_it_looked_into_its_logs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Capturing logs once leaves structlog set up, with its defaults, which print everything to stdout."""
+    structlog.reset_defaults()
+    with capture_logs() as captured:
+        structlog.get_logger("fairlead").info("looked at")
+    try:
+        with quiet_unless_told():
+            structlog.get_logger("fairlead").info("broker is ready")
+            structlog.get_logger("fairlead").error("disk is full")
+        structlog.get_logger("fairlead").info("afterwards as before")
+        out, error = capsys.readouterr()
+    finally:
+        structlog.reset_defaults()
+
+    assert [each["event"] for each in captured] == ["looked at"]
+    assert "broker is ready" not in out + error
+    assert "disk is full" in error
+    assert "afterwards as before" in out
+
+
+def test_a_program_that_was_told_where_to_log_keeps_its_logs(capsys: pytest.CaptureFixture[str]) -> None:
+    """Quiet is for those who said nothing."""
+    set_up_logging("json", "info")
+    try:
+        with quiet_unless_told():
+            structlog.get_logger("fairlead").info("broker is ready")
+        _, error = capsys.readouterr()
+    finally:
+        structlog.reset_defaults()
+
+    assert json.loads(error)["event"] == "broker is ready"

@@ -1,0 +1,39 @@
+"""What metadata tells of a partition that is being moved, and how brokers are named."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import msgspec
+import pytest
+
+from fairlead_api.configuration import effective_topic_config
+from fairlead_api.identifiers import BrokerId, PartitionIndex
+from fairlead_api.metadata import BrokerDescription
+from fairlead_broker.registry.records import TopicState
+from fairlead_broker.runtime.topic_views import TopicView
+from fairlead_broker.server.cluster import topic_metadata, with_urls
+from partition_kit import TOPIC_ID, record, registered
+
+
+def test_a_move_under_way_is_shown() -> None:
+    """Who comes and who goes, the minimum, and the replicas whose broker is away."""
+    moving = record(1, "123", replicas="1243", adding=(BrokerId(4),), removing=(BrokerId(3),))
+    config, entries = effective_topic_config({}, {}, {}, replication_factor=3)
+    view = TopicView(
+        "t", TOPIC_ID, TopicState.READY, 1, 3, config, entries, MappingProxyType({PartitionIndex(0): moving})
+    )
+    there = {BrokerId(each): registered(each, 10 + each) for each in (1, 2, 4)}
+    [shown] = topic_metadata(view, there).partitions
+
+    assert (shown.adding, shown.removing, shown.min_isr) == ([4], [3], 2)
+    assert shown.replicas == [1, 2, 4, 3]
+    assert 3 in shown.offline
+
+
+@pytest.mark.parametrize(("address", "url"), [("b:9520", "http://b:9520"), (None, None)])
+def test_brokers_are_told_with_urls(address: str | None, url: str | None) -> None:
+    """One that is gone has none."""
+    broker = BrokerDescription(id=1, address=address)
+
+    assert with_urls([broker]) == [msgspec.structs.replace(broker, address=url)]
