@@ -1,0 +1,82 @@
+"""The Fairlead SDK: producer, consumer and admin client over HTTP/2, async first.
+
+Everything public is importable from here; typed errors are in `fairlead.errors`. The other modules may change
+between releases. Names are looked up when they are first used, so that a program pays for Arrow and HTTP only if it
+needs them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fairlead import errors
+    from fairlead.admin import Admin
+    from fairlead.consumer import Consumer
+    from fairlead.delivery import BatchDelivery, BatchMetadata, Delivery, RecordMetadata
+    from fairlead.errors import FairleadError
+    from fairlead.group_session import Membership
+    from fairlead.group_settings import CommitMode
+    from fairlead.offsets import OffsetAndTimestamp
+    from fairlead.producer import Producer
+    from fairlead.records import ConsumerBatch, Record
+    from fairlead.settings import OffsetPolicy
+    from fairlead.topic_partition import TopicPartition
+    from fairlead_api.identifiers import Acks
+
+__all__ = [
+    "Acks",
+    "Admin",
+    "BatchDelivery",
+    "BatchMetadata",
+    "CommitMode",
+    "Consumer",
+    "ConsumerBatch",
+    "Delivery",
+    "FairleadError",
+    "Membership",
+    "OffsetAndTimestamp",
+    "OffsetPolicy",
+    "Producer",
+    "Record",
+    "RecordMetadata",
+    "TopicPartition",
+    "errors",
+]
+
+_HOMES = {
+    "Acks": "fairlead_api.identifiers",
+    "Admin": "fairlead.admin",
+    "BatchDelivery": "fairlead.delivery",
+    "BatchMetadata": "fairlead.delivery",
+    "CommitMode": "fairlead.group_settings",
+    "Consumer": "fairlead.consumer",
+    "ConsumerBatch": "fairlead.records",
+    "Delivery": "fairlead.delivery",
+    "FairleadError": "fairlead.errors",
+    "Membership": "fairlead.group_session",
+    "OffsetAndTimestamp": "fairlead.offsets",
+    "OffsetPolicy": "fairlead.settings",
+    "Producer": "fairlead.producer",
+    "Record": "fairlead.records",
+    "RecordMetadata": "fairlead.delivery",
+    "TopicPartition": "fairlead.topic_partition",
+}
+
+if not TYPE_CHECKING:  # type checkers would take any name for known
+
+    def __getattr__(name: str) -> object:
+        """Import what is used for the first time."""
+        if name == "errors":
+            return import_module("fairlead.errors")
+        home = _HOMES.get(name)
+        if home is None:
+            message = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(message)
+        found = globals()[name] = getattr(import_module(home), name)
+        return found
+
+    def __dir__() -> list[str]:
+        """Show what is public, imported or not."""
+        return sorted({*globals(), *__all__})

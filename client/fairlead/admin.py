@@ -1,0 +1,351 @@
+"""The public admin client: topics, consumer groups, the cluster, offsets.
+
+    async with Admin("http://127.0.0.1:9520") as admin:
+        await admin.create_topic("flights", partitions=6)
+
+Every call is one HTTP call to any broker, tried again by the kind of its problem; calls that change something
+are such that twice means the same. Answers are the contract's own types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+from urllib.parse import quote
+
+from fairlead.errors import BrokerNotFoundError, NoLeaderError, TopicNotFoundError
+from fairlead.group_admin import GroupAdmin
+from fairlead.metadata import MetadataCache, check_name
+from fairlead.offsets import OffsetAndTimestamp, OffsetLookup, Position, partition_not_found
+from fairlead.simple_calls import decoded
+from fairlead.topic_partition import TopicPartition
+from fairlead.transport import Query, json_call
+from fairlead_api.configuration import ConfigEntry, ConfigInput
+from fairlead_api.media_types import Header
+from fairlead_api.metadata import (
+    BrokerDescription,
+    ClusterDescription,
+    ConfigDescription,
+    Metadata,
+    Page,
+    TopicDescription,
+    Versions,
+)
+from fairlead_api.operations import (
+    ElectionKind,
+    ElectRequest,
+    PartitionDigest,
+    PartitionState,
+    ReassignmentDescription,
+    ReassignRequest,
+    RestartPermitAnswer,
+)
+from fairlead_api.problems import ProblemError
+from fairlead_api.requests import (
+    HIGH_WATERMARK,
+    AcceptDamageAnswer,
+    AcceptDamageRequest,
+    AlterConfigRequest,
+    AlterTopicRequest,
+    CreateTopicRequest,
+    DeleteRecordsAnswer,
+    DeleteRecordsRequest,
+    PartitionOffsets,
+)
+
+T = TypeVar("T")
+CLUSTER_CONFIG_PATH = "/v1/cluster/config"
+
+
+class Admin(GroupAdmin):
+    """Looks after topics, consumer groups and the cluster. Open it with `async with`."""
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        config: Mapping[str, ConfigInput] | None = None,
+        dry_run: bool = False,
+        wait: bool = True,
+    ) -> TopicDescription:
+        """Create a topic and, with `wait`, return once every partition has a leader.
+
+        Without `partitions` or `replication_factor` the cluster's default holds (num.partitions,
+        default.replication.factor).
+        The same topic again is no error; with another specification `TopicExistsError`. With `dry_run` it is
+        only checked. Raises `InvalidTopicNameError`, `InvalidConfigError`.
+        """
+        request = CreateTopicRequest(
+            name=check_name(name),
+            partitions=partitions,
+            replication_factor=replication_factor,
+            config=dict(config or {}),
+        )
+        query = {"dry_run": "true"} if dry_run else None
+        subject = f"create topic {name}"
+        created = await self._call("POST", "/v1/topics", subject, TopicDescription, body=request, query=query)
+        if wait and not dry_run:
+            await self._transport.retry(self._check_leaders, created)
+        return created
+
+    async def list_topics(self) -> list[TopicDescription]:
+        """Return every topic, in order of names."""
+        return [topic async for topic in self._pages("/v1/topics", "list topics", Page[TopicDescription])]
+
+    async def describe_topic(self, name: str) -> TopicDescription:
+        """Return a topic with each configuration value and where it comes from. Raises `TopicNotFoundError`."""
+        return await self._call("GET", _topic_path(name), f"describe topic {name}", TopicDescription)
+
+    async def alter_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        config: Mapping[str, ConfigInput] | None = None,
+        topic_id: str | None = None,
+    ) -> TopicDescription:
+        """Grow the partitions or change configuration; None resets a key. Raises `InvalidConfigError`.
+
+        `replication_factor` is what new partitions get; replicas that there are move by `reassign` alone. With a
+        `topic_id`, another topic of the same name is left alone (`TopicRecreatedError`).
+        """
+        request = AlterTopicRequest(
+            partitions=partitions, replication_factor=replication_factor, config=dict(config or {})
+        )
+        subject = f"alter topic {name}"
+        headers = _topic_id_header(topic_id)
+        return await self._call(
+            "PATCH", _topic_path(name), subject, TopicDescription, body=request, headers=headers
+        )
+
+    async def delete_topic(self, name: str, *, topic_id: str | None = None) -> None:
+        """Delete a topic and its records. Raises `TopicNotFoundError`.
+
+        With a `topic_id`, another topic of the same name is left alone (`TopicRecreatedError`).
+        """
+        subject, headers = f"delete topic {name}", _topic_id_header(topic_id)
+        await self._delete(_topic_path(name), subject, TopicNotFoundError, headers=headers)
+
+    async def cluster(self) -> ClusterDescription:
+        """Return the cluster: its id and name, controller and brokers."""
+        return await self._call("GET", "/v1/cluster", "describe cluster", ClusterDescription)
+
+    async def brokers(self) -> list[BrokerDescription]:
+        """Return every broker that is known: also one that is gone, while replicas or settings name it."""
+        return [
+            broker async for broker in self._pages("/v1/brokers", "list brokers", Page[BrokerDescription])
+        ]
+
+    async def versions(self) -> Versions:
+        """Return what the broker that answers speaks."""
+        return await self._call("GET", "/v1/versions", "versions", Versions)
+
+    async def metadata(self, topics: Iterable[str] | None = None) -> Metadata:
+        """Return leaders and replicas of these topics, or of all."""
+        query = None if topics is None else {"topics": ",".join(check_name(name) for name in topics)}
+        return await self._call("GET", "/v1/metadata", "metadata", Metadata, query=query)
+
+    async def offsets(self, topic: str, partition: int) -> PartitionOffsets:
+        """Return where a partition begins and ends, as its leader knows it."""
+        return await self._transport.retry(self._ask_offsets, TopicPartition(topic, partition))
+
+    async def delete_records(self, topic: str, partition: int, before: int | None = None) -> int:
+        """Delete the records of a partition below an offset, without one all that are committed.
+
+        Return the offset at which the partition begins now, also after a crash. Raises `OffsetOutOfRangeError` above
+        the high watermark, where nothing is deleted.
+        """
+        place = TopicPartition(topic, partition)
+        body = DeleteRecordsRequest(offset=HIGH_WATERMARK if before is None else before)
+        answer = await self._transport.retry(
+            self._at_leader, place, "delete-records", body, DeleteRecordsAnswer, f"delete records of {place}"
+        )
+        return answer.low_watermark
+
+    async def accept_damage(
+        self, topic: str, partition: int, first_offset: int, next_good_offset: int
+    ) -> None:
+        """Accept that the records of a damaged range are lost: readers pass it from then on, also after a crash.
+
+        The range is the one that `LogDamagedError` tells in its `data`. The same again is no error. Raises
+        `ConflictError` where another range, or none, is damaged.
+        """
+        place = TopicPartition(topic, partition)
+        body = AcceptDamageRequest(first_offset=first_offset, next_good_offset=next_good_offset)
+        await self._transport.retry(
+            self._at_leader, place, "accept-damage", body, AcceptDamageAnswer, f"accept the damage of {place}"
+        )
+
+    async def _at_leader(
+        self, place: TopicPartition, verb: str, body: object, type_: type[T], subject: str
+    ) -> T:
+        call = json_call("POST", f"{_partition_path(place)}:{verb}", subject, body)
+        answer = await self._transport.send(call, await self._leader(place))
+        return decoded(answer, type_, subject)
+
+    async def cluster_config(self) -> dict[str, ConfigEntry]:
+        """Return every key that can be set on the cluster, with its value and where that comes from."""
+        return await self._config("GET", CLUSTER_CONFIG_PATH, "describe the cluster's configuration")
+
+    async def alter_cluster_config(self, config: Mapping[str, ConfigInput]) -> dict[str, ConfigEntry]:
+        """Change the cluster's configuration; None resets a key. Raises `InvalidConfigError`."""
+        return await self._config("PATCH", CLUSTER_CONFIG_PATH, "alter the cluster's configuration", config)
+
+    async def broker_config(self, broker: int) -> dict[str, ConfigEntry]:
+        """Return every key that can be set on a broker, likewise. Raises `BrokerNotFoundError`."""
+        return await self._config(
+            "GET", _broker_config_path(broker), f"describe the configuration of broker {broker}"
+        )
+
+    async def alter_broker_config(
+        self, broker: int, config: Mapping[str, ConfigInput]
+    ) -> dict[str, ConfigEntry]:
+        """Change one broker's configuration; None resets a key. `InvalidConfigError`, `BrokerNotFoundError`."""
+        subject = f"alter the configuration of broker {broker}"
+        return await self._config("PATCH", _broker_config_path(broker), subject, config)
+
+    async def cordon_broker(self, broker: int) -> BrokerDescription:
+        """Give a broker no new replicas, also after its restarts. Raises `BrokerNotFoundError`."""
+        return await self._on_broker(broker, "cordon")
+
+    async def uncordon_broker(self, broker: int) -> BrokerDescription:
+        """Give a broker new replicas again. Raises `BrokerNotFoundError`."""
+        return await self._on_broker(broker, "uncordon")
+
+    async def drain_broker(self, broker: int) -> BrokerDescription:
+        """Begin to move all leaderships and then all replicas off a broker. Raises `BrokerNotFoundError`."""
+        return await self._on_broker(broker, "drain")
+
+    async def undrain_broker(self, broker: int) -> BrokerDescription:
+        """End the drain of a broker; what is under way is finished. Raises `BrokerNotFoundError`."""
+        return await self._on_broker(broker, "undrain")
+
+    async def _on_broker(self, broker: int, verb: str) -> BrokerDescription:
+        subject = f"{verb} broker {broker}"
+        return await self._call("POST", f"{_broker_path(broker)}:{verb}", subject, BrokerDescription)
+
+    async def request_restart(self, broker: int) -> RestartPermitAnswer:
+        """Take the cluster's one permit to restart a broker.
+
+        Raises `RestartRefusedError` naming the partitions that would have too few replicas, or who has the permit.
+        """
+        subject = f"restart broker {broker}"
+        return await self._call(
+            "POST", f"{_broker_path(broker)}:request-restart", subject, RestartPermitAnswer
+        )
+
+    async def unregister_broker(self, broker: int) -> None:
+        """Forget a broker that is gone for good. Raises `NotPossibleNowError` while it runs or keeps replicas."""
+        await self._delete(_broker_path(broker), f"unregister broker {broker}", BrokerNotFoundError)
+
+    async def reassign(self, topic: str, partition: int, replicas: Iterable[int]) -> PartitionState:
+        """Begin to move a partition to these brokers, the preferred leader first; the same again is no error.
+
+        Raises `ReassignmentInProgressError`, `InvalidConfigError`, `BrokerNotFoundError`.
+        """
+        place = TopicPartition(topic, partition)
+        body = ReassignRequest(replicas=list(replicas))
+        path = f"{_partition_path(place)}:reassign"
+        return await self._call("POST", path, f"reassign {place}", PartitionState, body=body)
+
+    async def cancel_reassignment(self, topic: str, partition: int) -> PartitionState:
+        """Take a move back. Raises `NotPossibleNowError` where too few in-sync replicas would stay."""
+        place = TopicPartition(topic, partition)
+        path = f"{_partition_path(place)}/reassignment"
+        return await self._call("DELETE", path, f"cancel the reassignment of {place}", PartitionState)
+
+    async def elect(self, topic: str, partition: int, kind: ElectionKind = "preferred") -> PartitionState:
+        """Have the preferred leader elected, or with `unclean` the longest log there is, which may lose records.
+
+        Raises `NotPossibleNowError` where that cannot be.
+        """
+        place = TopicPartition(topic, partition)
+        path = f"{_partition_path(place)}:elect"
+        return await self._call(
+            "POST", path, f"elect a leader of {place}", PartitionState, body=ElectRequest(kind=kind)
+        )
+
+    async def compare_replicas(
+        self, topic: str, partition: int, first_offset: int | None = None, end_offset: int | None = None
+    ) -> PartitionDigest:
+        """Have every replica tell a checksum of an offset range, by default of all that is committed.
+
+        Of much data only the first part is compared: `next_offset` of the answer is where to go on. Raises
+        `OffsetExpiredError` and `OffsetOutOfRangeError` for offsets outside of what is committed.
+        """
+        place = TopicPartition(topic, partition)
+        given = {"from": first_offset, "to": end_offset}
+        query: Query = {name: offset for name, offset in given.items() if offset is not None}
+        path, subject = f"{_partition_path(place)}:digest", f"compare the replicas of {place}"
+        return await self._call("GET", path, subject, PartitionDigest, query=query)
+
+    async def reassignments(self) -> list[ReassignmentDescription]:
+        """Return the moves that are under way."""
+        pages = self._pages("/v1/reassignments", "list reassignments", Page[ReassignmentDescription])
+        return [move async for move in pages]
+
+    async def _config(
+        self, method: str, path: str, subject: str, config: Mapping[str, ConfigInput] | None = None
+    ) -> dict[str, ConfigEntry]:
+        body = None if config is None else AlterConfigRequest(config=dict(config))
+        return (await self._call(method, path, subject, ConfigDescription, body=body)).config
+
+    async def _ask_offsets(self, place: TopicPartition) -> PartitionOffsets:
+        path = f"{_partition_path(place)}/offsets"
+        answer = await self._transport.send(
+            json_call("GET", path, f"offsets of {place}"), await self._leader(place)
+        )
+        return decoded(answer, PartitionOffsets, f"offsets of {place}")
+
+    async def offsets_for(
+        self, positions: Mapping[TopicPartition, Position]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return the offset of each position (earliest, latest, a time); None where no record is that late."""
+        return await OffsetLookup(self._transport, MetadataCache(self._transport)).lookup(positions)
+
+    async def _leader(self, place: TopicPartition) -> str:
+        metadata = MetadataCache(self._transport)
+        topic = await metadata.topic(place.topic)
+        if not 0 <= place.partition < len(topic.partitions):
+            raise partition_not_found(place, len(topic.partitions))
+        leader = metadata.picture.leader(place.topic, place.partition)
+        if leader is None:
+            problem = ProblemError("no_leader", f"{place} has no leader")
+            raise NoLeaderError(problem, subject=f"offsets of {place}")
+        return leader
+
+    async def _check_leaders(self, created: TopicDescription) -> None:
+        """Return when a producer may start: the brokers' own picture shows all partitions led."""
+        metadata = await self.metadata([created.name])
+        led = [
+            partition
+            for topic in metadata.topics
+            for partition in topic.partitions
+            if topic.topic_id == created.topic_id and partition.leader is not None
+        ]
+        if len(led) < created.partitions:
+            detail = f"{len(led)} of {created.partitions} partitions have a leader"
+            raise NoLeaderError(ProblemError("no_leader", detail), subject=f"create topic {created.name}")
+
+
+def _topic_id_header(topic_id: str | None) -> dict[str, str]:
+    return {} if topic_id is None else {Header.TOPIC_ID: topic_id}
+
+
+def _broker_path(broker: int) -> str:
+    return f"/v1/brokers/{broker}"
+
+
+def _broker_config_path(broker: int) -> str:
+    return f"{_broker_path(broker)}/config"
+
+
+def _partition_path(place: TopicPartition) -> str:
+    return f"{_topic_path(place.topic)}/partitions/{place.partition}"
+
+
+def _topic_path(name: str) -> str:
+    return f"/v1/topics/{quote(check_name(name), safe='')}"

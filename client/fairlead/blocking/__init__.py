@@ -1,0 +1,17 @@
+"""The SDK for programs without an event loop: the same producer, consumer and admin client, one call after the other.
+
+    from fairlead.blocking import Consumer, Producer
+
+    with Producer("http://127.0.0.1:9520") as producer:
+        producer.send("flights", b"UA1545", key=b"UA").result()
+
+Each client runs the async one on an event loop in a thread of its own, so that linger, retries and heartbeats go on
+while the program is elsewhere. Arguments, results and errors are the same; a delivery has `result()` in place of
+`await`. A client may be used from several threads.
+"""
+
+from fairlead.blocking.admin import Admin
+from fairlead.blocking.consumer import Consumer
+from fairlead.blocking.producer import BatchDelivery, Delivery, Producer
+
+__all__ = ["Admin", "BatchDelivery", "Consumer", "Delivery", "Producer"]

@@ -1,0 +1,53 @@
+"""The admin client that waits; see `fairlead.Admin`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlead.admin import Admin as AsyncAdmin
+from fairlead.blocking.facade import Facade, blocking, same_arguments
+
+
+class Admin(Facade[AsyncAdmin]):
+    """`fairlead.Admin`, one call after the other. Open it with `with`."""
+
+    @same_arguments(AsyncAdmin.__init__)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(AsyncAdmin(*args, **kwargs))
+
+    create_topic = blocking(AsyncAdmin.create_topic)
+    list_topics = blocking(AsyncAdmin.list_topics)
+    describe_topic = blocking(AsyncAdmin.describe_topic)
+    alter_topic = blocking(AsyncAdmin.alter_topic)
+    delete_topic = blocking(AsyncAdmin.delete_topic)
+    cluster = blocking(AsyncAdmin.cluster)
+    brokers = blocking(AsyncAdmin.brokers)
+    versions = blocking(AsyncAdmin.versions)
+    metadata = blocking(AsyncAdmin.metadata)
+    offsets = blocking(AsyncAdmin.offsets)
+    delete_records = blocking(AsyncAdmin.delete_records)
+    accept_damage = blocking(AsyncAdmin.accept_damage)
+    cluster_config = blocking(AsyncAdmin.cluster_config)
+    alter_cluster_config = blocking(AsyncAdmin.alter_cluster_config)
+    broker_config = blocking(AsyncAdmin.broker_config)
+    alter_broker_config = blocking(AsyncAdmin.alter_broker_config)
+    cordon_broker = blocking(AsyncAdmin.cordon_broker)
+    uncordon_broker = blocking(AsyncAdmin.uncordon_broker)
+    drain_broker = blocking(AsyncAdmin.drain_broker)
+    undrain_broker = blocking(AsyncAdmin.undrain_broker)
+    request_restart = blocking(AsyncAdmin.request_restart)
+    unregister_broker = blocking(AsyncAdmin.unregister_broker)
+    reassign = blocking(AsyncAdmin.reassign)
+    cancel_reassignment = blocking(AsyncAdmin.cancel_reassignment)
+    elect = blocking(AsyncAdmin.elect)
+    compare_replicas = blocking(AsyncAdmin.compare_replicas)
+    reassignments = blocking(AsyncAdmin.reassignments)
+    offsets_for = blocking(AsyncAdmin.offsets_for)
+    list_groups = blocking(AsyncAdmin.list_groups)
+    describe_group = blocking(AsyncAdmin.describe_group)
+    group_lag = blocking(AsyncAdmin.group_lag)
+    group_offsets = blocking(AsyncAdmin.group_offsets)
+    commit_group_offsets = blocking(AsyncAdmin.commit_group_offsets)
+    delete_group_offsets = blocking(AsyncAdmin.delete_group_offsets)
+    reset_group_offsets = blocking(AsyncAdmin.reset_group_offsets)
+    delete_group = blocking(AsyncAdmin.delete_group)

@@ -1,0 +1,101 @@
+"""The consumer that waits; see `fairlead.Consumer`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from fairlead.blocking.facade import Facade, blocking, in_loop, same_arguments
+from fairlead.consumer import Consumer as AsyncConsumer
+from fairlead.group_session import Membership
+from fairlead.group_settings import RebalanceCallback
+from fairlead.reader import EndOffsets
+from fairlead.records import ConsumerBatch, Record
+from fairlead.topic_partition import TopicPartition
+
+
+class Consumer(Facade[AsyncConsumer]):
+    """`fairlead.Consumer` for `for` loops. Open it with `with`.
+
+    Heartbeats go on while the program works on a batch. `on_assigned` and `on_revoked` run in a thread of their own,
+    and may call the consumer.
+    """
+
+    @same_arguments(AsyncConsumer.__init__)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        for name in ("on_assigned", "on_revoked"):
+            if kwargs.get(name) is not None:
+                kwargs[name] = _in_thread(kwargs[name])
+        super().__init__(AsyncConsumer(*args, **kwargs))
+
+    assign = blocking(AsyncConsumer.assign)
+    seek = blocking(AsyncConsumer.seek)
+    commit = blocking(AsyncConsumer.commit)
+    committed = blocking(AsyncConsumer.committed)
+    end_offsets = blocking(AsyncConsumer.end_offsets)
+    offsets_for_times = blocking(AsyncConsumer.offsets_for_times)
+    next_batch = blocking(AsyncConsumer.next_batch)
+    pause = in_loop(AsyncConsumer.pause)
+    resume = in_loop(AsyncConsumer.resume)
+    position = in_loop(AsyncConsumer.position)
+    high_watermark = in_loop(AsyncConsumer.high_watermark)
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that are read."""
+        return self._client.assignment
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """The partitions that are assigned and not read for now."""
+        return self._client.paused
+
+    @property
+    def membership(self) -> Membership:
+        """How the consumer stands in its group."""
+        return self._client.membership
+
+    def __iter__(self) -> Iterator[ConsumerBatch]:
+        return self.batches()
+
+    def batches(self, until: EndOffsets | None = None) -> Iterator[ConsumerBatch]:
+        """Iterate over batches as they come, for ever, or until each partition of `until` reached its offset.
+
+        An error of a partition is raised in its turn; the others go on when the iteration is begun again.
+        """
+        batches = self._client.batches(until)
+
+        async def take() -> ConsumerBatch | None:
+            """Take the next one; None after the last."""
+            with suppress(StopAsyncIteration):
+                return await anext(batches)
+            return None
+
+        while (batch := self._thread.run(take())) is not None:
+            yield batch
+
+    def records(self, until: EndOffsets | None = None) -> Iterator[Record]:
+        """Iterate over records one by one; a record counts as processed when the next one is taken.
+
+        Whoever stops inside of a batch gets the rest of it at the next take; a commit goes as far as the record in
+        hand.
+        """
+        for batch in self.batches(until):
+            for record in batch:
+                self._client.in_hand(record)
+                yield record
+            self._client.in_hand(None)
+
+
+def _in_thread(callback: RebalanceCallback) -> RebalanceCallback:
+    """Let a plain callback wait, for the loop does not wait for it."""
+    if inspect.iscoroutinefunction(callback):
+        return callback
+
+    async def call(partitions: frozenset[TopicPartition]) -> None:
+        await asyncio.to_thread(callback, partitions)
+
+    return call

@@ -1,0 +1,129 @@
+"""What every blocking client is: an async one behind calls that wait.
+
+`blocking` and `in_loop` make such calls out of the methods of the async client, with their arguments and docstrings,
+so that nothing is written twice. Must not know any single client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
+
+from fairlead.blocking.loop_thread import LoopThread
+
+P = ParamSpec("P")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class AsyncClient(Protocol):
+    """A client of the SDK."""
+
+    async def __aenter__(self) -> Self:
+        """Open it."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+
+
+C = TypeVar("C", bound=AsyncClient)
+
+
+class Facade(Generic[C]):
+    """A client that waits. Open it with `with`, or with `start` and `close`."""
+
+    def __init__(self, client: C) -> None:
+        self._client = client
+        self._thread = LoopThread(f"fairlead {type(client).__name__.lower()}")
+
+    def start(self) -> Self:
+        """Open the connections; `with` calls it."""
+        self._thread.start()
+        try:
+            self._thread.run(self._client.__aenter__())
+        except BaseException:
+            self._thread.stop()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Close the client as the async one does, and its thread."""
+        self._close(None, None, None)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close(kind, error, trace)
+
+    def _close(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._thread.running:
+            return
+        try:
+            self._thread.run(self._leave(kind, error, trace))
+        finally:
+            self._thread.stop()
+
+    async def _leave(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.__aexit__(kind, error, trace)
+
+
+class Method(Protocol[P, T_co]):
+    """What a function in a class is: bound to its object where it is looked up.
+
+    A `Callable` in a class does not say so, and type checkers differ over whether it wants its object as an argument.
+    """
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Callable[Concatenate[Any, P], T_co]: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> Callable[P, T_co]: ...
+
+
+def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Method[P, T]:
+    """Make a call that waits out of a coroutine method of the async client."""
+
+    @wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        facade: Facade[Any] = self
+        return facade._thread.run(method(facade._client, *args, **kwargs))  # noqa: SLF001 - a method of it
+
+    return cast("Method[P, T]", call)
+
+
+def in_loop(method: Callable[Concatenate[Any, P], T]) -> Method[P, T]:
+    """Make a call out of a plain method of the async client, which belongs to its loop."""
+
+    @wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        facade: Facade[Any] = self
+
+        async def run() -> T:
+            """Run between two steps of the client."""
+            return method(facade._client, *args, **kwargs)  # noqa: SLF001 - a method of it
+
+        return facade._thread.run(run())  # noqa: SLF001 - a method of it
+
+    return cast("Method[P, T]", call)
+
+
+def same_arguments(
+    of: Callable[Concatenate[Any, P], None],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Give a constructor the arguments and the words of the async client's."""
+
+    def decorate(constructor: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
+        return wraps(of)(constructor)
+
+    return decorate

@@ -1,0 +1,254 @@
+"""The producer that waits only where it has to; see `fairlead.Producer`.
+
+A record is handed to the loop by a queue, many at a time: a call into the loop for each would cost twenty times what
+sending it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+from fairlead.blocking.facade import Facade, blocking, same_arguments
+from fairlead.delivery import BatchDelivery as AsyncBatchDelivery
+from fairlead.delivery import BatchMetadata, RecordMetadata
+from fairlead.delivery import Delivery as AsyncDelivery
+from fairlead.errors import FairleadError
+from fairlead.pending_batch import Headers
+from fairlead.producer import Producer as AsyncProducer
+from fairlead.tracing import ProducerTracing
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+QUEUED_MAX: Final = 8192
+"""Records handed over and not yet in their batches, beyond which `send` waits; the buffer has a bound of its own."""
+
+
+class Delivery:
+    """The acknowledgement of one record: `result()` waits for the `RecordMetadata`, or raises why there is none."""
+
+    __slots__ = ("_inner", "_producer", "error", "is_seen")
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._inner: AsyncDelivery | None = None
+        self.error: FairleadError | None = None
+        """Why it cannot be sent."""
+        self.is_seen = False
+        """Whether its failure was raised to somebody."""
+
+    @property
+    def done(self) -> bool:
+        """Whether `result` would return or raise at once."""
+        return self.error is not None or (self._inner is not None and self._inner.done)
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait for the acknowledgement, at most `timeout` seconds. Raises TimeoutError, and why it failed."""
+        return self._producer.wait_for(self, timeout)
+
+    def sent(self, inner: AsyncDelivery) -> None:
+        """Take note that the record is in its batch."""
+        self._inner = inner
+
+    def failed(self, error: FairleadError) -> None:
+        """Take note that the record cannot be sent."""
+        self.error = error
+
+    async def outcome(self) -> RecordMetadata:
+        """Wait for the outcome; the record is in its batch, or failed."""
+        if self.error is not None:
+            self.is_seen = True
+            raise self.error.with_traceback(None)
+        assert self._inner is not None, "whoever waits waits until records are in their batches"
+        return await self._inner
+
+
+class BatchDelivery:
+    """The acknowledgement of one piece of a table: `result()` waits for the `BatchMetadata`."""
+
+    __slots__ = ("_inner", "_producer")
+
+    def __init__(self, producer: Producer, inner: AsyncBatchDelivery) -> None:
+        self._producer = producer
+        self._inner = inner
+
+    @property
+    def done(self) -> bool:
+        """Whether `result` would return or raise at once."""
+        return self._inner.done
+
+    @property
+    def partition(self) -> int:
+        """The partition that the piece was sent to."""
+        return self._inner.partition
+
+    @property
+    def record_count(self) -> int:
+        """Records of the piece."""
+        return self._inner.record_count
+
+    def result(self, timeout: float | None = None) -> BatchMetadata:
+        """Wait for the acknowledgement, at most `timeout` seconds. Raises TimeoutError, and why it failed."""
+        return self._producer.wait_for_batch(self._inner, timeout)
+
+
+_Record = tuple[Delivery, tuple[Any, ...]]
+
+
+class Producer(Facade[AsyncProducer]):
+    """`fairlead.Producer` for programs without a loop. Open it with `with`; leaving it flushes."""
+
+    @same_arguments(AsyncProducer.__init__)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(AsyncProducer(*args, **kwargs))
+        self._tracing = ProducerTracing.at_hand()
+        self._queued: deque[_Record] = deque()
+        self._topics: set[str] = set()
+        self._filling: asyncio.Task[None] | None = None
+        self._is_woken = False
+        self._failures: list[Delivery] = []
+
+    send_and_wait = blocking(AsyncProducer.send_and_wait)
+    refresh_metadata = blocking(AsyncProducer.refresh_metadata)
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        timestamp: datetime | int | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Send one record and return its delivery; waits only for buffer space, and once for each topic.
+
+        Arguments as in the async producer. What is wrong with the first record to a topic, or with the type of key
+        or value, is raised here; with later records by `result`, and by `flush`.
+        """
+        delivery = Delivery(self)
+        if self._tracing is not None:
+            # The span that is active here is not the loop's.
+            headers = self._tracing.created(topic, headers)
+        record = (topic, value, key, headers, timestamp, partition)
+        plain = value.__class__ is bytes and (key is None or key.__class__ is bytes)
+        if topic not in self._topics or not plain:
+            self._thread.run(self._send_now(delivery, record))
+            self._topics.add(topic)
+            return delivery
+        self._queued.append((delivery, record))
+        if not self._is_woken:
+            self._is_woken = True
+            self._thread.soon(self._fill_batches)
+        if len(self._queued) > QUEUED_MAX:
+            self._thread.run(self._handed_over())
+        return delivery
+
+    def send_batch(
+        self, topic: str, data: pa.Table | pa.RecordBatch, partition: int | None = None
+    ) -> list[BatchDelivery]:
+        """Send a table; as in the async producer, with deliveries that have `result()`."""
+        deliveries = self._thread.run(self._send_batch(topic, data, partition))
+        return [BatchDelivery(self, delivery) for delivery in deliveries]
+
+    def flush(self) -> None:
+        """Send everything now and wait for every outcome.
+
+        Raises an `ExceptionGroup` of the failures since the last flush that no `result()` has raised.
+        """
+        self._thread.run(self._flush())
+
+    def abort(self) -> None:
+        """Close without a flush; as in the async producer. Records that still wait for a batch are not sent either."""
+        if not self._thread.running:
+            return
+        try:
+            self._thread.run(self._abort())
+        finally:
+            self._thread.stop()
+
+    def wait_for(self, delivery: Delivery, timeout: float | None) -> RecordMetadata:
+        """Wait for a delivery of this producer."""
+        return self._thread.run(self._outcome(delivery), timeout)
+
+    def wait_for_batch(self, delivery: AsyncBatchDelivery, timeout: float | None) -> BatchMetadata:
+        """Wait for a delivery of this producer."""
+
+        async def outcome() -> BatchMetadata:
+            """Wait on the loop."""
+            return await delivery
+
+        return self._thread.run(outcome(), timeout)
+
+    # -- on the loop
+
+    def _fill_batches(self) -> None:
+        self._is_woken = False
+        if self._filling is None or self._filling.done():
+            self._filling = asyncio.get_running_loop().create_task(self._fill())
+
+    async def _fill(self) -> None:
+        queued, send = self._queued, self._client.send
+        while queued:
+            delivery, record = queued.popleft()
+            try:
+                delivery.sent(await send(*record))
+            except FairleadError as error:
+                delivery.failed(error)
+                self._failures.append(delivery)
+
+    async def _handed_over(self) -> None:
+        """Return when every record that was queued is in its batch."""
+        self._fill_batches()
+        assert self._filling is not None, "one was just begun"
+        await asyncio.shield(self._filling)
+
+    async def _send_now(self, delivery: Delivery, record: tuple[Any, ...]) -> None:
+        await self._handed_over()
+        delivery.sent(await self._client.send(*record))
+
+    async def _send_batch(
+        self, topic: str, data: pa.Table | pa.RecordBatch, partition: int | None
+    ) -> list[AsyncBatchDelivery]:
+        await self._handed_over()
+        return await self._client.send_batch(topic, data, partition)
+
+    async def _outcome(self, delivery: Delivery) -> RecordMetadata:
+        await self._handed_over()
+        return await delivery.outcome()
+
+    async def _flush(self) -> None:
+        await self._handed_over()
+        try:
+            await self._client.flush()
+        except ExceptionGroup as group:
+            self._raise_failures(group.message, group.exceptions)
+            raise
+        self._raise_failures("records could not be sent", ())
+
+    async def _abort(self) -> None:
+        await self._client.abort()
+        # What is queued is refused now, so that whoever waits for it in another thread is told.
+        await self._handed_over()
+
+    def _raise_failures(self, message: str, others: tuple[Exception, ...]) -> None:
+        """Raise what failed before it was in a batch, and others beside it."""
+        failures, self._failures = self._failures, []
+        errors = [delivery.error for delivery in failures if not delivery.is_seen and delivery.error]
+        if errors:
+            raise ExceptionGroup(message, [*errors, *others])
+
+    async def _leave(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._handed_over()
+        try:
+            await self._client.__aexit__(kind, error, trace)
+        except ExceptionGroup as group:
+            self._raise_failures(group.message, group.exceptions)
+            raise
+        if error is None:
+            self._raise_failures("records could not be sent", ())

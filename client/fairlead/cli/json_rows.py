@@ -1,0 +1,116 @@
+"""Rows of a table as JSON objects, a whole batch at a time.
+
+Used when a table file is loaded: each row becomes the value of one record. The work is done column by
+column in Arrow, so the cost is per batch. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+# A control character, a quote or a backslash must be escaped in a JSON string (RFC 8259, section 7).
+_NEEDS_CARE = r"[\x00-\x1f]"
+_SHORT_ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\t", "\\t"), ("\r", "\\r"))
+
+
+class RowsError(ValueError):
+    """A column whose content JSON cannot have; the message names it and what to do."""
+
+
+def rows_as_json(rows: pa.RecordBatch) -> pa.Array:
+    """One JSON object a row, as a binary array: names in column order, nulls written as null.
+
+    Numbers and booleans keep their type; NaN and infinities, which JSON has not, become null; lists and structures
+    become arrays and objects; everything else is written as text.
+
+    Raises:
+        RowsError: a column of bytes that are not UTF-8, or two columns of one name.
+    """
+    names = rows.schema.names
+    if len(set(names)) < len(names):
+        repeated = next(name for name in names if names.count(name) > 1)
+        message = f"two columns are called {repeated!r}; whoever reads a JSON object sees one of them"
+        raise RowsError(message)
+    if rows.num_columns == 0:
+        return pa.array([b"{}"] * rows.num_rows, pa.binary())
+    pieces: list[pa.Array | pa.Scalar] = []
+    for position, name in enumerate(names):
+        opening = ("{" if position == 0 else ",") + json.dumps(name, ensure_ascii=False) + ":"
+        pieces += [pa.scalar(opening), _column_as_json(name, rows.column(position))]
+    return _joined(*pieces, pa.scalar("}")).cast(pa.binary())
+
+
+def _column_as_json(name: str, column: pa.Array) -> pa.Array:
+    kind = column.type
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+        text = column.cast(pa.string())
+    elif pa.types.is_floating(kind):
+        finite = pc.if_else(pc.is_finite(column), column, pa.scalar(None, kind))
+        text = finite.cast(pa.string())
+    elif pa.types.is_nested(kind):
+        text = pa.array(
+            [None if cell is None else _cell_as_json(cell) for cell in column.to_pylist()], pa.string()
+        )
+    else:
+        try:
+            text = _quoted(column.cast(pa.string()))
+        except pa.ArrowInvalid as error:
+            message = (
+                f"column {name} holds bytes that are no UTF-8 text, which JSON cannot have; "
+                "cast it, or call the column `value` to write its bytes as they are"
+            )
+            raise RowsError(message) from error
+    filled: pa.Array = pc.if_else(pc.is_null(text), pa.scalar("null"), text)
+    return filled
+
+
+def _cell_as_json(cell: object) -> str:
+    """One cell of a nested column: what JSON has no type for is text, as it is in columns of their own."""
+    finite = _without_nan(cell)
+    return json.dumps(finite, ensure_ascii=False, separators=(",", ":"), default=_as_text)
+
+
+def _without_nan(cell: object) -> object:
+    if isinstance(cell, float):
+        return cell if math.isfinite(cell) else None
+    if isinstance(cell, dict):
+        return {str(name): _without_nan(each) for name, each in cell.items()}
+    if isinstance(cell, list):
+        return [_without_nan(each) for each in cell]
+    return cell
+
+
+def _as_text(cell: object) -> str:
+    return cell.decode(errors="replace") if isinstance(cell, bytes) else str(cell)
+
+
+def _quoted(text: pa.Array) -> pa.Array:
+    for raw, escaped in _SHORT_ESCAPES:
+        text = pc.replace_substring(text, raw, escaped)
+    if pc.any(pc.match_substring_regex(text, _NEEDS_CARE)).as_py():
+        # Rare enough to be done one by one: control characters that have no short escape.
+        text = pa.array(
+            [
+                None if cell is None else "".join(_escaped(letter) for letter in cell)
+                for cell in text.to_pylist()
+            ],
+            pa.string(),
+        )
+    quote = pa.scalar('"')
+    return _joined(quote, text, quote)
+
+
+def _joined(*pieces: pa.Array | pa.Scalar) -> pa.Array:
+    """The pieces of each row one after another; scalars stand in every row."""
+    # The stubs know arrays alone or scalars alone, not both in one call.
+    join: Callable[..., pa.Array] = pc.binary_join_element_wise
+    return join(*pieces, pa.scalar(""))
+
+
+def _escaped(letter: str) -> str:
+    return f"\\u{ord(letter):04x}" if ord(letter) < 0x20 else letter

@@ -1,0 +1,320 @@
+"""The `fairlead` program: puts the commands together.
+
+Commands are imported when they are called: `fairlead version` and the help need neither Arrow nor HTTP. Verbs that
+need an extra (`broker start`, `dev up`) are found by the entry-point group `fairlead.commands`, so that the base
+install needs no server.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from fairlead.cli.profiles import ProfilesUnreadable, apply_profile
+from fairlead.cli.session import ExitCode, fail_usage
+
+if TYPE_CHECKING:
+    from typer._click.core import Command, Context
+
+COMPLETE_VARIABLE = "_FAIRLEAD_COMPLETE"
+"""Set by the script of a shell that asks what could come next."""
+ENTRY_POINT_GROUP = "fairlead.commands"
+HELP_OPTIONS = ["--help", "-h"]
+# What each verb needs beyond the base install; the help must show it without loading anything.
+EXTRA_VERBS = {
+    ("broker", "start"): ("broker", "Run one broker."),
+    ("broker", "prepare-stop"): (
+        "broker",
+        "Wait until the cluster can do without this broker: the preStop hook of a pod.",
+    ),
+    ("cluster", "move-coordination"): (
+        "broker",
+        "Move the coordination of a single broker from its data directory to etcd.",
+    ),
+    ("dev", "up"): ("broker", "Run a whole local cluster in one process."),
+    ("job", "info"): ("spark", "Tell the versions of what jobs need, and why Spark cannot use a format."),
+    ("job", "list"): ("spark", "List the pipelines that can be run, or the options of one."),
+    ("job", "run"): ("spark", "Run a pipeline on Spark until it has worked off everything, or Ctrl-C."),
+    ("operator", "start"): ("operator", "Run the Kubernetes operator until it is stopped."),
+}
+GROUP_HELP = {
+    "dev": "Local clusters for development.",
+    "job": "Pipelines on Spark.",
+    "operator": "The Kubernetes operator.",
+}
+"""Groups that have only verbs of an extra."""
+
+# The help of each command, as its module says it: shown without importing the module.
+COMMANDS = {
+    "produce": "Write records: each line of standard input is one, or each row of --file.",
+    "consume": "Print the records of a topic as they come, the values one a line; Ctrl-C ends.",
+    "version": "Print the release of this program.",
+    "topic": "Create, list, describe, change and delete topics.",
+    "group": "List, describe, measure, reset and delete consumer groups.",
+    "broker": "Run brokers, look at them, cordon and drain them.",
+    "partition": "Move partitions between brokers, have leaders elected, accept damage.",
+    "cluster": "Look at the cluster and configure it.",
+    "bench": "Measure producing, consuming and latency on a topic.",
+    "top": "Watch the rates of topics and the lag of groups; Ctrl-C ends.",
+    "profile": "Name clusters, and choose the one that commands go to.",
+    "completion": "Print the script that completes commands and options in a shell.",
+}
+
+
+class LazyCommands(TyperGroup):
+    """Puts the real command in the place of its name and help once it is called."""
+
+    def resolve_command(
+        self, context: Context, arguments: list[str]
+    ) -> tuple[str | None, Command | None, list[str]]:
+        """Find the command, and import it."""
+        name, command, rest = super().resolve_command(context, arguments)
+        return name, imported(name) if name in COMMANDS else command, rest
+
+
+class MissingExtraError(Exception):
+    """A verb of an extra that is not installed; the message says which."""
+
+
+class LazyVerbs(TyperGroup):
+    """Does the same for the verbs of extras, of which only name and help are known."""
+
+    def resolve_command(
+        self, context: Context, arguments: list[str]
+    ) -> tuple[str | None, Command | None, list[str]]:
+        """Find the verb, and import it."""
+        name, command, rest = super().resolve_command(context, arguments)
+        key = (context.info_name or "", name or "")
+        if key not in EXTRA_VERBS:
+            return name, command, rest
+        try:
+            return name, extra_command(*key), rest
+        except MissingExtraError as missing:
+            # To a shell that completes nothing is said: the verb says it when it is called.
+            if not context.resilient_parsing:
+                fail_usage(str(missing))
+            return name, command, rest
+
+
+@cache
+def imported(name: str) -> Command:
+    """Import the module of a command and return what it defines: a command of its name, or a group as `app`."""
+    module = import_module(f"fairlead.cli.{name}")
+    holder = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    holder.callback()(lambda: None)
+    if hasattr(module, "app"):
+        _add_extra_verbs(module.app, name)
+        holder.add_typer(module.app, name=name, cls=LazyVerbs)
+    else:
+        holder.command(name)(getattr(module, name))
+    group = typer.main.get_command(holder)
+    assert isinstance(group, TyperGroup), "a callback makes it a group"
+    return _with_help(group.commands[name])
+
+
+def extra_command(group: str, verb: str) -> Command:
+    """Import a verb of an extra and return its command. Raises `MissingExtraError`."""
+    extra, _ = EXTRA_VERBS[group, verb]
+    holder = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    holder.command()(_loaded(group, verb, extra))
+    return _with_help(typer.main.get_command(holder))
+
+
+def _with_help(command: Command) -> Command:
+    """Have the help found by one letter too, and each example stand in one line, to be copied.
+
+    Paragraphs are wrapped where nothing forbids it.
+    """
+    command.context_settings["help_option_names"] = HELP_OPTIONS
+    if command.help is not None:
+        command.help = command.help.replace("\n\nExample: ", "\n\n\b\nExample: ")
+    if isinstance(command, TyperGroup):
+        for verb in command.commands.values():
+            _with_help(verb)
+    return command
+
+
+app = typer.Typer(
+    cls=LazyCommands,
+    name="fairlead",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": HELP_OPTIONS},
+    help="Fairlead, a distributed commit log: topics, records and clusters from the command line.",
+)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        import_module("fairlead.cli.version").version()
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_show_version, help="The same as `fairlead version`."
+        ),
+    ] = False,
+) -> None:
+    del version  # its callback has answered before
+
+
+for _name, _help in COMMANDS.items():
+    app.command(_name, help=_help)(lambda: None)
+
+
+def _add_extra_verbs(group_app: typer.Typer, group: str) -> None:
+    for (of_group, verb), (_, text) in EXTRA_VERBS.items():
+        if of_group == group:
+            group_app.command(verb, help=text)(lambda: None)
+
+
+def _loaded(group: str, verb: str, extra: str) -> Callable[..., None]:
+    hint = f"which comes with: pip install 'fairlead[{extra}]'"
+    point = next(iter(entry_points(group=ENTRY_POINT_GROUP, name=f"{group}.{verb}")), None)
+    if point is None:
+        message = f"{group} {verb} is not part of this install; it needs the {extra}, {hint}"
+        raise MissingExtraError(message)
+    try:
+        loaded: Callable[..., None] = point.load()
+    except ModuleNotFoundError as error:
+        message = f"{group} {verb} needs {error.name}, {hint}"
+        raise MissingExtraError(message) from error
+    return loaded
+
+
+for _name, _help in GROUP_HELP.items():
+    _group = typer.Typer(no_args_is_help=True, help=_help)
+    _group.callback()(lambda: None)
+    _add_extra_verbs(_group, _name)
+    app.add_typer(_group, name=_name, cls=LazyVerbs)
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Run one command line in this process; answers the exit code, whatever happens."""
+    code: int | str | None = ExitCode.FAILED
+    try:
+        if COMPLETE_VARIABLE in os.environ:
+            from typer._completion_classes import completion_init
+
+            completion_init()
+        elif arguments[:1] != ["profile"]:
+            apply_profile()
+        command = typer.main.get_command(app)
+        command(args=list(arguments), prog_name="fairlead", complete_var=COMPLETE_VARIABLE)
+    except ProfilesUnreadable as unreadable:
+        typer.echo(f"error: {unreadable}", err=True)
+        code = ExitCode.USAGE
+    except SystemExit as ended:
+        code = ended.code
+    except BrokenPipeError:
+        # The reader of a pipe went away (`fairlead consume ... | head`): nothing is wrong on our side.
+        code = ExitCode.OK
+    except OSError as error:
+        # A full disk behind standard output, for one: the place in our code says nothing to whoever reads this.
+        typer.echo(f"error: {error}", err=True)
+        code = ExitCode.FAILED
+    except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
+        traceback.print_exc()
+    if isinstance(code, str):
+        typer.echo(code, err=True)
+        code = ExitCode.FAILED
+    return code or ExitCode.OK
+
+
+class NoPandas(MetaPathFinder):
+    """Says that there is no pandas, whether it is installed or not."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Raise ModuleNotFoundError for pandas; other modules are the business of others."""
+        del path, target
+        if fullname == "pandas":
+            message = "pandas is left out of this process"
+            raise ModuleNotFoundError(message, name=fullname)
+        return None
+
+
+def leave_out_pandas(arguments: Sequence[str]) -> None:
+    """Let Arrow find no pandas in this process.
+
+    The first list that becomes an Arrow array has Arrow import pandas, to see whether it is one of its own: half a
+    second and 50 MiB of every broker and every command. Jobs are left alone: pipelines of users may work with it.
+    """
+    if arguments[:1] != ["job"]:
+        sys.meta_path.insert(0, NoPandas())
+
+
+def calculate_alone(arguments: Sequence[str]) -> None:
+    """Let numpy start no threads in this process: nothing here multiplies matrices.
+
+    Its library starts one a core and has them turn for a while: a tenth of a second of every start. Jobs are left
+    alone, and whoever has set the variable.
+    """
+    if arguments[:1] != ["job"]:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+def open_missing_streams() -> None:
+    """Give standard streams that the caller has closed (`<&-`, `>&-`) to nobody.
+
+    Python has None in their place, and the next file or connection would get their number and what is printed.
+    """
+    nobody = Path(os.devnull)
+    if sys.stdin is None:
+        sys.stdin = nobody.open()
+    if sys.stdout is None:
+        sys.stdout = nobody.open("w")
+    if sys.stderr is None:
+        sys.stderr = nobody.open("w")
+
+
+def flush_streams(code: int) -> int:
+    """Hand over what is held; answers the exit code, which is no success when output was lost."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        pass
+    except (OSError, ValueError) as error:
+        typer.echo(f"error: {error}", err=True)
+        code = code or ExitCode.FAILED
+    with suppress(OSError, ValueError):
+        sys.stderr.flush()
+    return code
+
+
+def main() -> NoReturn:
+    """Run the command line and end the process.
+
+    The process ends without Python's own finalization: a thread of the HTTP client that is about to hand over a last
+    result would be caught in it, and CPython aborts then (seen in one of five short commands).
+    """
+    leave_out_pandas(sys.argv[1:])
+    calculate_alone(sys.argv[1:])
+    open_missing_streams()
+    code = run_command(sys.argv[1:])
+    os._exit(flush_streams(code))
+
+
+if __name__ == "__main__":
+    main()

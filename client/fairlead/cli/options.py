@@ -1,0 +1,46 @@
+"""Options that many commands share, each declared once.
+
+Imported by every command module; knows nothing of what a command does.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+
+class OutputFormat(StrEnum):
+    """How an answer is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class Encoding(StrEnum):
+    """How keys and values stand in text."""
+
+    UTF8 = "utf8"
+    BASE64 = "base64"
+    JSON = "json"
+
+
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap",
+        envvar="FAIRLEAD_BOOTSTRAP",
+        metavar="URL,URL",
+        help="Addresses of one or more brokers.",
+    ),
+]
+BOOTSTRAP_DEFAULT = "http://127.0.0.1:9520"
+
+Output = Annotated[OutputFormat, typer.Option("--output", help="How to print the answer.")]
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+EncodingOption = Annotated[
+    Encoding,
+    typer.Option("--encoding", help="How keys and values stand in the text: as UTF-8, base64 or JSON."),
+]

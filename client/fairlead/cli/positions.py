@@ -1,0 +1,92 @@
+"""Where `consume -o` begins and ends: text to a range, and a range to offsets.
+
+`start` and `end` (`earliest` and `latest`, as the SDK and `group reset` have them, are the same), `N` (an offset), `-N`
+(the last N of each partition), `@time`, `@time:time`; a time is RFC 3339 or milliseconds since 1970. Parsing is pure;
+resolving asks the cluster through an admin client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from fairlead.cli.usage_error import UsageError
+from fairlead.timestamps import datetime_of
+from fairlead_api.problems import ProblemError
+from fairlead_api.timestamps import parse_timestamp_us
+
+ALLOWED = "start (or earliest), end (or latest), an offset, -N for the last N, @time or @time:time"
+
+
+class PositionError(UsageError):
+    """A position that cannot be understood; the message names it and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """One edge of a range: a kind and, where the kind needs one, a number."""
+
+    kind: Literal["earliest", "latest", "offset", "last", "time"]
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRange:
+    """From where to where to read; without a stop reading goes on for ever."""
+
+    start: Position
+    stop: Position | None = None
+
+
+def read_range(text: str) -> ReadRange:
+    """The range that `text` names.
+
+    Raises:
+        PositionError: it names none.
+    """
+    if text in ("start", "earliest"):
+        return ReadRange(Position("earliest"))
+    if text in ("end", "latest"):
+        return ReadRange(Position("latest"))
+    if text.startswith("@"):
+        return _time_range(text)
+    digits = text.removeprefix("-")
+    if not digits.isascii() or not digits.isdigit():
+        msg = f"-o {text!r} is no position; allowed: {ALLOWED}"
+        raise PositionError(msg)
+    return ReadRange(Position("last" if text.startswith("-") else "offset", int(digits)))
+
+
+def _time_range(text: str) -> ReadRange:
+    whole = _time(text[1:])
+    if whole is not None:
+        return ReadRange(whole)
+    # RFC 3339 itself contains colons, so the colon that divides is the one with a time on either side.
+    for at, letter in enumerate(text):
+        if letter == ":":
+            first, second = _time(text[1:at]), _time(text[at + 1 :])
+            if first is not None and second is not None:
+                return ReadRange(first, second)
+    msg = f"-o {text!r} names no time; a time is RFC 3339 (2013-01-01T00:00:00Z) or milliseconds"
+    raise PositionError(msg)
+
+
+def moment(text: str) -> datetime:
+    """The time that `text` names: RFC 3339, or milliseconds since 1970.
+
+    Raises:
+        PositionError: it names none.
+    """
+    found = _time(text)
+    if found is None:
+        msg = f"{text!r} is no time; a time is RFC 3339 (2013-01-01T00:00:00Z) or milliseconds"
+        raise PositionError(msg)
+    return datetime_of(found.number)
+
+
+def _time(text: str) -> Position | None:
+    try:
+        return Position("time", parse_timestamp_us(int(text) if text.isdigit() else text, "time"))
+    except (ProblemError, ValueError):
+        return None

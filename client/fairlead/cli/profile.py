@@ -1,0 +1,107 @@
+"""`fairlead profile`: names for clusters, so that commands need no address."""
+
+from __future__ import annotations
+
+from shlex import quote
+from typing import Annotated
+
+import typer
+
+from fairlead.cli.options import Output, OutputFormat
+from fairlead.cli.printing import print_document, print_rows
+from fairlead.cli.profiles import Profiles, ProfilesUnreadable, profiles_file
+from fairlead.cli.session import ExitCode, fail_usage
+from fairlead.errors import SettingError
+from fairlead.settings import bootstrap_of
+
+app = typer.Typer(no_args_is_help=True, help="Name clusters, and choose the one that commands go to.")
+
+ProfileName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the profile.")]
+
+
+def _loaded() -> Profiles:
+    try:
+        return Profiles.load(profiles_file())
+    except ProfilesUnreadable as error:
+        fail_usage(str(error))
+
+
+def _loaded_with(name: str) -> Profiles:
+    profiles = _loaded()
+    if name not in profiles.bootstraps:
+        known = ", ".join(profiles.bootstraps) or "none"
+        typer.echo(f"error: there is no profile {name}; there are: {known}", err=True)
+        raise typer.Exit(ExitCode.NOT_FOUND)
+    return profiles
+
+
+@app.command("create")
+def create(
+    name: ProfileName,
+    bootstrap: Annotated[
+        str, typer.Option("--bootstrap", metavar="URL,URL", help="Addresses of one or more brokers.")
+    ],
+) -> None:
+    """Name a cluster, or change what the name means; the first one is used at once.
+
+    Example: fairlead profile create prod --bootstrap http://fairlead.example:9520
+    """
+    profiles = _loaded()
+    if not name or name.strip() != name:
+        fail_usage(f"a profile needs a name without spaces around it, not {name!r}")
+    try:
+        bootstrap_of(bootstrap)
+    except SettingError as error:
+        fail_usage(str(error))
+    profiles = profiles.with_profile(name, bootstrap)
+    profiles.save(profiles_file())
+    used = (
+        " and is used" if profiles.current == name else f"; use it with: fairlead profile use {quote(name)}"
+    )
+    typer.echo(f"profile {name} stands in {profiles_file()}{used}")
+
+
+@app.command("use")
+def use(name: ProfileName) -> None:
+    """Have commands go to this cluster, unless --bootstrap or FAIRLEAD_BOOTSTRAP says otherwise.
+
+    Example: fairlead profile use prod
+    """
+    profiles = _loaded_with(name)
+    profiles.using(name).save(profiles_file())
+    typer.echo(f"commands go to {profiles.bootstraps[name]}")
+
+
+@app.command("delete")
+def delete(name: ProfileName) -> None:
+    """Forget a name; the cluster is not touched. Without a profile in use commands go to this machine.
+
+    Example: fairlead profile delete prod
+    """
+    profiles = _loaded_with(name).without(name)
+    profiles.save(profiles_file())
+    unused = "" if profiles.current else "; none is in use now"
+    typer.echo(f"profile {name} is forgotten{unused}")
+
+
+@app.command("list")
+def list_profiles(output: Output = OutputFormat.TABLE) -> None:
+    """List the profiles; the star is the one in use.
+
+    Example: fairlead profile list
+    """
+    profiles = _loaded()
+    if output is OutputFormat.TABLE:
+        rows = [
+            ("*" if name == profiles.current else "", name, bootstrap)
+            for name, bootstrap in profiles.bootstraps.items()
+        ]
+        print_rows(["", "PROFILE", "BOOTSTRAP"], rows)
+        return
+    print_document(
+        [
+            {"name": name, "bootstrap": bootstrap, "current": name == profiles.current}
+            for name, bootstrap in profiles.bootstraps.items()
+        ],
+        output,
+    )

@@ -1,0 +1,129 @@
+r"""The percent format of `-f`: how a record stands as text, for printing and for parsing.
+
+`%t` topic, `%p` partition, `%o` offset, `%k` key, `%v` value, `%h` headers, `%d` timestamp (RFC 3339),
+`%%` a percent sign; `\n`, `\t`, `\r`, `\0`, `\\` as usual. Used by `consume` to print and by `produce`
+to take lines apart (there only `%k` and `%v` have a meaning). Pure: strings and bytes in and out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from fairlead.cli.usage_error import UsageError
+from fairlead_api.timestamps import format_timestamp
+
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
+_TOKEN = re.compile(r"%(?P<verb>.?)|\\(?P<escape>.?)|(?P<text>[^%\\]+)", re.DOTALL)
+
+
+class FormatError(UsageError):
+    """A format that cannot be understood; the message names what is wrong and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedRecord:
+    """What a format can show of a record; key and value are bytes already in the chosen encoding."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_us: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+_VERBS: dict[str, Callable[[PrintedRecord], bytes]] = {
+    "t": lambda record: record.topic.encode(),
+    "p": lambda record: b"%d" % record.partition,
+    "o": lambda record: b"%d" % record.offset,
+    "k": lambda record: record.key or b"",
+    "v": lambda record: record.value or b"",
+    "h": lambda record: b",".join(name.encode() + b"=" + (value or b"") for name, value in record.headers),
+    "d": lambda record: format_timestamp(record.timestamp_us).encode(),
+}
+
+
+def shown(text: bytes, letters_max: int = 80) -> str:
+    """Return bytes as a message shows them: as text where they are text, and not more than fits a line."""
+    whole = text[: 4 * letters_max].decode(errors="backslashreplace")
+    plain = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in whole)
+    return plain if len(plain) <= letters_max else plain[:letters_max] + "..."
+
+
+def _pieces(template: str, verbs: str) -> Iterator[tuple[bool, str]]:
+    """The template as (is a verb, text) pairs, escapes resolved."""
+    for token in _TOKEN.finditer(template):
+        verb, escape, text = token.group("verb", "escape", "text")
+        if text is not None:
+            yield False, text
+        elif escape is not None:
+            if escape not in _ESCAPES:
+                msg = f"unknown escape '\\{escape}' in {template!r}; allowed: \\n \\t \\r \\0 \\\\"
+                raise FormatError(msg)
+            yield False, _ESCAPES[escape]
+        elif verb == "%":
+            yield False, "%"
+        elif verb and verb in verbs:
+            yield True, verb
+        else:
+            allowed = " ".join(f"%{known}" for known in verbs)
+            msg = f"unknown verb '%{verb}' in {template!r}; allowed: {allowed} %%"
+            raise FormatError(msg)
+
+
+def printer(template: str) -> Callable[[PrintedRecord], bytes]:
+    """A function that lays out a record as `template` says.
+
+    Raises:
+        FormatError: an unknown verb or escape.
+    """
+    parts = [
+        _VERBS[text] if is_verb else _constant(text.encode())
+        for is_verb, text in _pieces(template, "".join(_VERBS))
+    ]
+    return lambda record: b"".join(part(record) for part in parts)
+
+
+def _constant(text: bytes) -> Callable[[PrintedRecord], bytes]:
+    return lambda _record: text
+
+
+def parser(template: str) -> Callable[[bytes], tuple[bytes | None, bytes | None]]:
+    """A function that takes one line apart into (key, value) as `template` says.
+
+    The trailing line break of the template, if it has one, stands for the end of the line.
+
+    Raises:
+        FormatError: an unknown verb or escape, no `%v`, a verb twice, or two verbs with nothing between.
+    """
+    pattern, seen, after_verb = b"", "", False
+    for is_verb, text in _pieces(template.removesuffix("\\n"), "kv"):
+        if is_verb:
+            if text in seen:
+                msg = f"%{text} stands twice in {template!r}"
+                raise FormatError(msg)
+            if after_verb:
+                msg = f"nothing stands between two verbs in {template!r}, so a line cannot be split"
+                raise FormatError(msg)
+            seen += text
+            pattern += b"(?P<%s>.*?)" % text.encode()
+        else:
+            pattern += re.escape(text.encode())
+        after_verb = is_verb
+    if "v" not in seen:
+        msg = f"{template!r} has no %v, so records would have no value"
+        raise FormatError(msg)
+    compiled = re.compile(pattern, re.DOTALL)
+
+    def parse(line: bytes) -> tuple[bytes | None, bytes | None]:
+        found = compiled.fullmatch(line)
+        if found is None:
+            msg = f"'{shown(line)}' does not fit the format '{template}'"
+            raise FormatError(msg)
+        groups = found.groupdict()
+        return groups.get("k"), groups["v"]
+
+    return parse

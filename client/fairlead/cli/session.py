@@ -1,0 +1,116 @@
+"""From a command to the cluster and back: runs the coroutine, prints the error, picks the exit code.
+
+Every command that talks to a broker runs through `run`. Exit codes: 0 ok, 1 failed, 2 usage, 3 not found,
+4 refused by the cluster, 5 unreachable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import threading
+from collections.abc import Coroutine
+from contextlib import suppress
+from enum import IntEnum
+from typing import Any, NoReturn, TypeVar
+
+import typer
+
+from fairlead.cli.usage_error import UsageError
+from fairlead.errors import ClusterError, FairleadError, SettingError, UnreachableError
+
+Answer = TypeVar("Answer")
+RETRY_TIMEOUT = "5s"  # a person waits: an unreachable cluster is told soon
+
+
+class ExitCode(IntEnum):
+    """What the exit code of a command says."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    REFUSED = 4
+    UNREACHABLE = 5
+
+
+class _StoppedError(Exception):
+    """SIGTERM came."""
+
+
+def run(work: Coroutine[Any, Any, Answer]) -> Answer:
+    """Run `work` to its end; a failure is told on stderr and becomes the exit code."""
+    try:
+        return asyncio.run(_until_stopped(work))
+    except* FairleadError as group:
+        errors = _leaves(group)
+        for error in errors[:3]:
+            typer.echo(f"error: {error}", err=True)
+        if len(errors) > 3:
+            typer.echo(f"error: and {len(errors) - 3} more like these", err=True)
+        code = _exit_code(errors[0])
+    except* UsageError as group:
+        fail_usage(str(_leaves(group)[0]))
+    except* (KeyboardInterrupt, _StoppedError):
+        code = ExitCode.OK
+    raise typer.Exit(code)
+
+
+async def _until_stopped(work: Coroutine[Any, Any, Answer]) -> Answer:
+    """Have SIGTERM, the end of a pod, do what Ctrl-C does: the member of a group commits and leaves.
+
+    Once: a second one ends the process.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None, "run makes a task"
+    stopped = False
+
+    def stop() -> None:
+        nonlocal stopped
+        stopped = True
+        loop.remove_signal_handler(signal.SIGTERM)
+        task.cancel()
+
+    # Signals come to the main thread alone, and loops of Windows hear none.
+    with suppress(NotImplementedError):
+        if threading.current_thread() is threading.main_thread():
+            loop.add_signal_handler(signal.SIGTERM, stop)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if stopped:
+            raise _StoppedError from None
+        raise
+
+
+def fail_usage(message: str) -> NoReturn:
+    """Tell what was wrong with the command line and end with the code for wrong usage."""
+    typer.echo(f"error: {message}", err=True)
+    raise typer.Exit(ExitCode.USAGE)
+
+
+def is_terminal() -> bool:
+    """Whether messages go to a person: only then are progress bars and questions shown."""
+    return sys.stderr.isatty()
+
+
+def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found
+
+
+def _exit_code(error: BaseException) -> ExitCode:
+    match error:
+        case UnreachableError():
+            return ExitCode.UNREACHABLE
+        case ClusterError(status=404):
+            return ExitCode.NOT_FOUND
+        case ClusterError():
+            return ExitCode.REFUSED
+        case SettingError():
+            return ExitCode.USAGE
+        case _:
+            return ExitCode.FAILED

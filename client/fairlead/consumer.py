@@ -1,0 +1,413 @@
+"""The public consumer: alone with partitions of its own choice, or as a member of a group.
+
+    async with Consumer("http://127.0.0.1:9520", group="delays", topics="flights") as consumer:
+        async for batch in consumer:
+            print(batch.topic, batch.partition, batch.base_offset, batch.to_arrow().num_rows)
+
+Without a group it leaves no trace in the cluster. Fetching runs ahead in a task of its own, bounded by
+`prefetch_bytes`; a group's heartbeats, commits and partitions are `group_session`'s, in tasks of their own too. This
+room wires them, waits for what the reader side finds, and keeps the positions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+from fairlead import clock
+from fairlead.cursors import Cursor
+from fairlead.errors import ClosedError, FencedError, SettingError
+from fairlead.fetcher import Fetcher
+from fairlead.group_partitions import Reading
+from fairlead.group_session import GroupSession, Membership
+from fairlead.group_settings import CommitMode, GroupSettings, RebalanceCallback, group_settings_of
+from fairlead.metadata import MetadataCache
+from fairlead.offsets import OffsetLookup, Position, partition_not_found
+from fairlead.positions import AssignedPartitions, HeldBack
+from fairlead.reader import BatchReader, EndOffsets
+from fairlead.records import ConsumerBatch, Record
+from fairlead.settings import (
+    DEFAULT_BOOTSTRAP,
+    MIB,
+    ConsumerSettings,
+    Duration,
+    OffsetPolicy,
+    connection_of,
+    policy_of,
+    seconds_of,
+)
+from fairlead.topic_partition import TopicPartition
+from fairlead.transport import Transport
+from fairlead_api.group_requests import OffsetCommit
+
+
+class Consumer(AssignedPartitions):
+    """Reads partitions. Open it with `async with`, or with `start` and `close`.
+
+    Without a group, `assign` says what is read. With one, `topics` or `pattern` (RE2, the whole name must match) say
+    what the group reads, and the partitions are split over its members. start: where a partition begins that the group
+    never committed: `"earliest"`, `"latest"`, a duration (`"10m"`: what is younger), or `"none"`, an error.
+    commit: `"after"` commits what was processed, every `auto_commit_interval`, before a partition goes, and at the end:
+    a batch, or a record of `records`, counts as processed when the next one is taken, or when the block is left
+    without an exception (at least once). `"before"` commits each batch before it is handed out (at most once),
+    `"manual"` leaves it to `commit`.
+    on_assigned, on_revoked: called with the partitions that come or go, plain or async; a partition goes only after
+    `on_revoked` has ended. processing_timeout: the longest time without taking a batch or record; beyond it the
+    member leaves the group and the next take raises `ProcessingTimeoutError`. session_timeout: unheard for so long (a
+    crash) its partitions go to others. rebalance_timeout: how long the group waits for a partition to be given up.
+    instance_id: the partitions are kept for whoever comes back under this id within the session. assignor: `"uniform"`
+    or `"range"`.
+
+    fetch_wait_max, fetch_bytes_min: how long a broker holds a fetch that finds less. fetch_bytes_max: size of one
+    answer. prefetch_bytes: fetched and not yet read. offset_policy: what to do when a position is not in the log
+    (any more): `"error"`, `"earliest"`, `"latest"` or a duration. Raises `SettingError` for values that make no sense.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Iterable[str] = DEFAULT_BOOTSTRAP,
+        *,
+        group: str | None = None,
+        topics: str | Iterable[str] | None = None,
+        pattern: str | None = None,
+        start: OffsetPolicy | Duration = "earliest",
+        commit: CommitMode | str = "after",
+        auto_commit_interval: Duration = "5s",
+        on_assigned: RebalanceCallback | None = None,
+        on_revoked: RebalanceCallback | None = None,
+        processing_timeout: Duration = "5m",
+        session_timeout: Duration = "45s",
+        rebalance_timeout: Duration = "5m",
+        instance_id: str | None = None,
+        rack: str | None = None,
+        assignor: str | None = None,
+        fetch_wait_max: Duration = "500ms",
+        fetch_bytes_min: int = 1,
+        fetch_bytes_max: int = 4 * MIB,
+        partition_fetch_bytes_max: int = 4 * MIB,
+        prefetch_bytes: int = 64 * MIB,
+        offset_policy: OffsetPolicy | Duration = "error",
+        request_timeout: Duration = "30s",
+        connect_timeout: Duration = "5s",
+        retry_timeout: Duration = "30s",
+    ) -> None:
+        self._connection = connection_of(
+            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout
+        )
+        self._settings = ConsumerSettings(
+            fetch_wait_seconds_max=seconds_of(fetch_wait_max, "fetch_wait_max"),
+            fetch_bytes_min=fetch_bytes_min,
+            fetch_bytes_max=fetch_bytes_max,
+            partition_fetch_bytes_max=partition_fetch_bytes_max,
+            prefetch_bytes=prefetch_bytes,
+            offset_policy=policy_of(offset_policy, "offset_policy"),
+        )
+        self._group = group_settings_of(
+            group, topics=topics, pattern=pattern, start=start, commit=commit, commit_interval=auto_commit_interval,
+            processing=processing_timeout, session=session_timeout, rebalance=rebalance_timeout,
+            instance_id=instance_id, rack=rack, assignor=assignor, on_assigned=on_assigned, on_revoked=on_revoked,
+        )  # fmt: skip
+        super().__init__(self._settings)
+        self._topics: set[str] = set()
+        self._assigned = False
+        self._session: GroupSession | None = None
+
+    async def start(self) -> Self:
+        """Open the connections, start fetching and join the group, if any; `async with` calls it."""
+        self._transport = await Transport(self._connection).__aenter__()
+        self._metadata = MetadataCache(self._transport)
+        self._lookup = OffsetLookup(self._transport, self._metadata)
+        self._arrival = asyncio.Event()
+        self._fetcher = Fetcher(
+            self._prefetch,
+            self._metadata,
+            self._transport,
+            self._settings,
+            self._lookup,
+            on_arrival=self._arrival.set,
+            on_picture=self._picture_taken,
+            waits_for_topics=self._group is not None,
+        )
+        self._reader = BatchReader(self._prefetch, self._fetcher.wake)
+        self._task = asyncio.get_running_loop().create_task(self._fetcher.run(), name="fairlead consumer")
+        self._task.add_done_callback(lambda _: self._arrival.set())
+        if self._group is not None:
+            self._session = self._join(self._group)
+        self._open, self._closing = True, False
+        return self
+
+    def _join(self, group: GroupSettings) -> GroupSession:
+        reading = Reading(
+            prefetch=self._prefetch,
+            reader=self._reader,
+            metadata=self._metadata,
+            lookup=self._lookup,
+            wake=self._look_again,
+        )
+        # A new id for every life: nobody else may be taken for this member.
+        member_id = clock.new_id()
+        session = GroupSession(group, member_id, self._transport, reading, on_change=self._arrival.set)
+        session.start()
+        return session
+
+    def _look_again(self) -> None:
+        self._fetcher.wake()
+        self._arrival.set()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._close(processed=error is None)
+        except Exception as failure:
+            if error is None:
+                raise
+            # The reason for leaving stays the exception; what a callback raised is told beside it.
+            error.add_note(f"Closing the consumer: {failure!r}")
+
+    async def close(self) -> None:
+        """Stop reading and close the connections; whoever iterates gets `ClosedError`.
+
+        A member of a group commits, where it does so by itself, and leaves; the batch in hand counts as processed.
+        """
+        await self._close(processed=True)
+
+    async def _close(self, *, processed: bool) -> None:
+        if not self._open or self._closing:
+            return
+        if self._session is not None:
+            self._session.check_closable()
+        self._closing = True
+        self._arrival.set()
+        try:
+            if self._session is not None:
+                await self._session.close(processed=processed)
+        finally:
+            self._open = False
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            await self._transport.close()
+
+    async def assign(
+        self,
+        partitions: Iterable[TopicPartition] = (),
+        *,
+        topic: str | Iterable[str] | None = None,
+        start: Position = "earliest",
+    ) -> frozenset[TopicPartition]:
+        """Read these partitions, or all of the named topics, from `start` on; replaces what was assigned before.
+
+        `start` is `"earliest"`, `"latest"`, an offset, or an aware datetime: the first record at or after it.
+        Partitions that a topic grows later are read from their beginning. Returns the assigned partitions.
+        Raises `TopicNotFoundError`, `PartitionNotFoundError`, `SettingError`: in a group too, which assigns by itself.
+        """
+        self._check_open()
+        if self._group is not None:
+            raise SettingError(
+                "group", self._group.group, "none with assign: a group's partitions are assigned by it"
+            )
+        names = set() if topic is None else {topic} if isinstance(topic, str) else set(topic)
+        places = _places_of(partitions)
+        topics = await self._metadata.topics(names | {place.topic for place in places})
+        for name in sorted(names):
+            indexes = range(len(topics[name].partitions))
+            places += [TopicPartition(name, index) for index in indexes]
+        for place in places:
+            if not 0 <= place.partition < len(topics[place.topic].partitions):
+                raise partition_not_found(place, len(topics[place.topic].partitions))
+        offsets = await self._offsets_of(dict.fromkeys(places, start))
+        self._prefetch.assign(
+            Cursor(place.topic, topics[place.topic].topic_id, place.partition, offset)
+            for place, offset in offsets.items()
+        )
+        self._topics = names
+        self._assigned = True
+        self._fetcher.wake()
+        return self.assignment
+
+    @property
+    def membership(self) -> Membership:
+        """How the consumer stands in its group: id, epoch, state, and since when heartbeats fail."""
+        return self._member_session().membership
+
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        """Commit these offsets, each the next one to read; without them, all that was handed out.
+
+        The batch in hand is among it, of `records` as far as the record in hand. Tried again until `retry_timeout`; a
+        commit may go back. Raises `MemberFencedError` and its like when a partition is somebody else's now,
+        `SettingError` for partitions that are not assigned or without a group.
+        """
+        self._check_open()
+        committer = self._member_session().committer
+        if offsets is None:
+            await committer.commit(committer.handed_out())
+            return
+        entries = []
+        for place, offset in offsets.items():
+            cursor = self._cursor(place)
+            if offset < 0:
+                raise SettingError("offset", offset, "0 or more: the next offset to read")
+            epoch = cursor.position_epoch if offset == cursor.position else None
+            entries.append(
+                OffsetCommit(
+                    topic=place.topic,
+                    topic_id=cursor.topic_id,
+                    partition=place.partition,
+                    offset=offset,
+                    leader_epoch=epoch,
+                )
+            )
+        await committer.commit(entries)
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """Ask for the committed offsets of these partitions, or of those assigned; None where there is none."""
+        self._check_open()
+        session = self._member_session()
+        places = list(self._prefetch.cursors if partitions is None else partitions)
+        found = await self._transport.retry(session.committed)
+        return {place: found.get(place) for place in places}
+
+    def __aiter__(self) -> AsyncIterator[ConsumerBatch]:
+        return self.batches()
+
+    async def batches(self, until: EndOffsets | None = None) -> AsyncIterator[ConsumerBatch]:
+        """Iterate over batches as they come, for ever, or until each partition of `until` reached its offset.
+
+        With `until` only those partitions are read. An error of a partition is raised in its turn; the others
+        go on when the iteration is begun again, the partition itself after a `seek`.
+        """
+        while (batch := await self._next(until)) is not None:
+            yield batch
+
+    async def records(self, until: EndOffsets | None = None) -> AsyncIterator[Record]:
+        """Iterate over records one by one; the position is that after their batch.
+
+        A record counts as processed when the next one is taken. Whoever stops inside of a batch gets the rest of it
+        at the next take; a commit goes as far as the record in hand.
+        """
+        reader = self._reader
+        async for batch in self.batches(until):
+            for record in batch:
+                reader.record = record
+                yield record
+            reader.record = None
+
+    def in_hand(self, record: Record | None) -> None:
+        """Say which record of the last batch is worked on, where records are taken out of batches elsewhere."""
+        self._reader.record = record
+
+    async def next_batch(self, timeout: Duration | None = None) -> ConsumerBatch | None:  # noqa: ASYNC109
+        """Return the next batch, or None when the timeout ends first; `SettingError` before the first `assign`."""
+        limit = None if timeout is None else seconds_of(timeout, "timeout")
+        try:
+            async with asyncio.timeout(limit):
+                return await self._next(None)
+        except TimeoutError:
+            return None
+
+    async def _next(self, until: EndOffsets | None) -> ConsumerBatch | None:
+        if until is not None and (unknown := until.keys() - self._prefetch.cursors.keys()):
+            self._cursor(min(unknown))
+        if self._session is not None:
+            self._check_reading()
+            return await self._next_of_group(self._session, until)
+        return await self._next_fetched(until)
+
+    async def _next_fetched(self, until: EndOffsets | None) -> ConsumerBatch | None:
+        while True:
+            self._check_reading()
+            self._arrival.clear()
+            batch = self._reader.next(until)
+            if batch is not None:
+                return batch
+            if until is not None and not self._reader.unread(until):
+                return None
+            self._raise_failure(until)
+            await self._arrival.wait()
+
+    def _raise_failure(self, until: EndOffsets | None) -> None:
+        """Raise what the reader should know before it waits."""
+        if self._session is not None:
+            self._session.raise_failure()
+        elif not self._assigned:
+            raise SettingError(
+                "assignment", None, "what to read: assign(topic=...), or a group with its topics"
+            )
+        failure = self._reader.failure(until)
+        if failure is not None:
+            raise failure.with_traceback(None)
+        if self._task.done():
+            error = ClosedError("consumer")
+            raise error from (None if self._task.cancelled() else self._task.exception())
+
+    async def _next_of_group(self, session: GroupSession, until: EndOffsets | None) -> ConsumerBatch | None:
+        session.begin_take()
+        try:
+            if not session.commits_before:
+                return await self._next_fetched(until)
+            return await self._next_committed(session, until)
+        finally:
+            session.end_take()
+
+    async def _next_committed(self, session: GroupSession, until: EndOffsets | None) -> ConsumerBatch | None:
+        """Return the next batch after it was committed.
+
+        Until then it is held back: a reader who gives up waiting finds it, and its commit, at the next take.
+        """
+        while True:
+            held = self._held_back
+            if held is None:
+                batch = await self._next_fetched(until)
+                if batch is None:
+                    return None
+                held = self._held_back = HeldBack(batch, session.begin_commit())
+            await asyncio.wait([held.committed])
+            if self._held_back is not held:
+                continue
+            self._held_back = None
+            error = held.committed.result()
+            # Whoever has the partition now hands the batch out.
+            if error is None and self._owns(held.batch):
+                return held.batch
+            if error is not None and not isinstance(error, FencedError):
+                if self._owns(held.batch):
+                    self._prefetch.seek(self._cursor(held.batch.topic_partition), held.batch.base_offset)
+                raise error
+
+    def _owns(self, batch: ConsumerBatch) -> bool:
+        """Whether a batch is still the last one of a partition that is read: no seek and no revocation since."""
+        cursor = self._prefetch.cursors.get(batch.topic_partition)
+        return cursor is not None and not cursor.withheld and cursor.position >= batch.next_offset
+
+    def _picture_taken(self) -> None:
+        """Read the partitions that an assigned topic has grown, from their beginning."""
+        for name in self._topics:
+            found = self._metadata.picture.topics.get(name)
+            for index in range(len(found.partitions) if found is not None else 0):
+                place = TopicPartition(name, index)
+                if found is not None and place not in self._prefetch.cursors:
+                    self._prefetch.cursors[place] = Cursor(name, found.topic_id, index, 0)
+
+    def _member_session(self) -> GroupSession:
+        if self._session is None:
+            allowed = "a started consumer with group=..." if self._group else "the name of a group"
+            raise SettingError("group", None if self._group is None else self._group.group, allowed)
+        return self._session
+
+
+def _places_of(partitions: Iterable[object]) -> list[TopicPartition]:
+    """Return each partition once; `SettingError` for what is none, such as the name of a topic."""
+    places = []
+    for place in [partitions] if isinstance(partitions, str) else dict.fromkeys(partitions):
+        if not isinstance(place, TopicPartition):
+            allowed = 'TopicPartition("orders", 0), several of them, or topic="orders" for all partitions of a topic'
+            raise SettingError("partitions", place, allowed)
+        places.append(place)
+    return places

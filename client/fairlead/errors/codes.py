@@ -1,0 +1,260 @@
+"""One exception class for every code of the problem catalogue.
+
+Read by `kinds.error_of`, which finds the class of a code here; users import them from `fairlead.errors`. A test
+holds this list and the catalogue together.
+"""
+
+from __future__ import annotations
+
+from fairlead.errors.kinds import BugError, DataLossError, FencedError, FixError, RefreshError, RetryError
+
+
+class ThrottledError(RetryError, code="throttled"):
+    """Too much at once."""
+
+
+class NotEnoughReplicasError(RetryError, code="not_enough_replicas"):
+    """Too few replicas are in sync."""
+
+
+class OffsetNotAvailableError(RetryError, code="offset_not_available"):
+    """The end offset is not known yet."""
+
+
+class ShuttingDownError(RetryError, code="shutting_down"):
+    """The broker is stopping."""
+
+
+class OverloadedError(RetryError, code="overloaded"):
+    """The broker is overloaded."""
+
+
+class CoordinationUnavailableError(RetryError, code="coordination_unavailable"):
+    """The coordination store cannot be reached."""
+
+
+class AckTimeoutError(RetryError, code="ack_timeout"):
+    """The acknowledgement took too long."""
+
+
+class NotEnoughReplicasAfterAppendError(RetryError, code="not_enough_replicas_after_append"):
+    """Too few replicas stayed in sync."""
+
+
+class DiskFullError(RetryError, code="disk_full"):
+    """The disk is full."""
+
+
+class TopicRecreatedError(RefreshError, code="topic_recreated"):
+    """The topic was deleted and created again."""
+
+
+class StaleLeaderEpochError(RefreshError, code="stale_leader_epoch"):
+    """The leader epoch is stale."""
+
+
+class UnknownLeaderEpochError(RefreshError, code="unknown_leader_epoch"):
+    """The leader epoch is not known yet."""
+
+
+class NotLeaderError(RefreshError, code="not_leader"):
+    """Another broker leads the partition."""
+
+
+class NotCoordinatorError(RefreshError, code="not_coordinator"):
+    """Another broker coordinates the group."""
+
+
+class NoLeaderError(RefreshError, code="no_leader"):
+    """The partition has no leader."""
+
+
+class LeaderChangedError(RefreshError, code="leader_changed"):
+    """The leader changed while the request waited."""
+
+
+class MalformedBatchError(FixError, code="malformed_batch"):
+    """The record batch is malformed."""
+
+
+class MalformedRequestError(FixError, code="malformed_request"):
+    """The request is malformed."""
+
+
+class UnsupportedVersionError(FixError, code="unsupported_version"):
+    """The version is not supported."""
+
+
+class CrcMismatchError(FixError, code="crc_mismatch"):
+    """The checksum does not match."""
+
+
+class UnauthenticatedError(FixError, code="unauthenticated"):
+    """Who you are is not known."""
+
+
+class ForbiddenError(FixError, code="forbidden"):
+    """You may not do this."""
+
+
+class MethodNotAllowedError(FixError, code="method_not_allowed"):
+    """The method is not allowed here."""
+
+
+class NotAcceptableError(FixError, code="not_acceptable"):
+    """No acceptable answer form."""
+
+
+class BatchTooLargeError(FixError, code="batch_too_large"):
+    """The record batch is too large."""
+
+
+class BodyTooLargeError(FixError, code="body_too_large"):
+    """The request body is too large."""
+
+
+class UnsupportedMediaTypeError(FixError, code="unsupported_media_type"):
+    """The body's media type is not supported."""
+
+
+class OffsetOutOfRangeError(FixError, code="offset_out_of_range"):
+    """The offset is beyond the log."""
+
+
+class InvalidRecordError(FixError, code="invalid_record"):
+    """A record is invalid."""
+
+
+class InvalidTopicNameError(FixError, code="invalid_topic_name"):
+    """The topic name is not allowed."""
+
+
+class InvalidGroupNameError(FixError, code="invalid_group_name"):
+    """The name is not allowed."""
+
+
+class InvalidPatternError(FixError, code="invalid_pattern"):
+    """The pattern is not allowed."""
+
+
+class GroupTooLargeError(FixError, code="group_too_large"):
+    """The group is too large."""
+
+
+class InvalidConfigError(FixError, code="invalid_config"):
+    """The configuration is not allowed."""
+
+
+class UnknownOptionError(FixError, code="unknown_option"):
+    """The option is unknown."""
+
+
+class IdempotencyKeyReusedError(FixError, code="idempotency_key_reused"):
+    """The idempotency key was used for another body."""
+
+
+class TopicNotFoundError(FixError, code="topic_not_found"):
+    """The topic does not exist."""
+
+
+class PartitionNotFoundError(FixError, code="partition_not_found"):
+    """The partition does not exist."""
+
+
+class GroupNotFoundError(FixError, code="group_not_found"):
+    """The group does not exist."""
+
+
+class MemberNotFoundError(FixError, code="member_not_found"):
+    """The member does not exist."""
+
+
+class BrokerNotFoundError(FixError, code="broker_not_found"):
+    """The broker does not exist."""
+
+
+class RouteNotFoundError(FixError, code="route_not_found"):
+    """The path does not exist."""
+
+
+class TopicExistsError(FixError, code="topic_exists"):
+    """The topic exists with another specification."""
+
+
+class OutOfOrderSequenceError(FixError, code="out_of_order_sequence"):
+    """The sequence is out of order."""
+
+
+class GroupNotEmptyError(FixError, code="group_not_empty"):
+    """The group has members."""
+
+
+class ReassignmentInProgressError(FixError, code="reassignment_in_progress"):
+    """A reassignment is in progress."""
+
+
+class NotPossibleNowError(FixError, code="not_possible_now"):
+    """Brokers or replicas are not in a state that allows it."""
+
+
+class RestartRefusedError(FixError, code="restart_refused"):
+    """The restart is refused now."""
+
+
+class ConflictError(FixError, code="conflict"):
+    """Somebody else changed it at the same time."""
+
+
+class ProducerFencedError(FencedError, code="producer_fenced"):
+    """A newer producer took over."""
+
+
+class MemberFencedError(FencedError, code="member_fenced"):
+    """The member was fenced."""
+
+
+class InstanceFencedError(FencedError, code="instance_fenced"):
+    """Another instance took the place."""
+
+
+class StaleMemberEpochError(FencedError, code="stale_member_epoch"):
+    """The member epoch is stale."""
+
+
+class OffsetExpiredError(DataLossError, code="offset_expired"):
+    """The offset has expired."""
+
+
+class LogTruncatedError(DataLossError, code="log_truncated"):
+    """The log was truncated."""
+
+    @property
+    def safe_offset(self) -> int:
+        """Where to go on: everything before it is as the reader has seen it."""
+        offset = self.data.get("end_offset")
+        assert isinstance(offset, int), "the problem tells where the logs part"
+        return offset
+
+
+class UnknownProducerError(DataLossError, code="unknown_producer"):
+    """The producer is not known to the partition."""
+
+
+class LogDamagedError(DataLossError, code="log_damaged"):
+    """The stored records are damaged."""
+
+
+class StorageFailedError(BugError, code="storage_failed"):
+    """The storage failed."""
+
+
+class InternalServerError(BugError, code="internal"):
+    """The server failed unexpectedly."""
+
+
+class PeerRefusedError(FixError, code="peer_refused"):
+    """A call between brokers came from none of this cluster."""
+
+
+class StaleBrokerEpochError(FencedError, code="stale_broker_epoch"):
+    """A call between brokers came from an earlier life of its broker."""

@@ -1,0 +1,279 @@
+"""The classes by the next move, and the errors that need no cluster.
+
+The whole tree stands in the package docstring. Used by every room of the client; must not know any single code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+from fairlead_api.problems import JSON, ProblemError, ProblemKind, SideEffect
+
+
+class FairleadError(Exception):
+    """Root of everything that the client raises on purpose."""
+
+
+class ClusterError(FairleadError):
+    """The cluster refused: what was tried, what the problem is, where it was answered.
+
+    Without a class of its own (a code of a newer server) a problem is raised as the class of its kind.
+    """
+
+    code_of_class: ClassVar[str | None] = None
+    by_code: ClassVar[dict[str, type[ClusterError]]] = {}
+
+    def __init_subclass__(cls, *, code: str | None = None) -> None:
+        """Register the class of one code."""
+        super().__init_subclass__()
+        if code is not None:
+            cls.code_of_class = code
+            ClusterError.by_code[code] = cls
+
+    def __init__(
+        self, problem: ProblemError, *, subject: str, broker: str | None = None, advice: str | None = None
+    ) -> None:
+        self.problem = problem
+        self.subject = subject
+        self.broker = broker
+        self._advice = advice
+        super().__init__(problem, subject, broker)
+
+    def __str__(self) -> str:
+        where = f" from {self.broker}" if self.broker else ""
+        return f"{self.subject}: {self.detail} ({self.code}{where}). {self.next_step}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Travel between processes with the problem, which travels as its document."""
+        return _revive, (self.problem, self.subject, self.broker, self._advice)
+
+    @property
+    def code(self) -> str:
+        """The stable name of the problem; see the pages under `/problems/`."""
+        return self.problem.code
+
+    @property
+    def kind(self) -> ProblemKind:
+        """The next move."""
+        return self.problem.kind
+
+    @property
+    def status(self) -> int:
+        """The HTTP status of the answer."""
+        return self.problem.status
+
+    @property
+    def detail(self) -> str:
+        """What happened this time, with its subject and numbers."""
+        return self.problem.detail
+
+    @property
+    def next_step(self) -> str:
+        """What to do: about this code, unless whoever found it knows better."""
+        return self.problem.definition.next_step if self._advice is None else self._advice
+
+    @property
+    def data(self) -> Mapping[str, JSON]:
+        """Members of the code, for example `limit_bytes`."""
+        return self.problem.data
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same request may succeed when it is sent again."""
+        return self.problem.retryable
+
+    @property
+    def side_effect(self) -> SideEffect:
+        """Whether the refused request may have changed something all the same."""
+        return self.problem.side_effect
+
+    @property
+    def retry_after_seconds(self) -> float | None:
+        """How long the server asks to wait."""
+        return self.problem.retry_after_seconds
+
+
+class RetryError(ClusterError):
+    """The same request may succeed later; the client has retried until its deadline."""
+
+
+class RefreshError(ClusterError):
+    """The client's picture of the cluster was old; it has refreshed and retried until its deadline."""
+
+
+class FixError(ClusterError):
+    """The request is wrong and stays wrong: change it."""
+
+
+class FencedError(ClusterError):
+    """Somebody newer took this identity over: stop."""
+
+
+class DataLossError(ClusterError):
+    """Records that were counted on are gone or cannot be proven: a person or a policy decides."""
+
+
+class BugError(ClusterError):
+    """The server failed as it should not: report it."""
+
+
+_CLASS_OF_KIND: Final[Mapping[ProblemKind, type[ClusterError]]] = {
+    ProblemKind.RETRY: RetryError,
+    ProblemKind.REFRESH: RefreshError,
+    ProblemKind.FIX: FixError,
+    ProblemKind.FENCED: FencedError,
+    ProblemKind.DATA_LOSS: DataLossError,
+    ProblemKind.BUG: BugError,
+}
+
+
+class UnreachableError(FairleadError):
+    """No answer: connections refused, broken or too slow. `attempts` tells each address and its cause."""
+
+    def __init__(self, subject: str, attempts: Mapping[str, str], *, sent: bool) -> None:
+        self.subject = subject
+        self.attempts = dict(attempts)
+        self.side_effect = SideEffect.MAYBE if sent else SideEffect.NONE
+        super().__init__(subject, self.attempts)
+
+    def __str__(self) -> str:
+        tried = "; ".join(f"{address}: {cause}" for address, cause in self.attempts.items())
+        return f"{self.subject}: no answer ({tried}). Check the bootstrap addresses and that a broker runs."
+
+
+class DeliveryTimeoutError(FairleadError):
+    """Records were not acknowledged within `delivery_timeout`; the cause is the last refusal, if any.
+
+    `side_effect` is `maybe` if an attempt was sent whose outcome is unknown: the records may be stored.
+    """
+
+    def __init__(
+        self,
+        subject: str,
+        *,
+        record_count: int,
+        waited_seconds: float,
+        attempts: int,
+        side_effect: SideEffect,
+    ) -> None:
+        self.subject = subject
+        self.record_count = record_count
+        self.waited_seconds = waited_seconds
+        self.attempts = attempts
+        self.side_effect = side_effect
+        super().__init__(subject, record_count, waited_seconds, attempts, side_effect)
+
+    def __str__(self) -> str:
+        stored = "may be stored" if self.side_effect is SideEffect.MAYBE else "are not stored"
+        return (
+            f"{self.subject}: {self.record_count} records not acknowledged after {self.waited_seconds:.3f} s "
+            f"and {self.attempts} attempts; they {stored}. Last refusal: {self.__cause__ or 'none'}"
+        )
+
+
+class ProcessingTimeoutError(FairleadError):
+    """The next batch was not taken within `processing_timeout`: the member left its group.
+
+    `position` is where the batch in hand begins; it was not committed, and whoever has the partition now reads it
+    again. Iterating on joins the group anew.
+    """
+
+    def __init__(
+        self, group: str, *, limit_seconds: float, partition: str | None, position: int | None
+    ) -> None:
+        self.group = group
+        self.limit_seconds = limit_seconds
+        self.partition = partition
+        self.position = position
+        super().__init__(group, limit_seconds, partition, position)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Travel between processes; the arguments have names."""
+        return _late, (self.group, self.limit_seconds, self.partition, self.position)
+
+    def __str__(self) -> str:
+        what = (
+            "no batch was taken"
+            if self.partition is None
+            else f"the batch of {self.partition} at offset {self.position} is not finished"
+        )
+        return (
+            f"group {self.group}: {what} after processing_timeout={self.limit_seconds:g}s, so the member left the "
+            f"group and others have its partitions; what was not committed is read again. Set processing_timeout "
+            f"above the longest time that a batch takes, make batches smaller (partition_fetch_bytes_max), or pause "
+            f"the partitions and go on taking batches while the work is done elsewhere. To join again, iterate again."
+        )
+
+
+class NoCommittedOffsetError(FairleadError):
+    """A partition has no committed offset, and `start="none"` says that this is an error."""
+
+    def __init__(self, group: str, partition: str) -> None:
+        self.group = group
+        self.partition = partition
+        super().__init__(group, partition)
+
+    def __str__(self) -> str:
+        return (
+            f"group {self.group} has no committed offset of {self.partition}, and start is none. Seek to an offset, "
+            f'reset the group\'s offsets, or choose start="earliest", "latest" or a duration.'
+        )
+
+
+class SettingError(FairleadError, ValueError):
+    """A setting or argument is wrong: its name, the value, what is allowed."""
+
+    def __init__(self, name: str, value: object, allowed: str) -> None:
+        self.name = name
+        self.value = value
+        self.allowed = allowed
+        super().__init__(name, value, allowed)
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value!r} is not allowed: {self.allowed}"
+
+
+class RecordError(FairleadError, TypeError):
+    """A record cannot be sent as it is: which field, what was given, what is allowed."""
+
+    def __init__(self, topic: str, field: str, given: str, allowed: str) -> None:
+        self.topic = topic
+        self.field = field
+        super().__init__(topic, field, given, allowed)
+
+    def __str__(self) -> str:
+        topic, field, given, allowed = self.args
+        return f"record for {topic}: {field} is {given}; {allowed}"
+
+
+class ClosedError(FairleadError):
+    """The object was used before it was started or after it was closed."""
+
+    def __init__(self, subject: str) -> None:
+        super().__init__(subject)
+
+    def __str__(self) -> str:
+        return f"the {self.args[0]} is not open: use it inside `async with`"
+
+
+def error_of(
+    problem: ProblemError, *, subject: str, broker: str | None = None, advice: str | None = None
+) -> ClusterError:
+    """Return the typed error of a problem: the class of its code, else of its kind.
+
+    `advice` stands in place of the next step of the code, where the catalogue speaks to somebody else.
+    """
+    known = ClusterError.by_code.get(problem.code)
+    chosen = known if known is not None else _CLASS_OF_KIND[problem.kind]
+    return chosen(problem, subject=subject, broker=broker, advice=advice)
+
+
+def _late(
+    group: str, limit_seconds: float, partition: str | None, position: int | None
+) -> ProcessingTimeoutError:
+    return ProcessingTimeoutError(group, limit_seconds=limit_seconds, partition=partition, position=position)
+
+
+def _revive(problem: ProblemError, subject: str, broker: str | None, advice: str | None) -> ClusterError:
+    return error_of(problem, subject=subject, broker=broker, advice=advice)

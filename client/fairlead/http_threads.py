@@ -1,0 +1,55 @@
+"""Lets the threads of the HTTP client come to rest before Python finalizes.
+
+pyreqwest hands results over from a thread of its own. After the last result of a program that thread may still be
+about to return from Python when the interpreter finalizes; CPython before 3.14 then ends the thread in the middle
+of native code, and the process aborts (exit code 134) after everything went well. Seen in one of ten short scripts.
+Called by the transport when it opens its first client; knows the names of the threads and nothing else.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import time
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from fairlead import clock
+
+THREAD_NAME: Final = "pyreqwest"
+REST_SECONDS_MAX: Final = 1.0
+"""A thread that is still busy then serves a client that nobody has closed."""
+POLL_SECONDS: Final = 0.0005
+_TASKS: Final = Path("/proc/self/task")
+
+
+@cache
+def rest_before_exit() -> None:
+    """Register the waiting, once a process, where it is needed."""
+    if sys.version_info < (3, 14) and _TASKS.is_dir():
+        atexit.register(_wait_until_at_rest)
+
+
+def _wait_until_at_rest() -> None:
+    deadline = clock.monotonic() + REST_SECONDS_MAX
+    seen_at_rest = 0
+    # Twice, because a thread may be seen between two of its steps.
+    while seen_at_rest < 2 and clock.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)  # noqa: TID251 - gives the interpreter lock away, between looks at the condition
+        seen_at_rest = 0 if _busy() else seen_at_rest + 1
+
+
+def _busy() -> bool:
+    """Whether a thread of the HTTP client runs or could run.
+
+    Reading the file gives the interpreter lock away, which makes a thread that waits for it runnable: one seen asleep
+    then sleeps for the network.
+    """
+    for task in _TASKS.iterdir():
+        with suppress(OSError):  # the thread may end while it is looked at
+            name, _, rest = (task / "stat").read_text().partition("(")[2].rpartition(")")
+            if name == THREAD_NAME and rest.split()[0] == "R":
+                return True
+    return False

@@ -1,0 +1,157 @@
+"""The client's picture of the cluster: which broker leads which partition, cached by ETag.
+
+Used by producer, consumer and admin. Refreshed when a problem says so, when a name is missing or when the
+picture grows old; many callers who find it wrong at once share one request. Must not know what is sent to the
+leaders.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from fairlead import clock
+from fairlead.errors import TopicNotFoundError, error_of
+from fairlead.transport import Answer, Call, Transport
+from fairlead_api.identifiers import check_topic_name
+from fairlead_api.metadata import Metadata, TopicMetadata
+from fairlead_api.problems import ProblemError
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One answer of the cluster, indexed.
+
+    `asked` holds the topics asked for; those not in `topics` do not exist. `etag` belongs to `topics`.
+    """
+
+    cluster_id: str = ""
+    addresses: Mapping[int, str] = field(default_factory=dict)
+    topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
+    asked: frozenset[str] = frozenset()
+    etag: str | None = None
+    taken_at: float = float("-inf")
+
+    def leader(self, topic: str, partition: int) -> str | None:
+        """Return the address of a partition's leader; None while there is none or it is not known."""
+        found = self.topics.get(topic)
+        if found is None or partition >= len(found.partitions):
+            return None
+        leader = found.partitions[partition].leader
+        return None if leader is None else self.addresses.get(leader)
+
+
+class MetadataCache:
+    """The newest picture, and the topics that it should hold."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._wanted: set[str] = set()
+        self._lock = asyncio.Lock()
+        self._refreshes = 0
+        self.picture = Picture()
+
+    async def topic(self, name: str) -> TopicMetadata:
+        """Return a topic; asks the cluster if the picture lacks it. Raises `TopicNotFoundError`."""
+        return (await self.topics([name]))[name]
+
+    async def topics(self, names: Iterable[str]) -> Mapping[str, TopicMetadata]:
+        """Return topics by name, asking once for all that the picture lacks."""
+        wanted = {check_name(name) for name in names}
+        if not wanted <= self.picture.topics.keys():
+            new = wanted - self._wanted
+            self._wanted |= wanted
+            try:
+                await self.refresh()
+            finally:
+                # A name that does not exist must not be asked for, for ever.
+                self._wanted -= new - self.picture.topics.keys()
+        missing = sorted(wanted - self.picture.topics.keys())
+        if missing:
+            raise topic_not_found(missing[0])
+        return {name: self.picture.topics[name] for name in wanted}
+
+    def want(self, names: Iterable[str]) -> None:
+        """Have these topics in the next picture, if they exist."""
+        self._wanted.update(names)
+
+    @property
+    def is_old(self) -> bool:
+        """Whether the picture should be taken again although nobody complained."""
+        age = clock.monotonic() - self.picture.taken_at
+        return bool(self._wanted) and age > self._transport.settings.metadata_age_seconds_max
+
+    async def refresh(self) -> None:
+        """Take the picture again. Callers who wait while it is taken for another share that answer."""
+        seen = self._refreshes
+        async with self._lock:
+            if self._refreshes != seen and self._wanted <= self.picture.asked:
+                return
+            await self._fetch(frozenset(self._wanted))
+            self._refreshes += 1
+
+    async def _fetch(self, names: frozenset[str]) -> None:
+        """Take the picture of these topics; those that do not exist are left out of it."""
+        existing = names
+        while True:
+            try:
+                await self._ask(existing, names)
+            except TopicNotFoundError as error:
+                # The call is about all topics or none, and names the one that is missing.
+                missing = existing & {error.data.get("topic")}
+                if not missing:
+                    raise
+                existing -= missing
+                self._wanted -= missing
+            else:
+                return
+
+    async def _ask(self, names: frozenset[str], asked: frozenset[str]) -> None:
+        before = self.picture
+        known = before.etag is not None and before.topics.keys() == names
+        call = Call(
+            method="GET",
+            path="/v1/metadata",
+            subject="metadata",
+            query={"topics": ",".join(sorted(names))} if names else {},
+            headers={"if-none-match": before.etag} if known and before.etag else {},
+        )
+        answer = await self._transport.call(call)
+        now = clock.monotonic()
+        if answer.status == 304:
+            self.picture = replace(before, asked=asked, taken_at=now)
+        else:
+            self.picture = _picture_of(answer, names, asked, now)
+        self._transport.known_brokers = tuple(self.picture.addresses.values())
+
+
+def check_name(name: str) -> str:
+    """Return a topic name that the cluster could accept; raises `InvalidTopicNameError` before any call."""
+    try:
+        return check_topic_name(name)
+    except ProblemError as problem:
+        raise error_of(problem, subject=f"topic {name!r}") from problem
+
+
+def topic_not_found(name: str) -> TopicNotFoundError:
+    """Return the error for a topic that the metadata does not list."""
+    problem = ProblemError("topic_not_found", f"topic {name} does not exist", data={"topic": name})
+    return TopicNotFoundError(problem, subject=f"topic {name}")
+
+
+def _picture_of(answer: Answer, names: frozenset[str], asked: frozenset[str], now: float) -> Picture:
+    metadata = msgspec.json.decode(answer.body, type=Metadata)
+    return Picture(
+        cluster_id=metadata.cluster_id,
+        addresses={
+            broker.id: broker.address.rstrip("/") for broker in metadata.brokers if broker.address is not None
+        },
+        # Without a name the cluster answers with every topic: only those wanted are kept.
+        topics={topic.name: topic for topic in metadata.topics if topic.name in names},
+        asked=asked,
+        etag=answer.etag,
+        taken_at=now,
+    )

@@ -1,0 +1,258 @@
+"""A batch on its way to the cluster: open, closed, encoded, sent, and then acknowledged or failed.
+
+Made by the accumulator, encoded and answered by the sender, watched by the deliveries. Pure: time and outcome
+are arguments, whoever waits leaves a listener. One outcome for the whole batch is what makes a delivery cheap:
+it is a view of its batch and an index, never a future of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fairlead.errors import FairleadError
+from fairlead_api.batch_header import Codec
+from fairlead_api.batches import EncodedBatch, ProducerStamp, encode, encode_records, record_batch
+from fairlead_api.problems import SideEffect
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fairlead.accumulator import PartitionQueue
+
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+"""Headers of a record in their order; a name may repeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """Where the leader put a batch. With acks=0 nothing is known: base offset -1."""
+
+    base_offset: int
+    append_time_us: int
+    leader_epoch: int
+    duplicate: bool = False
+
+
+UNKNOWN_PLACE: Final = Acknowledgement(base_offset=-1, append_time_us=-1, leader_epoch=-1)
+"""The outcome with acks=0: the request was valid, nothing more is known."""
+
+
+class PendingBatch:
+    """What records and columns have in common: place, times, attempts, outcome.
+
+    `stamp` is the producer's identity and first sequence, the same on every attempt: a repeat is recognised by it.
+    Without idempotence every batch goes without. `number` counts the batches of a queue.
+    """
+
+    __slots__ = (
+        "attempts",
+        "created_at",
+        "encoded",
+        "error",
+        "failures_seen",
+        "last_error",
+        "leads",
+        "listeners",
+        "nbytes",
+        "number",
+        "queue",
+        "result",
+        "side_effect",
+        "stamp",
+    )
+
+    def __init__(self, queue: PartitionQueue, now: float) -> None:
+        self.queue = queue
+        self.number = queue.next_number()
+        self.created_at = now
+        self.nbytes = 0
+        self.attempts = 0
+        self.leads = True
+        """Whether every batch before it had its outcome when it was last sent."""
+        self.side_effect = SideEffect.NONE
+        self.last_error: FairleadError | None = None
+        self.stamp: ProducerStamp | None = None
+        self.encoded: EncodedBatch | None = None
+        self.result: Acknowledgement | None = None
+        self.error: FairleadError | None = None
+        self.failures_seen: set[int] = set()
+        self.listeners: list[Callable[[], None]] = []
+
+    @property
+    def topic(self) -> str:
+        """Name of the topic."""
+        return self.queue.topic
+
+    @property
+    def partition(self) -> int:
+        """Index of the partition."""
+        return self.queue.partition
+
+    @property
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        return self.result is not None or self.error is not None
+
+    @property
+    def subject(self) -> str:
+        """How messages call the batch."""
+        return f"produce to {self.topic}-{self.partition}"
+
+    @property
+    def record_count(self) -> int:
+        """Records of the batch."""
+        raise NotImplementedError
+
+    @property
+    def delivery_count(self) -> int:
+        """Deliveries that watch the batch: one a record, or one for a piece of a table."""
+        return 1
+
+    def columns(self) -> pa.RecordBatch:
+        """Return the records as columns of the fixed schema."""
+        raise NotImplementedError
+
+    def encode(self, codec: Codec) -> EncodedBatch:
+        """Return the wire form, made once: every attempt sends the same bytes."""
+        if self.encoded is None:
+            self.encoded = encode(self.columns(), codec, self.stamp)
+        return self.encoded
+
+    def unstamp(self) -> None:
+        """Forget sequence and bytes: nothing that was sent so far is or will be stored."""
+        self.stamp = None
+        self.encoded = None
+
+    def acknowledge(self, result: Acknowledgement) -> None:
+        """Take the good outcome and tell whoever waits."""
+        self.result = result
+        self._finish()
+
+    def fail(self, error: FairleadError) -> None:
+        """Take the bad outcome and tell whoever waits."""
+        self.error = error
+        self._finish()
+
+    def _finish(self) -> None:
+        self.encoded = None
+        self.release()
+        listeners, self.listeners = self.listeners, []
+        for listener in listeners:
+            listener()
+
+    def release(self) -> None:
+        """Let the payload go: a delivery kept for long must not keep it."""
+
+    @property
+    def failure_is_seen(self) -> bool:
+        """Whether every delivery raised the failure, so that `flush` need not raise it again."""
+        return len(self.failures_seen) >= self.delivery_count
+
+
+class RecordsBatch(PendingBatch):
+    """Records gathered one by one by `send`; the producer appends to the lists directly."""
+
+    __slots__ = ("headers", "keys", "times_ns", "values")
+
+    def __init__(self, queue: PartitionQueue, now: float) -> None:
+        super().__init__(queue, now)
+        self.values: list[bytes | None] = []
+        self.keys: list[bytes | None] = []
+        """As many as there are up to the last record that has one."""
+        self.times_ns: list[int] = []
+        """Create times in nanoseconds since 1970: as the clock tells them, divided a batch at once."""
+        self.headers: dict[int, Headers] = {}
+
+    def describe(self, index: int, key: bytes | None, headers: Headers | None) -> None:
+        """Give the newest record what not every record has; those before it without a key are caught up with."""
+        if key is not None:
+            keys = self.keys
+            if len(keys) < index:
+                keys.extend([None] * (index - len(keys)))
+            keys.append(key)
+        if headers:
+            self.headers[index] = headers
+
+    def _padded_keys(self) -> list[bytes | None] | None:
+        """Return a key for each record; None where no record has one."""
+        missing = len(self.values) - len(self.keys)
+        return [*self.keys, *([None] * missing)] if self.keys else None
+
+    @property
+    def record_count(self) -> int:
+        """Records so far; their times outlive the payload."""
+        return len(self.times_ns)
+
+    @property
+    def delivery_count(self) -> int:
+        """One a record."""
+        return len(self.times_ns)
+
+    def timestamp_us(self, index: int) -> int:
+        """Return the create time of a record in microseconds since 1970."""
+        return self.times_ns[index] // 1000
+
+    def _timestamps_us(self) -> npt.NDArray[np.int64]:
+        try:
+            return np.array(self.times_ns, np.int64) // 1000
+        except OverflowError:
+            # Times of their own beyond the year 2262 are no nanoseconds in 64 bits.
+            return np.array([time_ns // 1000 for time_ns in self.times_ns], np.int64)
+
+    def encode(self, codec: Codec) -> EncodedBatch:
+        """Return the wire form, made once; straight from the lists where no record has headers."""
+        if self.encoded is None and not self.headers:
+            self.encoded = encode_records(
+                self.values, self._padded_keys(), self._timestamps_us(), codec, self.stamp
+            )
+        return super().encode(codec)
+
+    def columns(self) -> pa.RecordBatch:
+        """Return the lists as columns."""
+        headers: list[Headers | None] | None = None
+        if self.headers:
+            headers = [self.headers.get(index) for index in range(len(self.values))]
+        return record_batch(
+            self.values,
+            self._padded_keys(),
+            self._timestamps_us(),
+            headers,
+            default_timestamp_us=0,
+        )
+
+    def release(self) -> None:
+        """Keep the timestamps, which the deliveries tell."""
+        self.values = []
+        self.keys = []
+        self.headers = {}
+
+
+class ColumnsBatch(PendingBatch):
+    """A piece of a table, already of the fixed schema."""
+
+    __slots__ = ("_columns", "_record_count")
+
+    def __init__(self, queue: PartitionQueue, columns: pa.RecordBatch, now: float) -> None:
+        super().__init__(queue, now)
+        self._columns: pa.RecordBatch | None = columns
+        self._record_count = columns.num_rows
+        self.nbytes = columns.nbytes
+
+    @property
+    def record_count(self) -> int:
+        """Rows of the piece."""
+        return self._record_count
+
+    def columns(self) -> pa.RecordBatch:
+        """Return the piece."""
+        assert self._columns is not None, "a finished batch is not encoded again"
+        return self._columns
+
+    def release(self) -> None:
+        """Let the table go."""
+        self._columns = None

@@ -1,0 +1,494 @@
+"""The public producer: records and tables in, deliveries out.
+
+    async with Producer("http://127.0.0.1:9520") as producer:
+        delivery = await producer.send("flights", b"UA1545", key=b"UA")
+        metadata = await delivery
+
+`send` waits only for buffer space, `await delivery` is the acknowledgement. Leaving the block flushes, also
+after an exception: nothing is dropped silently. The room routes records to partitions and holds the memory
+bound; batches, retries and requests are the accumulator's and the sender's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from fairlead import clock
+from fairlead.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, PartitionQueue
+from fairlead.clock import now_ns
+from fairlead.delivery import BatchDelivery, Delivery, RecordMetadata, outcome
+from fairlead.errors import (
+    BatchTooLargeError,
+    ClosedError,
+    FairleadError,
+    RecordError,
+    TopicNotFoundError,
+    error_of,
+)
+from fairlead.metadata import MetadataCache
+from fairlead.offsets import partition_not_found
+from fairlead.pending_batch import Headers, PendingBatch, RecordsBatch
+from fairlead.routing import TopicRoute
+from fairlead.sender import Sender
+from fairlead.settings import (
+    DEFAULT_BOOTSTRAP,
+    KIB,
+    MIB,
+    Duration,
+    ProducerSettings,
+    acks_of,
+    codec_of,
+    connection_of,
+    idempotence_of,
+    seconds_of,
+)
+from fairlead.table_pieces import NO_KEY, pieces, slices, table_of, whole
+from fairlead.timestamps import timestamp_us_of
+from fairlead.topic_creation import create_topic, creates_topics
+from fairlead.topic_partition import TopicPartition
+from fairlead.tracing import ProducerTracing
+from fairlead.transport import Transport
+from fairlead_api.batch_header import Codec
+from fairlead_api.identifiers import Acks
+from fairlead_api.partitioning import partition_for_key
+from fairlead_api.problems import ProblemError, SideEffect
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+YIELD_RECORDS: Final = 1024
+"""`send` lets the event loop run this often even if it never waits, or a tight loop would starve its own sender."""
+
+THREAD_TABLE_BYTES: Final = 1 * MIB
+"""Larger tables are cast, hashed and cut in a thread: it would hold the loop for milliseconds."""
+
+FAILURES_MAX: Final = 1000
+"""Failed batches kept for the next `flush`; those beyond are counted."""
+
+
+class Producer:
+    """Sends records to topics. Open it with `async with`, or with `start` and `close`.
+
+    acks: `"all"` waits until every in-sync replica has the record, `1` for the leader, `0` for nothing.
+    linger_ms: how long a batch waits for company. batch_bytes, columnar_batch_bytes: payload at which a batch of
+    `send` and of `send_batch` is sent at once. compression: `"none"`, `"lz4"` or `"zstd"`. buffer_bytes: payload
+    not yet acknowledged beyond which `send` waits. delivery_timeout: from `send` to the acknowledgement, retries
+    included. retries_max: attempts after the first, without it the timeout decides. idempotence: each record is
+    stored once and in order, however often its batch is sent; on by default where acks is `"all"`, which it needs.
+    Without it a retry may store a batch twice. name: whoever opens a producer of the same name next fences this one.
+    Raises `SettingError` for values that make no sense.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Iterable[str] = DEFAULT_BOOTSTRAP,
+        *,
+        acks: Acks | str | int = "all",
+        linger_ms: float = 5,
+        batch_bytes: int = 256 * KIB,
+        columnar_batch_bytes: int = MIB,
+        compression: Codec | str = "none",
+        buffer_bytes: int = 64 * MIB,
+        request_bytes_max: int = 8 * MIB,
+        requests_in_flight_max: int = 5,
+        delivery_timeout: Duration = "2m",
+        retries_max: int | None = None,
+        idempotence: bool | None = None,
+        name: str | None = None,
+        request_timeout: Duration = "30s",
+        connect_timeout: Duration = "5s",
+        retry_timeout: Duration = "30s",
+    ) -> None:
+        self._connection = connection_of(
+            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout
+        )
+        self._settings = ProducerSettings(
+            acks=acks_of(acks),
+            linger_seconds=linger_ms / 1000,
+            # A batch larger than the buffer could never be filled.
+            batch_bytes=min(batch_bytes, buffer_bytes),
+            columnar_batch_bytes=min(columnar_batch_bytes, buffer_bytes),
+            codec=codec_of(compression),
+            buffer_bytes=buffer_bytes,
+            request_bytes_max=request_bytes_max,
+            requests_in_flight_max=requests_in_flight_max,
+            delivery_timeout_seconds=seconds_of(delivery_timeout, "delivery_timeout"),
+            retries_max=retries_max,
+            idempotence=idempotence_of(idempotence, acks_of(acks)),
+            name=name,
+        )
+        self._batch_bytes = self._settings.batch_bytes
+        self._accumulator = Accumulator(self._settings)
+        self._tracing = ProducerTracing.at_hand()
+        self._routes: dict[str, TopicRoute] = {}
+        self._room_waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._failures: deque[PendingBatch] = deque()
+        self._failures_dropped = 0
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._halted: FairleadError | None = None
+        self._open = False
+
+    async def start(self) -> Self:
+        """Open the connections and start sending; `async with` calls it."""
+        self._transport = await Transport(self._connection).__aenter__()
+        self._metadata = MetadataCache(self._transport)
+        self._sender = Sender(
+            self._accumulator,
+            self._metadata,
+            self._transport,
+            self._settings,
+            on_settled=self._settled,
+            on_picture=self._picture_taken,
+            on_halted=self._sender_halted,
+        )
+        self._task = asyncio.get_running_loop().create_task(self._sender.run(), name="fairlead producer")
+        self._task.add_done_callback(self._sender_ended)
+        self._open = True
+        return self
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.close()
+        except ExceptionGroup as failures:
+            if error is None:
+                raise
+            # The reason for leaving stays the exception; what was not delivered is told beside it.
+            error.add_note("\n".join([failures.message, *map(str, failures.exceptions)]))
+
+    async def close(self) -> None:
+        """Flush, then close the connections; raises like `flush`. Further records raise `ClosedError`."""
+        if not self._open:
+            return
+        self._open = False
+        self._routes.clear()
+        try:
+            await self._settle_all()
+            self._sender.stop()
+            await self._task
+        finally:
+            await self._shut()
+        self._raise_failures()
+
+    async def abort(self) -> None:
+        """Close without a flush, for records that somebody else will send: nothing is sent, or sent again, after it.
+
+        What has no acknowledgement fails with `ClosedError` at once; what was under way may be stored. Waits for no
+        broker. After `close` has begun it does nothing, and `close` does nothing after it.
+        """
+        if self._open:
+            self._open = False
+            self._routes.clear()
+            await self._shut()
+
+    async def _shut(self) -> None:
+        """End the sender, which leaves no batch without an outcome, and the connections."""
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        await self._transport.close()
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        timestamp: datetime | int | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Append one record to its batch and return its delivery; waits only for buffer space.
+
+        Without `partition` the key decides by murmur2, and records without a key fill one batch of one partition
+        after the other. `timestamp` is an aware datetime or milliseconds since 1970; without it, now.
+        Raises `TopicNotFoundError`, `PartitionNotFoundError`, `RecordError`, `BatchTooLargeError`.
+        """
+        route = self._routes.get(topic)
+        if route is None:
+            route = await self._route(topic)
+        if value.__class__ is not bytes or (key is not None and key.__class__ is not bytes):
+            value, key = _bytes_of(value, topic, "value"), _bytes_of(key, topic, "key")
+        size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
+        if self._tracing is not None:
+            headers = self._tracing.created(topic, headers)
+        if headers:
+            size += _headers_bytes(headers, topic)
+        time_ns = now_ns() if timestamp is None else timestamp_us_of(timestamp, "timestamp") * 1000
+        sticky = key is None and partition is None
+        queue = route.sticky if sticky else self._queue_for(route, key, partition)
+        accumulator = self._accumulator
+        if accumulator.room < size or self._room_waiters:
+            await self._reserve(size)
+        else:
+            accumulator.room -= size
+        # From here on nothing is awaited before the record is in its batch: appends keep their order.
+        batch = queue.open
+        if batch is None or batch.nbytes + size > self._batch_bytes:
+            batch = self._open_batch(route, queue, size, sticky=sticky)
+        values = batch.values
+        index = len(values)
+        values.append(value)
+        batch.times_ns.append(time_ns)
+        batch.nbytes += size
+        if key is not None or headers:
+            batch.describe(index, key, headers)
+        if index % YIELD_RECORDS == 0:
+            await asyncio.sleep(0)  # noqa: TID251 - the sender's turn, nothing is waited for
+        return Delivery(batch, index)
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        timestamp: datetime | int | None = None,
+        partition: int | None = None,
+    ) -> RecordMetadata:
+        """Send one record and wait for its acknowledgement; one at a time costs a round trip each."""
+        return await (await self.send(topic, value, key, headers, timestamp, partition))
+
+    async def send_batch(
+        self, topic: str, data: pa.Table | pa.RecordBatch, partition: int | None = None
+    ) -> list[BatchDelivery]:
+        """Send a table with the columns value and, if there, key, timestamp and headers.
+
+        Without `partition` rows with a key go where their key belongs and the others batch by batch around the
+        partitions. Returns one delivery a batch, in the order of sending. Waits for buffer space batch by batch;
+        cancelled, it leaves what it has appended. Raises `InvalidRecordError` naming the column, `RecordError`.
+        """
+        route = self._routes.get(topic) or await self._route(topic)
+        if partition is not None:
+            self._queue_for(route, None, partition)
+        deliveries: list[BatchDelivery] = []
+        for part in slices(table_of(data, topic)):
+            if part.nbytes < THREAD_TABLE_BYTES:
+                cut = self._pieces(topic, part, partition, len(route.queues))
+            else:
+                cut = await asyncio.to_thread(self._pieces, topic, part, partition, len(route.queues))
+            for place, columns in cut:
+                await self._reserve(columns.nbytes)
+                queue = route.advance(self._metadata.picture) if place == NO_KEY else route.queues[place]
+                batch = self._accumulator.append_columns(queue, columns, clock.monotonic())
+                deliveries.append(BatchDelivery(batch))
+                self._sender.wake()
+            await asyncio.sleep(0)  # noqa: TID251 - the sender's turn, nothing is waited for
+        return deliveries
+
+    async def flush(self) -> None:
+        """Send everything now and wait for every outcome.
+
+        Raises an `ExceptionGroup` of the failures since the last flush that no awaited delivery has raised.
+        """
+        await self._settle_all()
+        self._raise_failures()
+
+    async def refresh_metadata(self) -> None:
+        """Look at the cluster again now: partitions that topics have grown are used from here on.
+
+        It happens by itself when a leader moves, and every five minutes.
+        """
+        await self._metadata.refresh()
+        self._picture_taken()
+
+    async def _settle_all(self) -> None:
+        self._accumulator.close_all()
+        self._sender.wake()
+        for batch in self._accumulator.unfinished:
+            await outcome(batch)
+
+    def _raise_failures(self) -> None:
+        failed = [batch for batch in self._failures if not batch.failure_is_seen]
+        dropped = self._failures_dropped
+        self._failures.clear()
+        self._failures_dropped = 0
+        if failed:
+            records = sum(batch.record_count for batch in failed)
+            more = f", and {dropped} more batches before them" if dropped else ""
+            message = f"{records} records in {len(failed)} batches were not acknowledged{more}"
+            raise ExceptionGroup(message, _distinct(failed))
+
+    def _queue_for(self, route: TopicRoute, key: bytes | None, partition: int | None) -> PartitionQueue:
+        """Return the queue of a record that says by key or partition where it belongs."""
+        if partition is None:
+            assert key is not None, "records without key and partition go to the sticky one"
+            return route.queues[partition_for_key(key, len(route.queues))]
+        if not route.holds(partition):
+            raise partition_not_found(TopicPartition(route.topic, partition), len(route.queues))
+        return route.queues[partition]
+
+    def _open_batch(
+        self, route: TopicRoute, queue: PartitionQueue, size: int, *, sticky: bool
+    ) -> RecordsBatch:
+        """Return a batch with room for a record; the sticky partition changes with each of its batches."""
+        linger_seconds = self._settings.linger_seconds
+        if queue.open is not None or not linger_seconds:
+            self._sender.wake()
+        if sticky:
+            queue.close_open()
+            queue = route.advance(self._metadata.picture)
+            if queue.open is not None:
+                if queue.open.nbytes + size <= self._batch_bytes:
+                    return queue.open
+                self._sender.wake()
+        now = clock.monotonic()
+        # One that lingers is no news yet: records to a thousand partitions would wake the sender a thousand times,
+        # which looks at all of them each time.
+        self._sender.wake_before(now + linger_seconds)
+        return self._accumulator.open_batch(queue, now)
+
+    def _pieces(
+        self, topic: str, data: pa.Table | pa.RecordBatch, partition: int | None, partition_count: int
+    ) -> list[tuple[int, pa.RecordBatch]]:
+        limit, now = self._settings.columnar_batch_bytes, clock.now_us()
+        try:
+            if partition is not None:
+                return whole(data, partition, limit, now)
+            return pieces(data, partition_count, limit, now)
+        except ProblemError as problem:
+            raise error_of(problem, subject=f"table for {topic}") from problem
+
+    async def _route(self, topic: str) -> TopicRoute:
+        self._check_open()
+        try:
+            found = await self._metadata.topic(topic)
+        except TopicNotFoundError:
+            if not await creates_topics(self._transport, self._metadata):
+                raise
+            await create_topic(self._transport, topic)
+            found = await self._metadata.topic(topic)
+        self._check_open()
+        route = self._routes.get(topic)
+        if route is None:
+            route = TopicRoute(topic, len(found.partitions), clock.chance(), self._queue_of)
+            self._routes[topic] = route
+        return route
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise ClosedError("producer")
+        if self._halted is not None:
+            raise self._halted.with_traceback(None)
+
+    def _queue_of(self, topic: str, partition: int) -> PartitionQueue:
+        """Return the one queue of a partition: it outlives a topic that is gone for a while, as its sequences do."""
+        place = TopicPartition(topic, partition)
+        queue = self._queues.get(place)
+        if queue is None:
+            queue = self._queues[place] = PartitionQueue(topic, partition)
+        return queue
+
+    async def _reserve(self, size: int) -> None:
+        """Take room, after those who wait already. Raises `ClosedError` when the producer is closed meanwhile."""
+        self._check_open()
+        accumulator = self._accumulator
+        if accumulator.room >= size and not self._room_waiters:
+            accumulator.room -= size
+            return
+        if size > self._settings.buffer_bytes:
+            limit = self._settings.buffer_bytes
+            problem = ProblemError(
+                "batch_too_large",
+                f"{size} bytes do not fit buffer_bytes={limit}",
+                data={"limit_bytes": limit},
+            )
+            raise BatchTooLargeError(problem, subject="send")
+        # What lingers must leave, or the room that is waited for would never come.
+        accumulator.close_all()
+        self._sender.wake()
+        waiter = asyncio.get_running_loop().create_future()
+        self._room_waiters.append((size, waiter))
+        try:
+            await waiter
+        except BaseException:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                accumulator.room += size
+            else:
+                self._room_waiters = deque(entry for entry in self._room_waiters if entry[1] is not waiter)
+            self._give_room()
+            raise
+        try:
+            self._check_open()
+        except FairleadError:
+            accumulator.room += size
+            self._give_room()
+            raise
+
+    def _give_room(self) -> None:
+        waiters = self._room_waiters
+        while waiters and (waiters[0][1].done() or waiters[0][0] <= self._accumulator.room):
+            size, waiter = waiters.popleft()
+            if not waiter.done():
+                self._accumulator.room -= size
+                waiter.set_result(None)
+
+    def _settled(self, batch: PendingBatch) -> None:
+        if batch.error is not None:
+            if len(self._failures) >= FAILURES_MAX:
+                self._failures.popleft()
+                self._failures_dropped += 1
+            self._failures.append(batch)
+        self._give_room()
+
+    def _picture_taken(self) -> None:
+        topics = self._metadata.picture.topics
+        for name, route in list(self._routes.items()):
+            if name in topics:
+                route.grow(len(topics[name].partitions))
+            else:
+                # Deleted: the next send asks again, and says so if it is still gone.
+                del self._routes[name]
+
+    def _sender_halted(self, error: FairleadError) -> None:
+        """Refuse what is sent from now on; the sender fails what waits, which lets those go who wait for room."""
+        self._halted = error
+        self._routes.clear()
+
+    def _sender_ended(self, task: asyncio.Task[None]) -> None:
+        """Leave nobody waiting: whatever has no outcome when the sender is gone failed."""
+        cause = None if task.cancelled() else task.exception()
+        while self._room_waiters:
+            _, waiter = self._room_waiters.popleft()
+            if not waiter.done():
+                waiter.set_exception(ClosedError("producer"))
+        for batch in self._accumulator.unfinished:
+            error = ClosedError("producer")
+            error.__cause__ = cause
+            if batch.side_effect is SideEffect.MAYBE or batch in batch.queue.in_flight:
+                error.add_note("An attempt had no definite answer: the records may be stored.")
+            self._accumulator.give_up(batch, error)
+            batch.fail(error)
+            self._settled(batch)
+
+
+def _bytes_of(given: object, topic: str, field: str) -> bytes | None:
+    if given is None:
+        return None
+    if isinstance(given, bytes | bytearray | memoryview):
+        return bytes(given)
+    allowed = "give bytes, for text its UTF-8 encoding: text.encode()"
+    raise RecordError(topic, field, f"{type(given).__name__} {given!r:.80}", allowed)
+
+
+def _headers_bytes(headers: Headers, topic: str) -> int:
+    """Return the size of headers; raises `RecordError` for what is no list of (text, bytes)."""
+    size = 0
+    for header in headers:
+        if not (isinstance(header, tuple) and len(header) == 2 and isinstance(header[0], str)):
+            raise RecordError(topic, "headers", f"{header!r:.80}", "give pairs of a name and bytes")
+        if not (header[1] is None or isinstance(header[1], bytes)):
+            raise RecordError(topic, f"header {header[0]}", f"{header[1]!r:.80}", "give bytes or None")
+        size += len(header[0]) + len(header[1] or b"") + RECORD_OVERHEAD_BYTES
+    return size
+
+
+def _distinct(failed: list[PendingBatch]) -> list[FairleadError]:
+    return list({id(batch.error): batch.error for batch in failed if batch.error is not None}.values())

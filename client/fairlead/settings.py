@@ -1,0 +1,270 @@
+"""Typed settings of producer, consumer and admin, with the limit and the reason on each field.
+
+Built once by the public classes from their keyword arguments and passed down; every value is checked here, so
+that inside it is trusted. Durations are `timedelta` or text with a unit ("30s", "250ms", "2m"); a bare number
+is refused because nobody can see its unit, but for `linger_ms`, which says it. Must not know how a setting is
+used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Final, TypeAlias
+from urllib.parse import urlsplit
+
+from fairlead.errors import SettingError
+from fairlead_api.batch_header import Codec
+from fairlead_api.identifiers import Acks
+
+DEFAULT_BOOTSTRAP: Final = "http://127.0.0.1:9520"
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+Duration: TypeAlias = timedelta | str
+"""A span of time: a `timedelta`, or a number with its unit: us, ms, s, m, h."""
+
+_UNIT_SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(us|ms|s|m|h)\s*")
+
+
+class OffsetPolicy(StrEnum):
+    """What a consumer does when the offset it wants is not in the log."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    ERROR = "error"
+
+
+ResetPolicy: TypeAlias = OffsetPolicy | timedelta
+"""An end of the log, an error, or a duration: the first record so long ago or later."""
+
+
+def seconds_of(value: Duration, name: str) -> float:
+    """Return a duration in seconds; `SettingError` names the setting where it is not one."""
+    if isinstance(value, timedelta):
+        seconds = value.total_seconds()
+        if seconds >= 0:
+            return seconds
+    elif isinstance(value, str) and (match := _DURATION.fullmatch(value)):
+        return float(match[1]) * _UNIT_SECONDS[match[2]]
+    raise SettingError(name, value, 'a timedelta or text with a unit, not negative, such as "30s" or "250ms"')
+
+
+def bootstrap_of(value: str | Iterable[str]) -> tuple[str, ...]:
+    """Return the bootstrap addresses of a comma-separated text or a list, without trailing slashes."""
+    addresses = value.split(",") if isinstance(value, str) else value
+    cleaned = tuple(dict.fromkeys(address.strip().rstrip("/") for address in addresses if address.strip()))
+    for address in cleaned:
+        if not _is_address(address):
+            # What a client of Kafka is given has no scheme: it is named, so that it can be copied.
+            bare = ":" in address and _is_address(f"http://{address}")
+            meant = f"; did you mean http://{address}?" if bare else ""
+            allowed = f"http://HOST:PORT or https://HOST:PORT, several by comma{meant}"
+            raise SettingError("bootstrap", address, allowed)
+    if not cleaned:
+        raise SettingError("bootstrap", value, "at least one address such as http://127.0.0.1:9520")
+    return cleaned
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:  # a port that is no number up to 65535, half an IPv6 address
+        return False
+    known = parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
+    return known and not parts.path and not parts.query
+
+
+def acks_of(value: Acks | str | int) -> Acks:
+    """Return the acknowledgement level of `0`, `1`, `"all"` (or Kafka's -1)."""
+    text = "all" if value == -1 else str(value.value if isinstance(value, Acks) else value)
+    for acks in Acks:
+        if acks.value == text:
+            return acks
+    raise SettingError("acks", value, '0, 1 or "all"')
+
+
+def idempotence_of(value: bool | None, acks: Acks) -> bool:
+    """Return whether a producer is idempotent: unless something is said it is where acks allow it, as in Kafka."""
+    return acks is Acks.ALL if value is None else value
+
+
+def codec_of(value: Codec | str) -> Codec:
+    """Return the codec of `"none"`, `"lz4"` or `"zstd"`."""
+    if isinstance(value, Codec):
+        return value
+    if isinstance(value, str) and value.upper() in Codec.__members__:
+        return Codec[value.upper()]
+    raise SettingError("compression", value, '"none", "lz4" or "zstd"')
+
+
+def policy_of(value: OffsetPolicy | Duration, name: str) -> ResetPolicy:
+    """Return the policy of `"earliest"`, `"latest"`, `"error"` (Kafka's `"none"`) or a duration."""
+    if value == "none":
+        return OffsetPolicy.ERROR
+    if isinstance(value, str) and value in OffsetPolicy.__members__.values():
+        return OffsetPolicy(value)
+    try:
+        return timedelta(seconds=seconds_of(value, name))
+    except (SettingError, OverflowError):
+        allowed = '"earliest", "latest", "error" (the same as "none") or a duration such as "10m"'
+        raise SettingError(name, value, allowed) from None
+
+
+def _require(holds: bool, name: str, value: object, allowed: str) -> None:
+    if not holds:
+        raise SettingError(name, value, allowed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSettings:
+    """How brokers are found and called; shared by all three clients."""
+
+    bootstrap: tuple[str, ...] = (DEFAULT_BOOTSTRAP,)
+    """Addresses to ask first; any one alive is enough."""
+    connect_timeout_seconds: float = 5.0
+    request_timeout_seconds: float = 30.0
+    """One attempt of one call; also the `timeout_ms` that a produce carries."""
+    retry_timeout_seconds: float = 30.0
+    """All attempts of an admin or metadata call together."""
+    retry_backoff_seconds: float = 0.1
+    retry_backoff_seconds_max: float = 1.0
+    metadata_age_seconds_max: float = 300.0
+    """Refreshed at this age even without a refusal, so that new partitions are seen."""
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        _require(self.connect_timeout_seconds > 0, "connect_timeout", self.connect_timeout_seconds, "above 0")
+        _require(self.request_timeout_seconds > 0, "request_timeout", self.request_timeout_seconds, "above 0")
+
+    @property
+    def backoff(self) -> Backoff:
+        """The pauses between attempts."""
+        return Backoff(self.retry_backoff_seconds, self.retry_backoff_seconds_max)
+
+
+def connection_of(
+    bootstrap: str | Iterable[str], *, connect: Duration, request: Duration, retry: Duration
+) -> ConnectionSettings:
+    """Return the connection settings of the arguments that all three clients take."""
+    return ConnectionSettings(
+        bootstrap=bootstrap_of(bootstrap),
+        connect_timeout_seconds=seconds_of(connect, "connect_timeout"),
+        request_timeout_seconds=seconds_of(request, "request_timeout"),
+        retry_timeout_seconds=seconds_of(retry, "retry_timeout"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Exponential pauses with jitter: doubled each attempt, at most `seconds_max`, half of it by chance."""
+
+    seconds_initial: float
+    seconds_max: float
+
+    def seconds(self, attempts: int, chance: float, advice_seconds: float | None = None) -> float:
+        """Return the pause after `attempts` failures; never below what the server advised."""
+        # Without the cap on the exponent a day of retries would overflow the float.
+        full = min(self.seconds_initial * 2.0 ** min(max(attempts - 1, 0), 30), self.seconds_max)
+        return max(full * (0.5 + chance / 2), advice_seconds or 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings:
+    """How records are gathered, sent and retried."""
+
+    acks: Acks = Acks.ALL
+    linger_seconds: float = 0.005
+    """How long a batch waits for company; Kafka's default."""
+    batch_bytes: int = 256 * KIB
+    """A per-record batch is sent at this payload size."""
+    columnar_batch_bytes: int = MIB
+    """`send_batch` splits tables to this payload size."""
+    codec: Codec = Codec.NONE
+    buffer_bytes: int = 64 * MIB
+    """Payload that may wait for its acknowledgement; `send` waits for space beyond it."""
+    request_bytes_max: int = 8 * MIB
+    """Batches of many partitions share a request up to this size; a single batch may exceed it."""
+    requests_in_flight_max: int = 5
+    """Unfinished requests to one broker. A partition has at most five, without idempotence one: HTTP/2 streams
+    overtake each other."""
+    delivery_timeout_seconds: float = 120.0
+    """From `send` to the acknowledgement, all retries included."""
+    retries_max: int | None = None
+    """Attempts after the first; 0 with acks 0 or 1 gives at-most-once. Without it the deadline decides."""
+    idempotence: bool = True
+    """Whether batches carry an id and sequences, so that a repeat is stored once."""
+    name: str | None = None
+    """Name of an idempotent producer: whoever takes it next fences this one."""
+
+    def __post_init__(self) -> None:
+        """Check the values against each other."""
+        _require(self.linger_seconds >= 0, "linger_ms", self.linger_seconds * 1000, "0 or more")
+        _require(self.batch_bytes > 0, "batch_bytes", self.batch_bytes, "above 0")
+        _require(self.columnar_batch_bytes > 0, "columnar_batch_bytes", self.columnar_batch_bytes, "above 0")
+        _require(
+            self.requests_in_flight_max > 0, "requests_in_flight_max", self.requests_in_flight_max, "above 0"
+        )
+        _require(self.request_bytes_max > 0, "request_bytes_max", self.request_bytes_max, "above 0")
+        _require(self.buffer_bytes > 0, "buffer_bytes", self.buffer_bytes, "above 0")
+        _require(
+            self.delivery_timeout_seconds > 0, "delivery_timeout", self.delivery_timeout_seconds, "above 0"
+        )
+        _require(
+            self.retries_max is None or self.retries_max >= 0, "retries_max", self.retries_max, "0 or more"
+        )
+        _require(
+            self.acks is Acks.ALL or not self.idempotence,
+            "acks",
+            self.acks.value,
+            '"all" with idempotence=True; leave idempotence away and it is off with acks 0 and 1',
+        )
+        _require(
+            self.name is None or self.idempotence,
+            "name",
+            self.name,
+            "only with idempotence, for which acks is all",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings:
+    """How records are fetched ahead of their reader."""
+
+    fetch_wait_seconds_max: float = 0.5
+    """How long a broker holds a fetch that finds fewer than `fetch_bytes_min`."""
+    fetch_bytes_min: int = 1
+    fetch_bytes_max: int = 4 * MIB
+    """Size of one answer over all partitions; never holds back the first batch.
+
+    Larger answers cost a reader more, not less: from about 8 MiB on, memory that is new for each of them takes as much
+    processor time as all else.
+    """
+    partition_fetch_bytes_max: int = 4 * MIB
+    prefetch_bytes: int = 64 * MIB
+    """Fetched and not yet read, over all partitions; the answers to two requests more may arrive."""
+    requests_in_flight_max: int = 4
+    """Fetches open to one broker, of disjoint partitions, so that a parked one holds nobody else back."""
+    offset_policy: ResetPolicy = OffsetPolicy.ERROR
+    """`error` by default: records are never skipped silently."""
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        _require(self.fetch_bytes_min >= 1, "fetch_bytes_min", self.fetch_bytes_min, "1 or more")
+        _require(self.fetch_bytes_max > 0, "fetch_bytes_max", self.fetch_bytes_max, "above 0")
+        _require(
+            self.partition_fetch_bytes_max > 0,
+            "partition_fetch_bytes_max",
+            self.partition_fetch_bytes_max,
+            "above 0",
+        )
+        _require(self.prefetch_bytes > 0, "prefetch_bytes", self.prefetch_bytes, "above 0")
+        _require(
+            self.requests_in_flight_max > 0, "requests_in_flight_max", self.requests_in_flight_max, "above 0"
+        )

@@ -1,0 +1,183 @@
+"""Spans of OpenTelemetry, for programs that have set it up; for all others nothing is imported and nothing is done.
+
+`create` when a record is sent while a span is active, whose context goes with the record in its headers; `send` for a
+request that carries such records; `process` around the work of a consumer, linked to the records' spans:
+
+    async for batch in consumer:
+        with tracing.process(batch, group="billing"):
+            ...
+
+Names and attributes follow the semantic conventions for messaging, which are still in development. A producer or
+consumer looks once, when it is made, whether there is a provider of tracers: set it up first.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from fairlead.errors import FairleadError
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Link, Tracer
+
+    from fairlead.pending_batch import Headers, PendingBatch
+    from fairlead.records import ConsumerBatch
+
+SYSTEM: Final = "fairlead"
+TRACEPARENT: Final = "traceparent"
+LINKS_MAX: Final = 128
+"""Links of one span: as many as OpenTelemetry keeps by default."""
+
+
+def tracer_at_hand() -> Tracer | None:
+    """Return a tracer, or None where the program has not set up a provider of tracers."""
+    # Who has set one up has imported this; whoever has not shall not pay for the import.
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None or isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        return None
+    tracer: Tracer = trace.get_tracer("fairlead")
+    return tracer
+
+
+class ProducerTracing:
+    """The spans of one producer."""
+
+    __slots__ = ("_tracer",)
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+
+    @classmethod
+    def at_hand(cls) -> ProducerTracing | None:
+        """Return the tracing of a producer, None where nothing is set up."""
+        tracer = tracer_at_hand()
+        return None if tracer is None else cls(tracer)
+
+    def created(self, topic: str, headers: Headers | None) -> Headers | None:
+        """Return a record's headers with the context of its span, if a span is active and they name none."""
+        from opentelemetry import trace  # noqa: PLC0415 - only where it is set up
+
+        if not trace.get_current_span().get_span_context().is_valid:
+            return headers
+        if headers and any(name == TRACEPARENT for name, _ in headers):
+            return headers
+        span = self._tracer.start_span(
+            f"create {topic}", kind=trace.SpanKind.PRODUCER, attributes=_attributes("create", topic)
+        )
+        carried = _carrier(trace.set_span_in_context(span))
+        span.end()
+        return (*(headers or ()), *((name, value.encode()) for name, value in carried.items()))
+
+    @contextmanager
+    def sending(self, batches: Sequence[PendingBatch]) -> Iterator[Mapping[str, str]]:
+        """Trace a request; gives the headers that the request is to carry. Without a traced record, nothing."""
+        from opentelemetry.context import Context  # noqa: PLC0415 - only where it is set up
+        from opentelemetry.trace import SpanKind, set_span_in_context  # noqa: PLC0415 - the same
+
+        # Pieces of tables have their headers in a column, which is not looked into.
+        known = (getattr(batch, "headers", {}).values() for batch in batches)
+        links = _links(headers for of_batch in known for headers in of_batch)
+        if not links:
+            yield {}
+            return
+        topics = sorted({batch.topic for batch in batches})
+        span = self._tracer.start_span(
+            f"send {', '.join(topics)}",
+            # The sender's own context is that of whoever opened the producer, which is long over.
+            context=Context(),
+            kind=SpanKind.CLIENT,
+            links=links,
+            attributes={
+                **_attributes("send", ", ".join(topics)),
+                "messaging.batch.message_count": sum(batch.record_count for batch in batches),
+            },
+        )
+        if len(batches) == 1:
+            span.set_attribute("messaging.destination.partition.id", str(batches[0].partition))
+        with _ended(span):
+            yield _carrier(set_span_in_context(span, Context()))
+
+
+@contextmanager
+def process(batch: ConsumerBatch, *, group: str | None = None) -> Iterator[None]:
+    """Trace what is done with a batch: a span that is current inside the block, linked to the records' spans."""
+    tracer = tracer_at_hand()
+    if tracer is None:
+        yield
+        return
+    from opentelemetry.trace import SpanKind  # noqa: PLC0415 - only where it is set up
+
+    attributes = {
+        **_attributes("process", batch.topic),
+        "messaging.destination.partition.id": str(batch.partition),
+        "messaging.batch.message_count": batch.record_count,
+    }
+    if group is not None:
+        attributes["messaging.consumer.group.name"] = group
+    with tracer.start_as_current_span(
+        f"process {batch.topic}",
+        kind=SpanKind.CONSUMER,
+        links=_links(batch.headers),
+        attributes=attributes,
+    ):
+        yield
+
+
+@contextmanager
+def _ended(span: Any) -> Iterator[None]:
+    """End a span with the block; an error is told in it."""
+    from opentelemetry.trace import StatusCode  # noqa: PLC0415 - only where it is set up
+
+    try:
+        yield
+    except FairleadError as error:
+        span.set_attribute("error.type", getattr(error, "code", None) or type(error).__name__)
+        span.set_status(StatusCode.ERROR, str(error))
+        raise
+    finally:
+        span.end()
+
+
+def _attributes(operation: str, topic: str) -> dict[str, str | int]:
+    return {
+        "messaging.system": SYSTEM,
+        "messaging.operation.name": operation,
+        "messaging.operation.type": operation,
+        "messaging.destination.name": topic,
+    }
+
+
+def _carrier(context: Any) -> dict[str, str]:
+    from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415 - only where it is set up
+        TraceContextTextMapPropagator,
+    )
+
+    carried: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(carried, context)
+    return carried
+
+
+def _links(records: Iterable[Headers]) -> list[Link]:
+    """Return a link to each span that records name, once each, up to a number."""
+    from opentelemetry import trace  # noqa: PLC0415 - only where it is set up
+    from opentelemetry.context import Context  # noqa: PLC0415 - the same
+    from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415 - the same
+        TraceContextTextMapPropagator,
+    )
+
+    named: dict[bytes, None] = {}
+    for headers in records:
+        for name, value in headers:
+            if name == TRACEPARENT and value is not None and len(named) < LINKS_MAX:
+                named[value] = None
+    links = []
+    for value in named:
+        carried = {TRACEPARENT: value.decode("latin-1")}
+        context = TraceContextTextMapPropagator().extract(carried, Context())
+        linked = trace.get_current_span(context).get_span_context()
+        if linked.is_valid:
+            links.append(trace.Link(linked))
+    return links

@@ -1,0 +1,95 @@
+"""The command line as a whole: what it imports, and what its help says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from fairlead.cli.main import COMMANDS, imported, run_command
+
+HEAVY = ("pyarrow", "numpy", "pyreqwest", "rich.console", "yaml")
+ASKING = ["topic", "list", "--bootstrap", "nonsense"]  # gets as far as its settings
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["--help"], ["topic", "--help"], ASKING])
+def test_a_command_imports_no_more_than_it_uses(arguments: list[str]) -> None:
+    """Neither Arrow nor what only a person at a terminal sees, and HTTP only to ask: half of a short command's time."""
+    heavy = [name for name in HEAVY if name != "pyreqwest" or arguments[0] != "topic"]
+    program = (
+        "import sys\n"
+        "from fairlead.cli.main import run_command\n"
+        f"run_command({arguments!r})\n"
+        f"print('imported', [name for name in {heavy!r} if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[-1] == "imported []"
+
+
+@pytest.mark.parametrize(("command", "loaded"), [("broker", False), ("produce", False), ("job", True)])
+def test_arrow_does_not_load_pandas_into_brokers_and_commands(command: str, loaded: bool) -> None:
+    """It would with the first list; jobs may need it."""
+    program = (
+        "import sys\n"
+        "from fairlead.cli.main import leave_out_pandas\n"
+        f"leave_out_pandas([{command!r}, 'x'])\n"
+        "import pyarrow as pa\n"
+        "print(pa.array([1, 2]).to_pylist(), bool(sys.modules.get('pandas')))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout == f"[1, 2] {loaded}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "begin"),
+    [
+        (["--version"], "fairlead "),
+        (["-h"], "Usage: fairlead [OPTIONS] COMMAND"),
+        (["topic", "-h"], "Usage: fairlead topic [OPTIONS] COMMAND"),
+        (["topic", "create", "-h"], "Usage: fairlead topic create "),
+        (["dev", "up", "-h"], "Usage: fairlead dev up "),
+    ],
+)
+def test_version_and_help_are_found_where_others_have_them(
+    arguments: list[str], begin: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As an option, and by one letter, of each command."""
+    assert run_command(arguments) == 0
+    assert capsys.readouterr().out.startswith(begin)
+
+
+@pytest.mark.parametrize(("completing", "code", "said"), [(True, 0, False), (False, 2, True)])
+def test_a_verb_of_an_extra_that_is_missing(completing: bool, code: int, said: bool) -> None:
+    """It says so when it is called, and nothing into a line that a shell completes."""
+    program = (
+        "import sys\n"
+        "import fairlead.cli.main as main\n"
+        "main.entry_points = lambda **_: ()\n"  # an install without any extra
+        "sys.argv = ['fairlead', 'broker', 'start']\n"
+        "main.main()\n"
+    )
+    words = {
+        "_FAIRLEAD_COMPLETE": "complete_bash",
+        "COMP_WORDS": "fairlead broker start --",
+        "COMP_CWORD": "3",
+    }
+    environment = os.environ | (words if completing else {})
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment
+    )
+
+    assert done.returncode == code, done
+    assert ("pip install 'fairlead[broker]'" in done.stderr) == said
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_the_help_of_a_command_is_what_its_module_says(name: str) -> None:
+    """The list of commands is shown without the modules, so it is held to them here."""
+    command = imported(name)
+
+    assert COMMANDS[name] == (command.help or "").split("\n\n")[0].replace("\n", " ").strip()

@@ -1,0 +1,241 @@
+"""What may be sent when: the accumulator by appends and times in, partitions and deadlines out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fairlead.accumulator import Accumulator, PartitionQueue
+from fairlead.errors import ClosedError
+from fairlead.pending_batch import UNKNOWN_PLACE, RecordsBatch
+from fairlead_api.batches import record_batch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Append = Callable[..., RecordsBatch]
+
+
+def _columns(values: list[bytes | None]) -> pa.RecordBatch:
+    return record_batch(values, default_timestamp_us=1)
+
+
+def test_an_open_batch_is_ready_when_it_has_lingered(accumulator: Accumulator, append: Append) -> None:
+    """A batch waits for company until the linger time has passed, and not longer."""
+    queue = PartitionQueue("flights", 0)
+    append(queue, now=1.0)
+
+    assert accumulator.drain(1.004) == []
+    assert accumulator.next_deadline(1.004) == 1.005
+    assert accumulator.drain(1.005) == [queue]
+    assert queue.open is None
+
+
+def test_a_full_batch_is_ready_at_once(accumulator: Accumulator, append: Append) -> None:
+    """Opening the next batch closes the full one, which needs no linger."""
+    queue = PartitionQueue("flights", 0)
+    full = append(queue, b"x" * 90, now=1.0)
+    accumulator.open_batch(queue, 1.0)
+
+    assert accumulator.drain(1.0) == [queue]
+    assert accumulator.start(queue) is full
+
+
+def test_a_partition_has_one_unfinished_request(accumulator: Accumulator, append: Append) -> None:
+    """Streams overtake each other, so the second batch waits for the outcome of the first."""
+    queue = PartitionQueue("flights", 0)
+    first = append(queue)
+    queue.close_open()
+    second = append(queue)
+    queue.close_open()
+    accumulator.start(queue)
+
+    assert accumulator.drain(9.0) == []
+    accumulator.finish(first)
+    assert accumulator.drain(9.0) == [queue]
+    assert accumulator.start(queue) is second
+
+
+def test_partitions_do_not_wait_for_each_other(accumulator: Accumulator, append: Append) -> None:
+    """Many partitions may be in flight at once."""
+    queues = [PartitionQueue("flights", index) for index in range(3)]
+    for queue in queues:
+        append(queue)
+    accumulator.close_all()
+    accumulator.start(queues[0])
+
+    assert accumulator.drain(0.0) == queues[1:]
+
+
+def test_a_retried_batch_goes_first_and_waits_for_its_pause(accumulator: Accumulator, append: Append) -> None:
+    """A refused batch is sent again before everything behind it, so that order holds."""
+    queue = PartitionQueue("flights", 0)
+    first = append(queue)
+    queue.close_open()
+    append(queue)
+    queue.close_open()
+    accumulator.start(queue)
+    accumulator.retry(first, at=2.0)
+
+    assert accumulator.drain(1.9) == []
+    assert accumulator.next_deadline(1.9) == 2.0
+    assert accumulator.drain(2.0) == [queue]
+    assert accumulator.start(queue) is first
+    assert first.attempts == 2
+
+
+def test_flushing_closes_everything_without_linger(accumulator: Accumulator, append: Append) -> None:
+    """After `close_all` nothing lingers."""
+    queues = [PartitionQueue("flights", index) for index in range(2)]
+    for queue in queues:
+        append(queue, now=5.0)
+    accumulator.close_all()
+
+    assert accumulator.drain(5.0) == queues
+
+
+def test_a_busy_partition_does_not_starve_the_others(accumulator: Accumulator, append: Append) -> None:
+    """A partition that was just served stands behind those that wait."""
+    busy, quiet = PartitionQueue("flights", 0), PartitionQueue("flights", 1)
+    first = append(busy)
+    busy.close_open()
+    append(busy)
+    append(quiet)
+    accumulator.close_all()
+    accumulator.start(busy)
+    accumulator.finish(first)
+
+    assert accumulator.drain(0.0) == [quiet, busy]
+
+
+def test_columns_come_after_the_records_sent_before_them(accumulator: Accumulator, append: Append) -> None:
+    """A table closes the open batch of its partition, so that the order of sending holds."""
+    queue = PartitionQueue("flights", 0)
+    records = append(queue)
+    columns = accumulator.append_columns(queue, _columns([b"a", b"b"]), 0.0)
+
+    assert list(queue.closed) == [records, columns]
+    assert columns.record_count == 2
+
+
+def test_room_comes_back_with_the_outcome(accumulator: Accumulator, append: Append) -> None:
+    """Payload counts against the buffer until its batch is acknowledged or failed."""
+    queue = PartitionQueue("flights", 0)
+    before = accumulator.room
+    batch = append(queue, b"x" * 60)
+    accumulator.close_all()
+    accumulator.start(queue)
+
+    assert accumulator.room == before - 60
+    accumulator.finish(batch)
+    assert accumulator.room == before
+    assert accumulator.unfinished == ()
+
+
+def test_batches_expire_in_the_queue_but_not_in_flight(accumulator: Accumulator, append: Append) -> None:
+    """The delivery timeout takes waiting batches out; one in flight ends by its answer."""
+    queue = PartitionQueue("flights", 0)
+    flying = append(queue, now=0.0)
+    queue.close_open()
+    waiting = append(queue, now=1.0)
+    accumulator.start(flying.queue)
+
+    assert accumulator.expire(10.9) == []
+    assert accumulator.expire(11.0) == [waiting]
+    assert accumulator.unfinished == (flying, waiting)
+    assert queue.in_flight == [flying]
+
+
+def test_the_next_deadline_tells_when_a_batch_in_the_queue_expires(
+    accumulator: Accumulator, append: Append
+) -> None:
+    """A batch behind one in flight has no linger left to wait for, only its timeout."""
+    queue = PartitionQueue("flights", 0)
+    append(queue, now=0.0)
+    accumulator.close_all()
+    accumulator.start(queue)
+    append(queue, now=1.0)
+
+    assert accumulator.next_deadline(1.0) == 11.0
+
+
+def test_an_idle_accumulator_has_no_deadline(accumulator: Accumulator, append: Append) -> None:
+    """With nothing to send nobody needs to wake up."""
+    queue = PartitionQueue("flights", 0)
+    batch = append(queue)
+    accumulator.close_all()
+    accumulator.start(queue)
+    accumulator.finish(batch)
+
+    assert accumulator.next_deadline(0.0) is None
+    assert accumulator.drain(99.0) == []
+
+
+def test_only_batches_behind_a_request_are_encoded_ahead(accumulator: Accumulator, append: Append) -> None:
+    """Encoding ahead is for the time in which a request is under way."""
+    queue = PartitionQueue("flights", 0)
+    append(queue)
+    accumulator.close_all()
+
+    assert accumulator.encodable() is None
+    accumulator.start(queue)
+    behind = append(queue)
+    assert accumulator.encodable() is None
+    accumulator.close_all()
+    assert accumulator.encodable() is behind
+
+
+def test_a_finished_batch_lets_its_payload_go_and_keeps_its_times(
+    accumulator: Accumulator, append: Append
+) -> None:
+    """A delivery kept for long must not keep the values of its whole batch."""
+    batch = append(PartitionQueue("flights", 0))
+    batch.acknowledge(UNKNOWN_PLACE)
+
+    assert batch.values == []
+    assert batch.timestamp_us(0) == 1_000_001
+    assert batch.record_count == 1
+
+
+def test_a_failure_is_seen_when_every_delivery_raised_it(accumulator: Accumulator, append: Append) -> None:
+    """`flush` raises what nobody has awaited; one awaited record of two is not enough."""
+    queue = PartitionQueue("flights", 0)
+    append(queue)
+    batch = append(queue)
+    batch.fail(ClosedError("producer"))
+    batch.failures_seen.add(0)
+    batch.failures_seen.add(0)
+
+    assert not batch.failure_is_seen
+    batch.failures_seen.add(1)
+    assert batch.failure_is_seen
+
+
+def test_headers_stand_at_their_records(accumulator: Accumulator, append: Append) -> None:
+    """Headers are kept by position, and records without any stay null."""
+    queue = PartitionQueue("flights", 0)
+    append(queue)
+    batch = append(queue)
+    batch.headers[1] = (("trace", b"1"), ("trace", b"2"))
+
+    assert batch.columns().column("headers").to_pylist() == [
+        None,
+        [{"key": "trace", "value": b"1"}, {"key": "trace", "value": b"2"}],
+    ]
+
+
+def test_a_back_off_ends_with_another_leader(accumulator: Accumulator, append: Append) -> None:
+    """The pause was meant for the leader that failed; while none or the same leads, it lasts."""
+    queue = PartitionQueue("flights", 0)
+    batch = append(queue, now=1.0)
+    queue.close_open()
+    accumulator.start(queue)
+    accumulator.retry(batch, at=9.0)
+    queue.left_by = "http://old"
+    leaders: list[str | None] = [None, "http://old", "http://new"]
+    ready = []
+    for leader in leaders:
+        accumulator.hurry(lambda topic, partition, leader=leader: leader, 2.0)
+        ready.append((accumulator.seeks_leaders(), accumulator.drain(2.0)))
+
+    assert ready == [(True, []), (True, []), (False, [queue])]

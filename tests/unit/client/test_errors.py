@@ -1,0 +1,96 @@
+"""The error tree against the problem catalogue."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from fairlead import errors
+from fairlead.errors import (
+    BugError,
+    ClusterError,
+    DataLossError,
+    DeliveryTimeoutError,
+    FencedError,
+    FixError,
+    RefreshError,
+    RetryError,
+    UnreachableError,
+    error_of,
+)
+from fairlead_api.problems import CATALOGUE, ProblemError, ProblemKind, SideEffect
+
+KIND_CLASSES = {
+    ProblemKind.RETRY: RetryError,
+    ProblemKind.REFRESH: RefreshError,
+    ProblemKind.FIX: FixError,
+    ProblemKind.FENCED: FencedError,
+    ProblemKind.DATA_LOSS: DataLossError,
+    ProblemKind.BUG: BugError,
+}
+
+
+@pytest.mark.parametrize("code", sorted(CATALOGUE))
+def test_every_code_of_the_catalogue_has_its_public_class(code: str) -> None:
+    """A code is raised as a class of its own, below the class of its kind, exported from `fairlead.errors`."""
+    error = error_of(ProblemError(code, "detail"), subject="test")
+
+    assert type(error).code_of_class == code
+    assert isinstance(error, KIND_CLASSES[CATALOGUE[code].kind])
+    assert getattr(errors, type(error).__name__) is type(error)
+
+
+def test_no_class_is_left_over() -> None:
+    """A code that the catalogue no longer has would be a class that is never raised."""
+    assert ClusterError.by_code.keys() == CATALOGUE.keys()
+
+
+def test_an_unknown_code_is_raised_by_its_kind() -> None:
+    """A newer server's problem keeps its code and is acted upon by its kind."""
+    document = {"code": "too_sunny", "status": 503, "kind": "retry", "detail": "wait for clouds"}
+    error = error_of(ProblemError.from_document(document), subject="produce", broker="http://b:1")
+
+    assert type(error) is RetryError
+    assert error.code == "too_sunny"
+    assert error.retryable
+
+
+def test_the_message_names_subject_numbers_place_and_next_step() -> None:
+    """What a person sees suffices to act."""
+    problem = ProblemError("topic_not_found", "topic flights does not exist")
+    error = error_of(problem, subject="produce to flights-3", broker="http://b:9520")
+
+    assert str(error).startswith(
+        "produce to flights-3: topic flights does not exist (topic_not_found from http://b:9520). "
+    )
+    assert CATALOGUE["topic_not_found"].next_step in str(error)
+
+
+def test_cluster_errors_travel_between_processes() -> None:
+    """Spark's workers and process pools pickle exceptions."""
+    error = error_of(ProblemError("not_leader", "ask broker 2", data={"leader": 2}), subject="fetch")
+    copy = pickle.loads(pickle.dumps(error))
+
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
+    assert copy.data == {"leader": 2}
+
+
+def test_an_unreachable_cluster_names_every_address() -> None:
+    """Each address with its own cause; whether something may have arrived decides about retries."""
+    error = UnreachableError("metadata", {"http://a:1": "refused", "http://b:2": "timed out"}, sent=True)
+
+    assert "http://a:1: refused; http://b:2: timed out" in str(error)
+    assert error.side_effect is SideEffect.MAYBE
+
+
+def test_a_delivery_timeout_tells_what_is_known() -> None:
+    """Records, time, attempts, the last refusal, and whether the records may be stored."""
+    error = DeliveryTimeoutError(
+        "produce to t-0", record_count=7, waited_seconds=120.0, attempts=3, side_effect=SideEffect.MAYBE
+    )
+    error.__cause__ = error_of(ProblemError("ack_timeout", "waited 30 s"), subject="produce")
+
+    assert "7 records not acknowledged after 120.000 s and 3 attempts; they may be stored" in str(error)
+    assert "waited 30 s" in str(error)

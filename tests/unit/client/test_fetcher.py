@@ -1,0 +1,308 @@
+"""The consumer against a real listener that answers as a test asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from fairlead import Consumer, TopicPartition
+from fairlead.errors import (
+    CrcMismatchError,
+    InternalServerError,
+    LogDamagedError,
+    LogTruncatedError,
+    TopicNotFoundError,
+    TopicRecreatedError,
+)
+
+if TYPE_CHECKING:
+    from conftest import Received, Replies, Reply, ScriptedBroker
+
+FETCH = "/v1/fetch"
+
+
+def at(partition: int) -> TopicPartition:
+    """Return a partition of flights."""
+    return TopicPartition("flights", partition)
+
+
+@pytest.fixture
+async def consumer(broker: ScriptedBroker) -> AsyncIterator[Consumer]:
+    """A consumer that reads partition 0 of flights from offset 0."""
+    async with Consumer(broker.url) as consumer:
+        await consumer.assign([at(0)], start=0)
+        yield consumer
+
+
+def answering(*replies: Reply) -> list[object]:
+    """Return scripts that answer so."""
+
+    def script(reply: Reply) -> object:
+        """Return the script of one answer."""
+
+        async def answer(_: Received) -> Reply:
+            """Answer as scripted."""
+            return reply
+
+        return answer
+
+    return [script(reply) for reply in replies]
+
+
+def asked(broker: ScriptedBroker) -> list[dict[str, object]]:
+    """Return the first partition of each fetch."""
+    return [msgspec.json.decode(request.body)["partitions"][0] for request in broker.received(FETCH)]
+
+
+async def values(consumer: Consumer, count: int) -> list[bytes | None]:
+    """Read so many values."""
+    found: list[bytes | None] = []
+    while len(found) < count:
+        batch = await consumer.next_batch()
+        assert batch is not None
+        found += batch.values
+    return found
+
+
+async def test_the_next_fetch_begins_where_the_last_ended(
+    broker: ScriptedBroker, consumer: Consumer, replies: Replies
+) -> None:
+    """With the leader epochs seen: of the partition and of the last batch."""
+    first = replies.fetched((0, 2, replies.stored([b"a", b"b"], 0, leader_epoch=4)))
+    broker.script(FETCH, *answering(first, replies.fetched((0, 3, replies.stored([b"c"], 2)))))  # type: ignore[arg-type]
+
+    assert await values(consumer, 3) == [b"a", b"b", b"c"]
+    assert [(request["offset"], request.get("last_epoch")) for request in asked(broker)[:2]] == [
+        (0, None),
+        (2, 4),
+    ]
+    assert asked(broker)[1]["leader_epoch"] == 1
+
+
+async def test_the_epoch_goes_along_when_reading_stops_and_goes_on(
+    broker: ScriptedBroker, consumer: Consumer, replies: Replies
+) -> None:
+    """Or a log that was cut meanwhile would be read on as if it were the same."""
+    stored = replies.fetched((0, 3, replies.stored([b"a", b"b", b"c"], 0, leader_epoch=4)))
+    broker.script(FETCH, *answering(stored))  # type: ignore[arg-type]
+    assert [record.offset async for record in consumer.records(until={at(0): 3})] == [0, 1, 2]
+
+    assert await consumer.next_batch(timeout="500ms") is None
+    behind = [each.get("last_epoch") for each in asked(broker) if each["offset"] == 3]
+    assert set(behind) == {4}
+
+
+@pytest.mark.parametrize("code", ["offset_not_available", "not_leader", "stale_leader_epoch", "throttled"])
+async def test_refused_partitions_are_asked_again(
+    broker: ScriptedBroker, consumer: Consumer, replies: Replies, code: str
+) -> None:
+    """By kind, whether the partition is refused or the whole request."""
+    good = replies.fetched((0, 1, replies.stored([b"a"], 0)))
+    broker.script(FETCH, *answering(replies.fetch_problem(0, code), replies.problem(code), good))  # type: ignore[arg-type]
+
+    assert await values(consumer, 1) == [b"a"]
+
+
+async def test_a_refresh_finds_the_new_leader(
+    broker: ScriptedBroker, consumer: Consumer, replies: Replies
+) -> None:
+    """The partition is fetched where the metadata says."""
+    async with type(broker)() as other:
+        broker.addresses = {1: broker.url, 2: other.url}
+        broker.leaders = [2, 1]
+        other.script(FETCH, *answering(replies.fetched((0, 1, replies.stored([b"a"], 0)))))  # type: ignore[arg-type]
+        broker.script(FETCH, *answering(*[replies.fetch_problem(0, "not_leader")] * 3))  # type: ignore[arg-type]
+
+        assert await values(consumer, 1) == [b"a"]
+
+
+@pytest.mark.parametrize(
+    ("code", "error"), [("log_damaged", LogDamagedError), ("log_truncated", LogTruncatedError)]
+)
+async def test_lost_records_are_told_and_a_seek_goes_on(
+    broker: ScriptedBroker, consumer: Consumer, replies: Replies, code: str, error: type[Exception]
+) -> None:
+    """After what was good before the loss; where to go on is the reader's decision."""
+    good = replies.fetched((0, 1, replies.stored([b"a"], 0)))
+    later = replies.fetched((0, 6, replies.stored([b"f"], 5)))
+    broker.script(FETCH, *answering(good, replies.fetch_problem(0, code)))  # type: ignore[arg-type]
+    assert await values(consumer, 1) == [b"a"]
+    with pytest.raises(error, match="flights-0 from offset 1"):
+        await consumer.next_batch()
+    broker.script(FETCH, *answering(later))  # type: ignore[arg-type]
+    await consumer.seek(at(0), 5)
+
+    assert await values(consumer, 1) == [b"f"]
+
+
+async def test_a_damaged_answer_is_never_handed_out(
+    broker: ScriptedBroker, consumer: Consumer, replies: Replies
+) -> None:
+    """Checksums are proven by every reader."""
+    data = bytearray(replies.stored([b"a"], 0))
+    data[-12] ^= 1
+    broker.script(FETCH, *answering(replies.fetched((0, 1, bytes(data)))))  # type: ignore[arg-type]
+    with pytest.raises(CrcMismatchError, match="flights-0 from offset 0"):
+        await consumer.next_batch()
+    assert consumer.position(at(0)) == 0
+    with pytest.raises(CrcMismatchError):
+        await consumer.next_batch()
+
+    async def repaired(received: Received) -> Reply | None:
+        """Answer the fetch from the beginning."""
+        [place] = msgspec.json.decode(received.body)["partitions"]
+        return replies.fetched((0, 1, replies.stored([b"a"], 0))) if place["offset"] == 0 else None
+
+    broker.script(FETCH, *[repaired] * 5)
+    await consumer.seek(at(0), 0)
+    assert await values(consumer, 1) == [b"a"]
+
+
+@pytest.mark.parametrize("body", [b"no frames at all", b"\x08\0\0\0\0\0\0\0no json "])
+async def test_an_answer_that_cannot_be_read_is_told(
+    broker: ScriptedBroker, consumer: Consumer, body: bytes
+) -> None:
+    """Something else than a broker answered: retrying for ever would hide it."""
+    broker.script(FETCH, *answering((200, {}, body)))  # type: ignore[arg-type]
+    with pytest.raises(InternalServerError, match="cannot be read"):
+        await consumer.next_batch()
+
+
+async def test_a_position_may_move_without_records(
+    broker: ScriptedBroker, consumer: Consumer, replies: Replies
+) -> None:
+    """An end is reached over offsets that hold nothing for the reader."""
+    broker.script(FETCH, *answering(replies.fetched((0, 7, b""))))  # type: ignore[arg-type]
+
+    assert [batch async for batch in consumer.batches(until={at(0): 7})] == []
+    assert consumer.position(at(0)) == 7
+
+
+async def test_another_topic_behind_the_name_is_told(broker: ScriptedBroker, consumer: Consumer) -> None:
+    """Offsets of the old topic mean nothing in the new one."""
+    broker.topic_id = "2b4e28ba-2fa1-4d19-883f-0016d3cca427"
+    broker.refuse(FETCH, "not_leader")
+    with pytest.raises(TopicRecreatedError, match="flights is another one now"):
+        await consumer.next_batch()
+
+
+async def test_a_topic_that_is_gone_is_told(broker: ScriptedBroker, consumer: Consumer) -> None:
+    """The metadata no longer has it."""
+    broker.topics = []
+    broker.refuse(FETCH, "not_leader")
+    with pytest.raises(TopicNotFoundError, match="flights"):
+        await consumer.next_batch()
+
+
+async def test_a_reset_asks_no_older_leader_and_leaves_the_old_records_behind(
+    broker: ScriptedBroker, replies: Replies
+) -> None:
+    """Whoever tells the offset vouches for what stands before it: the epoch that was read last says nothing there."""
+    stored = replies.fetched((0, 1, replies.stored([b"a"], 0, leader_epoch=1)))
+    later = replies.fetched((0, 901, replies.stored([b"z"], 900, leader_epoch=6)))
+    broker.script(FETCH, *answering(stored, replies.fetch_problem(0, "offset_expired")))  # type: ignore[arg-type]
+    told = {
+        "topic": "flights",
+        "topic_id": None,
+        "partition": 0,
+        "offset": 900,
+        "timestamp": None,
+        "leader_epoch": 6,
+    }
+    answer = 200, {"content-type": "application/json"}, msgspec.json.encode({"partitions": [told]})
+    broker.script("/v1/offsets:lookup", *answering(answer))  # type: ignore[arg-type]
+    async with Consumer(broker.url, offset_policy="latest") as consumer:
+        await consumer.assign([at(0)], start=0)
+        assert await values(consumer, 1) == [b"a"]
+        broker.script(FETCH, *answering(later))  # type: ignore[arg-type]
+        assert await values(consumer, 1) == [b"z"]
+    [lookup] = broker.received("/v1/offsets:lookup")
+    [wanted] = msgspec.json.decode(lookup.body)["partitions"]
+    after = next(each for each in asked(broker) if each["offset"] == 900)
+
+    assert (wanted["timestamp"], wanted["leader_epoch"]) == ("latest", 1)
+    assert (after["leader_epoch"], after["last_epoch"]) == (6, 6)
+
+
+async def test_grown_partitions_of_an_assigned_topic_are_read(
+    broker: ScriptedBroker, replies: Replies
+) -> None:
+    """From their beginning, without a new assignment."""
+    async with Consumer(broker.url) as consumer, asyncio.timeout(20):
+        await consumer.assign(topic="flights", start=5)
+        broker.leaders = [1, 1, 1]
+        broker.refuse(FETCH, "not_leader")
+
+        async def grown(received: Received) -> Reply | None:
+            """Answer once the new partition is asked for."""
+            for place in msgspec.json.decode(received.body)["partitions"]:
+                if place["partition"] == 2:
+                    assert place["offset"] == 0
+                    return replies.fetched((2, 1, replies.stored([b"new"], 0)))
+            return None
+
+        broker.script(FETCH, *[grown] * 20)
+        assert await values(consumer, 1) == [b"new"]
+
+
+async def test_fetches_are_of_disjoint_partitions(broker: ScriptedBroker, replies: Replies) -> None:
+    """While a poll for one partition is parked, the other is fetched by itself."""
+    parked = asyncio.Event()
+
+    async def both(_: Received) -> Reply:
+        """Answer for one of two."""
+        return replies.fetched((0, 1, replies.stored([b"a"], 0)))
+
+    async def park(received: Received) -> Reply | None:
+        """Hold the poll until the test lets it go."""
+        await parked.wait()
+        return None
+
+    async with Consumer(broker.url) as consumer, asyncio.timeout(20):
+        await consumer.assign([at(0), at(1)], start=0)
+        broker.script(FETCH, both, park)
+        assert await values(consumer, 1) == [b"a"]
+        await consumer.seek(at(0), 1)
+        broker.script(FETCH, *answering(replies.fetched((0, 2, replies.stored([b"b"], 1)))))  # type: ignore[arg-type]
+        assert await values(consumer, 1) == [b"b"]
+        parked.set()
+
+
+async def test_much_to_read_is_asked_for_in_two_requests_and_no_more(
+    broker: ScriptedBroker, replies: Replies
+) -> None:
+    """The first answer tells that there is more; from then on two requests share the partitions."""
+    broker.leaders = [1] * 4
+    shares: list[tuple[int, ...]] = []
+    open_now = open_most = 0
+    ends = dict.fromkeys(range(4), 0)
+
+    async def some(received: Received) -> Reply:
+        """Answer a record of each partition that is asked for, and that there are a hundred."""
+        nonlocal open_now, open_most
+        asked_for = msgspec.json.decode(received.body)["partitions"]
+        shares.append(tuple(each["partition"] for each in asked_for))
+        open_now += 1
+        open_most = max(open_most, open_now)
+        await asyncio.sleep(0)  # noqa: TID251 - the other request's turn
+        open_now -= 1
+        parts = []
+        for each in asked_for:
+            partition, offset = each["partition"], each["offset"]
+            ends[partition] = offset + 1
+            parts.append((partition, offset + 1, replies.stored([b"%d" % offset], offset)))
+        return replies.fetched(*parts, high_watermark=100)
+
+    async with Consumer(broker.url) as consumer, asyncio.timeout(20):
+        broker.script(FETCH, *[some] * 60)
+        await consumer.assign([at(partition) for partition in range(4)], start=0)
+        await values(consumer, 80)
+
+    assert len(shares[0]) == 4
+    assert {len(share) for share in shares[1:20]} <= {1, 2}, shares
+    assert open_most <= 2
+    assert min(ends.values()) >= 10, ends

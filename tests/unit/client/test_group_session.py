@@ -1,0 +1,241 @@
+"""A consumer in a group against a real listener whose heartbeats a test answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from fairlead import Consumer, TopicPartition
+from fairlead.clock import monotonic
+from fairlead.errors import CoordinationUnavailableError, MemberFencedError
+
+if TYPE_CHECKING:
+    from conftest import Received, Replies, Reply, ScriptedBroker
+
+PLACE = TopicPartition("flights", 0)
+OFFSETS = "/v1/groups/g/offsets"
+
+
+class Coordinator:
+    """Answers the heartbeats of one member as the test says at the time, and its commits."""
+
+    def __init__(self, broker: ScriptedBroker, replies: Replies) -> None:
+        self._broker = broker
+        self._replies = replies
+        self.refusals: list[str] = []
+        """Codes of the next answers to heartbeats; then they are good again."""
+        self.commit_refusals: list[str] = []
+        self.heartbeats: list[dict[str, object]] = []
+        self.commits: list[dict[str, object]] = []
+        self.epoch = 1
+        self.open = asyncio.Event()
+        """Whether heartbeats are answered."""
+        self.open.set()
+        self.calls: list[str] = []
+        """What was answered, in its order."""
+
+    def serve(self, consumer: Consumer) -> None:
+        """Answer for a consumer that has just begun to join."""
+        path = f"/v1/groups/g/members/{consumer.membership.member_id}"
+        self._broker.scripts[path] = [self._member] * 10_000
+        self._broker.scripts[OFFSETS] = [self._offsets] * 10_000
+
+    async def _member(self, received: Received) -> Reply:
+        if received.method == "DELETE":
+            self.calls.append("leave")
+            return 204, {}, b""
+        request = msgspec.json.decode(received.body)
+        self.heartbeats.append(request)
+        await self.open.wait()
+        self.calls.append("heartbeat")
+        if self.refusals:
+            return self._replies.problem(self.refusals.pop(0))
+        if request["member_epoch"] == 0:
+            self.epoch += 1
+        place = {"topic": "flights", "topic_id": self._broker.topic_id, "partitions": [0]}
+        return self._replies.json(
+            {
+                "member_epoch": self.epoch,
+                "heartbeat_interval_ms": 20,
+                "session_timeout_ms": 1_000,
+                "assignment": [place] if request["member_epoch"] == 0 else None,
+            }
+        )
+
+    async def _offsets(self, received: Received) -> Reply:
+        if received.method == "GET":
+            return self._replies.json({"offsets": []})
+        request = msgspec.json.decode(received.body)
+        self.commits.append(request)
+        if self.commit_refusals:
+            return self._replies.problem(self.commit_refusals.pop(0))
+        [entry] = request["offsets"]
+        return self._replies.json({"offsets": [{"topic": "flights", "topic_id": None, **_place(entry)}]})
+
+
+def _place(entry: dict[str, object]) -> dict[str, object]:
+    return {"partition": entry["partition"]}
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition that other tasks bring about."""
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.005)
+
+
+@pytest.fixture
+def coordinator(broker: ScriptedBroker, replies: Replies) -> Coordinator:
+    """The coordinator of group g."""
+    return Coordinator(broker, replies)
+
+
+@pytest.fixture
+def revoked() -> list[frozenset[TopicPartition]]:
+    """What `on_revoked` was told."""
+    return []
+
+
+@pytest.fixture
+async def consumer(
+    broker: ScriptedBroker,
+    coordinator: Coordinator,
+    replies: Replies,
+    revoked: list[frozenset[TopicPartition]],
+) -> AsyncIterator[Consumer]:
+    """A consumer that owns partition 0 and begins at offset 0, where two records are."""
+
+    async def looked_up(_: Received) -> Reply:
+        """Answer where the log begins."""
+        begins = {
+            "topic": "flights",
+            "topic_id": broker.topic_id,
+            "partition": 0,
+            "offset": 0,
+            "timestamp": None,
+        }
+        return replies.json({"partitions": [begins]})
+
+    async def fetched(received: Received) -> Reply | None:
+        """Answer two records at the beginning, and nothing behind them."""
+        [place] = msgspec.json.decode(received.body)["partitions"]
+        stored = replies.stored([b"a", b"b"], 0)
+        return replies.fetched((0, 2, stored)) if place["offset"] == 0 else None
+
+    broker.scripts["/v1/offsets:lookup"] = [looked_up] * 100
+    broker.scripts["/v1/fetch"] = [fetched] * 10_000
+    async with Consumer(
+        broker.url,
+        group="g",
+        topics="flights",
+        session_timeout="1s",
+        on_revoked=revoked.append,
+        commit="manual",
+    ) as consumer:
+        coordinator.serve(consumer)
+        yield consumer
+
+
+async def test_heartbeats_that_do_not_succeed_are_told(
+    consumer: Consumer, coordinator: Coordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the log and as a property, while the member reads on; and when they succeed again."""
+    await until(lambda: consumer.assignment == {PLACE})
+    caplog.set_level(logging.INFO, logger="fairlead")
+    coordinator.refusals += ["coordination_unavailable"] * 3
+    await until(lambda: consumer.membership.heartbeat_failing_seconds is not None)
+    failing = consumer.membership
+    batch = await consumer.next_batch(timeout="10s")
+    await until(lambda: consumer.membership.heartbeat_failing_seconds is None)
+
+    assert batch is not None
+    assert isinstance(failing.heartbeat_error, CoordinationUnavailableError)
+    assert consumer.membership.heartbeat_error is None
+    assert consumer.assignment == {PLACE}
+    told = [record.message for record in caplog.records if "heartbeat" in record.message]
+    assert "the heartbeat does not succeed since" in told[0]
+    assert "heartbeats succeed again" in told[-1]
+
+
+async def test_a_program_that_blocks_the_loop_is_told(
+    consumer: Consumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Heartbeats come late by that, and whoever is put out for it finds the reason in the log."""
+    await until(lambda: consumer.assignment == {PLACE})
+
+    def told() -> bool:
+        """Block the loop once more, and see."""
+        end = monotonic() + 0.5
+        while monotonic() < end:
+            pass
+        return any("the event loop stood still" in record.message for record in caplog.records)
+
+    await until(told)
+
+
+async def test_a_fenced_member_loses_everything_and_joins_again(
+    consumer: Consumer, coordinator: Coordinator, revoked: list[frozenset[TopicPartition]]
+) -> None:
+    """What was read and not committed comes again; nothing of before is committed."""
+    assert await consumer.next_batch(timeout="10s") is not None
+    epoch = consumer.membership.member_epoch
+    coordinator.refusals.append("member_fenced")
+    await until(lambda: consumer.membership.member_epoch > epoch)
+    again = await consumer.next_batch(timeout="10s")
+
+    assert again is not None
+    assert again.base_offset == 0
+    assert revoked == [frozenset({PLACE})]
+    assert coordinator.commits == []
+    assert "owned" not in next(beat for beat in coordinator.heartbeats[1:] if beat["member_epoch"] == 0)
+
+
+async def test_a_commit_is_not_made_again_for_a_partition_that_was_away(
+    consumer: Consumer, coordinator: Coordinator
+) -> None:
+    """It has come back, but somebody may have committed more in between: the old offset would put that back."""
+    assert await consumer.next_batch(timeout="10s") is not None
+    epoch = consumer.membership.member_epoch
+    coordinator.commit_refusals += ["coordination_unavailable"] * 5
+    committing = asyncio.get_running_loop().create_task(consumer.commit())
+    await until(lambda: len(coordinator.commits) == 1)
+    coordinator.refusals.append("member_fenced")
+    await until(lambda: consumer.membership.member_epoch > epoch and consumer.assignment == {PLACE})
+    with pytest.raises(MemberFencedError, match="flights-0 is not its to commit"):
+        await committing
+
+    assert {commit["member_epoch"] for commit in coordinator.commits} == {epoch}
+
+
+async def test_a_stale_commit_waits_for_a_heartbeat_and_is_made_again(
+    consumer: Consumer, coordinator: Coordinator
+) -> None:
+    """Under the epoch that the heartbeat brought."""
+    assert await consumer.next_batch(timeout="10s") is not None
+    epoch = coordinator.epoch
+    coordinator.epoch += 1
+    coordinator.commit_refusals.append("stale_member_epoch")
+    await consumer.commit()
+
+    assert coordinator.commits[-1]["member_epoch"] == epoch + 1
+    assert coordinator.commits[-1]["offsets"][0]["offset"] == 2  # type: ignore[index]
+
+
+async def test_a_leave_does_not_overtake_the_join(broker: ScriptedBroker, coordinator: Coordinator) -> None:
+    """Else the group would hold partitions for a member that is gone, until its session ends."""
+    consumer = Consumer(broker.url, group="g", topics="flights")
+    await consumer.start()
+    coordinator.serve(consumer)
+    coordinator.open.clear()
+    await until(lambda: bool(coordinator.heartbeats))
+    closing = asyncio.get_running_loop().create_task(consumer.close())
+    await until(lambda: consumer._closing)
+    asyncio.get_running_loop().call_later(0.1, coordinator.open.set)
+    await closing
+
+    assert coordinator.calls.index("leave") > coordinator.calls.index("heartbeat")

@@ -1,0 +1,378 @@
+"""The idempotent producer against a listener that loses, delays and refuses answers as a test asks.
+
+The scripted broker is stricter than a real one: it refuses a batch that comes too early at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fairlead import Producer
+from fairlead.errors import (
+    BatchTooLargeError,
+    DeliveryTimeoutError,
+    ForbiddenError,
+    OutOfOrderSequenceError,
+    ProducerFencedError,
+    SettingError,
+    UnknownProducerError,
+)
+from fairlead_api.problems import SideEffect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conftest import Received, Replies, Reply, Script, ScriptedBroker
+
+PRODUCE = "/v1/produce"
+PRODUCERS = "/v1/producers"
+
+
+def pause(seconds: float) -> asyncio.Future[object]:
+    """Return what ends after a while."""
+    return asyncio.ensure_future(asyncio.wait([asyncio.get_running_loop().create_future()], timeout=seconds))
+
+
+@pytest.fixture
+def storing_then(broker: ScriptedBroker, replies: Replies) -> Callable[[str], Script]:
+    """Make a script that stores the batches and then answers a problem, as when the answer is lost."""
+
+    def make(code: str) -> Script:
+        async def answer(received: Received) -> Reply:
+            """Store, and say something else."""
+            for found in received.batches():
+                broker.accept(*found)
+            return replies.problem(code)
+
+        return answer
+
+    return make
+
+
+def stamps(broker: ScriptedBroker) -> list[tuple[int, int, int]]:
+    """Return what the batches of all produce calls carried, in order of arrival."""
+    return [stamp for request in broker.received(PRODUCE) for stamp in request.stamps()]
+
+
+async def send(producer: Producer, count: int, start: int = 0) -> None:
+    """Send numbers to partition 0."""
+    for row in range(start, start + count):
+        await producer.send("flights", str(row).encode(), partition=0)
+
+
+def numbers(count: int) -> list[bytes]:
+    """Return the numbers as they are stored."""
+    return [str(row).encode() for row in range(count)]
+
+
+async def test_batches_carry_sequences_of_their_partition(broker: ScriptedBroker) -> None:
+    """Sequences count records, from 0 in each partition."""
+    async with Producer(broker.url) as producer:
+        for partition, count in ((0, 3), (1, 2), (0, 4), (0, 1)):
+            for _ in range(count):
+                await producer.send("flights", b"x", partition=partition)
+            await producer.flush()
+
+    found = [(part, h.base_sequence) for r in broker.received(PRODUCE) for _, part, h, _ in r.batches()]
+    assert found == [(0, 0), (1, 0), (0, 3), (0, 7)]
+    assert len(broker.received(PRODUCERS)) == 1
+
+
+async def test_a_repeat_is_the_same_bytes_and_tells_the_first_offset(
+    broker: ScriptedBroker, storing_then: Callable[[str], Script]
+) -> None:
+    """The answer was lost, the batch was stored: it is sent again as it was, and counts as delivered."""
+    broker.script(PRODUCE, storing_then("leader_changed"), storing_then("ack_timeout"))
+    async with Producer(broker.url) as producer:
+        metadata = await producer.send_and_wait("flights", b"once", partition=0)
+
+    bodies = [request.body for request in broker.received(PRODUCE)]
+    assert bodies == [bodies[0]] * 3
+    assert metadata.offset == 0
+    assert broker.values(0) == [b"once"]
+
+
+async def test_at_most_five_batches_of_a_partition_are_unfinished(broker: ScriptedBroker) -> None:
+    """Five at once, and never six."""
+    under_way = most = 0
+
+    async def slow(_: Received) -> Reply | None:
+        """Hold a request and count those under way."""
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await pause(0.01)
+        under_way -= 1
+        return None
+
+    broker.script(PRODUCE, *[slow] * 200)
+    async with Producer(broker.url, batch_bytes=100, linger_ms=0, requests_in_flight_max=50) as producer:
+        await send(producer, 100)
+
+    assert most == 5
+    assert broker.values(0) == numbers(100)
+
+
+async def test_a_lost_batch_holds_the_sixth_back(
+    broker: ScriptedBroker, storing_then: Callable[[str], Script]
+) -> None:
+    """The broker remembers five: the next one waits for the outcome of the oldest, not for a free request."""
+    repeats = [storing_then("ack_timeout")] * 3
+    broker.script(PRODUCE, repeats[0])
+    async with Producer(broker.url, batch_bytes=20, linger_ms=0) as producer:
+        await producer.send("flights", b"first", partition=0)
+        while not broker.received(PRODUCE):
+            await pause(0.001)
+        broker.script(PRODUCE, *[storing_then("ack_timeout")] * 2)
+        for row in range(20):
+            await producer.send("flights", str(row).encode(), partition=0)
+
+    assert broker.values(0) == [b"first", *numbers(20)]
+
+
+async def test_reordered_and_lost_answers_store_each_record_once_in_order(
+    broker: ScriptedBroker, storing_then: Callable[[str], Script], replies: Replies
+) -> None:
+    """Requests overtake each other, some are lost before, some after they were stored."""
+
+    def late(seconds: float) -> Script:
+        async def answer(_: Received) -> None:
+            """Let others pass."""
+            await pause(seconds)
+
+        return answer
+
+    async def unavailable(_: Received) -> Reply:
+        """Lose the request."""
+        return replies.problem("not_enough_replicas")
+
+    broker.script(
+        PRODUCE, late(0.03), late(0.02), late(0.01), unavailable, storing_then("leader_changed"), late(0.02),
+        unavailable, late(0.01), storing_then("ack_timeout"), storing_then("ack_timeout"), late(0.0), late(0.01),
+    )  # fmt: skip
+    async with Producer(broker.url, batch_bytes=100, linger_ms=0) as producer:
+        deliveries = [await producer.send("flights", text, partition=0) for text in numbers(60)]
+        offsets = [(await delivery).offset for delivery in deliveries]
+
+    assert broker.values(0) == numbers(60)
+    assert offsets == list(range(60))
+
+
+async def test_without_idempotence_batches_name_no_producer(broker: ScriptedBroker) -> None:
+    """No id is asked for."""
+    async with Producer(broker.url, idempotence=False) as producer:
+        await producer.send_and_wait("flights", b"x", partition=0)
+
+    assert stamps(broker) == [(-1, -1, -1)]
+    assert broker.received(PRODUCERS) == []
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+async def test_weaker_acks_turn_idempotence_off_unless_it_was_asked_for(
+    broker: ScriptedBroker, acks: int
+) -> None:
+    """Kafka's rule: the default gives way, the explicit wish is refused."""
+    async with Producer(broker.url, acks=acks) as producer:
+        await producer.send_and_wait("flights", b"x", partition=0)
+
+    assert stamps(broker) == [(-1, -1, -1)]
+    with pytest.raises(SettingError, match='"all" with idempotence=True'):
+        Producer(broker.url, acks=acks, idempotence=True)
+
+
+def test_a_name_needs_idempotence() -> None:
+    """Without sequences nobody could be fenced."""
+    with pytest.raises(SettingError, match="name='loader'"):
+        Producer(name="loader", idempotence=False)
+
+
+async def test_a_name_is_told_to_the_cluster(broker: ScriptedBroker) -> None:
+    """The id belongs to the name."""
+    async with Producer(broker.url, name="loader") as producer:
+        await producer.send_and_wait("flights", b"x")
+
+    assert [request.body for request in broker.received(PRODUCERS)] == [b'{"name":"loader"}']
+
+
+async def test_a_forgotten_producer_takes_a_new_id_and_sends_again(broker: ScriptedBroker) -> None:
+    """After a day without a batch: nothing of the refused batch is stored, so it goes out under the new id."""
+    async with Producer(broker.url) as producer:
+        await producer.send_and_wait("flights", b"0", partition=0)
+        broker.producers.clear()
+        metadata = await producer.send_and_wait("flights", b"1", partition=0)
+
+    assert stamps(broker) == [(1, 0, 0), (1, 0, 1), (2, 0, 0)]
+    assert metadata.offset == 1
+    assert broker.values(0) == numbers(2)
+
+
+async def test_a_retried_batch_of_a_forgotten_producer_may_be_stored(
+    broker: ScriptedBroker, storing_then: Callable[[str], Script]
+) -> None:
+    """Its first attempt had no definite answer: it is not sent again, and its error says so; the next one is."""
+
+    async def forgets(received: Received) -> Reply:
+        """Store, lose the answer, forget the producer."""
+        reply = await storing_then("ack_timeout")(received)
+        broker.producers.clear()
+        return reply
+
+    async with Producer(broker.url) as producer:
+        await producer.send_and_wait("flights", b"0", partition=0)
+        broker.script(PRODUCE, forgets)
+        with pytest.raises(UnknownProducerError, match="may be stored") as raised:
+            await producer.send_and_wait("flights", b"1", partition=0)
+        metadata = await producer.send_and_wait("flights", b"2", partition=0)
+
+    assert raised.value.side_effect is SideEffect.MAYBE
+    assert metadata.offset == 2
+    assert stamps(broker)[-1] == (2, 0, 0)
+
+
+async def test_a_refused_batch_does_not_stop_those_behind_it(
+    broker: ScriptedBroker, replies: Replies
+) -> None:
+    """A batch that can never be stored leaves no gap: those behind it go on in the next epoch."""
+
+    async def too_large(_: Received) -> Reply:
+        """Refuse after those behind it are under way."""
+        await pause(0.05)
+        return replies.problem("batch_too_large")
+
+    broker.script(PRODUCE, too_large)
+    async with Producer(broker.url, batch_bytes=20, linger_ms=0) as producer:
+        deliveries = [await producer.send("flights", text, partition=0) for text in numbers(8)]
+        with pytest.raises(BatchTooLargeError):
+            await deliveries[0]
+        for delivery in deliveries[1:]:
+            await delivery
+
+    assert broker.values(0) == numbers(8)[1:]
+    assert {epoch for _, epoch, _ in stamps(broker)} == {0, 1}
+
+
+async def test_a_batch_in_doubt_is_cleared_up_by_the_next(
+    broker: ScriptedBroker, storing_then: Callable[[str], Script]
+) -> None:
+    """A batch given up that was stored needs no new epoch."""
+    async with Producer(broker.url, retries_max=0) as producer:
+        broker.script(PRODUCE, storing_then("ack_timeout"))
+        delivery = await producer.send("flights", b"0", partition=0)
+        with pytest.raises(Exception, match="scripted ack_timeout"):
+            await delivery
+        metadata = await producer.send_and_wait("flights", b"1", partition=0)
+
+    assert metadata.offset == 1
+    assert stamps(broker) == [(1, 0, 0), (1, 0, 1)]
+
+
+async def test_a_batch_in_doubt_that_is_missing_ends_its_epoch(broker: ScriptedBroker) -> None:
+    """The next one is refused, and goes out in the next epoch, which fences the lost one should it still come."""
+    async with Producer(broker.url, retries_max=0) as producer:
+        await producer.send_and_wait("flights", b"0", partition=0)
+        broker.refuse(PRODUCE, "ack_timeout")
+        delivery = await producer.send("flights", b"lost", partition=0)
+        with pytest.raises(Exception, match="scripted ack_timeout"):
+            await delivery
+        await producer.send_and_wait("flights", b"1", partition=0)
+
+    assert broker.values(0) == numbers(2)
+    assert stamps(broker)[-1] == (1, 1, 0)
+
+
+async def test_a_lost_acknowledged_batch_is_told(broker: ScriptedBroker) -> None:
+    """The log has lost what it acknowledged: the batch behind it says so, and the producer goes on after that."""
+    async with Producer(broker.url) as producer:
+        await producer.send_and_wait("flights", b"0", partition=0)
+        broker.producers[0, 1].expected = 0
+        with pytest.raises(OutOfOrderSequenceError):
+            await producer.send_and_wait("flights", b"1", partition=0)
+        await producer.send_and_wait("flights", b"2", partition=0)
+
+    assert broker.values(0) == [b"0", b"2"]
+
+
+async def test_a_fenced_producer_stops(broker: ScriptedBroker) -> None:
+    """What waits fails with the same error, and nothing more is accepted."""
+    producer = await Producer(broker.url, batch_bytes=20, linger_ms=0).start()
+    await producer.send_and_wait("flights", b"0", partition=0)
+    broker.producers[0, 1].epoch = 9
+    deliveries = []
+    # The first refusal may come while later records are still being sent.
+    with suppress(ProducerFencedError):
+        for text in numbers(12):
+            deliveries.append(await producer.send("flights", text, partition=0))  # noqa: PERF401 - keeps those before
+    assert deliveries
+    for delivery in deliveries:
+        with pytest.raises(ProducerFencedError):
+            await delivery
+
+    with pytest.raises(ProducerFencedError):
+        await producer.send("flights", b"late", partition=0)
+    await producer.close()
+    assert broker.values(0) == [b"0"]
+
+
+async def test_a_named_producer_stops_where_it_would_need_another_epoch(broker: ScriptedBroker) -> None:
+    """Taking the next epoch of its name, a forgotten program could fence its successor."""
+    producer = await Producer(broker.url, name="loader").start()
+    await producer.send_and_wait("flights", b"0", partition=0)
+    broker.producers.clear()
+    with pytest.raises(UnknownProducerError):
+        await producer.send_and_wait("flights", b"1", partition=0)
+    with pytest.raises(UnknownProducerError):
+        await producer.send("flights", b"2", partition=0)
+    await producer.close()
+
+    assert len(broker.received(PRODUCERS)) == 1
+
+
+async def test_an_id_that_is_refused_fails_the_records(broker: ScriptedBroker) -> None:
+    """The refusal is the outcome, and the next records ask again."""
+    broker.refuse(PRODUCERS, "forbidden")
+    async with Producer(broker.url) as producer:
+        with pytest.raises(ForbiddenError):
+            await producer.send_and_wait("flights", b"x", partition=0)
+        assert (await producer.send_and_wait("flights", b"y", partition=0)).offset == 0
+
+
+async def test_an_id_that_cannot_be_had_now_is_waited_for(broker: ScriptedBroker) -> None:
+    """Until the delivery timeout, whose cause names it."""
+    broker.refuse(PRODUCERS, *["coordination_unavailable"] * 500)
+    async with Producer(broker.url, retry_timeout="50ms", delivery_timeout="300ms") as producer:
+        with pytest.raises(DeliveryTimeoutError, match="coordination_unavailable"):
+            await producer.send_and_wait("flights", b"x", partition=0)
+        broker.scripts.clear()
+        assert (await producer.send_and_wait("flights", b"y", partition=0)).offset == 0
+
+
+async def test_an_id_that_cannot_be_read_is_a_fault_of_the_server(
+    broker: ScriptedBroker, replies: Replies
+) -> None:
+    """An answer of another shape fails the records as `internal`."""
+
+    async def odd(_: Received) -> Reply:
+        """Answer something else."""
+        return replies.json({"id": 1})
+
+    broker.script(PRODUCERS, odd)
+    async with Producer(broker.url) as producer:
+        with pytest.raises(Exception, match="cannot be read"):
+            await producer.send_and_wait("flights", b"x", partition=0)
+
+
+async def test_a_topic_that_is_gone_for_a_while_keeps_its_sequences(broker: ScriptedBroker) -> None:
+    """A second queue of the same partition would give the same sequences out again: records would vanish as repeats."""
+    async with Producer(broker.url) as producer:
+        await producer.send_and_wait("flights", b"0", partition=0)
+        broker.topics = []
+        await producer.refresh_metadata()
+        broker.topics = ["flights"]
+        await producer.send_and_wait("flights", b"1", partition=0)
+
+    assert stamps(broker) == [(1, 0, 0), (1, 0, 1)]
+    assert broker.values(0) == numbers(2)

@@ -1,0 +1,134 @@
+"""The picture of the cluster: what is asked when, and what is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fairlead.errors import InvalidTopicNameError, TopicNotFoundError
+from fairlead.metadata import MetadataCache
+from fairlead.settings import ConnectionSettings
+from fairlead.transport import Transport
+
+if TYPE_CHECKING:
+    from conftest import ScriptedBroker
+
+METADATA = "/v1/metadata"
+
+
+@pytest.fixture
+async def metadata(broker: ScriptedBroker) -> AsyncIterator[MetadataCache]:
+    """A cache before the scripted broker, which has the topics flights, ships and trains."""
+    broker.topics = ["flights", "ships", "trains"]
+    async with Transport(ConnectionSettings(bootstrap=(broker.url,))) as transport:
+        yield MetadataCache(transport)
+
+
+async def test_a_topic_is_asked_for_once(broker: ScriptedBroker, metadata: MetadataCache) -> None:
+    """Afterwards the picture answers."""
+    topic = await metadata.topic("flights")
+    assert await metadata.topic("flights") is topic
+
+    assert [request.query for request in broker.received(METADATA)] == [{"topics": "flights"}]
+    assert metadata.picture.leader("flights", 1) == broker.url
+    assert metadata.picture.leader("flights", 2) is None
+    assert metadata.picture.leader("planes", 0) is None
+
+
+async def test_a_new_topic_joins_those_already_wanted(
+    broker: ScriptedBroker, metadata: MetadataCache
+) -> None:
+    """One picture of all topics, so that one refresh serves them all."""
+    await metadata.topic("flights")
+    await metadata.topic("ships")
+
+    assert broker.received(METADATA)[-1].query == {"topics": "flights,ships"}
+    assert metadata.picture.topics.keys() == {"flights", "ships"}
+
+
+async def test_many_callers_share_one_request(broker: ScriptedBroker, metadata: MetadataCache) -> None:
+    """Everybody who finds the picture wrong at once waits for the same answer."""
+    await asyncio.gather(*(metadata.topic("flights") for _ in range(20)))
+    assert len(broker.received(METADATA)) == 1
+    await asyncio.gather(*(metadata.refresh() for _ in range(20)))
+
+    assert len(broker.received(METADATA)) == 2
+
+
+async def test_an_unchanged_picture_is_not_sent_again(
+    broker: ScriptedBroker, metadata: MetadataCache
+) -> None:
+    """The ETag is told, 304 keeps the picture and makes it young."""
+    await metadata.topic("flights")
+    before = metadata.picture
+    await metadata.refresh()
+
+    assert broker.received(METADATA)[-1].headers["if-none-match"] == before.etag
+    assert metadata.picture.topics is before.topics
+    assert metadata.picture.taken_at > before.taken_at
+
+
+async def test_a_changed_picture_is_taken(broker: ScriptedBroker, metadata: MetadataCache) -> None:
+    """A partition that lost its leader has none."""
+    await metadata.topic("flights")
+    broker.leaders = [1, None]
+    await metadata.refresh()
+
+    assert metadata.picture.leader("flights", 1) is None
+
+
+async def test_a_missing_topic_is_told_and_not_asked_for_again(
+    broker: ScriptedBroker, metadata: MetadataCache
+) -> None:
+    """One wrong name does not stay in every later request, nor spoil the others."""
+    await metadata.topic("flights")
+    with pytest.raises(TopicNotFoundError, match="planes"):
+        await metadata.topics(["flights", "planes"])
+    await metadata.refresh()
+
+    assert broker.received(METADATA)[-1].query == {"topics": "flights"}
+
+
+async def test_a_broker_that_refuses_the_whole_call_for_one_name_is_asked_without_it(
+    broker: ScriptedBroker, metadata: MetadataCache
+) -> None:
+    """The problem names the missing topic; the others are still told."""
+    broker.refuse(METADATA, "topic_not_found", topic="planes")
+    with pytest.raises(TopicNotFoundError, match="planes"):
+        await metadata.topics(["flights", "planes"])
+
+    assert metadata.picture.topics.keys() == {"flights"}
+
+
+async def test_a_deleted_topic_leaves_the_picture(broker: ScriptedBroker, metadata: MetadataCache) -> None:
+    """`asked` tells that it is gone, rather than not known."""
+    await metadata.topics(["flights", "ships"])
+    broker.topics.remove("ships")
+    await metadata.refresh()
+
+    assert metadata.picture.topics.keys() == {"flights"}
+    assert "ships" in metadata.picture.asked
+
+
+async def test_names_that_cannot_be_are_refused_without_a_call(
+    broker: ScriptedBroker, metadata: MetadataCache
+) -> None:
+    """A comma in a name would be two names."""
+    with pytest.raises(InvalidTopicNameError):
+        await metadata.topic("flights,ships")
+
+    assert broker.requests == []
+
+
+async def test_the_picture_grows_old(broker: ScriptedBroker) -> None:
+    """At its age it is taken again without a refusal, but only if somebody wants a topic."""
+    settings = ConnectionSettings(bootstrap=(broker.url,), metadata_age_seconds_max=0.0)
+    async with Transport(settings) as transport:
+        metadata = MetadataCache(transport)
+        assert not metadata.is_old
+        await metadata.topic("flights")
+
+        assert metadata.is_old
