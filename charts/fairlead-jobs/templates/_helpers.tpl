@@ -1,0 +1,155 @@
+{{- define "fairlead-jobs.name" -}}
+{{- default .Release.Name .Values.name | trunc 52 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "fairlead-jobs.selectorLabels" -}}
+app.kubernetes.io/name: fairlead-jobs
+app.kubernetes.io/instance: {{ include "fairlead-jobs.name" . }}
+{{- end }}
+
+{{- define "fairlead-jobs.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "fairlead-jobs.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: fairlead
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "fairlead-jobs.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "fairlead-jobs.name" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- required "serviceAccount.name is needed where serviceAccount.create is false" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- define "fairlead-jobs.image" -}}
+{{- printf "%s:%s" .Values.image.repository .Values.image.tag }}
+{{- end }}
+
+{{- define "fairlead-jobs.driverService" -}}
+{{ include "fairlead-jobs.name" . }}-driver
+{{- end }}
+
+{{/* The one pod of the StatefulSet. */}}
+{{- define "fairlead-jobs.driverPod" -}}
+{{ include "fairlead-jobs.name" . }}-0
+{{- end }}
+
+{{/* The claim of the checkpoint; empty where the checkpoint is elsewhere. */}}
+{{- define "fairlead-jobs.claim" -}}
+{{- if .Values.checkpoint.existingClaim }}
+{{- .Values.checkpoint.existingClaim }}
+{{- else if not .Values.checkpoint.uri }}
+{{- printf "checkpoint-%s" (include "fairlead-jobs.driverPod" .) }}
+{{- end }}
+{{- end }}
+
+{{- define "fairlead-jobs.master" -}}
+{{- if .Values.executors.count -}}
+k8s://https://kubernetes.default.svc
+{{- else -}}
+local[{{ .Values.driver.cores }}]
+{{- end }}
+{{- end }}
+
+{{- define "fairlead-jobs.podSecurityContext" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "fairlead-jobs.securityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop:
+    - ALL
+{{- end }}
+
+{{/* Where driver and executors write; the checkpoint is among it, because executors keep state there. */}}
+{{- define "fairlead-jobs.volumeMounts" -}}
+- name: tmp
+  mountPath: /tmp
+- name: work
+  mountPath: /var/lib/fairlead
+{{- if include "fairlead-jobs.claim" . }}
+- name: checkpoint
+  mountPath: /checkpoint
+{{- end }}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "fairlead-jobs.volumes" -}}
+- name: tmp
+  emptyDir:
+    sizeLimit: {{ .Values.tmpSize }}
+- name: work
+  emptyDir:
+    sizeLimit: {{ .Values.tmpSize }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Settings of Spark as its file has them; see values `conf` for those of the user. */}}
+{{- define "fairlead-jobs.sparkDefaults" -}}
+spark.driver.memory {{ .Values.driver.memory }}
+spark.python.unix.domain.socket.enabled true
+# Nobody has to say who they are at the user interface, so it shows and changes nothing.
+spark.ui.killEnabled false
+# Logs have lines.
+spark.ui.showConsoleProgress false
+{{- if .Values.executors.count }}
+spark.driver.host {{ printf "%s.%s.%s.svc" (include "fairlead-jobs.driverPod" .) (include "fairlead-jobs.driverService" .) .Release.Namespace }}
+spark.driver.bindAddress 0.0.0.0
+# Else executors are given the address that is bound.
+spark.kubernetes.executor.useDriverPodIP false
+spark.driver.port 7078
+spark.blockManager.port 7079
+spark.executor.instances {{ .Values.executors.count }}
+spark.executor.cores {{ .Values.executors.cores }}
+spark.executor.memory {{ .Values.executors.memory }}
+spark.executor.memoryOverhead {{ .Values.executors.memoryOverhead }}
+{{- with .Values.executors.requestCores }}
+spark.kubernetes.executor.request.cores {{ . }}
+{{- end }}
+spark.kubernetes.namespace {{ .Release.Namespace }}
+spark.kubernetes.driver.pod.name {{ include "fairlead-jobs.driverPod" . }}
+spark.kubernetes.container.image {{ include "fairlead-jobs.image" . }}
+spark.kubernetes.container.image.pullPolicy {{ .Values.image.pullPolicy }}
+spark.kubernetes.executor.podTemplateFile /etc/fairlead/spark/executor.yaml
+spark.kubernetes.executor.podTemplateContainerName executor
+{{- end }}
+{{- end }}
+
+{{/* What Prometheus needs, as docs/how-to/observability.md has it. The application's id, which is in the names of metrics
+     otherwise, is another at each start. */}}
+{{- define "fairlead-jobs.metrics" -}}
+spark.ui.enabled: "true"
+spark.ui.prometheus.enabled: "true"
+spark.sql.streaming.metricsEnabled: "true"
+spark.metrics.namespace: fairlead
+spark.metrics.conf.*.sink.prometheusServlet.class: org.apache.spark.metrics.sink.PrometheusServlet
+spark.metrics.conf.*.sink.prometheusServlet.path: /metrics/prometheus
+{{- end }}
+
+{{/* What stands before all other settings: those of a program on one machine among them, which has no user interface.
+     State is cut into so many parts for ever, by the first run of a checkpoint. */}}
+{{- define "fairlead-jobs.conf" -}}
+{{- $cores := .Values.driver.cores }}
+{{- with .Values.executors.count }}
+{{- $cores = mul . $.Values.executors.cores }}
+{{- end }}
+{{- $metrics := ternary (include "fairlead-jobs.metrics" . | fromYaml) dict .Values.metrics.enabled }}
+{{- toYaml (merge (deepCopy .Values.conf) (dict "spark.sql.shuffle.partitions" (toString $cores)) $metrics) }}
+{{- end }}

@@ -1,0 +1,87 @@
+{{/* What the names of objects begin with. */}}
+{{- define "fairlead-operator.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{/* Name of every namespaced object: the release alone where it already says what it is. */}}
+{{- define "fairlead-operator.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" }}
+{{- else if contains (include "fairlead-operator.name" .) .Release.Name }}
+{{- .Release.Name | trunc 52 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "fairlead-operator.name" .) | trunc 52 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{/* Name of objects without a namespace: two releases of one name in two namespaces must not share them. */}}
+{{- define "fairlead-operator.clusterName" -}}
+{{- printf "%s-%s" .Release.Namespace (include "fairlead-operator.fullname" .) | trunc 110 | trimSuffix "-" }}
+{{- end }}
+
+{{/* The name is not nameOverride's: NetworkPolicies of brokers and etcd know the operator's pods by it. */}}
+{{- define "fairlead-operator.selectorLabels" -}}
+app.kubernetes.io/name: fairlead-operator
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "fairlead-operator.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "fairlead-operator.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: fairlead
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "fairlead-operator.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "fairlead-operator.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- required "serviceAccount.name is needed where serviceAccount.create is false" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- define "fairlead-operator.image" -}}
+{{- printf "%s:%s" .Values.image.repository .Values.image.tag }}
+{{- end }}
+
+{{- define "fairlead-operator.brokerImage" -}}
+{{- printf "%s:%s" (default .Values.image.repository .Values.brokerImage.repository) (default .Values.image.tag .Values.brokerImage.tag) }}
+{{- end }}
+
+{{/* What the operator is told to watch: nothing is its own namespace, a star is all. */}}
+{{- define "fairlead-operator.namespaces" -}}
+{{- if eq .Values.watch.scope "all" -}}
+*
+{{- else if eq .Values.watch.scope "list" -}}
+{{- join "," (required "watch.namespaces is needed where watch.scope is list" .Values.watch.namespaces | uniq) }}
+{{- end }}
+{{- end }}
+
+{{- define "fairlead-operator.securityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop:
+    - ALL
+{{- end }}
+
+{{- define "fairlead-operator.podSecurityContext" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{/* Definitions outlive the release: without them the API server would delete every Cluster and Topic. */}}
+{{- define "fairlead-operator.crdAnnotations" -}}
+helm.sh/resource-policy: keep
+{{- with .Values.crds.annotations }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}

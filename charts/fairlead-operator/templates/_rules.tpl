@@ -1,0 +1,42 @@
+{{/*
+Everything that the operator does to objects with a namespace. Secrets are not among it, and no pod is created, entered or
+evicted.
+*/}}
+{{- define "fairlead-operator.rules" -}}
+- apiGroups: [fairlead.dev]
+  resources: [clusters, topics]
+  verbs: [get, list, watch, patch, update]
+- apiGroups: [fairlead.dev]
+  resources: [clusters/status, topics/status]
+  verbs: [get, patch, update]
+# Owner references that hold back the owner's deletion.
+- apiGroups: [fairlead.dev]
+  resources: [clusters/finalizers, topics/finalizers]
+  verbs: [update]
+- apiGroups: [apps]
+  resources: [statefulsets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [configmaps, serviceaccounts, services]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [persistentvolumeclaims, pods]
+  verbs: [get, list, watch, patch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [monitoring.coreos.com]
+  resources: [podmonitors]
+  verbs: [get, list, watch, create, patch, delete]
+# Whether the namespace of a Topic is going. A Role gives this for its own namespace alone.
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get]
+# An Event that happens again after a restart of the operator is counted on.
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [get, create, patch]
+{{- end }}

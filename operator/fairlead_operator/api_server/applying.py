@@ -1,0 +1,155 @@
+"""Whether an object already is what would be applied: compared before anything is written. Pure.
+
+Two things are asked. Is it the same manifest as last time: a hash of it stands in an annotation on the object, which
+also shows that a field was taken out of the manifest. And do the fields still stand as we asked: every value of the
+manifest is looked up in the live object, where the server has added defaults, written quantities its own way and
+left out what is empty, and where others may have added fields and list elements of their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+from fairlead_operator.naming import GROUP, Manifest
+
+APPLIED_HASH_ANNOTATION: Final = f"{GROUP}/applied-hash"
+"""On objects that the operator applies: fingerprint of the manifest that was applied last."""
+
+_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "containers.env": ("name",),
+    "containers.ports": ("containerPort", "protocol"),
+    "containers.volumeMounts": ("mountPath",),
+    "initContainers.env": ("name",),
+    "initContainers.ports": ("containerPort", "protocol"),
+    "initContainers.volumeMounts": ("mountPath",),
+    "metadata.ownerReferences": ("uid",),
+    "spec.containers": ("name",),
+    "spec.hostAliases": ("ip",),
+    "spec.imagePullSecrets": ("name",),
+    "spec.initContainers": ("name",),
+    "spec.ports": ("port", "protocol"),
+    "spec.topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
+    "spec.volumes": ("name",),
+}
+"""Lists that many may add to, and what tells their elements apart; `parent.name`. All others are ours as a whole."""
+_WHOLE: Final = frozenset(
+    {"selector", "matchLabels", "nodeSelector", "podSelector", "namespaceSelector", "labelSelector"}
+)
+"""Maps that are ours as a whole: a further label in a selector selects other pods."""
+_DEFAULT_OF_KEY: Final = {"protocol": "TCP"}
+_QUANTITIES: Final = frozenset({"requests", "limits", "sizeLimit", "storage", "overhead", "hard"})
+"""Fields below which strings are quantities, which the server writes in its own way: `1000m` becomes `1`."""
+_QUANTITY: Final = re.compile(r"([+-]?[0-9.]+)(?:([eE][+-]?[0-9]+)|([KMGTPE]i|[numkMGTPE]))?")
+_SCALE: Final[Mapping[str, Decimal]] = {
+    **{
+        suffix: Decimal(10) ** power
+        for suffix, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)
+    },
+    **{f"{suffix}i": Decimal(1024) ** (index + 1) for index, suffix in enumerate("KMGTPE")},
+}
+
+
+def hash_of(manifest: Manifest) -> str:
+    """The fingerprint of a manifest; the order of keys does not matter."""
+    text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def marked(manifest: Manifest) -> Manifest:
+    """The manifest with the fingerprint of itself among its annotations."""
+    metadata = manifest["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), APPLIED_HASH_ANNOTATION: hash_of(manifest)}
+    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
+
+
+def stands(manifest: Manifest, live: Manifest) -> bool:
+    """Whether the live object has everything that a (marked) manifest asks."""
+    return _stands(manifest, live, ())
+
+
+def same_status(wanted: Any, live: Any) -> bool:
+    """Whether two statuses say the same; what is None or empty counts as left out."""
+    return bool(_pruned(wanted or {}) == _pruned(live or {}))
+
+
+def differs_in(manifest: Manifest, live: Manifest) -> str:
+    """Where the live object first lacks what the manifest asks, for logs: `spec.ports[0].port`; empty for nowhere."""
+    path: list[str] = []
+    return "" if _stands(manifest, live, (), path) else ".".join(reversed(path))
+
+
+def _stands(wanted: Any, live: Any, path: tuple[str, ...], found: list[str] | None = None) -> bool:
+    if isinstance(wanted, Mapping):
+        if not isinstance(live, Mapping):
+            return not wanted and live is None
+        if path and path[-1] in _WHOLE and any(live[name] for name in live.keys() - wanted.keys()):
+            return False
+        for name, value in wanted.items():
+            if not _stands(value, live.get(name), (*path, name), found):
+                if found is not None:
+                    found.append(name)
+                return False
+        return True
+    if isinstance(wanted, list | tuple):
+        return _list_stands(wanted, live, path, found)
+    if live is None:
+        # The server leaves out what is empty.
+        return not wanted
+    return _same_value(wanted, live, path)
+
+
+def _list_stands(wanted: Sequence[Any], live: Any, path: tuple[str, ...], found: list[str] | None) -> bool:
+    if live is None:
+        return not wanted
+    if not isinstance(live, list):
+        return False
+    keys = _KEYS.get(".".join(path[-2:]))
+    if keys is None:
+        return len(wanted) == len(live) and all(
+            _stands(ours, theirs, path, found) for ours, theirs in zip(wanted, live, strict=True)
+        )
+    by_key = {_key(element, keys): element for element in live}
+    return all(_stands(element, by_key.get(_key(element, keys), _ABSENT), path, found) for element in wanted)
+
+
+_ABSENT: Final = object()
+
+
+def _key(element: Any, keys: tuple[str, ...]) -> tuple[Any, ...]:
+    if not isinstance(element, Mapping):
+        return (element,)
+    return tuple(element.get(key, _DEFAULT_OF_KEY.get(key)) for key in keys)
+
+
+def _same_value(wanted: Any, live: Any, path: tuple[str, ...]) -> bool:
+    # In Python True is 1; in an object of Kubernetes it is not.
+    if isinstance(wanted, bool) is not isinstance(live, bool):
+        return False
+    if wanted == live:
+        return True
+    if not _QUANTITIES.isdisjoint(path):
+        ours, theirs = _quantity(wanted), _quantity(live)
+        return ours is not None and ours == theirs
+    return False
+
+
+def _quantity(value: Any) -> Decimal | None:
+    match = _QUANTITY.fullmatch(str(value))
+    if match is None:
+        return None
+    number, exponent, suffix = match.groups()
+    return Decimal(f"{number}{exponent or ''}") * _SCALE.get(suffix or "", Decimal(1))
+
+
+def _pruned(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        kept = {name: _pruned(inner) for name, inner in value.items()}
+        return {name: inner for name, inner in kept.items() if inner not in (None, {}, [], "")}
+    if isinstance(value, list | tuple):
+        return [_pruned(element) for element in value]
+    return value

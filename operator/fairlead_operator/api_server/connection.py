@@ -1,0 +1,85 @@
+"""Where the API server is and who we are: from a kubeconfig or from the pod's service account.
+
+`kubernetes.aio` reads both, runs credential plugins and renews tokens; this module turns what it finds into what
+aiohttp needs. When the server no longer knows our token, everything is read again.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
+from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+
+ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class NoConnection(Exception):
+    """Neither a kubeconfig nor a service account says where the API server is."""
+
+
+@dataclass
+class Connection:
+    """How to reach the API server; `load` before anything else."""
+
+    kubeconfig: Path | None
+    """Read this file; without, the service account of the pod, and then `KUBECONFIG` or `~/.kube/config`."""
+    context: str | None = None
+    configuration: Configuration = field(init=False)
+    tls: ssl.SSLContext = field(init=False)
+
+    async def load(self) -> None:
+        """Read everything, again if need be. Raises NoConnection, saying what was tried."""
+        configuration = Configuration()
+        if self.kubeconfig is None and self._in_cluster():
+            load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        else:
+            await self._load_file(configuration)
+        self.configuration = configuration
+        # Its constructor makes the context for TLS from files and inline certificates; nothing is connected.
+        self.tls = RESTClientObject(configuration).ssl_context
+
+    @property
+    def server(self) -> str:
+        """The server's URL without a slash at its end."""
+        return str(self.configuration.host).rstrip("/")
+
+    async def authorization(self) -> dict[str, str]:
+        """The header that says who we are; empty when a certificate does."""
+        token = await self.configuration.get_api_key_with_prefix("BearerToken")
+        if token:
+            scheme, _, value = token.rpartition(" ")
+            return {"Authorization": f"Bearer {value}" if scheme.lower() in {"", "bearer"} else token}
+        if self.configuration.username:
+            return {"Authorization": self.configuration.get_basic_auth_token() or ""}
+        return {}
+
+    @staticmethod
+    def _in_cluster() -> bool:
+        return "KUBERNETES_SERVICE_HOST" in os.environ and (ACCOUNT_FOLDER / "token").exists()
+
+    async def _load_file(self, configuration: Configuration) -> None:
+        path = str(self.kubeconfig) if self.kubeconfig is not None else None
+        try:
+            await load_kube_config(  # type: ignore[no-untyped-call]
+                config_file=path,
+                context=self.context,
+                client_configuration=configuration,
+                persist_config=False,
+            )
+        except (ConfigException, OSError) as error:
+            tried = path or "the pod's service account, KUBECONFIG and ~/.kube/config"
+            message = f"cannot tell where the API server is from {tried}: {error}"
+            raise NoConnection(message) from error
+
+
+def own_namespace() -> str | None:
+    """The namespace of the pod that this process runs in; None outside of one."""
+    try:
+        return (ACCOUNT_FOLDER / "namespace").read_text().strip() or None
+    except OSError:
+        return None

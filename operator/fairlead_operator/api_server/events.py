@@ -1,0 +1,149 @@
+"""Events on objects: what users see in `kubectl describe`. The same words are told once and then counted.
+
+The name of an Event is made of what it says and about whom, so that a restarted operator, or another leader, finds
+the one that is there. A repetition is written only when the last write is some minutes old: what stands for long
+must not write for long.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Protocol
+
+from fairlead_operator.clock import Clock
+from fairlead_operator.naming import EVENT, FIELD_MANAGER, Kind, Manifest, ObjectRef
+from fairlead_operator.ports import ApiError, Conflict, EventType, NotFound
+from fairlead_operator.telemetry import Log
+
+COUNT_EVERY_SECONDS: Final = 600.0
+"""A repetition within this time is counted in memory, and written with the next one after it."""
+REMEMBERED_MAX: Final = 4096
+"""Events that are known to be written; one that is forgotten costs a request that is answered with a conflict."""
+MESSAGE_CHARACTERS_MAX: Final = 1000
+"""The server refuses notes above 1,024 bytes."""
+INSTANCE_CHARACTERS_MAX: Final = 128
+CLUSTERWIDE_NAMESPACE: Final = "default"
+"""Where Events on objects without a namespace live."""
+
+
+class EventCalls(Protocol):
+    """The calls that Events need."""
+
+    async def get(self, ref: ObjectRef) -> Manifest | None:
+        """The object, or None."""
+        ...
+
+    async def create(self, kind: Kind, manifest: Manifest) -> Manifest:
+        """Make the object. Raises Conflict when it exists."""
+        ...
+
+    async def patch(self, ref: ObjectRef, patch: Manifest) -> Manifest:
+        """Merge a patch."""
+        ...
+
+
+@dataclass(slots=True)
+class _Told:
+    count: int
+    written_at: float
+
+
+class Events:
+    """Tells by Events; never raises what the API server answers."""
+
+    def __init__(self, api: EventCalls, clock: Clock, log: Log, *, instance: str) -> None:
+        self._api = api
+        self._clock = clock
+        self._log = log
+        self._instance = instance[:INSTANCE_CHARACTERS_MAX]
+        self._told: OrderedDict[ObjectRef, _Told] = OrderedDict()
+
+    async def tell(self, about: Manifest, type_: EventType, reason: str, message: str) -> None:
+        """Write the Event, or count it."""
+        message = message[:MESSAGE_CHARACTERS_MAX]
+        ref = _name_of(about, type_, reason, message)
+        now = self._clock.monotonic()
+        told = self._told.get(ref)
+        if told is not None and now - told.written_at < COUNT_EVERY_SECONDS:
+            told.count += 1
+            return
+        try:
+            count = await self._write(ref, about, type_, reason, message, told)
+        except ApiError as error:
+            self._log.warning(
+                "event_not_written", object=str(ref), reason=reason, message=message, error=str(error)
+            )
+            return
+        self._told[ref] = _Told(count, now)
+        self._told.move_to_end(ref)
+        if len(self._told) > REMEMBERED_MAX:
+            self._told.popitem(last=False)
+
+    async def _write(
+        self, ref: ObjectRef, about: Manifest, type_: EventType, reason: str, message: str, told: _Told | None
+    ) -> int:
+        """The count that the Event has now."""
+        stamp = _micro_time(self._clock.now())
+        if told is None:
+            try:
+                await self._api.create(EVENT, self._event(ref, about, type_, reason, message, stamp))
+            except Conflict:
+                pass
+            else:
+                return 1
+        count = await self._count(ref, told) + 1
+        series = {"count": max(2, count), "lastObservedTime": stamp}
+        try:
+            await self._api.patch(ref, {"series": series})
+        except NotFound:
+            # The server keeps Events for an hour.
+            await self._api.create(EVENT, self._event(ref, about, type_, reason, message, stamp))
+            return 1
+        return max(2, count)
+
+    async def _count(self, ref: ObjectRef, told: _Told | None) -> int:
+        if told is not None:
+            return told.count
+        live = await self._api.get(ref) or {}
+        return int((live.get("series") or {}).get("count", 1))
+
+    def _event(
+        self, ref: ObjectRef, about: Manifest, type_: EventType, reason: str, message: str, stamp: str
+    ) -> Manifest:
+        metadata = about["metadata"]
+        regarding = {
+            "apiVersion": about["apiVersion"],
+            "kind": about["kind"],
+            "name": metadata["name"],
+            "uid": metadata.get("uid", ""),
+        }
+        if metadata.get("namespace"):
+            regarding["namespace"] = metadata["namespace"]
+        return {
+            "apiVersion": EVENT.api_version,
+            "kind": EVENT.kind,
+            "metadata": {"name": ref.name, "namespace": ref.namespace},
+            "eventTime": stamp,
+            "reportingController": FIELD_MANAGER,
+            "reportingInstance": self._instance,
+            "action": reason,
+            "reason": reason,
+            "type": type_,
+            "regarding": regarding,
+            "note": message,
+        }
+
+
+def _name_of(about: Manifest, type_: str, reason: str, message: str) -> ObjectRef:
+    metadata = about["metadata"]
+    words = "\0".join((about["kind"], metadata.get("uid", ""), type_, reason, message))
+    digest = hashlib.sha256(words.encode()).hexdigest()[:16]
+    namespace = metadata.get("namespace") or CLUSTERWIDE_NAMESPACE
+    return ObjectRef(EVENT, namespace, f"{metadata['name'][:230].rstrip('-.')}.{digest}")
+
+
+def _micro_time(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,174 @@
+"""Who acts: one of several operators, by a Lease.
+
+The holder renews it every few seconds. Others watch the record change; when it has not changed for as long as the
+holder itself promised, one of them takes it by compare-and-set. Nobody compares clocks: the holder counts from the
+moment it asked for a renewal, the others from the moment they saw one, so the holder always stops first:
+
+    holder:  asked ---- acts for ACT_SECONDS ----| stops     (requests in flight end by then, too)
+    others:        saw ------------- LEASE_SECONDS -------------| take over
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import Final, Protocol
+
+from fairlead_operator.clock import Clock
+from fairlead_operator.naming import LEASE, Kind, Manifest, ObjectRef
+from fairlead_operator.ports import ApiError, Conflict
+from fairlead_operator.telemetry import Log
+
+LEASE_SECONDS: Final = 12.0
+"""After so long without a renewal others take over."""
+ACT_SECONDS: Final = 9.0
+"""For so long after it asked for its last renewal the leader acts; the difference is for writes on their way."""
+RENEW_SECONDS: Final = 3.0
+LEASE_CALL_SECONDS: Final = 3.0
+"""One call, with its retries."""
+LOOK_SECONDS: Final = 2.0
+"""How often others look, and how often anybody tries again after an error."""
+
+
+class LeaseCalls(Protocol):
+    """The calls that a Lease needs. They are not stopped by the gate that stops other writes."""
+
+    async def get(self, ref: ObjectRef) -> Manifest | None:
+        """The Lease, or None."""
+        ...
+
+    async def create(self, kind: Kind, manifest: Manifest) -> Manifest:
+        """Make the Lease. Raises Conflict when it exists."""
+        ...
+
+    async def replace(self, ref: ObjectRef, manifest: Manifest) -> Manifest:
+        """Write the Lease over the version that it names. Raises Conflict when that is old."""
+        ...
+
+
+class Leadership:
+    """This process' part in the election; `run` it, and act while `seconds_left` is above zero."""
+
+    def __init__(self, calls: LeaseCalls, ref: ObjectRef, identity: str, clock: Clock, log: Log) -> None:
+        assert ref.kind == LEASE, "leadership is held by a Lease"
+        self._calls = calls
+        self._ref = ref
+        self._identity = identity
+        self._clock = clock
+        self._log = log.bind(lease=f"{ref.namespace}/{ref.name}", identity=identity)
+        self._acts_until = 0.0
+        self._leading = asyncio.Event()
+        self._seen: tuple[str, float] = ("", 0.0)
+        self._lease: Manifest | None = None
+
+    def seconds_left(self) -> float:
+        """For so long this process may act without hearing of a renewal; zero or less: not at all."""
+        return self._acts_until - self._clock.monotonic()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process may act now."""
+        return self.seconds_left() > 0
+
+    async def wait_until_leading(self) -> None:
+        """Return when this process may act."""
+        await self._leading.wait()
+
+    async def wait_until_lost(self) -> None:
+        """Return when this process may no longer act."""
+        while (left := self.seconds_left()) > 0:  # noqa: ASYNC110 - only time ends it; a renewal moves the end
+            await asyncio.sleep(left)  # noqa: TID251 - the same
+
+    async def run(self) -> None:
+        """Stand for election for ever; give the Lease back when cancelled."""
+        try:
+            while True:
+                asked_at = self._clock.monotonic()
+                try:
+                    await self._round(asked_at)
+                except ApiError as error:
+                    self._log.warning("lease_not_reached", error=str(error), leads=self.leads)
+                self._show()
+                pause = min(RENEW_SECONDS, self.seconds_left() / 2) if self.leads else LOOK_SECONDS
+                await asyncio.sleep(pause)  # noqa: TID251 - the rhythm of renewals
+        finally:
+            await self._give_back()
+
+    async def _round(self, asked_at: float) -> None:
+        """One look, and what follows from it. Raises ApiError."""
+        if self._lease is None or not self.leads:
+            self._lease = await self._calls.get(self._ref)
+        if self._lease is None:
+            self._lease = await self._calls.create(LEASE, self._manifest(None))
+            self._won(asked_at)
+            return
+        if not self._may_take(self._lease):
+            return
+        before, self._lease = self._lease, None
+        try:
+            self._lease = await self._calls.replace(self._ref, self._manifest(before))
+        except Conflict:
+            # Somebody else was faster, or edited it: the next look tells.
+            return
+        self._won(asked_at)
+
+    def _may_take(self, lease: Manifest) -> bool:
+        spec = lease.get("spec") or {}
+        holder = spec.get("holderIdentity") or ""
+        if holder in {"", self._identity}:
+            return True
+        version = str(lease["metadata"].get("resourceVersion"))
+        now = self._clock.monotonic()
+        if version != self._seen[0]:
+            self._seen = (version, now)
+        return now - self._seen[1] >= float(spec.get("leaseDurationSeconds") or LEASE_SECONDS)
+
+    def _manifest(self, before: Manifest | None) -> Manifest:
+        spec = dict((before or {}).get("spec") or {})
+        stamp = _micro_time(self._clock.now())
+        if spec.get("holderIdentity") != self._identity:
+            spec["acquireTime"] = stamp
+            spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + 1 if before else 0
+        spec |= {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": int(LEASE_SECONDS),
+            "renewTime": stamp,
+        }
+        metadata = {"name": self._ref.name, "namespace": self._ref.namespace}
+        if before is not None:
+            metadata = before["metadata"]
+        return {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata, "spec": spec}
+
+    def _won(self, asked_at: float) -> None:
+        if not self.leads:
+            self._log.info("leads")
+        self._acts_until = asked_at + ACT_SECONDS
+
+    def _show(self) -> None:
+        if self.leads:
+            self._leading.set()
+        elif self._leading.is_set():
+            self._leading.clear()
+            self._log.warning("no_longer_leads")
+
+    async def _give_back(self) -> None:
+        """So that the next one need not wait; nothing of ours writes any more when this is called."""
+        held = self.leads and self._lease is not None
+        self._acts_until = 0.0
+        self._leading.clear()
+        if not held:
+            return
+        assert self._lease is not None
+        manifest = self._manifest(self._lease)
+        manifest["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                await self._calls.replace(self._ref, manifest)
+        except (ApiError, TimeoutError) as error:
+            self._log.warning("lease_not_given_back", error=str(error))
+        else:
+            self._log.info("lease_given_back")
+
+
+def _micro_time(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

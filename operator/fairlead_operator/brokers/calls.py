@@ -1,0 +1,121 @@
+"""One open `fairlead.Admin` for each Cluster, and one error for all that a cluster can fail with.
+
+`reconcile/` asks here. Where brokers are found follows from a template, so that an operator outside the cluster's
+network can be told other addresses than those that pods have. Must not know what the calls are for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from fairlead import Admin
+from fairlead.errors import BugError, ClosedError, RefreshError, RetryError, UnreachableError
+from fairlead_operator.naming import DATA_PORT, broker_pod_name
+
+DEFAULT_BROKER_URL: Final = f"http://{{pod}}.{{cluster}}-brokers.{{namespace}}.svc:{DATA_PORT}"
+"""Where a broker is found; `{pod}`, `{pool}`, `{id}`, `{cluster}` and `{namespace}` are filled in."""
+
+CALL_SECONDS: Final = 5.0
+"""How long a whole call may take, its retries included: longer than an election takes, shorter than a person waits."""
+RETRY: Final = "1s"
+"""The reconcile is tried again anyway; a pause of the network shall not make it wait."""
+CONNECT: Final = "1s"
+
+
+class BrokersUnavailable(Exception):
+    """No broker of the cluster answered in time, or none can do it now. Ask again later; nothing is known to be done.
+
+    The message says what was asked and what went wrong.
+    """
+
+
+@contextlib.contextmanager
+def broker_errors() -> Iterator[None]:
+    """Turn what another attempt may mend into `BrokersUnavailable`; refusals that stay pass as they are."""
+    try:
+        yield
+    except (UnreachableError, RetryError, RefreshError, BugError, ClosedError) as error:
+        raise BrokersUnavailable(str(error)) from error
+
+
+@contextlib.asynccontextmanager
+async def broker_deadline(what: str, seconds: float = CALL_SECONDS) -> AsyncIterator[None]:
+    """Bound everything inside by a deadline, and turn its failures as `broker_errors` does."""
+    try:
+        with broker_errors():
+            async with asyncio.timeout(seconds):
+                yield
+    except TimeoutError as error:
+        msg = f"{what}: no answer within {seconds:g} s"
+        raise BrokersUnavailable(msg) from error
+
+
+@dataclass(slots=True)
+class _Open:
+    """A client and the addresses that it was opened for."""
+
+    addresses: tuple[str, ...]
+    admin: Admin = field(repr=False)
+
+
+class BrokerCalls:
+    """The admin clients of all clusters, opened when first asked for and kept. Close it at the end."""
+
+    def __init__(self, url: str = DEFAULT_BROKER_URL) -> None:
+        self._url = url
+        self._open: dict[tuple[str, str], _Open] = {}
+
+    async def admin(self, cluster: dict[str, Any]) -> Admin:
+        """Return the open client of a Cluster (as the API server has it), for the addresses that it has now."""
+        return await self.admin_of(
+            cluster["metadata"]["namespace"], cluster["metadata"]["name"], brokers_of(cluster)
+        )
+
+    async def admin_of(self, namespace: str, cluster: str, brokers: Iterable[tuple[str, int]]) -> Admin:
+        """Return the open client of a cluster whose brokers are these, each a pool's name and an id.
+
+        Raises `BrokersUnavailable` when there are none.
+        """
+        addresses = tuple(self._address(namespace, cluster, pool, broker) for pool, broker in brokers)
+        if not addresses:
+            msg = f"cluster {namespace}/{cluster} has no brokers"
+            raise BrokersUnavailable(msg)
+        known = self._open.get((namespace, cluster))
+        if known is not None and known.addresses == addresses:
+            return known.admin
+        opened = Admin(addresses, request_timeout=CONNECT, connect_timeout=CONNECT, retry_timeout=RETRY)
+        await opened.__aenter__()
+        self._open[(namespace, cluster)] = _Open(addresses, opened)
+        if known is not None:
+            await known.admin.__aexit__(None, None, None)
+        return opened
+
+    async def forget(self, namespace: str, cluster: str) -> None:
+        """Close the client of a Cluster that is gone."""
+        known = self._open.pop((namespace, cluster), None)
+        if known is not None:
+            await known.admin.__aexit__(None, None, None)
+
+    async def close(self) -> None:
+        """Close all clients."""
+        for namespace, cluster in tuple(self._open):
+            await self.forget(namespace, cluster)
+
+    def _address(self, namespace: str, cluster: str, pool: str, broker: int) -> str:
+        pod = broker_pod_name(cluster, pool, broker)
+        return self._url.format(pod=pod, pool=pool, id=broker, cluster=cluster, namespace=namespace)
+
+
+def brokers_of(cluster: dict[str, Any]) -> list[tuple[str, int]]:
+    """Return the brokers that a Cluster asks for or still has: each a pool's name and an id, in order of the ids."""
+    found = set[tuple[str, int]]()
+    for pool in cluster.get("spec", {}).get("brokers") or []:
+        first = pool.get("firstBrokerId", 0)
+        found.update((pool["name"], first + index) for index in range(pool.get("replicas", 0)))
+    for pool in cluster.get("status", {}).get("pools") or []:
+        found.update((pool["name"], broker) for broker in pool.get("brokerIds") or [])
+    return sorted(found, key=lambda each: each[1])

@@ -1,0 +1,19 @@
+"""Calls to the members of an etcd over its JSON gateway; the only room of the operator that knows etcd's words."""
+
+from fairlead_operator.etcd_members.client import EtcdMembersClient
+from fairlead_operator.etcd_members.errors import (
+    EtcdError,
+    EtcdRefused,
+    EtcdUnavailable,
+    LearnerNotInSync,
+    MemberNotFound,
+)
+
+__all__ = [
+    "EtcdError",
+    "EtcdMembersClient",
+    "EtcdRefused",
+    "EtcdUnavailable",
+    "LearnerNotInSync",
+    "MemberNotFound",
+]

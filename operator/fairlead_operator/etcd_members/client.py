@@ -1,0 +1,142 @@
+"""A client of etcd's JSON gateway for what an operator asks: who is a member, how are they, one change at a time.
+
+Every call goes to one member, by its URL, has a deadline and is tried once: who calls looks again and decides again.
+Answers are checked here and become values of `plan.etcd_observed`. Without TLS: these are members that the operator
+started inside the cluster. What the answers mean for the cluster is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+import aiohttp
+
+from fairlead_operator.etcd_members.errors import EtcdUnavailable, error_of
+from fairlead_operator.plan.etcd_observed import EtcdMember, EtcdStatus
+
+DEADLINE_SECONDS: Final = 4.0
+"""Of one call. A member that sees no leader answers after its own timeout of up to seven; that is no use by then."""
+
+
+class EtcdMembersClient:
+    """Opened once, for all clusters; closed at the end, also by `async with`."""
+
+    def __init__(self, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
+        self._timeout = aiohttp.ClientTimeout(total=deadline_seconds)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections. Calling it twice is fine."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def members(self, url: str) -> tuple[EtcdMember, ...]:
+        """Return the members as a majority knows them, in the order of their ids. Raises `EtcdUnavailable`.
+
+        A member that cannot reach a majority does not answer this; a learner refuses (`EtcdRefused`).
+        """
+        answer = await self._call(url, "cluster/member/list", {"linearizable": True})
+        return _members(url, answer)
+
+    async def status(self, url: str) -> EtcdStatus:
+        """Return what a member says of itself; it needs no majority for that. Raises `EtcdUnavailable`."""
+        answer = await self._call(url, "maintenance/status", {})
+        try:
+            return EtcdStatus(
+                member_id=int(answer["header"]["member_id"]),
+                leader_id=int(answer.get("leader", 0)),
+                learner=bool(answer.get("isLearner", False)),
+                version=str(answer.get("version", "")),
+                errors=tuple(str(each) for each in answer.get("errors") or ()),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise _nonsense(url, answer) from error
+
+    async def add_learner(self, url: str, peer_url: str) -> None:
+        """Add a member that does not vote yet. It is to be started with the list that then holds.
+
+        Raises `EtcdRefused` while another change is under way or members are missing, `EtcdUnavailable`.
+        """
+        await self._call(url, "cluster/member/add", {"peerURLs": [peer_url], "isLearner": True})
+
+    async def promote(self, url: str, member_id: int) -> None:
+        """Let a learner vote. Raises `LearnerNotInSync`, `MemberNotFound`, `EtcdRefused`, `EtcdUnavailable`."""
+        await self._call(url, "cluster/member/promote", {"ID": str(member_id)})
+
+    async def remove(self, url: str, member_id: int) -> None:
+        """Take a member out, for ever. Raises `MemberNotFound`, `EtcdRefused`, `EtcdUnavailable`.
+
+        Etcd refuses what would leave less than a majority of started members.
+        """
+        await self._call(url, "cluster/member/remove", {"ID": str(member_id)})
+
+    async def transfer_leadership(self, url: str, target_id: int) -> None:
+        """Let another member lead; `url` is the leader's. Raises `EtcdRefused`, `EtcdUnavailable`."""
+        await self._call(url, "maintenance/transfer-leadership", {"targetID": str(target_id)})
+
+    async def _call(self, url: str, path: str, body: Mapping[str, object]) -> dict[str, Any]:
+        where = f"etcd at {url}, {path}"
+        try:
+            async with self._opened().post(f"{url}/v3/{path}", json=body) as response:
+                status, answer = response.status, _object(where, await response.read())
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            said = f"{where}: {error!r}"
+            raise EtcdUnavailable(said) from error
+        if status == 200:
+            return answer
+        raise error_of(
+            where, _integer(answer.get("code")), str(answer.get("message") or answer.get("error") or "")
+        )
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=self._timeout)
+        return self._session
+
+
+def _object(where: str, text: bytes) -> dict[str, Any]:
+    try:
+        answer = json.loads(text)
+    except ValueError as error:
+        raise _nonsense(where, text) from error
+    if not isinstance(answer, dict):
+        raise _nonsense(where, text)
+    return answer
+
+
+def _members(url: str, answer: Mapping[str, Any]) -> tuple[EtcdMember, ...]:
+    try:
+        listed = [_member(entry) for entry in answer["members"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise _nonsense(url, answer) from error
+    return tuple(sorted(listed, key=lambda member: member.member_id))
+
+
+def _member(entry: Mapping[str, Any]) -> EtcdMember:
+    urls: Sequence[object] = entry.get("peerURLs") or ()
+    return EtcdMember(
+        member_id=int(entry["ID"]),
+        name=str(entry.get("name", "")),
+        peer_urls=tuple(str(each) for each in urls),
+        learner=bool(entry.get("isLearner", False)),
+    )
+
+
+def _integer(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _nonsense(where: str, answer: object) -> EtcdUnavailable:
+    return EtcdUnavailable(f"{where}: this is no answer of etcd: {str(answer)[:200]}")

@@ -1,0 +1,275 @@
+"""The plan of a Cluster as a whole: from what is seen to the objects there shall be, and what is done besides.
+
+Each part has a module of its own and is not stopped by another: a roll that is blocked stops neither configuration nor
+disks, and brokers that do not answer stop nothing of what Kubernetes alone can do. Called by `reconcile/`, which
+carries the plan out and feeds what came of it to `cluster_facts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from fairlead_api.resources.cluster import Cluster
+from fairlead_api.resources.cluster_status import EtcdStatus
+from fairlead_api.resources.condition_definitions import ConditionName
+from fairlead_api.resources.conditions import Condition, find_condition
+from fairlead_operator.naming import (
+    NO_RESTARTS_ANNOTATION,
+    POD_SPEC_HASH_ANNOTATION,
+    POOL_LABEL,
+    RESTART_ANNOTATION,
+    RESTART_CONFIG_HASH_ANNOTATION,
+    Manifest,
+    etcd_name,
+    pool_set_name,
+)
+from fairlead_operator.plan.actions import Action, AlterConfig, MarkPod, UnmarkCluster
+from fairlead_operator.plan.config import changes
+from fairlead_operator.plan.observed import Observed, ObservedSet
+from fairlead_operator.plan.outcomes import Outcomes
+from fairlead_operator.plan.roll import RollInput, RollPlan, Wanted, plan_roll
+from fairlead_operator.plan.scale import Pool, ScaleInput, ScalePlan, needs_metadata, plan_scale, running_sets
+from fairlead_operator.plan.status import Facts
+from fairlead_operator.plan.storage import StoragePlan, plan_storage
+from fairlead_operator.render.addresses import (
+    advertised_addresses,
+    bootstrap_address,
+    broker_addresses,
+    broker_ids,
+)
+from fairlead_operator.render.cluster import render_cluster
+from fairlead_operator.render.configuration import split_config
+from fairlead_operator.render.inputs import EtcdInputs, Images, RenderInputs
+
+SOON_SECONDS: Final = 2.0
+"""Until the next look while something is under way that no event of Kubernetes tells of."""
+SILENCE_SECONDS: Final = 10.0
+"""The same while brokers do not answer: they come back by themselves, or with their pods."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What the plan depends on beside the Cluster and what is seen of it."""
+
+    images: Images
+    """Those that are to run."""
+    kinds: frozenset[str] = frozenset()
+    operator_namespace: str = ""
+    etcd: EtcdInputs | None = None
+    """What the plan of etcd says; None where it is external."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdFacts:
+    """What the status tells of etcd."""
+
+    status: EtcdStatus | None = None
+    condition: Condition | None = None
+    changes: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterPlan:
+    """What to do, and what the status will be made of."""
+
+    manifests: tuple[Manifest, ...]
+    """All objects that there shall be, in the order in which they are applied."""
+    actions: tuple[Action, ...]
+    """What is done besides, in this order. One that fails stops none that follows."""
+    scale: ScalePlan
+    roll: RollPlan
+    storage: StoragePlan
+    wanted: Mapping[str, Wanted]
+    forbidden: Mapping[str, str]
+    bootstrap: str
+    addresses: Mapping[int, str] = field(default_factory=dict)
+    requeue_seconds: float | None = None
+
+
+def asks_for_metadata(cluster: Cluster, observed: Observed) -> bool:
+    """Say whether the plan depends on topics and replicas, which are asked for only then: there may be many."""
+    disks_at_stake = any(pod.new_disk_asked for pod in observed.pods) or any(
+        claim.terminating and claim.pool for claim in observed.claims
+    )
+    blocked = find_condition(cluster.status.conditions, ConditionName.ROLL_BLOCKED)
+    behind = blocked is not None and blocked.reason == "BrokersNotReady"
+    return disks_at_stake or behind or needs_metadata(_scale_input(cluster, observed))
+
+
+def plan_cluster(cluster: Cluster, observed: Observed, context: Context) -> ClusterPlan:
+    """Return the next step of everything."""
+    split = split_config(cluster.spec.config)
+    scale = plan_scale(_scale_input(cluster, observed))
+    storage = plan_storage(_storage_wanted(cluster), _all_sets(observed), observed.claims)
+    advertised = {
+        **_told_before(cluster, observed, scale.replicas),
+        **advertised_addresses(cluster, scale.replicas, observed.services),
+    }
+    manifests = render_cluster(
+        cluster,
+        RenderInputs(
+            images=context.images,
+            etcd=context.etcd,
+            pool_replicas=scale.replicas,
+            advertised=advertised,
+            kinds=context.kinds,
+            operator_namespace=context.operator_namespace,
+            storage=storage.sizes,
+        ),
+    )
+    wanted = _wanted(manifests)
+    marks = _marks(cluster, observed, scale)
+    roll = plan_roll(
+        RollInput(
+            brokers=scale.staying,
+            pods=observed.pods,
+            claims={claim.broker: claim for claim in observed.claims if claim.pool},
+            wanted=wanted,
+            settled=_settled(observed, wanted),
+            answer=observed.brokers,
+            advertised=advertised,
+            restarts_allowed=cluster.metadata.annotations.get(NO_RESTARTS_ANNOTATION) != "true",
+            asking_pods=bool(marks),
+        )
+    )
+    alteration = changes(split.dynamic, observed.brokers.config) if observed.brokers else {}
+    return ClusterPlan(
+        manifests=tuple(manifests),
+        actions=(
+            *storage.resizes,
+            *storage.replaced,
+            *([AlterConfig(alteration)] if alteration else ()),
+            *scale.actions,
+            *marks,
+            *roll.restarts,
+        ),
+        scale=scale,
+        roll=roll,
+        storage=storage,
+        wanted=wanted,
+        forbidden=split.forbidden,
+        bootstrap=bootstrap_address(cluster, observed.services),
+        addresses=broker_addresses(cluster, scale.replicas, advertised),
+        requeue_seconds=_again(observed, scale, roll, storage),
+    )
+
+
+def cluster_facts(
+    cluster: Cluster, observed: Observed, plan: ClusterPlan, outcomes: Outcomes, etcd: EtcdFacts
+) -> Facts:
+    """Return what the status is made of."""
+    return Facts(
+        cluster=cluster,
+        observed=observed,
+        scale=plan.scale,
+        roll=plan.roll,
+        storage=plan.storage,
+        wanted=plan.wanted,
+        forbidden=plan.forbidden,
+        outcomes=outcomes,
+        bootstrap=plan.bootstrap,
+        addresses=plan.addresses,
+        etcd=etcd.status,
+        etcd_condition=etcd.condition,
+        etcd_changes=etcd.changes,
+    )
+
+
+def _scale_input(cluster: Cluster, observed: Observed) -> ScaleInput:
+    pools = tuple(
+        Pool(name=pool.name, first_broker=pool.first_broker_id, replicas=pool.replicas)
+        for pool in cluster.spec.brokers
+    )
+    meant = cluster.status.scale_down
+    return ScaleInput(
+        pools=pools,
+        sets=running_sets(pools, observed.sets, observed.pods),
+        pods=observed.pods,
+        answer=observed.brokers,
+        meant=() if meant is None else meant.broker_ids,
+    )
+
+
+def _storage_wanted(cluster: Cluster) -> dict[str, tuple[str, str | None]]:
+    wanted = {
+        pool_set_name(cluster.name, pool.name): (pool.storage.size, pool.storage.storage_class_name)
+        for pool in cluster.spec.brokers
+    }
+    managed = cluster.spec.etcd.managed
+    if managed is not None:
+        wanted[etcd_name(cluster.name)] = (managed.storage.size, managed.storage.storage_class_name)
+    return wanted
+
+
+def _all_sets(observed: Observed) -> tuple[ObservedSet, ...]:
+    return observed.sets if observed.etcd_set is None else (*observed.sets, observed.etcd_set)
+
+
+def _told_before(cluster: Cluster, observed: Observed, replicas: Mapping[str, int]) -> dict[int, str]:
+    """Return the addresses that brokers have been told, where each has one of its own.
+
+    A load balancer that is made anew has none for a while. Nobody is restarted to forget it, and who restarts
+    meanwhile goes on telling it.
+    """
+    if not cluster.spec.listeners.data.per_broker:
+        return {}
+    running = {broker for _, broker in broker_ids(cluster, replicas)}
+    return {
+        claim.broker: claim.told_address
+        for claim in observed.claims
+        if claim.pool and claim.told_address and claim.broker in running
+    }
+
+
+def _wanted(manifests: list[Manifest]) -> dict[str, Wanted]:
+    """Read the fingerprints of new pods out of the StatefulSets that were drawn."""
+    found = dict[str, Wanted]()
+    for manifest in manifests:
+        pool = (manifest["metadata"].get("labels") or {}).get(POOL_LABEL)
+        if manifest["kind"] == "StatefulSet" and pool is not None:
+            annotations = manifest["spec"]["template"]["metadata"].get("annotations") or {}
+            found[pool] = Wanted(
+                pod_spec_hash=annotations.get(POD_SPEC_HASH_ANNOTATION, ""),
+                config_hash=annotations.get(RESTART_CONFIG_HASH_ANNOTATION, ""),
+            )
+    return found
+
+
+def _settled(observed: Observed, wanted: Mapping[str, Wanted]) -> frozenset[str]:
+    return frozenset(
+        each.pool
+        for each in observed.sets
+        if each.settled
+        and not each.terminating
+        and wanted.get(each.pool) == Wanted(pod_spec_hash=each.pod_spec_hash, config_hash=each.config_hash)
+    )
+
+
+def _marks(cluster: Cluster, observed: Observed, scale: ScalePlan) -> tuple[Action, ...]:
+    """Put an order to restart everything on each pod, and take it off the Cluster when all bear it.
+
+    A pod's own mark goes with the pod, so that each is restarted once, whoever carries on.
+    """
+    asked = cluster.metadata.annotations.get(RESTART_ANNOTATION)
+    if asked is None:
+        return ()
+    unmarked = [
+        pod
+        for pod in observed.pods
+        if pod.broker in scale.staying and pod.restart_asked is None and not pod.terminating
+    ]
+    return (*(MarkPod(pod.name, asked) for pod in unmarked), UnmarkCluster())
+
+
+def _again(observed: Observed, scale: ScalePlan, roll: RollPlan, storage: StoragePlan) -> float | None:
+    """Return when to look again without an event: what brokers and admission do, nobody tells of."""
+    # Whoever takes the annotation off the Cluster wakes the operator by that.
+    suspended = roll.hindrance is not None and roll.hindrance.reason == "RestartsSuspended"
+    under_way = (roll.pending and not suspended) or scale.leaving is not None or scale.actions
+    if roll.restarts or storage.replaced or (observed.brokers is not None and under_way):
+        return SOON_SECONDS
+    if observed.brokers is None or storage.resizes:
+        return SILENCE_SECONDS
+    return None

@@ -1,0 +1,269 @@
+"""The next step of a managed etcd, from what is wanted and what is seen. One change of the members at a time.
+
+A member is added as a learner, gets its pod, reads what the others know, and votes only then. One is taken out of
+etcd before its pod goes. Which member's data is in a volume stands on its claim; a claim without it, under a member
+that voted, is an empty volume, and that member is replaced by a new one: under its old id it would have forgotten
+what it promised. Nothing that cannot be undone is ordered while a majority does not answer. Everything follows from
+live objects, so a step that was half done when the operator died goes on.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+from fairlead_api.resources.cluster import Cluster
+from fairlead_operator.naming import etcd_member_name, etcd_peer_url
+from fairlead_operator.plan.etcd_actions import (
+    AddLearner,
+    DeleteEtcdClaim,
+    DeleteEtcdPod,
+    EtcdAction,
+    EtcdPlan,
+    PromoteLearner,
+    RecordMember,
+    RemoveMember,
+    TransferLeadership,
+)
+from fairlead_operator.plan.etcd_health import etcd_rows, etcd_verdict
+from fairlead_operator.plan.etcd_observed import EtcdClaim, ObservedEtcd
+from fairlead_operator.plan.etcd_view import EtcdPlace, EtcdView, EtcdWish
+from fairlead_operator.render.etcd import etcd_pod_hash
+from fairlead_operator.render.inputs import NOBODY_JOINS, EtcdInputs, Images
+
+PLACES: Final = 5
+"""Members that there can be: the largest number that the resource allows."""
+STEP_SECONDS: Final = 2.0
+"""Between two looks while something is under way: etcd tells nobody when a learner has caught up."""
+TROUBLE_SECONDS: Final = 10.0
+"""Between two looks while members do not answer."""
+
+Step: TypeAlias = tuple[EtcdAction, ...]
+"""What is done now. An empty one is a wait that nothing after it may overtake."""
+
+
+def etcd_wish(cluster: Cluster, images: Images) -> EtcdWish:
+    """Return what a Cluster wants of its managed etcd."""
+    managed = cluster.spec.etcd.managed
+    assert managed is not None, f"the etcd of {cluster.name} is external"
+    return EtcdWish(
+        replicas=managed.replicas,
+        pod_spec_hash=etcd_pod_hash(managed, images),
+        places=tuple(
+            EtcdPlace(
+                etcd_member_name(cluster.name, ordinal),
+                etcd_peer_url(cluster.namespace, cluster.name, ordinal),
+            )
+            for ordinal in range(PLACES)
+        ),
+    )
+
+
+def plan_etcd(wish: EtcdWish, observed: ObservedEtcd) -> EtcdPlan:
+    """Return the next step."""
+    view = EtcdView(wish, observed)
+    inputs = _inputs(view)
+    actions = (*_records(view), *_change(view, inputs))
+    return EtcdPlan(
+        inputs,
+        actions,
+        etcd_rows(view, inputs.replicas),
+        etcd_verdict(view),
+        _pause(view, actions),
+    )
+
+
+def _inputs(view: EtcdView) -> EtcdInputs:
+    live = view.live
+    if not view.formed:
+        replicas = live.replicas if live is not None and live.replicas else view.wish.replicas
+        first = ",".join(f"{place.name}={place.peer_url}" for place in view.wish.places[:replicas])
+        return EtcdInputs(replicas, first, "new")
+    recorded = (ordinal for ordinal, claim in view.observed.claims.items() if claim.member_id)
+    if not view.knows_members:
+        # Who lives is not known: every pod that may hold a member's data is kept, and what pods are told, too.
+        replicas = max(live.replicas if live else 0, max(recorded, default=-1) + 1)
+        told = live.initial_cluster if live is not None and live.state == "existing" else NOBODY_JOINS
+        return EtcdInputs(replicas, told)
+    running = live.replicas if live is not None else view.wish.replicas
+    replicas = max(max(view.members, default=-1) + 1, min(running, view.wish.replicas))
+    return EtcdInputs(replicas, NOBODY_JOINS if view.joining is None else _all_members(view))
+
+
+def _all_members(view: EtcdView) -> str:
+    """Return what a member that joins is told: exactly the members of etcd's own list."""
+    placed = [(view.wish.places[ordinal].name, member) for ordinal, member in view.members.items()]
+    others = [(member.name or member.hex_id, member) for member in view.strangers]
+    return ",".join(f"{name}={member.peer_urls[0]}" for name, member in [*placed, *others])
+
+
+def _records(view: EtcdView) -> Step:
+    """Write down whose data is in a volume as soon as it is seen, before a promotion or a loss depends on it."""
+    return tuple(
+        RecordMember(ordinal, claim.uid, member.hex_id)
+        for ordinal, member in view.members.items()
+        if (claim := view.observed.claims.get(ordinal)) is not None
+        and not claim.deleting
+        and claim.member_id != member.hex_id
+        and view.runs(ordinal)
+    )
+
+
+def _change(view: EtcdView, inputs: EtcdInputs) -> Step:
+    stuck = _stuck(view)
+    if stuck or not view.formed or not view.knows_members:
+        return stuck
+    steps = (
+        _join(view, inputs),
+        _replace(view),
+        _add(view),
+        _take_away(view),
+        _forget(view, inputs),
+        _empty(view),
+        _restart(view),
+    )
+    return next((step for step in steps if step is not None), ())
+
+
+def _stuck(view: EtcdView) -> Step:
+    """Delete pods that never became what they should have been: no member is lost by that, whatever else is down."""
+    return tuple(
+        DeleteEtcdPod(ordinal, pod.uid, "not ready, and of an old template")
+        for ordinal, pod in sorted(view.observed.pods.items())
+        if view.outdated(pod)
+        and not pod.ready
+        and not pod.deleting
+        and ordinal not in view.observed.answers
+        and view.may_go(ordinal)
+    )
+
+
+def _join(view: EtcdView, inputs: EtcdInputs) -> Step | None:
+    """Go on with the member that is joining."""
+    ordinal = view.joining
+    if ordinal is None:
+        return None
+    member = view.members[ordinal]
+    if ordinal >= view.wish.replicas:
+        return (RemoveMember(ordinal, member.member_id, "it has not joined yet and is no longer wanted"),)
+    claim = view.observed.claims.get(ordinal)
+    if view.runs(ordinal):
+        recorded = claim is not None and claim.member_id == member.hex_id
+        return (PromoteLearner(ordinal, member.member_id),) if recorded and member.learner else ()
+    if claim is not None and claim.member_id not in {"", member.hex_id}:
+        return _clear(view, ordinal, claim)
+    return _tell_again(view, ordinal, inputs)
+
+
+def _tell_again(view: EtcdView, ordinal: int, inputs: EtcdInputs) -> Step:
+    """Delete a pod that was told something else than whom to join, once its successor would be told right."""
+    live, pod = view.live, view.observed.pods.get(ordinal)
+    words = (inputs.initial_cluster, inputs.state)
+    ready_to_tell = live is not None and live.settled and (live.initial_cluster, live.state) == words
+    if pod is None or pod.deleting or not ready_to_tell or (pod.initial_cluster, pod.state) == words:
+        return ()
+    return (DeleteEtcdPod(ordinal, pod.uid, "it joins etcd as a new member"),)
+
+
+def _replace(view: EtcdView) -> Step | None:
+    """Take out a member whose volume is empty; it is missing then, and is added anew."""
+    if not view.lost:
+        return None
+    ordinal = view.lost[0]
+    if not view.others_carry(ordinal):
+        return ()
+    return (RemoveMember(ordinal, view.members[ordinal].member_id, "its volume is lost"),)
+
+
+def _add(view: EtcdView) -> Step | None:
+    """Add the next member that is missing, when all others are well."""
+    ordinal = view.missing
+    if ordinal is None:
+        return None
+    if not view.members_healthy:
+        return ()
+    claim = view.observed.claims.get(ordinal)
+    if claim is not None and claim.deleting:
+        # Its pod may still hold it, where the one who deleted it was cut short, or was somebody else.
+        return _throw_away(view, ordinal, "its volume is being deleted") if view.may_go(ordinal) else ()
+    if claim is not None and claim.member_id:
+        return _clear(view, ordinal, claim)
+    return (AddLearner(ordinal, view.wish.places[ordinal].peer_url, "it is missing"),)
+
+
+def _take_away(view: EtcdView) -> Step | None:
+    """Take out the highest member that is not wanted any more; it does not lead when it goes."""
+    ordinal = view.surplus
+    if ordinal is None:
+        return None
+    if not view.others_carry(ordinal):
+        return ()
+    if view.leads(ordinal):
+        heir = next((each for each in view.members if each != ordinal and view.healthy(each)), None)
+        assert heir is not None, "a healthy majority of the others has a first one"
+        return (TransferLeadership(ordinal, heir, view.members[heir].member_id),)
+    return (RemoveMember(ordinal, view.members[ordinal].member_id, "it is no longer wanted"),)
+
+
+def _forget(view: EtcdView, inputs: EtcdInputs) -> Step | None:
+    """Delete claims beyond the pods: their members were taken out, and would keep new ones from starting."""
+    claims = tuple(
+        DeleteEtcdClaim(ordinal, claim.uid, "its member was taken out")
+        for ordinal, claim in sorted(view.observed.claims.items())
+        if ordinal >= inputs.replicas
+        and ordinal not in view.observed.pods
+        and not view.is_counted(claim)
+        and not claim.deleting
+    )
+    return claims or None
+
+
+def _empty(view: EtcdView) -> Step | None:
+    """Throw a volume away as somebody asked, when all members are well and the others carry on without it."""
+    asked = [ordinal for ordinal, pod in sorted(view.observed.pods.items()) if pod.empty_volume]
+    for ordinal in asked:
+        others = [each for each in view.members if each != ordinal]
+        if ordinal in view.members and all(map(view.healthy, others)) and view.others_carry(ordinal):
+            return _throw_away(view, ordinal, "somebody asked to delete the pod and its volume")
+    return None
+
+
+def _restart(view: EtcdView) -> Step | None:
+    """Restart one pod that is outdated or asked for, the leader last, when all members are well."""
+    pods = view.observed.pods
+    calm = view.all_healthy and all(pod.ready and not pod.deleting for pod in pods.values())
+    if not calm:
+        return None
+    due = [
+        ordinal
+        for ordinal, pod in pods.items()
+        if ordinal in view.members and (pod.restart or view.outdated(pod)) and view.may_go(ordinal)
+    ]
+    if not due:
+        return None
+    ordinal = min(due, key=lambda each: (view.leads(each), -each))
+    pod = pods[ordinal]
+    return (DeleteEtcdPod(ordinal, pod.uid, pod.restart or "its template changed"),)
+
+
+def _clear(view: EtcdView, ordinal: int, claim: EtcdClaim) -> Step:
+    """Make room for a new member; never by data of one that is counted, wherever that has come from."""
+    if view.is_counted(claim):
+        return ()
+    return _throw_away(view, ordinal, "its data belongs to a member that was taken out")
+
+
+def _throw_away(view: EtcdView, ordinal: int, reason: str) -> Step:
+    claim, pod = view.observed.claims.get(ordinal), view.observed.pods.get(ordinal)
+    step: Step = ()
+    if claim is not None and not claim.deleting:
+        step += (DeleteEtcdClaim(ordinal, claim.uid, reason),)
+    if pod is not None and not pod.deleting:
+        step += (DeleteEtcdPod(ordinal, pod.uid, reason),)
+    return step
+
+
+def _pause(view: EtcdView, actions: Step) -> float | None:
+    under_way = view.unfinished or not view.up_to_date
+    if actions or (under_way and view.observed.answers):
+        return STEP_SECONDS
+    return None if view.all_healthy else TROUBLE_SECONDS

@@ -1,0 +1,143 @@
+"""What is told about an etcd: the condition EtcdHealthy and the rows of the status. Judged from what is seen alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, Literal
+
+from fairlead_api.resources.cluster_status import EtcdMemberStatus
+from fairlead_api.resources.cluster_status import EtcdStatus as EtcdRows
+from fairlead_operator.plan.etcd_actions import EtcdPlan, EtcdVerdict
+from fairlead_operator.plan.etcd_observed import EtcdStatus
+from fairlead_operator.plan.etcd_view import EtcdView
+
+EXTERNAL_SECONDS: Final = 30.0
+"""Between two looks at an external etcd that does not answer."""
+RUNBOOK: Final = (
+    "Bring the pods back: look at their events and at the claims of their volumes. As soon as a majority runs on its "
+    "own data, everything goes on by itself. Do not delete pods' volumes: what a majority knew is on them alone. If "
+    "they are gone for good, restore a snapshot as the page on troubleshooting says."
+)
+
+Role = Literal["leader", "follower", "learner", "unknown"]
+
+
+def etcd_verdict(view: EtcdView) -> EtcdVerdict:
+    """Return the condition of a managed etcd."""
+    if not view.formed:
+        waiting = _names(
+            view, [each for each in range(view.wish.replicas) if each not in view.observed.answers]
+        )
+        return EtcdVerdict("False", "Starting", f"members come up for the first time: waiting for {waiting}")
+    if not view.knows_members:
+        return _no_majority(view)
+    if view.lost:
+        return EtcdVerdict("False", "MemberLost", _replacing(view))
+    sick = [ordinal for ordinal in view.members if ordinal != view.joining and not view.healthy(ordinal)]
+    if sick:
+        said = f"{_names(view, sick)} {_verb(sick)} not healthy; the others are a majority and carry on"
+        return EtcdVerdict("False", "MembersUnhealthy", said + _errors(view, sick))
+    if held := [ordinal for ordinal in view.members if not view.may_go(ordinal)]:
+        said = (
+            f"the claim of {_names(view, held)} was deleted, and its data is lost with the pod, which is therefore "
+            "not restarted: save a snapshot of etcd, then restore it as the page on troubleshooting says"
+        )
+        return EtcdVerdict("False", "MembersUnhealthy", said)
+    if view.unfinished:
+        return EtcdVerdict("True", "ChangingMembers", _changing(view))
+    strangers = ", ".join(member.name or member.hex_id for member in view.strangers)
+    left_alone = f"; not the operator's and left alone: {strangers}" if strangers else ""
+    return EtcdVerdict("True", "Healthy", f"{len(view.members)} of {view.wish.replicas} members{left_alone}")
+
+
+def etcd_rows(view: EtcdView, replicas: int) -> EtcdRows:
+    """Return the rows of a managed etcd: pods and members by ordinal."""
+    ordinals = sorted({*view.members, *(each for each in view.observed.pods if each < len(view.wish.places))})
+    rows = tuple(_row(view, ordinal) for ordinal in ordinals)
+    return EtcdRows(replicas=replicas, ready=sum(row.healthy for row in rows), members=rows)
+
+
+def plan_external(
+    endpoints: Sequence[str], answers: Mapping[str, EtcdStatus], *, asked: Collection[str]
+) -> EtcdPlan:
+    """Return what is told about an etcd that somebody else runs; nothing is ever done to it.
+
+    `asked` are the endpoints that were: the operator may read no Secret, so it passes over those that need one.
+    """
+    rows = tuple(_external_row(url, answers.get(url)) for url in endpoints)
+    healthy = sum(row.healthy for row in rows)
+    status = EtcdRows(replicas=len(rows), ready=healthy, members=rows)
+    if healthy > len(rows) // 2:
+        verdict = EtcdVerdict("True", "External", f"{healthy} of {len(rows)} endpoints are healthy")
+    elif not asked:
+        said = "endpoints that need certificates or a password are not asked; the brokers use them"
+        verdict = EtcdVerdict("Unknown", "External", said)
+    else:
+        silent = ", ".join(row.name for row in rows if not row.healthy)
+        verdict = EtcdVerdict("Unknown", "Unreachable", f"no healthy answer from {silent}")
+    return EtcdPlan(None, (), status, verdict, None if verdict.reason == "External" else EXTERNAL_SECONDS)
+
+
+def _no_majority(view: EtcdView) -> EtcdVerdict:
+    pods = view.observed.pods
+    ready = [ordinal for ordinal, pod in pods.items() if pod.ready]
+    if len(ready) > len(pods) // 2:
+        said = f"{_names(view, ready)} {_verb(ready)} ready, but the operator got no answer; check the network policies"
+        return EtcdVerdict("Unknown", "Unreachable", said)
+    expected = max(view.live.replicas if view.live else 0, len(view.observed.claims))
+    down = [ordinal for ordinal in range(expected) if ordinal not in ready]
+    said = f"no majority of etcd answers; not ready: {_names(view, down)}. {RUNBOOK}"
+    return EtcdVerdict("False", "QuorumLost", said)
+
+
+def _replacing(view: EtcdView) -> str:
+    [ordinal, *_] = view.lost
+    name = _names(view, [ordinal])
+    if view.others_carry(ordinal):
+        return f"the volume of {name} is lost: it is taken out of etcd and joins as a new member"
+    return f"the volume of {name} is lost, and it stays a member until the others are a healthy majority"
+
+
+def _changing(view: EtcdView) -> str:
+    if view.joining is not None:
+        return f"{_names(view, [view.joining])} joins; it votes when it has read what the others know"
+    if view.missing is not None:
+        return f"{_names(view, [view.missing])} is to be added"
+    assert view.surplus is not None, "members that are neither missing nor too many are no change"
+    return f"{_names(view, [view.surplus])} is to be taken out"
+
+
+def _errors(view: EtcdView, ordinals: Sequence[int]) -> str:
+    said = [error for each in ordinals if view.runs(each) for error in view.observed.answers[each].errors]
+    return f" ({'; '.join(said)})" if said else ""
+
+
+def _names(view: EtcdView, ordinals: Sequence[int]) -> str:
+    names = [view.wish.places[each].name for each in sorted(ordinals) if each < len(view.wish.places)]
+    return ", ".join(names) or "no member"
+
+
+def _verb(ordinals: Sequence[int]) -> str:
+    return "is" if len(ordinals) == 1 else "are"
+
+
+def _row(view: EtcdView, ordinal: int) -> EtcdMemberStatus:
+    name = view.wish.places[ordinal].name
+    member = view.members.get(ordinal)
+    if member is None:
+        return EtcdMemberStatus(name=name)
+    role: Role = "unknown"
+    if member.learner:
+        role = "learner"
+    elif view.runs(ordinal):
+        role = "leader" if view.leads(ordinal) else "follower"
+    return EtcdMemberStatus(name=name, id=member.hex_id, role=role, healthy=view.healthy(ordinal))
+
+
+def _external_row(url: str, answer: EtcdStatus | None) -> EtcdMemberStatus:
+    if answer is None:
+        return EtcdMemberStatus(name=url)
+    role: Role = (
+        "leader" if answer.leader_id == answer.member_id else "learner" if answer.learner else "follower"
+    )
+    return EtcdMemberStatus(name=url, id=f"{answer.member_id:x}", role=role, healthy=answer.healthy)

@@ -1,0 +1,98 @@
+"""What is known of an etcd before anything is decided about it: its StatefulSet, pods and claims, and its members.
+
+Filled by `reconcile.etcd` from live objects and by `etcd_members` from the members' answers; read by `plan.etcd`.
+Values only. Nothing here is remembered between two looks: what has to last stands in the objects themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdMember:
+    """One entry of etcd's own list of members."""
+
+    member_id: int
+    name: str
+    """Empty for one that was added and has never started."""
+    peer_urls: tuple[str, ...]
+    learner: bool = False
+
+    @property
+    def hex_id(self) -> str:
+        """The id as etcd's own tools write it."""
+        return f"{self.member_id:x}"
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdStatus:
+    """What one member says of itself. It says so without a leader, too."""
+
+    member_id: int
+    leader_id: int
+    """0 where the member sees no leader."""
+    learner: bool = False
+    version: str = ""
+    errors: tuple[str, ...] = ()
+    """Alarms, such as `NOSPACE`, in etcd's words."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it follows a leader and has nothing to complain about."""
+        return self.leader_id != 0 and not self.errors
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdSet:
+    """The StatefulSet as it stands."""
+
+    replicas: int
+    initial_cluster: str
+    """Of its template, as `name=url,...`: what a member with an empty volume is told."""
+    state: str
+    """Of its template: `new` or `existing`."""
+    settled: bool = True
+    """Whether its controller has seen this template, so that a pod that is deleted now comes back by it."""
+    pod_spec_hash: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdPod:
+    """A pod of the StatefulSet."""
+
+    uid: str
+    ready: bool = False
+    deleting: bool = False
+    initial_cluster: str = ""
+    """What this very pod was told."""
+    state: str = ""
+    pod_spec_hash: str = ""
+    restart: str = ""
+    """The reason for which somebody asked to restart it; empty when nobody did."""
+    empty_volume: bool = False
+    """Somebody asked to throw its volume away."""
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdClaim:
+    """The claim of a member's volume."""
+
+    uid: str
+    member_id: str = ""
+    """Hexadecimal id of the member whose data is in it; empty as long as none has been seen running on it."""
+    deleting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedEtcd:
+    """Everything, by ordinal where it belongs to one."""
+
+    live: EtcdSet | None = None
+    pods: Mapping[int, EtcdPod] = field(default_factory=dict)
+    claims: Mapping[int, EtcdClaim] = field(default_factory=dict)
+    members: tuple[EtcdMember, ...] | None = None
+    """As a majority knows them; None when nobody could say so."""
+    answers: Mapping[int, EtcdStatus] = field(default_factory=dict)
+    """Of the pods that answered."""

@@ -1,0 +1,174 @@
+"""What is wanted of a managed etcd and what is seen of it, put together: facts that its plan and its health read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from fairlead_operator.plan.etcd_observed import EtcdClaim, EtcdMember, EtcdPod, EtcdSet, ObservedEtcd
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdPlace:
+    """Where a member lives that is or could be: the name of its pod, and its URL for the others."""
+
+    name: str
+    peer_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdWish:
+    """What the Cluster wants."""
+
+    replicas: int
+    pod_spec_hash: str
+    """Fingerprint of what the pods should be."""
+    places: tuple[EtcdPlace, ...]
+    """By ordinal, at least as many as there can be members."""
+
+
+@dataclass(frozen=True)
+class EtcdView:
+    """The facts. Ordinals are those of the StatefulSet's pods; a member is found by its URL for the others."""
+
+    wish: EtcdWish
+    observed: ObservedEtcd
+
+    @property
+    def live(self) -> EtcdSet | None:
+        """The StatefulSet, if it exists."""
+        return self.observed.live
+
+    @property
+    def knows_members(self) -> bool:
+        """Whether a majority said who the members are. Without, nothing below about members means anything."""
+        return self.observed.members is not None
+
+    @cached_property
+    def formed(self) -> bool:
+        """Whether every first member has been seen running once, so that a later empty volume is a loss."""
+        recorded = {ordinal for ordinal, claim in self.observed.claims.items() if claim.member_id}
+        if self.live is None:
+            return bool(recorded)
+        return self.live.state == "existing" or (
+            self.live.replicas > 0 and recorded >= set(range(self.live.replicas))
+        )
+
+    @cached_property
+    def members(self) -> Mapping[int, EtcdMember]:
+        """The members that have a place, by its ordinal, in order."""
+        ordinals = {place.peer_url: ordinal for ordinal, place in enumerate(self.wish.places)}
+        placed = {
+            ordinals[url]: member
+            for member in self.observed.members or ()
+            for url in member.peer_urls
+            if url in ordinals
+        }
+        return dict(sorted(placed.items()))
+
+    @cached_property
+    def strangers(self) -> tuple[EtcdMember, ...]:
+        """Members without a place: somebody else added them, and they are left alone."""
+        placed = {member.member_id for member in self.members.values()}
+        return tuple(each for each in self.observed.members or () if each.member_id not in placed)
+
+    @cached_property
+    def joining(self) -> int | None:
+        """The ordinal of the member that is a learner, or that was added and has never started."""
+        return next(
+            (ordinal for ordinal, member in self.members.items() if member.learner or not member.name), None
+        )
+
+    @cached_property
+    def leader_id(self) -> int:
+        """The id of the member that most follow; 0 if none."""
+        followed = Counter(answer.leader_id for answer in self.observed.answers.values() if answer.leader_id)
+        return min(followed, key=lambda leader: (-followed[leader], leader), default=0)
+
+    @cached_property
+    def lost(self) -> tuple[int, ...]:
+        """Ordinals of voters that do not answer and whose claim holds data of somebody else, or of nobody."""
+        return tuple(
+            ordinal
+            for ordinal, member in self.members.items()
+            if ordinal != self.joining and not self.runs(ordinal) and self._has_other_volume(ordinal, member)
+        )
+
+    @cached_property
+    def missing(self) -> int | None:
+        """The lowest ordinal that should be a member's and is not."""
+        return next((each for each in range(self.wish.replicas) if each not in self.members), None)
+
+    @cached_property
+    def surplus(self) -> int | None:
+        """The highest ordinal of a member beyond those that are wanted."""
+        return max((each for each in self.members if each >= self.wish.replicas), default=None)
+
+    @property
+    def all_healthy(self) -> bool:
+        """Whether the members are exactly those that are wanted, and all of them are healthy voters."""
+        return self.formed and self.knows_members and not self.unfinished and self.members_healthy
+
+    @property
+    def members_healthy(self) -> bool:
+        """Whether every member that has a place is healthy."""
+        return all(map(self.healthy, self.members))
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the members are not, or not yet, those that are wanted."""
+        if not self.formed:
+            return True
+        changes = (self.joining, self.missing, self.surplus)
+        return self.knows_members and (bool(self.lost) or any(change is not None for change in changes))
+
+    @property
+    def up_to_date(self) -> bool:
+        """Whether the StatefulSet and all of its pods are what is wanted."""
+        live = "" if self.live is None else self.live.pod_spec_hash
+        hashes = {live, *(pod.pod_spec_hash for pod in self.observed.pods.values())}
+        return hashes == {self.wish.pod_spec_hash}
+
+    def runs(self, ordinal: int) -> bool:
+        """Whether the pod answered as the member that has this place."""
+        answer = self.observed.answers.get(ordinal)
+        return answer is not None and answer.member_id == self.members[ordinal].member_id
+
+    def healthy(self, ordinal: int) -> bool:
+        """Whether it also follows a leader and has no alarm."""
+        return self.runs(ordinal) and self.observed.answers[ordinal].healthy
+
+    def leads(self, ordinal: int) -> bool:
+        """Whether it is the leader."""
+        return self.members[ordinal].member_id == self.leader_id
+
+    def is_counted(self, claim: EtcdClaim) -> bool:
+        """Whether the data of a claim is that of somebody who is a member now."""
+        return claim.member_id in {member.hex_id for member in self.observed.members or ()}
+
+    def others_carry(self, ordinal: int) -> bool:
+        """Whether the voters that stay without a member have a healthy majority."""
+        rest = [each for each, member in self.members.items() if each != ordinal and not member.learner]
+        voters = len(rest) + sum(not member.learner for member in self.strangers)
+        return sum(map(self.healthy, rest)) > voters // 2
+
+    def may_go(self, ordinal: int) -> bool:
+        """Whether nothing is lost with a pod whose claim was deleted: that goes with the pod that holds it."""
+        claim = self.observed.claims.get(ordinal)
+        if claim is None or not claim.deleting:
+            return True
+        if ordinal in self.members:
+            return self.others_carry(ordinal)
+        return self.knows_members and not self.is_counted(claim)
+
+    def outdated(self, pod: EtcdPod) -> bool:
+        """Whether a pod is not what is wanted, and would be if it were deleted now."""
+        live = self.live
+        settled = live is not None and live.settled and live.pod_spec_hash == self.wish.pod_spec_hash
+        return settled and pod.pod_spec_hash != self.wish.pod_spec_hash
+
+    def _has_other_volume(self, ordinal: int, member: EtcdMember) -> bool:
+        claim = self.observed.claims.get(ordinal)
+        return claim is not None and not claim.deleting and claim.member_id != member.hex_id

@@ -1,0 +1,282 @@
+"""What is seen of a Cluster before anything is decided: its pods, sets, claims, and what its brokers answer.
+
+`reconcile/` lists the objects and asks the brokers, this module reads what the rules need out of them. Everything is
+live state: nothing that the operator remembers stands here but what the Cluster's own status says. Must not know
+where the objects came from, nor any rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from fairlead_api.configuration import ConfigEntry
+from fairlead_api.metadata import BrokerDescription, Metadata
+from fairlead_operator.naming import (
+    BROKER_CONTAINER,
+    DATA_VOLUME,
+    DELETE_POD_AND_CLAIM_ANNOTATION,
+    ETCD_CONTAINER,
+    POD_INDEX_LABEL,
+    POD_SPEC_HASH_ANNOTATION,
+    POOL_LABEL,
+    RESTART_ANNOTATION,
+    RESTART_CONFIG_HASH_ANNOTATION,
+    TOLD_ADDRESS_ANNOTATION,
+    Manifest,
+)
+
+Object = Mapping[str, Any]
+
+STUCK_REASONS: Final = frozenset(
+    {
+        "CrashLoopBackOff",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "ErrImageNeverPull",
+        "ErrImagePull",
+        "ImageInspectError",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "RunContainerError",
+    }
+)
+"""Why a container waits that will not start by waiting."""
+MESSAGE_CHARACTERS_MAX: Final = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedPod:
+    """One pod of a broker."""
+
+    name: str
+    uid: str
+    pool: str
+    broker: int
+    created: str = ""
+    """When, as Kubernetes writes times: later ones are larger."""
+    ready: bool = False
+    terminating: bool = False
+    pod_spec_hash: str = ""
+    config_hash: str = ""
+    restart_asked: str | None = None
+    """What the restart annotation says, None without it."""
+    new_disk_asked: bool = False
+    stuck: str | None = None
+    """Why it will not become ready by waiting, for people; None when it may."""
+    image: str = ""
+    """What it runs, which tells it also while no StatefulSet is there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedSet:
+    """The StatefulSet of a pool, or that of etcd, which has none."""
+
+    name: str
+    uid: str
+    pool: str
+    first_broker: int
+    replicas: int
+    settled: bool = True
+    """Whether Kubernetes' controller has seen the newest template: a pod that is deleted now comes back with it."""
+    terminating: bool = False
+    storage_size: str = ""
+    storage_class: str | None = None
+    pod_spec_hash: str = ""
+    config_hash: str = ""
+    image: str = ""
+    """What its brokers, or members of etcd, run."""
+
+    @property
+    def brokers(self) -> range:
+        """The ids that it runs."""
+        return range(self.first_broker, self.first_broker + self.replicas)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedClaim:
+    """The claim of a broker's disk."""
+
+    name: str
+    uid: str
+    pool: str
+    broker: int
+    requested: str
+    capacity: str
+    waits_for_restart_since: str = ""
+    """When the volume was made larger, while its file system has not grown: that happens when a pod starts."""
+    terminating: bool = False
+    told_address: str = ""
+    """The address from outside for which its broker was restarted last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokersAnswer:
+    """What the brokers say of themselves."""
+
+    cluster_id: str
+    controller: int | None
+    release: str
+    feature_level: int
+    brokers: Mapping[int, BrokerDescription]
+    config: Mapping[str, ConfigEntry]
+    metadata: Metadata | None = None
+    """Topics and their replicas; only asked where something depends on them."""
+
+    def registered(self, broker: int) -> bool:
+        """Say whether the broker lives, as the cluster sees it."""
+        found = self.brokers.get(broker)
+        return found is not None and found.state != "gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """All of it, at one moment."""
+
+    now: datetime
+    pods: tuple[ObservedPod, ...] = ()
+    """Those of brokers."""
+    sets: tuple[ObservedSet, ...] = ()
+    """Those of pools."""
+    etcd_set: ObservedSet | None = None
+    etcd_image: str = ""
+    """What the pods of etcd run; empty where there are none."""
+    claims: tuple[ObservedClaim, ...] = ()
+    """Those of brokers and of etcd."""
+    services: tuple[Manifest, ...] = ()
+    """As they are: where the world reaches brokers stands in several places of them."""
+    brokers: BrokersAnswer | None = None
+    """None while nobody answers."""
+    silence: str = ""
+    """Why nobody answers."""
+
+    def set_of(self, pool: str) -> ObservedSet | None:
+        """Return the StatefulSet of a pool."""
+        return next((each for each in self.sets if each.pool == pool), None)
+
+
+def observe_pod(pod: Object) -> ObservedPod | None:
+    """Read a pod; None for one that no StatefulSet numbered, which is no broker."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    index = labels.get(POD_INDEX_LABEL) or metadata["name"].rpartition("-")[2]
+    if not index.isdigit() or POOL_LABEL not in labels:
+        return None
+    return ObservedPod(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        pool=labels[POOL_LABEL],
+        broker=int(index),
+        created=metadata.get("creationTimestamp", ""),
+        ready=_condition_status(status, "Ready") == "True",
+        terminating="deletionTimestamp" in metadata,
+        pod_spec_hash=annotations.get(POD_SPEC_HASH_ANNOTATION, ""),
+        config_hash=annotations.get(RESTART_CONFIG_HASH_ANNOTATION, ""),
+        restart_asked=annotations.get(RESTART_ANNOTATION),
+        new_disk_asked=annotations.get(DELETE_POD_AND_CLAIM_ANNOTATION) == "true",
+        stuck=_why_stuck(status),
+        image=_image(pod.get("spec") or {}),
+    )
+
+
+def observe_set(stateful_set: Object) -> ObservedSet:
+    """Read a StatefulSet. The one of etcd has no pool."""
+    metadata, spec = stateful_set["metadata"], stateful_set["spec"]
+    template = (spec.get("template") or {}).get("metadata") or {}
+    annotations = template.get("annotations") or {}
+    status = stateful_set.get("status") or {}
+    size, storage_class = claim_template_storage(stateful_set)
+    return ObservedSet(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        pool=(metadata.get("labels") or {}).get(POOL_LABEL, ""),
+        first_broker=(spec.get("ordinals") or {}).get("start", 0),
+        replicas=spec.get("replicas", 1),
+        settled=status.get("observedGeneration", 0) >= metadata.get("generation", 0),
+        terminating="deletionTimestamp" in metadata,
+        storage_size=size,
+        storage_class=storage_class,
+        pod_spec_hash=annotations.get(POD_SPEC_HASH_ANNOTATION, ""),
+        config_hash=annotations.get(RESTART_CONFIG_HASH_ANNOTATION, ""),
+        image=_image((spec.get("template") or {}).get("spec") or {}),
+    )
+
+
+def claim_template_storage(stateful_set: Object) -> tuple[str, str | None]:
+    """Return size and class of the disks that a StatefulSet gives to new pods."""
+    for template in stateful_set["spec"].get("volumeClaimTemplates") or []:
+        if template["metadata"]["name"] == DATA_VOLUME:
+            return _requested(template), template["spec"].get("storageClassName")
+    return "", None
+
+
+def observe_claim(claim: Object) -> ObservedClaim | None:
+    """Read a claim; None for one that no StatefulSet numbered. Those of etcd have no pool."""
+    metadata, status = claim["metadata"], claim.get("status") or {}
+    pool = (metadata.get("labels") or {}).get(POOL_LABEL, "")
+    index = metadata["name"].rpartition("-")[2]
+    if not index.isdigit():
+        return None
+    return ObservedClaim(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        pool=pool,
+        broker=int(index),
+        requested=_requested(claim),
+        capacity=(status.get("capacity") or {}).get("storage", ""),
+        waits_for_restart_since=_resize_pending_since(status),
+        told_address=(metadata.get("annotations") or {}).get(TOLD_ADDRESS_ANNOTATION, ""),
+        terminating="deletionTimestamp" in metadata,
+    )
+
+
+def newest_image(pods: Iterable[Object]) -> str:
+    """Return what the pod runs that was made last; empty without pods."""
+    newest = max(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), default=None)
+    return "" if newest is None else _image(newest.get("spec") or {})
+
+
+def _image(pod_spec: Object) -> str:
+    containers = pod_spec.get("containers") or []
+    named = (each for each in containers if each.get("name") in (BROKER_CONTAINER, ETCD_CONTAINER))
+    return str(next((each.get("image", "") for each in named), ""))
+
+
+def _requested(claim: Object) -> str:
+    return str(((claim["spec"].get("resources") or {}).get("requests") or {}).get("storage", ""))
+
+
+def _resize_pending_since(status: Object) -> str:
+    for condition in status.get("conditions") or []:
+        if condition["type"] == "FileSystemResizePending" and condition["status"] == "True":
+            return str(condition.get("lastTransitionTime") or "")
+    return ""
+
+
+def _condition_status(status: Object, type_: str) -> str:
+    for condition in status.get("conditions") or []:
+        if condition["type"] == type_:
+            return str(condition["status"])
+    return "Unknown"
+
+
+def _why_stuck(status: Object) -> str | None:
+    containers = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    for container in containers:
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") in STUCK_REASONS:
+            return _told(
+                f"{container.get('name', BROKER_CONTAINER)}: {waiting['reason']}", waiting.get("message")
+            )
+    if status.get("phase") == "Failed":
+        return _told(f"failed: {status.get('reason') or 'no reason given'}", status.get("message"))
+    for condition in status.get("conditions") or []:
+        if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
+            return _told("Unschedulable", condition.get("message"))
+    return None
+
+
+def _told(what: str, message: str | None) -> str:
+    return f"{what}: {message}"[:MESSAGE_CHARACTERS_MAX] if message else what

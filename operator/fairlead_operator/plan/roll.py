@@ -1,0 +1,250 @@
+"""Which broker is restarted next, and why, by what stands in the cluster now.
+
+A pod's own fingerprints tell whether it is still the old one, so that a roll goes on wherever it stopped, and no pod
+is restarted twice. The order: pods that will not start anyway, then pods that are not ready, then one ready pod at a
+time, the controller last. Whether a broker can be spared the brokers decide: an order with `permit` holds only when
+they grant it. Must not know how pods are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from fairlead_api.metadata import Metadata
+from fairlead_operator.naming import NO_RESTARTS_ANNOTATION
+from fairlead_operator.plan.actions import RestartBroker, RestartReason
+from fairlead_operator.plan.observed import BrokersAnswer, ObservedClaim, ObservedPod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The fingerprints that the pods of a pool shall have."""
+
+    pod_spec_hash: str
+    config_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollInput:
+    """What the order of restarts follows from."""
+
+    brokers: frozenset[int]
+    """The ids that are to run and to stay: all of them must be there before a ready one goes."""
+    pods: tuple[ObservedPod, ...]
+    claims: Mapping[int, ObservedClaim]
+    wanted: Mapping[str, Wanted]
+    """By pool."""
+    settled: frozenset[str]
+    """Pools whose StatefulSet has the newest template and whose controller knows: a pod that is deleted before that
+    comes back as the old one, and would be restarted twice."""
+    answer: BrokersAnswer | None
+    advertised: Mapping[int, str] = field(default_factory=dict)
+    """`host:port` of brokers that clients reach by an address of their own."""
+    restarts_allowed: bool = True
+    asking_pods: bool = False
+    """Whether an order to restart everything is still being put on the pods one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hindrance:
+    """Why no restart is tried: a reason of the condition RollBlocked, and for people who or what is waited for."""
+
+    reason: str
+    message: str
+    brokers: frozenset[int] = frozenset()
+    """The brokers that are waited for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollPlan:
+    """What to do now, and what is to be told."""
+
+    restarts: tuple[RestartBroker, ...] = ()
+    pending: Mapping[int, tuple[RestartReason, ...]]
+    """Every broker that is to be restarted, and why."""
+    hindrance: Hindrance | None = None
+    """None where nothing is pending or a restart is ordered."""
+    stuck: Mapping[int, str]
+    """Brokers whose pod has the newest template and does not start, and why."""
+
+
+def plan_roll(given: RollInput) -> RollPlan:
+    """Return the restarts that may be tried now: one, or all pods that are of no use to anybody."""
+    pods = sorted((pod for pod in given.pods if pod.broker in given.brokers), key=lambda pod: pod.broker)
+    pending = {pod.broker: reasons for pod in pods if (reasons := _reasons(pod, given))}
+    stuck = {
+        pod.broker: pod.stuck
+        for pod in pods
+        if pod.stuck is not None and not pod.terminating and not _is_old(pod, given)
+    }
+    if not pending:
+        return RollPlan(pending=pending, stuck=stuck)
+    if not given.restarts_allowed:
+        suspended = Hindrance(
+            "RestartsSuspended",
+            f"{_brokers(sorted(pending))} to be restarted, and the annotation "
+            f"{NO_RESTARTS_ANNOTATION} forbids it",
+        )
+        return RollPlan(pending=pending, stuck=stuck, hindrance=suspended)
+    return _choose(given, pods, pending, stuck)
+
+
+def _choose(
+    given: RollInput,
+    pods: list[ObservedPod],
+    pending: Mapping[int, tuple[RestartReason, ...]],
+    stuck: Mapping[int, str],
+) -> RollPlan:
+    due = [pod for pod in pods if pod.broker in pending and pod.pool in given.settled]
+    useless = [pod for pod in due if not pod.ready and _may_go_at_once(pod, pods, given)]
+    orders, kept = _orders(useless, pending, given, permit=False)
+    if not orders and given.answer is not None:
+        orders, more = _first([pod for pod in due if not pod.ready], pending, given)
+        kept += more
+    hindrance = None if orders else _what_is_missing(given, pods, stuck)
+    if not orders and hindrance is None:
+        orders, more = _first(sorted(due, key=_controller_last(given)), pending, given)
+        kept += more
+    if kept and not orders:
+        named = ", ".join(dict.fromkeys(kept))
+        hindrance = Hindrance(
+            "PartitionsAtRisk",
+            f"no other broker has all records of {named}: they would be lost with the disk",
+        )
+    return RollPlan(restarts=orders, pending=pending, hindrance=hindrance, stuck=stuck)
+
+
+def _reasons(pod: ObservedPod, given: RollInput) -> tuple[RestartReason, ...]:
+    if pod.terminating:
+        return ()
+    reasons = []
+    wanted = given.wanted.get(pod.pool)
+    if wanted is not None and pod.pod_spec_hash != wanted.pod_spec_hash:
+        reasons.append(RestartReason.POD_SPEC_CHANGED)
+    if wanted is not None and pod.config_hash != wanted.config_hash:
+        reasons.append(RestartReason.CONFIG_CHANGED)
+    claim = given.claims.get(pod.broker)
+    if claim is not None and pod.created < claim.waits_for_restart_since:
+        reasons.append(RestartReason.CLAIM_RESIZED)
+    if _new_address(pod, given) is not None:
+        reasons.append(RestartReason.ADDRESS_CHANGED)
+    if pod.restart_asked is not None and not given.asking_pods:
+        reasons.append(RestartReason.ASKED)
+    if pod.new_disk_asked:
+        reasons.append(RestartReason.NEW_DISK_ASKED)
+    return tuple(reasons)
+
+
+def _new_address(pod: ObservedPod, given: RollInput) -> tuple[str, str] | None:
+    """Return claim and address where the broker tells clients another one than that by which they reach it.
+
+    Once for each address: a broker that goes on telling another one was told so by its pod's template. An empty
+    address: it still tells the one from outside, which nobody serves any more.
+    """
+    claim = given.claims.get(pod.broker)
+    if claim is None or given.answer is None or not given.answer.registered(pod.broker):
+        return None
+    told = (given.answer.brokers[pod.broker].address or "").rpartition("//")[2]
+    address = given.advertised.get(pod.broker)
+    if address is None:
+        return (claim.name, "") if claim.told_address and told == claim.told_address else None
+    return None if address in (told, claim.told_address) else (claim.name, address)
+
+
+def _is_old(pod: ObservedPod, given: RollInput) -> bool:
+    """Say whether the pod would come back as another one, which may start where this one does not."""
+    return bool({RestartReason.POD_SPEC_CHANGED, RestartReason.CONFIG_CHANGED} & set(_reasons(pod, given)))
+
+
+def _may_go_at_once(pod: ObservedPod, pods: list[ObservedPod], given: RollInput) -> bool:
+    """Say whether nobody misses the pod: its broker is not registered, and it is stuck or nobody serves at all."""
+    if given.answer is not None:
+        return pod.stuck is not None and not given.answer.registered(pod.broker)
+    return pod.stuck is not None or not any(other.ready for other in pods)
+
+
+def _what_is_missing(given: RollInput, pods: list[ObservedPod], stuck: Mapping[int, str]) -> Hindrance | None:
+    """Return what must be before a ready broker is restarted; None where all is well."""
+    if given.answer is None:
+        return Hindrance("BrokersUnreachable", "no broker answers whether one may be restarted")
+    if stuck:
+        broker, why = next(iter(stuck.items()))
+        return Hindrance("PodFailing", f"broker {broker} does not start: {why}", frozenset(stuck))
+    there = {pod.broker for pod in pods if pod.ready and not pod.terminating}
+    if absent := given.brokers - there:
+        return Hindrance("BrokersNotReady", f"{_brokers(sorted(absent))} not ready", absent)
+    if absent := frozenset(broker for broker in given.brokers if not given.answer.registered(broker)):
+        return Hindrance("BrokersNotReady", f"{_brokers(sorted(absent))} ready, but not registered", absent)
+    return None
+
+
+def _controller_last(given: RollInput) -> Callable[[ObservedPod], tuple[bool, int]]:
+    controller = given.answer.controller if given.answer else None
+    return lambda pod: (pod.broker == controller, pod.broker)
+
+
+def _first(
+    pods: list[ObservedPod], pending: Mapping[int, tuple[RestartReason, ...]], given: RollInput
+) -> tuple[tuple[RestartBroker, ...], list[str]]:
+    """Return the first of these restarts that can be ordered, and the partitions that forbid those before it."""
+    kept = list[str]()
+    for pod in pods:
+        permit = given.answer is not None and given.answer.registered(pod.broker)
+        orders, more = _orders([pod], pending, given, permit=permit)
+        kept += more
+        if orders:
+            return orders, kept
+    return (), kept
+
+
+def _orders(
+    pods: list[ObservedPod],
+    pending: Mapping[int, tuple[RestartReason, ...]],
+    given: RollInput,
+    *,
+    permit: bool,
+) -> tuple[tuple[RestartBroker, ...], list[str]]:
+    """Return the restarts of pods, and the partitions whose last copies keep a disk from being emptied."""
+    orders, kept = list[RestartBroker](), list[str]()
+    for pod in pods:
+        claim, disk = None, given.claims.get(pod.broker)
+        if pod.new_disk_asked or (disk is not None and disk.terminating):
+            # A claim that somebody has deleted goes with the pod that holds it.
+            metadata = given.answer.metadata if given.answer else None
+            kept_here = (
+                ("partitions that nobody can tell of now",)
+                if metadata is None
+                else last_copies(metadata, pod.broker)
+            )
+            kept.extend(kept_here)
+            if kept_here:
+                continue
+            claim = None if disk is None or not pod.new_disk_asked else (disk.name, disk.uid)
+        orders.append(
+            RestartBroker(
+                pod.broker,
+                pod.name,
+                pod.uid,
+                reasons=pending[pod.broker],
+                permit=permit,
+                claim=claim,
+                told_address=None if claim else _new_address(pod, given),
+            )
+        )
+    return tuple(orders), kept
+
+
+def last_copies(metadata: Metadata, broker: int) -> tuple[str, ...]:
+    """Return the partitions that would be lost with the disk of a broker: nobody else has all their records."""
+    return tuple(
+        f"{topic.name}-{partition.partition}"
+        for topic in metadata.topics
+        for partition in topic.partitions
+        if broker in partition.replicas and not ({*partition.isr, *partition.elr} - {broker})
+    )
+
+
+def _brokers(ids: list[int]) -> str:
+    named = ", ".join(map(str, ids))
+    return f"broker {named} is" if len(ids) == 1 else f"brokers {named} are"

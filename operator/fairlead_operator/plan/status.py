@@ -1,0 +1,384 @@
+"""The status of a Cluster: what is told of what was seen, planned and done.
+
+The same facts give the same status, word by word: times are taken over from the status that stands, so that nothing is
+written while nothing changes. Which words conditions use stands in the contract's catalogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from fairlead_api.resources.cluster import Cluster
+from fairlead_api.resources.cluster_status import (
+    BrokerAddress,
+    BrokerCount,
+    ClusterStatus,
+    EtcdStatus,
+    ListenerStatus,
+    PoolStatus,
+    RollStatus,
+    ScaleDownStatus,
+)
+from fairlead_api.resources.condition_definitions import ConditionName
+from fairlead_api.resources.conditions import Condition, condition, find_condition, rfc3339, set_condition
+from fairlead_operator.plan.observed import Observed, ObservedPod
+from fairlead_operator.plan.outcomes import Outcomes
+from fairlead_operator.plan.roll import Hindrance, RollPlan, Wanted
+from fairlead_operator.plan.scale import ScalePlan
+from fairlead_operator.plan.storage import StoragePlan
+
+PATIENCE: Final = timedelta(seconds=10)
+"""How long a refusal may last before it is told as a blocked roll: replicas come back a moment after their broker."""
+RESTART_PATIENCE: Final = timedelta(minutes=5)
+"""The same for a broker that the roll itself has restarted: it recovers and catches up."""
+NAMED_MAX: Final = 10
+SERVING_WITHOUT_ONE: Final = 2
+"""A cluster of so many brokers serves while one of them is away."""
+MEMORABLE: Final = ("BrokersNotReady",)
+"""Reasons of Ready=False that only a cluster has that was ready before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """All that the status is made of."""
+
+    cluster: Cluster
+    observed: Observed
+    scale: ScalePlan
+    roll: RollPlan
+    storage: StoragePlan
+    wanted: Mapping[str, Wanted]
+    forbidden: Mapping[str, str]
+    """Keys of the configuration that are left out, and why."""
+    outcomes: Outcomes
+    bootstrap: str
+    addresses: Mapping[int, str]
+    """Where clients reach each broker."""
+    etcd: EtcdStatus | None = None
+    etcd_condition: Condition | None = None
+    etcd_changes: str = ""
+    """What is being changed about etcd, for people; empty when nothing is."""
+
+    @property
+    def now(self) -> datetime:
+        """The time of the look."""
+        return self.observed.now
+
+    @property
+    def missing(self) -> frozenset[int]:
+        """Brokers that are to run and are not ready."""
+        return self.scale.staying - frozenset(pod.broker for pod in self.observed.pods if is_up(pod))
+
+    @property
+    def was_ready(self) -> bool:
+        """Whether the cluster has ever been ready, by its status."""
+        ready = find_condition(self.cluster.status.conditions, ConditionName.READY)
+        return ready is not None and (ready.status == "True" or ready.reason in MEMORABLE)
+
+
+def is_up(pod: ObservedPod) -> bool:
+    """Say whether a broker is ready and stays."""
+    return pod.ready and not pod.terminating
+
+
+def cluster_status(facts: Facts) -> ClusterStatus:
+    """Return the whole status."""
+    cluster, observed = facts.cluster, facts.observed
+    answer, before = observed.brokers, cluster.status
+    desired = len(facts.scale.staying)
+    ready = desired - len(facts.missing)
+    updating = bool(facts.roll.pending)
+    return ClusterStatus(
+        observed_generation=cluster.metadata.generation,
+        conditions=_conditions(facts),
+        cluster_id=answer.cluster_id if answer else before.cluster_id,
+        version=answer.release if answer and not (updating and before.version) else before.version,
+        format_version=answer.feature_level if answer else before.format_version,
+        brokers=BrokerCount(desired=desired, ready=ready, summary=f"{ready}/{desired}"),
+        pools=_pools(facts),
+        etcd=facts.etcd,
+        listeners=(
+            ListenerStatus(
+                name="data",
+                type=cluster.spec.listeners.data.type,
+                bootstrap=facts.bootstrap,
+                brokers=tuple(
+                    BrokerAddress(id=broker, address=facts.addresses[broker])
+                    for broker in sorted(facts.addresses)
+                ),
+            ),
+        ),
+        roll=_roll(facts),
+        scale_down=_scale_down(facts),
+    )
+
+
+def paused_status(cluster: Cluster, now: datetime) -> ClusterStatus:
+    """Return the status of a Cluster that nobody looks after for now: all as it was, but for the one condition."""
+    paused = condition(
+        ConditionName.RECONCILIATION_PAUSED,
+        "True",
+        "Annotation",
+        "the annotation fairlead.dev/paused stands on this Cluster",
+        now=now,
+    )
+    return cluster.status.model_copy(update={"conditions": set_condition(cluster.status.conditions, paused)})
+
+
+def unreadable_status(
+    before: ClusterStatus, reason: str, why: str, *, now: datetime, generation: int
+) -> ClusterStatus:
+    """Return the status of a Cluster that cannot be acted on as it stands: all as it was, but for two conditions."""
+    conditions = before.conditions
+    for type_, status, word in (
+        (ConditionName.INVALID_SPEC, "True", reason),
+        (ConditionName.READY, "False", "InvalidSpec"),
+    ):
+        new = condition(type_, status, word, why, now=now, generation=generation)  # type: ignore[arg-type]
+        conditions = set_condition(conditions, new)
+    return before.model_copy(update={"conditions": conditions, "observed_generation": generation})
+
+
+def _conditions(facts: Facts) -> tuple[Condition, ...]:
+    before, generation = facts.cluster.status.conditions, facts.cluster.metadata.generation
+    judged = [
+        (ConditionName.READY, *_ready(facts)),
+        (ConditionName.PROGRESSING, *_progressing(facts)),
+        *((ConditionName.ROLL_BLOCKED, "True", *each) for each in _roll_blocked(facts)),
+        *((ConditionName.SCALE_DOWN_BLOCKED, "True", *each) for each in _scale_down_blocked(facts)),
+        *((ConditionName.STORAGE_BLOCKED, "True", *each) for each in _storage_blocked(facts)),
+        *((ConditionName.WARNING, "True", *each) for each in _warning(facts)),
+    ]
+    conditions: tuple[Condition, ...] = ()
+    for type_, status, reason, message in judged:
+        new = condition(type_, status, reason, message, now=facts.now, generation=generation)  # type: ignore[arg-type]
+        conditions = set_condition(conditions, _with_old_time(new, before))
+    if facts.etcd_condition is not None:
+        conditions = set_condition(conditions, _with_old_time(facts.etcd_condition, before))
+    return conditions
+
+
+def _with_old_time(new: Condition, before: tuple[Condition, ...]) -> Condition:
+    return next(each for each in set_condition(before, new) if each.type == new.type)
+
+
+def _ready(facts: Facts) -> tuple[str, str, str]:
+    refused = facts.outcomes.refused_objects
+    missing = facts.missing
+    if not missing:
+        return "True", "Available", f"{len(facts.scale.staying)} brokers are ready"
+    said = f"{_brokers(missing)} not ready{_why(facts, missing)}"
+    if refused and not facts.was_ready:
+        return "False", "PodsRefused", "; ".join(refused)
+    if not facts.was_ready:
+        return "False", "Starting", said
+    answer = facts.observed.brokers
+    known = missing if answer is None else frozenset(each for each in missing if each in answer.brokers)
+    if len(known) <= 1 and (len(facts.scale.staying) >= SERVING_WITHOUT_ONE or _restarting(facts) in missing):
+        return "True", "Available", said
+    return "False", "BrokersNotReady", said
+
+
+def _why(facts: Facts, missing: Iterable[int]) -> str:
+    stuck = [pod for pod in facts.observed.pods if pod.broker in missing and pod.stuck]
+    return "".join(f"; {pod.name}: {pod.stuck}" for pod in stuck)
+
+
+def _restarting(facts: Facts) -> int | None:
+    roll = _roll(facts)
+    return None if roll is None else roll.broker_id
+
+
+def _progressing(facts: Facts) -> tuple[str, str, str]:
+    roll, leaving = facts.roll, facts.scale.leaving
+    if not facts.was_ready and facts.missing:
+        return "True", "Creating", f"{_brokers(facts.missing)} coming up"
+    if facts.outcomes.restarted or roll.pending or _restarting(facts) is not None:
+        left = (
+            f"{_brokers(roll.pending)} to be restarted" if roll.pending else "the last broker is coming back"
+        )
+        return "True", "Rolling", left
+    if leaving is not None:
+        return "True", "ScalingDown", f"{_brokers(leaving.brokers)} leaving"
+    if coming := _coming(facts):
+        return "True", "ScalingUp", f"{_brokers(coming)} coming up"
+    if facts.storage.growing or facts.storage.resizes or facts.storage.replaced:
+        return "True", "ResizingStorage", f"{len(facts.storage.growing)} claims are growing"
+    if facts.etcd_changes:
+        return "True", "ChangingEtcd", facts.etcd_changes
+    return "False", "UpToDate", "nothing is under way"
+
+
+def _coming(facts: Facts) -> frozenset[int]:
+    """Return brokers that the cluster does not know yet."""
+    answer = facts.observed.brokers
+    return frozenset(
+        broker for broker in facts.missing if answer is not None and broker not in answer.brokers
+    )
+
+
+def _roll_blocked(facts: Facts) -> Iterable[tuple[str, str]]:
+    roll, hindrance = facts.roll, facts.roll.hindrance
+    if roll.stuck:
+        told = "; ".join(f"broker {broker}: {why}" for broker, why in roll.stuck.items())
+        return ((("PodFailing"), told),)
+    if hindrance is not None and hindrance.reason in ("RestartsSuspended", "BrokersUnreachable"):
+        return ((hindrance.reason, hindrance.message),)
+    if hindrance is not None and _is_overdue(facts, hindrance):
+        return ((hindrance.reason, f"{hindrance.message}{_behind(facts, hindrance.brokers)}"),)
+    if facts.outcomes.refusals and _since(facts) + PATIENCE <= facts.now:
+        refusal = facts.outcomes.refusals[0]
+        if refusal.partitions:
+            named = _names(refusal.partitions)
+            return (
+                (
+                    "PartitionsAtRisk",
+                    f"broker {refusal.broker} cannot be spared: too few replicas in sync of {named}",
+                ),
+            )
+        return (("PermitHeld", refusal.message),)
+    return ()
+
+
+def _behind(facts: Facts, brokers: frozenset[int]) -> str:
+    """Return the partitions that brokers are behind in, for people; empty where nobody has asked for them."""
+    answer = facts.observed.brokers
+    if answer is None or answer.metadata is None:
+        return ""
+    named = [
+        f"{topic.name}-{partition.partition}"
+        for topic in answer.metadata.topics
+        for partition in topic.partitions
+        if (brokers & set(partition.replicas)) - set(partition.isr)
+    ]
+    return f"; not in sync there: {_names(named)}" if named else ""
+
+
+def _is_overdue(facts: Facts, hindrance: Hindrance) -> bool:
+    """Say whether a hindrance lasts longer than a restart explains."""
+    before = facts.cluster.status.roll
+    own = (
+        before is not None
+        and hindrance.brokers == frozenset({before.broker_id})
+        and not any(
+            pod.broker == before.broker_id and not pod.terminating and pod.created < before.since
+            for pod in facts.observed.pods
+        )
+    )
+    return _since(facts) + (RESTART_PATIENCE if own else PATIENCE) <= facts.now
+
+
+def _since(facts: Facts) -> datetime:
+    before = facts.cluster.status.roll
+    return facts.now if before is None else datetime.fromisoformat(before.since)
+
+
+def _roll(facts: Facts) -> RollStatus | None:
+    """Return the broker that is being restarted, or else the one that is to be next."""
+    before, now = facts.cluster.status.roll, rfc3339(facts.now)
+    if facts.outcomes.restarted:
+        last = facts.outcomes.restarted[-1]
+        return RollStatus(broker_id=last.broker, reason=", ".join(last.reasons), since=now)
+    if before is not None and _is_away(facts, before.broker_id):
+        return before
+    tried = [each.broker for each in facts.outcomes.refusals]
+    if not facts.roll.pending:
+        return None
+    following = (tried or sorted(facts.roll.pending))[0]
+    if before is not None and before.broker_id == following:
+        return before
+    reasons = ", ".join(facts.roll.pending.get(following, ()))
+    return RollStatus(broker_id=following, reason=reasons, since=now)
+
+
+def _is_away(facts: Facts, broker: int) -> bool:
+    """Say whether a broker that stays is not ready, or not yet known again to those who answer."""
+    answer = facts.observed.brokers
+    unknown = answer is not None and not answer.registered(broker)
+    return broker in facts.missing or (broker in facts.scale.staying and unknown)
+
+
+def _scale_down(facts: Facts) -> ScaleDownStatus | None:
+    leaving = facts.scale.leaving
+    if leaving is None:
+        return None
+    return ScaleDownStatus(
+        broker_id=leaving.broker, broker_ids=leaving.brokers, partitions_left=leaving.partitions_left
+    )
+
+
+def _scale_down_blocked(facts: Facts) -> Iterable[tuple[str, str]]:
+    blocked = facts.scale.blocked
+    return () if blocked is None else ((blocked.reason, blocked.message),)
+
+
+def _storage_blocked(facts: Facts) -> Iterable[tuple[str, str]]:
+    refused = dict.fromkeys((*facts.outcomes.refused_resizes, *facts.storage.refused))
+    if not refused:
+        return ()
+    by_class = any("storageclass" in each.lower() for each in facts.outcomes.refused_resizes)
+    return ((("ExpansionNotAllowed" if by_class else "ExpansionRefused"), "; ".join(refused)),)
+
+
+def _warning(facts: Facts) -> Iterable[tuple[str, str]]:
+    found = list[tuple[str, str]]()
+    if facts.forbidden:
+        found.append(("ForbiddenConfig", "; ".join(facts.forbidden.values())))
+    found.extend(("InvalidConfigValue", each) for each in facts.outcomes.refused_calls)
+    found.extend(("ObjectsRefused", each) for each in facts.outcomes.refused_objects)
+    answer, ready = facts.observed.brokers, facts.scale.staying - facts.missing
+    if answer is None and ready:
+        found.append(("BrokersUnreachable", facts.observed.silence))
+    if len(facts.scale.staying) == 1:
+        found.append(("SingleBroker", "there is one broker: nobody takes over while it is away"))
+    asked = facts.cluster.spec.format_version
+    if answer is not None and asked is not None and asked > answer.feature_level:
+        found.append(
+            (
+                "FormatNotSupported",
+                f"formatVersion {asked} is asked for, the brokers write {answer.feature_level}",
+            )
+        )
+    if len(found) > 1:
+        return (("SeveralWarnings", "; ".join(f"{reason}: {message}" for reason, message in found)),)
+    return found
+
+
+def _pools(facts: Facts) -> tuple[PoolStatus, ...]:
+    pools = []
+    names = {each.pool for each in facts.observed.sets} | {pool.name for pool in facts.cluster.spec.brokers}
+    for name in sorted(names):
+        live, pods = facts.observed.set_of(name), [pod for pod in facts.observed.pods if pod.pool == name]
+        wanted = facts.wanted.get(name)
+        running = set(live.brokers if live else ()) | {pod.broker for pod in pods}
+        pools.append(
+            PoolStatus(
+                name=name,
+                replicas=len(running),
+                ready=sum(is_up(pod) for pod in pods),
+                updated=sum(_is_new(pod, wanted) for pod in pods),
+                broker_ids=tuple(sorted(running)),
+            )
+        )
+    return tuple(pools)
+
+
+def _is_new(pod: ObservedPod, wanted: Wanted | None) -> bool:
+    return wanted is not None and (pod.pod_spec_hash, pod.config_hash) == (
+        wanted.pod_spec_hash,
+        wanted.config_hash,
+    )
+
+
+def _brokers(ids: Iterable[int]) -> str:
+    named = [str(broker) for broker in sorted(ids)]
+    return f"broker {named[0]} is" if len(named) == 1 else f"brokers {_names(named)} are"
+
+
+def _names(names: Iterable[str]) -> str:
+    listed = list(names)
+    shown = ", ".join(listed[:NAMED_MAX])
+    return f"{shown} and {len(listed) - NAMED_MAX} more" if len(listed) > NAMED_MAX else shown

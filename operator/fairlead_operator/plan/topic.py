@@ -1,0 +1,273 @@
+"""What is to be done with a topic so that it becomes what its resource asks for.
+
+Called by `reconcile`, whose pass runs the actions in their order. Pure and level-triggered: it compares what is wanted
+with what the brokers told, and asks for nothing where they agree; the same facts give the same plan after any crash.
+
+A configuration key has three cases: its value is given and is set on the topic itself, even where the cluster's
+default is the same; it is absent, and what somebody set on the topic goes back to the default; or it is unmanaged, and
+is never looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fairlead_api.configuration import TOPIC_KEYS, ConfigSource, stored_value
+from fairlead_api.problems import ProblemError
+from fairlead_operator.plan.topic_observed import (
+    LivePartition,
+    LiveTopic,
+    LiveTopics,
+    WantedTopic,
+    fewest_brokers,
+)
+from fairlead_operator.plan.topic_replicas import ReplicaChooser
+
+MIN_ISR = "min.insync.replicas"
+MOVES_MAX = 20
+"""Partitions of one topic that are moved at the same time: their copies share disks and network with producers."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic:
+    """Make the topic."""
+
+    partitions: int | None
+    replicas: int | None
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfig:
+    """Set these keys on the topic; None restores the default."""
+
+    changes: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class GrowPartitions:
+    """Have this many partitions."""
+
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetReplicationFactor:
+    """Write down how many replicas new partitions get; it moves nothing.
+
+    Before the moves to fewer, whose end the minimum of in-sync replicas that follows from the old number would forbid;
+    after the moves to more, for which the new minimum would be too strict.
+    """
+
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class MovePartition:
+    """Begin to move a partition to these brokers, the preferred leader first."""
+
+    partition: int
+    replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CancelMove:
+    """Take a move back whose origin has the number of replicas that is wanted now."""
+
+    partition: int
+
+
+TopicAction = CreateTopic | AlterConfig | GrowPartitions | SetReplicationFactor | MovePartition | CancelMove
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something the user has to know: a reason of the catalogue of conditions, and what and how many."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class MoveProgress:
+    """How far a change of the replication factor has come."""
+
+    partitions_total: int
+    partitions_left: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """The actions in their order, and what stands in the way of a topic as it is asked for."""
+
+    actions: tuple[TopicAction, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    """Why it cannot become what is asked for, the gravest first."""
+    warnings: tuple[Finding, ...] = ()
+    progress: MoveProgress | None = None
+    """None while the replication factor is as it should be."""
+
+
+def plan_topic(wanted: WantedTopic, live: LiveTopics, desired_brokers: int) -> TopicPlan:
+    """Compare a topic with its resource. `desired_brokers`: how many brokers the Cluster asks for."""
+    topic = live.topics.get(wanted.name)
+    if topic is None or topic.state == "deleting":
+        return _plan_creation(wanted, live, desired_brokers)
+    if topic.state == "creating":
+        return TopicPlan(findings=(Finding("ClusterNotReady", f"topic {wanted.name} is being created"),))
+    return _plan_alteration(wanted, topic, live)
+
+
+def refused(code: str, key: str, message: str) -> Finding:
+    """Return what a refusal of the brokers means for the resource: the problem's code, its key and its words."""
+    if code == "invalid_config":
+        return Finding(
+            "ReplicationFactorTooLarge" if key == "replication_factor" else "InvalidConfig", message
+        )
+    return Finding("InvalidTopicName" if code == "invalid_topic_name" else "BrokersRefused", message)
+
+
+def config_changes(wanted: WantedTopic, topic: LiveTopic) -> dict[str, str | None]:
+    """Return the keys that differ, with the value to be set, or None where the default is to be restored."""
+    given = wanted.managed_config
+    own = {key: entry.value for key, entry in topic.config.items() if entry.source is ConfigSource.TOPIC}
+    changes: dict[str, str | None] = {
+        key: value for key, value in sorted(given.items()) if own.get(key) != _canonical(key, value)
+    }
+    changes.update((key, None) for key in sorted(own) if key not in given and key not in wanted.unmanaged)
+    return changes
+
+
+def _plan_creation(wanted: WantedTopic, live: LiveTopics, desired_brokers: int) -> TopicPlan:
+    takers = len(live.placeable)
+    needed = fewest_brokers(wanted.replicas, desired_brokers)
+    if takers < needed:
+        return TopicPlan(findings=(_too_few_brokers(wanted.name, needed, takers, desired_brokers),))
+    return TopicPlan(
+        actions=(CreateTopic(wanted.partitions, wanted.replicas, wanted.managed_config),),
+        warnings=_warnings(wanted, None),
+    )
+
+
+def _too_few_brokers(name: str, needed: int, takers: int, desired_brokers: int) -> Finding:
+    if needed <= desired_brokers:
+        return Finding(
+            "ClusterNotReady",
+            f"topic {name} needs {needed} brokers that take new replicas; {takers} of {desired_brokers} do now",
+        )
+    return Finding(
+        "ReplicationFactorTooLarge",
+        f"topic {name} asks for {needed} replicas of each partition, but the Cluster asks for {desired_brokers} "
+        f"brokers, and {takers} take new replicas now; lower spec.replicas or add brokers",
+    )
+
+
+def _plan_alteration(wanted: WantedTopic, topic: LiveTopic, live: LiveTopics) -> TopicPlan:
+    actions: list[TopicAction] = []
+    findings: list[Finding] = []
+    changes = config_changes(wanted, topic)
+    if _waits_for_replicas(changes, wanted, topic):
+        del changes[MIN_ISR]
+    if changes:
+        actions.append(AlterConfig(changes))
+    if wanted.partitions is not None and wanted.partitions > topic.partitions:
+        actions.append(GrowPartitions(wanted.partitions))
+    elif wanted.partitions is not None and wanted.partitions < topic.partitions:
+        findings.append(
+            Finding(
+                "PartitionsNotReducible",
+                f"topic {topic.name} has {topic.partitions} partitions, and partitions can only be added; "
+                f"set spec.partitions to at least {topic.partitions}",
+            )
+        )
+    moves = _plan_replicas(wanted.replicas, topic, live)
+    return TopicPlan(
+        actions=(*actions, *moves.actions),
+        findings=(*findings, *moves.findings),
+        warnings=_warnings(wanted, topic),
+        progress=moves.progress,
+    )
+
+
+def _plan_replicas(replicas: int | None, topic: LiveTopic, live: LiveTopics) -> TopicPlan:
+    """Plan the way to another number of replicas, from wherever it stands."""
+    if replicas is None:
+        return TopicPlan()
+    written = (SetReplicationFactor(replicas),) if topic.replication_factor != replicas else ()
+    changing = [each for each in topic.placement if len(each.target) != replicas]
+    arriving = [
+        each for each in topic.placement if len(each.target) == replicas and len(each.origin) != replicas
+    ]
+    if not changing and not arriving:
+        return TopicPlan(actions=written)
+    before = written if replicas < topic.replication_factor else ()
+    moves: list[TopicAction] = []
+    chooser = ReplicaChooser(live.brokers, live.load)
+    under_way = sum(each.moving for each in topic.placement)
+    for partition in changing:
+        if partition.moving:
+            if len(partition.origin) == replicas:
+                moves.append(CancelMove(partition.index))
+            continue
+        chosen = chooser.choose(partition, replicas)
+        if chosen is None:
+            return TopicPlan(actions=before, findings=(_unplaceable(topic, partition, replicas, live),))
+        if under_way < MOVES_MAX:
+            moves.append(MovePartition(partition.index, chosen))
+            under_way += 1
+    return TopicPlan(
+        actions=(*before, *moves),
+        progress=MoveProgress(len(topic.placement), len(changing) + len(arriving)),
+    )
+
+
+def _unplaceable(topic: LiveTopic, partition: LivePartition, replicas: int, live: LiveTopics) -> Finding:
+    able = len({each.id for each in live.placeable}.union(partition.target))
+    return Finding(
+        "ReplicationFactorTooLarge",
+        f"topic {topic.name} asks for {replicas} replicas of each partition, but only {able} brokers can keep "
+        f"partition {partition.index}; lower spec.replicas or add brokers",
+    )
+
+
+def _waits_for_replicas(changes: Mapping[str, str | None], wanted: WantedTopic, topic: LiveTopic) -> bool:
+    """Say whether a minimum of in-sync replicas is only possible after the move to more replicas.
+
+    Brokers refuse a minimum above the replication factor.
+    """
+    asked = changes.get(MIN_ISR)
+    if asked is None or not asked.isdecimal() or wanted.replicas is None:
+        return False
+    return topic.replication_factor < int(asked) <= wanted.replicas
+
+
+def _warnings(wanted: WantedTopic, topic: LiveTopic | None) -> tuple[Finding, ...]:
+    unknown = sorted(wanted.unmanaged - TOPIC_KEYS.keys())
+    if not unknown:
+        return _min_isr_warnings(wanted, topic)
+    message = f"spec.unmanagedConfig has keys that topics do not have: {', '.join(unknown)}"
+    return (*_min_isr_warnings(wanted, topic), Finding("UnmanagedKeys", message))
+
+
+def _min_isr_warnings(wanted: WantedTopic, topic: LiveTopic | None) -> tuple[Finding, ...]:
+    """Warn of a minimum of in-sync replicas that leaves no replica to lose, or that cannot be reached at all."""
+    replicas = wanted.replicas or (topic.replication_factor if topic is not None else None)
+    text = wanted.managed_config.get(MIN_ISR)
+    if text is None and topic is not None and MIN_ISR in topic.config and MIN_ISR not in wanted.unmanaged:
+        text = topic.config[MIN_ISR].value
+    if replicas is None or text is None or not text.isdecimal() or int(text) <= replicas:
+        return ()
+    message = (
+        f"{MIN_ISR} of topic {wanted.name} is {text}, but each partition has {replicas} replicas: writes with acks=all "
+        f"are held to {replicas}, or refused; lower {MIN_ISR} or raise spec.replicas"
+    )
+    return (Finding("MinInsyncReplicasTooLarge", message),)
+
+
+def _canonical(key: str, value: str) -> str:
+    """Return a value as brokers store it; as it is where this release does not know it, for the brokers to judge."""
+    try:
+        return stored_value(key, value)
+    except ProblemError:
+        return value

@@ -1,0 +1,111 @@
+"""Whether a Topic may have its topic at all: its Cluster, its namespace, and the other Topics that want the same.
+
+Called by `reconcile` before anything is asked of brokers, with objects as they were last seen. Pure. Reads the few
+fields of other objects that it needs from their manifests: hundreds of Topics ask about the same Cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from fairlead_api.resources.topic import Topic
+from fairlead_operator.naming import PAUSED_ANNOTATION, Manifest
+from fairlead_operator.plan.topic import Finding
+from fairlead_operator.plan.topic_claims import Claim
+
+ANY_NAMESPACE = "*"
+
+
+class ClaimedTopic(NamedTuple):
+    """A topic of a cluster, which several Topics may ask for."""
+
+    cluster_namespace: str
+    cluster: str
+    name: str
+
+
+def claimed_by(manifest: Manifest) -> ClaimedTopic | None:
+    """Return the topic that a Topic asks for; None where its spec cannot be read."""
+    metadata, spec = manifest["metadata"], manifest.get("spec")
+    reference = spec.get("clusterRef") if isinstance(spec, dict) else None
+    if not isinstance(spec, dict) or not isinstance(reference, dict) or "name" not in reference:
+        return None
+    namespace = reference.get("namespace") or metadata["namespace"]
+    return ClaimedTopic(namespace, reference["name"], spec.get("name") or metadata["name"])
+
+
+def claims_of(
+    wanted: ClaimedTopic, topics: Iterable[Manifest], cluster: Manifest, *, but: str = ""
+) -> list[Claim]:
+    """Return who asks for a topic and may; `but` is the uid of one that does not count."""
+    return [
+        _claim(each)
+        for each in topics
+        if claimed_by(each) == wanted
+        and each["metadata"]["uid"] != but
+        and may_use(cluster, each["metadata"]["namespace"])
+    ]
+
+
+def may_use(cluster: Manifest, namespace: str) -> bool:
+    """Say whether Topics of a namespace may be topics of the Cluster."""
+    if namespace == cluster["metadata"]["namespace"]:
+        return True
+    allowed = cluster.get("spec", {}).get("topicNamespaces") or []
+    return namespace in allowed or ANY_NAMESPACE in allowed
+
+
+def is_leaving(cluster: Manifest | None) -> bool:
+    """Say whether the Cluster is gone or being deleted."""
+    return cluster is None or cluster["metadata"].get("deletionTimestamp") is not None
+
+
+def is_paused(manifest: Manifest) -> bool:
+    """Say whether the object's annotation keeps the operator from it."""
+    annotations = manifest["metadata"].get("annotations") or {}
+    return str(annotations.get(PAUSED_ANNOTATION, "")).lower() == "true"
+
+
+def desired_brokers(cluster: Manifest) -> int:
+    """Return how many brokers the Cluster asks for."""
+    return sum(int(pool.get("replicas", 0)) for pool in cluster.get("spec", {}).get("brokers") or [])
+
+
+def refusal(topic: Topic, cluster: Manifest | None) -> Finding | None:
+    """Return why the Topic cannot have a topic in its Cluster; None if nothing stands against it."""
+    name = f"{topic.cluster_namespace}/{topic.spec.cluster_ref.name}"
+    if cluster is None:
+        return Finding("ClusterNotFound", f"there is no Cluster {name}")
+    if is_leaving(cluster):
+        return Finding("ClusterNotFound", f"Cluster {name} is being deleted")
+    if not may_use(cluster, topic.namespace):
+        return Finding(
+            "NamespaceNotAllowed",
+            f"Cluster {name} takes no topics from namespace {topic.namespace}; "
+            f"add {topic.namespace} to its spec.topicNamespaces",
+        )
+    return None
+
+
+def conflict(topic: Topic, holder: Claim | None) -> Finding | None:
+    """Return that another Topic has the topic, if so."""
+    if holder is None or holder.uid == topic.metadata.uid:
+        return None
+    return Finding(
+        "ResourceConflict",
+        f"Topic {holder} has topic {topic.topic_name}; this one takes it over when that one is deleted",
+    )
+
+
+def _claim(manifest: Manifest) -> Claim:
+    metadata = manifest["metadata"]
+    status = manifest.get("status") or {}
+    return Claim(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        created=metadata.get("creationTimestamp", ""),
+        held_id=status.get("topicId"),
+        deleting=metadata.get("deletionTimestamp") is not None,
+    )

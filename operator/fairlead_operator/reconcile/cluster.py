@@ -1,0 +1,310 @@
+"""Brings a Cluster from what is to what its resource says: look, plan, apply, act, tell.
+
+Everything is looked at anew in each pass, from Kubernetes itself and from the brokers; nothing is remembered between
+two passes but what stands there. Called by the work loop for one Cluster at a time. Decisions are the plan's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from fairlead.errors import ClusterError
+from fairlead_api.resources.cluster import Cluster
+from fairlead_api.resources.cluster_status import ClusterStatus
+from fairlead_api.resources.condition_definitions import ConditionName
+from fairlead_api.resources.conditions import Condition
+from fairlead_api.resources.resource import InvalidResource
+from fairlead_operator.brokers.calls import BrokerCalls, BrokersUnavailable
+from fairlead_operator.brokers.survey import survey
+from fairlead_operator.clock import Clock
+from fairlead_operator.naming import (
+    API_VERSION,
+    BROKER_COMPONENT,
+    CLAIM,
+    CLUSTER,
+    CLUSTER_LABEL,
+    COMPONENT_LABEL,
+    ETCD_COMPONENT,
+    OWNED_KINDS,
+    PAUSED_ANNOTATION,
+    POD,
+    POD_MONITOR,
+    SERVICE,
+    STATEFUL_SET,
+    Manifest,
+    ObjectRef,
+)
+from fairlead_operator.plan.actions import ReplaceSet
+from fairlead_operator.plan.cluster import (
+    ClusterPlan,
+    Context,
+    asks_for_metadata,
+    cluster_facts,
+    plan_cluster,
+)
+from fairlead_operator.plan.images import images_of
+from fairlead_operator.plan.observed import Observed, newest_image, observe_claim, observe_pod, observe_set
+from fairlead_operator.plan.outcomes import Outcomes
+from fairlead_operator.plan.status import cluster_status, paused_status, unreadable_status
+from fairlead_operator.ports import Conflict, Forbidden, Invalid, Key, KubernetesApi, ObjectCache
+from fairlead_operator.reconcile.cluster_actions import ClusterActions, Refusals
+from fairlead_operator.reconcile.etcd import EtcdStep
+from fairlead_operator.reconcile.namespace_end import NamespaceEnd
+from fairlead_operator.render import Images, TemplateRefused
+from fairlead_operator.telemetry import Log
+
+REFUSED_SECONDS: Final = 30.0
+"""Until an object that the API server did not take is tried again: a quota that is raised tells nobody."""
+BLOCKED: Final = frozenset(
+    {ConditionName.ROLL_BLOCKED, ConditionName.SCALE_DOWN_BLOCKED, ConditionName.STORAGE_BLOCKED}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """The live objects that bear the label of one Cluster, as Kubernetes has them."""
+
+    pods: list[Manifest]
+    sets: list[Manifest]
+    claims: list[Manifest]
+    services: list[Manifest]
+
+
+class ClusterReconciler:
+    """Implements `ports.Reconciler` for Clusters."""
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        cache: ObjectCache,
+        brokers: BrokerCalls,
+        etcd: EtcdStep,
+        *,
+        images: Images,
+        operator_namespace: str,
+        clock: Clock,
+        log: Log,
+    ) -> None:
+        self._api = api
+        self._cache = cache
+        self._brokers = brokers
+        self._etcd = etcd
+        self._images = images
+        self._operator_namespace = operator_namespace
+        self._clock = clock
+        self._refusals = Refusals(clock)
+        self._end = NamespaceEnd(api, cache)
+        self._log = log
+
+    async def reconcile(self, key: Key) -> float | None:
+        """One pass; the seconds after which the Cluster is wanted again. Raises `ApiError`."""
+        manifest = await self._api.get(ObjectRef(CLUSTER, key.namespace, key.name))
+        if manifest is None:
+            await self._brokers.forget(key.namespace, key.name)
+            return None
+        if "deletionTimestamp" in manifest["metadata"]:
+            # Kubernetes collects what the Cluster owns; there is nothing outside of it to be cleaned up.
+            return None
+        if self._has_pods_that_go(key) and await self._end.let_go(key.namespace):
+            # Whatever is made there now is refused, and what is there goes.
+            return None
+        try:
+            cluster = Cluster.parse(manifest)
+        except InvalidResource as error:
+            await self._tell_unreadable(manifest, error)
+            return None
+        if cluster.metadata.annotations.get(PAUSED_ANNOTATION) == "true":
+            status = paused_status(cluster, self._clock.now())
+            await self._write_status(manifest, status.manifest())
+            return None
+        return await self._bring(cluster, manifest)
+
+    async def _bring(self, cluster: Cluster, manifest: Manifest) -> float | None:
+        """Take the next step of everything, and tell how it stands."""
+        objects = await self._objects(cluster)
+        seen = self._seen(objects)
+        images = images_of(cluster, seen, self._images)
+        look, observed = await asyncio.gather(
+            self._etcd.look(cluster, images, sets=objects.sets, pods=objects.pods, claims=objects.claims),
+            self._asked(cluster, manifest, seen),
+        )
+        context = Context(
+            images=images,
+            kinds=frozenset({POD_MONITOR.kind} if self._cache.serves(POD_MONITOR) else ()),
+            operator_namespace=self._operator_namespace,
+            etcd=look.plan.inputs,
+        )
+        try:
+            plan = plan_cluster(cluster, observed, context)
+        except TemplateRefused as error:
+            await self._tell_invalid(manifest, cluster.status, "InvalidTemplate", str(error))
+            return None
+        actions = ClusterActions(
+            self._api, partial(self._brokers.admin, manifest), manifest, self._refusals, self._log
+        )
+        await self._apply(cluster, plan, objects, actions.outcomes)
+        await self._etcd.act(cluster, manifest, look)
+        await actions.run(plan.actions)
+        etcd = look.facts(observed.now, cluster.metadata.generation)
+        facts = cluster_facts(cluster, observed, plan, actions.outcomes, etcd)
+        status = cluster_status(facts)
+        await self._write_status(manifest, status.manifest())
+        await self._tell_news(cluster, manifest, status.conditions)
+        refused = REFUSED_SECONDS if actions.outcomes.refused_objects else None
+        wishes = (plan.requeue_seconds, look.plan.requeue_seconds, refused)
+        return min((seconds for seconds in wishes if seconds is not None), default=None)
+
+    # -- look
+
+    def _has_pods_that_go(self, key: Key) -> bool:
+        pods = self._cache.owned_by(key.namespace, key.name, POD)
+        return any("deletionTimestamp" in pod["metadata"] for pod in pods)
+
+    async def _objects(self, cluster: Cluster) -> Objects:
+        selector = f"{CLUSTER_LABEL}={cluster.name}"
+        pods, sets, claims, services = await asyncio.gather(
+            *(
+                self._api.list(kind, cluster.namespace, selector)
+                for kind in (POD, STATEFUL_SET, CLAIM, SERVICE)
+            )
+        )
+        return Objects(pods, sets, claims, services)
+
+    def _seen(self, objects: Objects) -> Observed:
+        """Read what Kubernetes shows."""
+        sets = [observe_set(each) for each in objects.sets]
+        brokers = [each for each in objects.pods if _component(each) == BROKER_COMPONENT]
+        members = [each for each in objects.pods if _component(each) == ETCD_COMPONENT]
+        return Observed(
+            now=self._clock.now(),
+            pods=tuple(pod for each in brokers if (pod := observe_pod(each)) is not None),
+            sets=tuple(each for each in sets if each.pool),
+            etcd_set=next((each for each in sets if not each.pool), None),
+            etcd_image=newest_image(members),
+            claims=tuple(claim for each in objects.claims if (claim := observe_claim(each)) is not None),
+            services=tuple(objects.services),
+        )
+
+    async def _asked(self, cluster: Cluster, manifest: Manifest, seen: Observed) -> Observed:
+        """Add what the brokers answer. That nobody does is a state like others."""
+        if not seen.pods:
+            return replace(seen, silence="there are no pods of brokers yet")
+        try:
+            admin = await self._brokers.admin(manifest)
+            answered = replace(seen, brokers=await survey(admin, with_metadata=False))
+        except (BrokersUnavailable, ClusterError) as error:
+            # The status says it in the same words each time: what differs from call to call is for the log.
+            self._log.debug("brokers do not answer", cluster=str(_key(manifest)), why=str(error))
+            return replace(seen, silence="no broker answers the operator")
+        if not asks_for_metadata(cluster, answered):
+            return answered
+        try:
+            return replace(seen, brokers=await survey(admin, with_metadata=True))
+        except (BrokersUnavailable, ClusterError) as error:
+            # There may be too many topics for the time. What needs none of them goes on.
+            self._log.info("topics are not told", cluster=str(_key(manifest)), why=str(error))
+            return answered
+
+    # -- apply
+
+    async def _apply(self, cluster: Cluster, plan: ClusterPlan, objects: Objects, outcomes: Outcomes) -> None:
+        """Bring all objects to what was drawn, and delete those of ours that were not. One refusal stops no other."""
+        replaced = {action.name for action in plan.actions if isinstance(action, ReplaceSet)}
+        replaced |= {
+            each["metadata"]["name"] for each in objects.sets if "deletionTimestamp" in each["metadata"]
+        }
+        rendered = set[ObjectRef]()
+        for manifest in plan.manifests:
+            ref = _ref(manifest)
+            rendered.add(ref)
+            if ref.kind == STATEFUL_SET and ref.name in replaced:
+                continue
+            try:
+                await self._apply_one(ref, manifest, cluster, objects)
+            except (Forbidden, Invalid) as error:
+                outcomes.refused_objects.append(f"{ref}: {error.message}")
+            except Conflict as error:
+                self._log.info("object changed meanwhile", object=str(ref), why=error.message)
+        for kind in OWNED_KINDS:
+            if kind == STATEFUL_SET:
+                continue
+            for live in self._cache.owned_by(cluster.namespace, cluster.name, kind):
+                unwanted = _ref(live) not in rendered and _is_ours(live, cluster)
+                if unwanted and "deletionTimestamp" not in live["metadata"]:
+                    await self._delete(live)
+
+    async def _apply_one(
+        self, ref: ObjectRef, manifest: Manifest, cluster: Cluster, objects: Objects
+    ) -> None:
+        if ref.kind == STATEFUL_SET:
+            live = next((each for each in objects.sets if each["metadata"]["name"] == ref.name), None)
+        else:
+            live = self._cache.get(ref)
+        if live is None:
+            live = await self._api.get(ref)
+        if live is not None and not _is_ours(live, cluster):
+            raise Invalid(422, "NotOurs", "an object of this name exists that the operator has not made")
+        await self._api.apply_if_changed(manifest, live)
+
+    async def _delete(self, live: Manifest) -> None:
+        try:
+            await self._api.delete(_ref(live), uid=live["metadata"]["uid"])
+        except Conflict:
+            # Another object of that name is there by now.
+            return
+
+    # -- tell
+
+    async def _write_status(self, manifest: Manifest, status: dict[str, object]) -> None:
+        metadata = {name: manifest["metadata"][name] for name in ("name", "namespace")}
+        wanted = {"apiVersion": API_VERSION, "kind": CLUSTER.kind, "metadata": metadata, "status": status}
+        await self._api.apply_status_if_changed(wanted, manifest)
+
+    async def _tell_unreadable(self, manifest: Manifest, error: InvalidResource) -> None:
+        """Say what is wrong with a stored object; nothing else of its status is touched."""
+        try:
+            before = ClusterStatus.model_validate(manifest.get("status") or {})
+        except ValueError:
+            before = ClusterStatus()
+        await self._tell_invalid(manifest, before, "Unreadable", "; ".join(map(str, error.faults)))
+
+    async def _tell_invalid(self, manifest: Manifest, before: ClusterStatus, reason: str, why: str) -> None:
+        generation = manifest["metadata"].get("generation", 0)
+        status = unreadable_status(before, reason, why, now=self._clock.now(), generation=generation)
+        await self._write_status(manifest, status.manifest())
+        self._log.warning("cluster is not acted on", cluster=str(_key(manifest)), reason=reason, why=why)
+
+    async def _tell_news(self, cluster: Cluster, manifest: Manifest, now: tuple[Condition, ...]) -> None:
+        """Write an Event for everything that has become blocked."""
+        before = {each.type for each in cluster.status.conditions}
+        for each in now:
+            if each.type in BLOCKED and each.type not in before:
+                await self._api.event(manifest, "Warning", each.type, f"{each.reason}: {each.message}")
+
+
+def _key(manifest: Manifest) -> Key:
+    return Key(CLUSTER.kind, manifest["metadata"]["namespace"], manifest["metadata"]["name"])
+
+
+def _component(manifest: Manifest) -> str:
+    return str((manifest["metadata"].get("labels") or {}).get(COMPONENT_LABEL, ""))
+
+
+def _ref(manifest: Manifest) -> ObjectRef:
+    kind = next(each for each in OWNED_KINDS if each.kind == manifest["kind"])
+    return ObjectRef(kind, manifest["metadata"]["namespace"], manifest["metadata"]["name"])
+
+
+def _is_ours(live: Manifest, cluster: Cluster) -> bool:
+    """Say whether an object of the name is one that this Cluster's operator made, or may take over.
+
+    One without an owner that bears our labels was left by a Cluster of the same name, which kept everything.
+    """
+    metadata = live["metadata"]
+    if (metadata.get("labels") or {}).get(CLUSTER_LABEL) != cluster.name:
+        return False
+    owners = {owner["uid"] for owner in metadata.get("ownerReferences") or [] if owner.get("controller")}
+    return owners <= {cluster.metadata.uid}

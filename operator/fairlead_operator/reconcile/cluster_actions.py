@@ -1,0 +1,237 @@
+"""Carries out the orders of a Cluster's plan: claims, sets and pods through Kubernetes, the rest through the brokers.
+
+One order that fails stops none that follows, except that nothing more is asked of brokers that have just not
+answered. What came of it goes into the outcomes, for the status. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, assert_never
+
+from fairlead import Admin
+from fairlead.errors import BrokerNotFoundError, ClusterError, NotPossibleNowError, RestartRefusedError
+from fairlead_operator.brokers.calls import BrokersUnavailable, broker_deadline
+from fairlead_operator.clock import Clock
+from fairlead_operator.naming import (
+    CLAIM,
+    CLUSTER,
+    POD,
+    RESTART_ANNOTATION,
+    STATEFUL_SET,
+    TOLD_ADDRESS_ANNOTATION,
+    Kind,
+    Manifest,
+    ObjectRef,
+)
+from fairlead_operator.plan.actions import (
+    Action,
+    AlterConfig,
+    BrokerAction,
+    CordonBroker,
+    DeleteSet,
+    DrainBroker,
+    MarkPod,
+    ReplaceSet,
+    ResizeClaim,
+    RestartBroker,
+    ShrinkSet,
+    Tell,
+    UncordonBroker,
+    UndrainBroker,
+    UnmarkCluster,
+    UnregisterBroker,
+)
+from fairlead_operator.plan.outcomes import Outcomes, RestartRefusal
+from fairlead_operator.ports import Conflict, Forbidden, Invalid, KubernetesApi, NotFound
+from fairlead_operator.telemetry import Log
+
+REFUSED_SECONDS: Final = 60.0
+"""Until a claim is asked to grow again after a refusal: a storage class that is changed tells nobody."""
+
+
+class Refusals:
+    """Orders that the API server has refused a moment ago, so that not every pass of a long roll asks again."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: dict[tuple[str, ResizeClaim], tuple[float, str]] = {}
+
+    def of(self, namespace: str, order: ResizeClaim) -> str | None:
+        """Return why an order was refused, None where it may be tried."""
+        at, why = self._known.get((namespace, order), (-REFUSED_SECONDS, ""))
+        if self._clock.monotonic() - at >= REFUSED_SECONDS or not why:
+            self._known.pop((namespace, order), None)
+            return None
+        return why
+
+    def add(self, namespace: str, order: ResizeClaim, why: str) -> None:
+        """Remember a refusal."""
+        self._known[(namespace, order)] = (self._clock.monotonic(), why)
+
+
+class ClusterActions:
+    """Does what the plan of one Cluster orders, once."""
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        admin: Callable[[], Awaitable[Admin]],
+        cluster: Manifest,
+        refusals: Refusals,
+        log: Log,
+    ) -> None:
+        self._api = api
+        self._refusals = refusals
+        self._admin = admin
+        self._cluster = cluster
+        self._namespace: str = cluster["metadata"]["namespace"]
+        self._log = log
+        self.outcomes = Outcomes()
+
+    async def run(self, actions: tuple[Action, ...]) -> None:
+        """Carry out the orders, one after the other. Raises `ApiError` where Kubernetes does not answer."""
+        for action in actions:
+            await self._run(action)
+
+    async def _run(self, action: Action) -> None:
+        match action:
+            case RestartBroker():
+                await self._restart(action)
+            case ResizeClaim():
+                await self._resize(action)
+            case ReplaceSet(name, uid):
+                await self._delete(STATEFUL_SET, name, uid, orphan=True)
+            case DeleteSet(name, uid):
+                await self._delete(STATEFUL_SET, name, uid)
+                await self._tell("PoolRemoved", f"StatefulSet {name} has no broker any more and was deleted")
+            case ShrinkSet(name, replicas):
+                await self._patch(STATEFUL_SET, name, {"spec": {"replicas": replicas}})
+            case MarkPod(pod, value):
+                await self._patch(POD, pod, {"metadata": {"annotations": {RESTART_ANNOTATION: value}}})
+            case UnmarkCluster():
+                unmarked = {"metadata": {"annotations": {RESTART_ANNOTATION: None}}}
+                await self._patch(CLUSTER, self._cluster["metadata"]["name"], unmarked)
+            case Tell(reason, message, warning):
+                await self._tell(reason, message, warning=warning)
+            case _:
+                await self._ask_brokers(action)
+
+    # -- Kubernetes
+
+    async def _restart(self, order: RestartBroker) -> None:
+        """Delete a pod, and only with the brokers' permit where the order wants one."""
+        if order.permit and not await self._is_permitted(order.broker):
+            return
+        reasons = ", ".join(order.reasons)
+        if order.claim is not None:
+            # The claim goes when no pod uses it any more; the pod that comes back makes a new one.
+            await self._delete(CLAIM, *order.claim)
+        if not await self._delete(POD, order.pod, order.uid):
+            return
+        if order.told_address is not None:
+            claim, address = order.told_address
+            noted = {"metadata": {"annotations": {TOLD_ADDRESS_ANNOTATION: address or None}}}
+            await self._patch(CLAIM, claim, noted)
+        self.outcomes.restarted.append(order)
+        self._log.info("broker restarted", broker=order.broker, pod=order.pod, reasons=reasons)
+        await self._tell(
+            "BrokerRestarted", f"broker {order.broker} is restarted (pod {order.pod}): {reasons}"
+        )
+
+    async def _is_permitted(self, broker: int) -> bool:
+        if self.outcomes.unavailable:
+            return False
+        try:
+            async with broker_deadline(f"permit to restart broker {broker}"):
+                await (await self._admin()).request_restart(broker)
+        except BrokersUnavailable as error:
+            self.outcomes.unavailable = str(error)
+        except RestartRefusedError as refusal:
+            named = refusal.data.get("partitions")
+            partitions = tuple(map(str, named)) if isinstance(named, list) else ()
+            self.outcomes.refusals.append(RestartRefusal(broker, refusal.detail, partitions))
+        except BrokerNotFoundError:
+            # It ended a moment ago; the next look sees that, and that nobody has to be asked.
+            self._log.info("broker is not registered any more", broker=broker)
+        except ClusterError as refusal:
+            # Of another kind: told as a refusal, so that it does not end the pass with all else that it does.
+            self.outcomes.refusals.append(RestartRefusal(broker, refusal.detail))
+        else:
+            return True
+        return False
+
+    async def _resize(self, order: ResizeClaim) -> None:
+        patch = {"spec": {"resources": {"requests": {"storage": order.size}}}}
+        known = self._refusals.of(self._namespace, order)
+        if known is not None:
+            self.outcomes.refused_resizes.append(known)
+            return
+        try:
+            await self._api.patch(self._ref(CLAIM, order.claim), patch)
+        except (Forbidden, Invalid) as error:
+            self._refusals.add(self._namespace, order, error.message)
+            self.outcomes.refused_resizes.append(error.message)
+        except (NotFound, Conflict):
+            return
+        else:
+            await self._tell("ClaimResized", f"claim {order.claim} is asked for {order.size}")
+
+    async def _delete(self, kind: Kind, name: str, uid: str, *, orphan: bool = False) -> bool:
+        try:
+            return await self._api.delete(
+                self._ref(kind, name), uid=uid, propagation="Orphan" if orphan else "Background"
+            )
+        except Conflict:
+            # Another object of that name is there by now.
+            return False
+
+    async def _patch(self, kind: Kind, name: str, patch: Manifest) -> None:
+        try:
+            await self._api.patch(self._ref(kind, name), patch)
+        except NotFound:
+            return
+
+    def _ref(self, kind: Kind, name: str) -> ObjectRef:
+        return ObjectRef(kind, self._namespace, name)
+
+    async def _tell(self, reason: str, message: str, *, warning: bool = False) -> None:
+        await self._api.event(self._cluster, "Warning" if warning else "Normal", reason, message)
+
+    # -- brokers
+
+    async def _ask_brokers(self, action: BrokerAction) -> None:
+        if self.outcomes.unavailable:
+            return
+        try:
+            async with broker_deadline(str(action)):
+                await self._ask(await self._admin(), action)
+        except BrokersUnavailable as error:
+            self.outcomes.unavailable = str(error)
+        except (BrokerNotFoundError, NotPossibleNowError) as refusal:
+            # Seen differently a moment ago; the next look decides anew.
+            self._log.info("brokers refused", action=str(action), why=refusal.detail)
+        except ClusterError as refusal:
+            self.outcomes.refused_calls.append(refusal.detail)
+
+    async def _ask(self, admin: Admin, action: BrokerAction) -> None:
+        match action:
+            case CordonBroker(broker):
+                await admin.cordon_broker(broker)
+            case UncordonBroker(broker):
+                await admin.uncordon_broker(broker)
+            case DrainBroker(broker):
+                await admin.drain_broker(broker)
+                await self._tell("BrokerDrained", f"broker {broker} is being emptied before it leaves")
+            case UndrainBroker(broker):
+                await admin.undrain_broker(broker)
+                await self._tell("BrokerKept", f"broker {broker} stays: it is not emptied any further")
+            case UnregisterBroker(broker):
+                await admin.unregister_broker(broker)
+                await self._tell("BrokerRemoved", f"broker {broker} has left the cluster")
+            case AlterConfig(changes):
+                await admin.alter_cluster_config(changes)
+                keys = ", ".join(sorted(changes))
+                await self._tell("ConfigApplied", f"applied without a restart: {keys}")
+            case _:
+                assert_never(action)

@@ -1,0 +1,329 @@
+"""One step of a Cluster's etcd: look at pods, claims and members, have it planned, and carry the orders out.
+
+Called by the reconcile of the Cluster: `look` before the objects are drawn, `act` after they were applied. What a
+member answers decides nothing here, and a call that fails only ends the step: the next look sees how far it came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, assert_never
+from urllib.parse import urlsplit
+
+from fairlead_api.resources.cluster import Cluster
+from fairlead_api.resources.cluster_parts import ExternalEtcd
+from fairlead_api.resources.condition_definitions import ConditionName
+from fairlead_api.resources.conditions import condition
+from fairlead_operator.etcd_members import EtcdError, EtcdMembersClient, LearnerNotInSync
+from fairlead_operator.naming import (
+    CLAIM,
+    COMPONENT_LABEL,
+    DELETE_POD_AND_CLAIM_ANNOTATION,
+    ETCD_COMPONENT,
+    ETCD_CONTAINER,
+    ETCD_MEMBER_ANNOTATION,
+    POD,
+    POD_SPEC_HASH_ANNOTATION,
+    RESTART_ANNOTATION,
+    Kind,
+    Manifest,
+    ObjectRef,
+    etcd_claim_name,
+    etcd_member_name,
+)
+from fairlead_operator.plan.cluster import EtcdFacts
+from fairlead_operator.plan.etcd import etcd_wish, plan_etcd
+from fairlead_operator.plan.etcd_actions import (
+    AddLearner,
+    DeleteEtcdClaim,
+    DeleteEtcdPod,
+    EtcdAction,
+    EtcdPlan,
+    PromoteLearner,
+    RecordMember,
+    RemoveMember,
+    TransferLeadership,
+)
+from fairlead_operator.plan.etcd_health import plan_external
+from fairlead_operator.plan.etcd_observed import (
+    EtcdClaim,
+    EtcdMember,
+    EtcdPod,
+    EtcdSet,
+    EtcdStatus,
+    ObservedEtcd,
+)
+from fairlead_operator.ports import Conflict, KubernetesApi, NotFound
+from fairlead_operator.render.etcd import INITIAL_CLUSTER, INITIAL_STATE
+from fairlead_operator.render.inputs import Images
+from fairlead_operator.telemetry import Log
+
+CHANGES: Final = frozenset({"ChangingMembers", "MemberLost"})
+"""Reasons of the condition that mean that members are being changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdLook:
+    """What was seen in one look, and what follows."""
+
+    observed: ObservedEtcd
+    plan: EtcdPlan
+
+    def facts(self, now: datetime, generation: int) -> EtcdFacts:
+        """Return what the status of the Cluster tells."""
+        verdict = self.plan.verdict
+        return EtcdFacts(
+            status=self.plan.status,
+            condition=condition(
+                ConditionName.ETCD_HEALTHY,
+                verdict.status,
+                verdict.reason,
+                verdict.message,
+                now=now,
+                generation=generation,
+            ),
+            changes=verdict.message if verdict.reason in CHANGES else "",
+        )
+
+
+class EtcdStep:
+    """For all Clusters; nothing is remembered between two looks."""
+
+    def __init__(self, api: KubernetesApi, members: EtcdMembersClient, *, url: str, log: Log) -> None:
+        """Reach the members of managed ones by `url`, which knows {pod}, {cluster}, {namespace} and {id}."""
+        self._api = api
+        self._members = members
+        self._url = url
+        self._log = log
+
+    async def look(
+        self,
+        cluster: Cluster,
+        images: Images,
+        *,
+        sets: Iterable[Manifest],
+        pods: Iterable[Manifest],
+        claims: Iterable[Manifest],
+    ) -> EtcdLook:
+        """Return the next step of a Cluster's etcd, from live objects and what members answer now.
+
+        Objects of other components are passed over. A member that does not answer is no error.
+        """
+        if cluster.spec.etcd.external is not None:
+            return await self._look_at_external(cluster.spec.etcd.external)
+        by_ordinal = {_ordinal(pod): pod for pod in pods if _is_etcd(pod)}
+        running = [ordinal for ordinal, pod in by_ordinal.items() if _may_answer(pod)]
+        urls = {ordinal: self._member_url(cluster, ordinal) for ordinal in running}
+        answers = await self._ask(urls)
+        observed = ObservedEtcd(
+            live=next((_set(each) for each in sets if _is_etcd(each)), None),
+            pods={ordinal: _pod(pod) for ordinal, pod in by_ordinal.items()},
+            claims={_ordinal(claim): _claim(claim) for claim in claims if _is_etcd(claim)},
+            members=await self._list(urls, answers),
+            answers=answers,
+        )
+        return EtcdLook(observed, plan_etcd(etcd_wish(cluster, images), observed))
+
+    async def act(self, cluster: Cluster, about: Manifest, look: EtcdLook) -> None:
+        """Carry out the orders, in their turn. The first that fails ends it. Raises `ApiError` for lost servers.
+
+        `about` is the Cluster's manifest, on which Events are written.
+        """
+        for action in look.plan.actions:
+            try:
+                await self._carry_out(cluster, action, look.observed)
+            except LearnerNotInSync as early:
+                self._log.debug("learner reads on", cluster=_subject(cluster), why=str(early))
+                return
+            except (EtcdError, Conflict, NotFound) as error:
+                self._log.info(
+                    "etcd is left for the next look",
+                    cluster=_subject(cluster),
+                    action=str(action),
+                    why=str(error),
+                )
+                return
+            if told := _told(cluster, action):
+                self._log.info("etcd changed", cluster=_subject(cluster), action=str(action))
+                await self._api.event(about, "Normal", *told)
+
+    # -- look
+
+    async def _look_at_external(self, external: ExternalEtcd) -> EtcdLook:
+        plain = {
+            number: url
+            for number, url in enumerate(external.endpoints)
+            if urlsplit(url).scheme == "http" and external.secret_name is None
+        }
+        answers = await self._ask(plain)
+        by_url = {external.endpoints[number]: answer for number, answer in answers.items()}
+        return EtcdLook(
+            ObservedEtcd(), plan_external(external.endpoints, by_url, asked=tuple(plain.values()))
+        )
+
+    async def _ask(self, urls: Mapping[int, str]) -> dict[int, EtcdStatus]:
+        """Ask all at once: each that hangs costs the same deadline."""
+        statuses = await asyncio.gather(*(self._status(url) for url in urls.values()))
+        return {ordinal: status for ordinal, status in zip(urls, statuses, strict=True) if status is not None}
+
+    async def _status(self, url: str) -> EtcdStatus | None:
+        try:
+            return await self._members.status(url)
+        except EtcdError as error:
+            self._log.debug("member does not answer", url=url, why=str(error))
+            return None
+
+    async def _list(
+        self, urls: Mapping[int, str], answers: Mapping[int, EtcdStatus]
+    ) -> tuple[EtcdMember, ...] | None:
+        for ordinal, answer in sorted(answers.items()):
+            if answer.leader_id == 0 or answer.learner:
+                continue
+            try:
+                return await self._members.members(urls[ordinal])
+            except EtcdError as error:
+                self._log.debug("member knows no list", url=urls[ordinal], why=str(error))
+        return None
+
+    def _member_url(self, cluster: Cluster, ordinal: int) -> str:
+        pod = etcd_member_name(cluster.name, ordinal)
+        return self._url.format(pod=pod, cluster=cluster.name, namespace=cluster.namespace, id=ordinal)
+
+    # -- act
+
+    async def _carry_out(self, cluster: Cluster, action: EtcdAction, observed: ObservedEtcd) -> None:
+        match action:
+            case RecordMember(ordinal, uid, member_id):
+                annotations = {ETCD_MEMBER_ANNOTATION: member_id}
+                # With its uid: the claim that was seen, and no other of that name.
+                patch = {"metadata": {"uid": uid, "annotations": annotations}}
+                await self._api.patch(_ref(CLAIM, cluster, etcd_claim_name(cluster.name, ordinal)), patch)
+            case DeleteEtcdClaim(ordinal, uid):
+                await self._api.delete(_ref(CLAIM, cluster, etcd_claim_name(cluster.name, ordinal)), uid=uid)
+            case DeleteEtcdPod(ordinal, uid):
+                await self._api.delete(_ref(POD, cluster, etcd_member_name(cluster.name, ordinal)), uid=uid)
+            case TransferLeadership(leader, _, target_id):
+                await self._members.transfer_leadership(self._member_url(cluster, leader), target_id)
+            case AddLearner() | PromoteLearner() | RemoveMember():
+                await self._change(action, self._member_url(cluster, _speaker(observed, action)))
+            case _:
+                assert_never(action)
+
+    async def _change(self, action: AddLearner | PromoteLearner | RemoveMember, url: str) -> None:
+        match action:
+            case AddLearner(_, peer_url):
+                await self._members.add_learner(url, peer_url)
+            case PromoteLearner(_, member_id):
+                await self._members.promote(url, member_id)
+            case RemoveMember(_, member_id):
+                await self._members.remove(url, member_id)
+            case _:
+                assert_never(action)
+
+
+def _speaker(observed: ObservedEtcd, action: AddLearner | PromoteLearner | RemoveMember) -> int:
+    """Return the ordinal of a healthy voter to talk to, the leader's if it can be, and not the one to be removed."""
+    able = {
+        ordinal: answer
+        for ordinal, answer in observed.answers.items()
+        if answer.leader_id and not answer.learner and ordinal != action.ordinal
+    }
+    leads = [ordinal for ordinal, answer in able.items() if answer.leader_id == answer.member_id]
+    candidates = leads or sorted(able)
+    # Where only the member itself is left to ask, it is asked.
+    return candidates[0] if candidates else action.ordinal
+
+
+def _told(cluster: Cluster, action: EtcdAction) -> tuple[str, str] | None:
+    """Return reason and message of the Event about an action, None for what is not worth one."""
+    match action:
+        case RecordMember():
+            return None
+        case AddLearner(ordinal, _, reason):
+            word, what = "EtcdMemberAdded", f"joins as a learner: {reason}"
+        case PromoteLearner(ordinal):
+            word, what = "EtcdMemberPromoted", "has caught up and votes"
+        case RemoveMember(ordinal, member_id, reason):
+            word, what = "EtcdMemberRemoved", f"(id {member_id:x}) is taken out: {reason}"
+        case TransferLeadership(ordinal, target):
+            word, what = "EtcdLeaderMoved", f"gives leadership to {etcd_member_name(cluster.name, target)}"
+        case DeleteEtcdPod(ordinal, _, reason):
+            word, what = "EtcdMemberRestarted", f"is restarted: {reason}"
+        case DeleteEtcdClaim(ordinal, _, reason):
+            word, what = "EtcdVolumeDeleted", f"loses its volume: {reason}"
+        case _:
+            assert_never(action)
+    return word, f"{etcd_member_name(cluster.name, ordinal)} {what}"
+
+
+def _is_etcd(manifest: Manifest) -> bool:
+    labels = manifest["metadata"].get("labels") or {}
+    return bool(labels.get(COMPONENT_LABEL) == ETCD_COMPONENT)
+
+
+def _ordinal(manifest: Manifest) -> int:
+    """Return the number at the end of the name of a pod or a claim."""
+    return int(str(manifest["metadata"]["name"]).rpartition("-")[2])
+
+
+def _may_answer(pod: Manifest) -> bool:
+    """Say whether asking is worth the wait: a pod that has not started has no name yet, either."""
+    return (pod.get("status") or {}).get("phase") == "Running"
+
+
+def _set(manifest: Manifest) -> EtcdSet:
+    template = manifest["spec"]["template"]
+    told = _told_at_start(template["spec"])
+    observed = (manifest.get("status") or {}).get("observedGeneration", 0)
+    return EtcdSet(
+        replicas=int(manifest["spec"].get("replicas", 1)),
+        initial_cluster=told.get(INITIAL_CLUSTER, ""),
+        state=told.get(INITIAL_STATE, ""),
+        settled=observed >= manifest["metadata"].get("generation", 0),
+        pod_spec_hash=_annotations(template).get(POD_SPEC_HASH_ANNOTATION, ""),
+    )
+
+
+def _pod(manifest: Manifest) -> EtcdPod:
+    annotations = _annotations(manifest)
+    told = _told_at_start(manifest["spec"])
+    conditions = (manifest.get("status") or {}).get("conditions") or ()
+    return EtcdPod(
+        uid=manifest["metadata"]["uid"],
+        ready=any(each["type"] == "Ready" and each["status"] == "True" for each in conditions),
+        deleting="deletionTimestamp" in manifest["metadata"],
+        initial_cluster=told.get(INITIAL_CLUSTER, ""),
+        state=told.get(INITIAL_STATE, ""),
+        pod_spec_hash=annotations.get(POD_SPEC_HASH_ANNOTATION, ""),
+        restart=annotations.get(RESTART_ANNOTATION, ""),
+        empty_volume=annotations.get(DELETE_POD_AND_CLAIM_ANNOTATION) == "true",
+    )
+
+
+def _claim(manifest: Manifest) -> EtcdClaim:
+    return EtcdClaim(
+        uid=manifest["metadata"]["uid"],
+        member_id=_annotations(manifest).get(ETCD_MEMBER_ANNOTATION, ""),
+        deleting="deletionTimestamp" in manifest["metadata"],
+    )
+
+
+def _annotations(manifest: Mapping[str, Any]) -> dict[str, str]:
+    return (manifest.get("metadata") or {}).get("annotations") or {}
+
+
+def _told_at_start(spec: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables of the container with their plain values."""
+    container: Manifest = next((each for each in spec["containers"] if each["name"] == ETCD_CONTAINER), {})
+    return {each["name"]: str(each.get("value", "")) for each in container.get("env") or ()}
+
+
+def _ref(kind: Kind, cluster: Cluster, name: str) -> ObjectRef:
+    return ObjectRef(kind, cluster.namespace, name)
+
+
+def _subject(cluster: Cluster) -> str:
+    return f"{cluster.namespace}/{cluster.name}"

@@ -1,0 +1,124 @@
+"""The end of a Topic: its topic goes with it, or stays, and the resource is always let go.
+
+Called by `topic` for resources that are being deleted and still have our finalizer. A topic is deleted only if this
+resource had it under the very id that the topic has now, and nobody else asks for it. Whoever cannot be asked any more,
+a Cluster or a namespace that is going, never holds a resource back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from fairlead_api.resources.condition_definitions import ConditionName
+from fairlead_api.resources.topic import Topic
+from fairlead_operator.brokers.calls import BrokersUnavailable
+from fairlead_operator.brokers.topics import Deletion, TopicCalls, TopicRefused
+from fairlead_operator.clock import Clock
+from fairlead_operator.naming import CLUSTER, TOPIC, TOPIC_FINALIZER, Manifest, ObjectRef
+from fairlead_operator.plan.topic import Finding
+from fairlead_operator.plan.topic_admission import ClaimedTopic, claims_of, is_leaving, may_use
+from fairlead_operator.plan.topic_claims import winner
+from fairlead_operator.plan.topic_status import interrupted_status
+from fairlead_operator.ports import EventType, KubernetesApi, ObjectCache
+from fairlead_operator.reconcile.namespace_end import NamespaceEnd
+from fairlead_operator.reconcile.topic_finalizer import take_off
+
+if TYPE_CHECKING:
+    from fairlead_api.resources.topic import TopicStatus
+
+News: TypeAlias = tuple[EventType, str, str]
+"""Type, reason and message of an Event."""
+
+RETRY_SECONDS: Final = 5.0
+"""How soon brokers that did not answer are asked again."""
+REFUSED_RETRY_SECONDS: Final = 60.0
+
+
+class TopicDeletion:
+    """Deletes topics, or lets their resources go without."""
+
+    def __init__(self, api: KubernetesApi, cache: ObjectCache, topics: TopicCalls, clock: Clock) -> None:
+        self._api = api
+        self._cache = cache
+        self._topics = topics
+        self._clock = clock
+        self._end = NamespaceEnd(api, cache)
+
+    async def reconcile(self, topic: Topic, manifest: Manifest) -> float | None:
+        """Make one pass over a Topic that is being deleted; the seconds until it is wanted again."""
+        if TOPIC_FINALIZER not in topic.metadata.finalizers:
+            return None
+        # What was seen last may be a moment old, and somebody may just have saved the topic by another policy.
+        live = await self._api.get(ObjectRef(TOPIC, topic.namespace, topic.name))
+        if live is None or live["metadata"]["uid"] != topic.metadata.uid:
+            return None
+        topic, manifest = Topic.parse(live), live
+        cluster = await self._api.get(
+            ObjectRef(CLUSTER, topic.cluster_namespace, topic.spec.cluster_ref.name)
+        )
+        ending = await self._end.has_begun(topic.namespace)
+        if cluster is None or is_leaving(cluster) or (ending and topic.cluster_namespace == topic.namespace):
+            await self.release(topic)
+            return None
+        try:
+            told = await self._delete(topic, cluster)
+        except BrokersUnavailable as error:
+            if ending:
+                await self.release(topic)
+                return None
+            return await self._wait(topic, manifest, f"the topic is still there: {error}", RETRY_SECONDS)
+        except TopicRefused as error:
+            return await self._wait(topic, manifest, str(error), REFUSED_RETRY_SECONDS)
+        if not ending:
+            # Nothing can be written into a namespace that is ending.
+            await self._api.event(manifest, *told)
+        await self.release(topic)
+        return None
+
+    async def release(self, topic: Topic) -> None:
+        """Take our finalizer off the resource as it is now."""
+        ref = ObjectRef(TOPIC, topic.namespace, topic.name)
+        live = await self._api.get(ref)
+        if live is None or live["metadata"]["uid"] != topic.metadata.uid:
+            return
+        await take_off(self._api, live)
+
+    async def _delete(self, topic: Topic, cluster: Manifest) -> News:
+        """Delete the topic if it may be; what is to be told of it."""
+        name, held = topic.topic_name, topic.status.topic_id
+        if topic.spec.deletion_policy != "Delete" or held is None or not may_use(cluster, topic.namespace):
+            return "Normal", "TopicKept", f"topic {name} stays: this resource does not have it"
+        claimed = ClaimedTopic(topic.cluster_namespace, topic.spec.cluster_ref.name, name)
+        heir = winner(claims_of(claimed, self._cache.all(TOPIC), cluster, but=topic.metadata.uid))
+        if heir is not None:
+            return (
+                "Normal",
+                "TopicHandedOver",
+                f"topic {name} stays with its data: Topic {heir} takes it over",
+            )
+        match await self._topics.delete(cluster, name, held):
+            case Deletion.DELETED:
+                return "Normal", "TopicDeleted", f"topic {name} is deleted with its data"
+            case Deletion.ABSENT:
+                return "Normal", "TopicDeleted", f"topic {name} was gone already"
+            case Deletion.ANOTHER:
+                message = (
+                    f"topic {name} stays: it is not the one with id {held}, but was created anew by others"
+                )
+                return "Warning", "TopicKept", message
+
+    async def _wait(self, topic: Topic, manifest: Manifest, why: str, seconds: float) -> float:
+        finding = Finding("Deleting", why)
+        status = interrupted_status(topic, ConditionName.READY, finding, self._clock.now())
+        await self._api.apply_status_if_changed(status_manifest(topic, status), manifest)
+        return seconds
+
+
+def status_manifest(topic: Topic, status: TopicStatus) -> Manifest:
+    """Return the status of a Topic as it is applied."""
+    return {
+        "apiVersion": TOPIC.api_version,
+        "kind": TOPIC.kind,
+        "metadata": {"namespace": topic.namespace, "name": topic.name},
+        "status": status.manifest(),
+    }

@@ -1,0 +1,25 @@
+"""Takes our finalizer off a Topic: the one way for every pass that lets one go."""
+
+from __future__ import annotations
+
+from fairlead_operator.naming import TOPIC, TOPIC_FINALIZER, Manifest, ObjectRef
+from fairlead_operator.ports import KubernetesApi, NotFound
+
+
+async def take_off(api: KubernetesApi, manifest: Manifest) -> bool:
+    """Take our finalizer off the resource as it stands in `manifest`, where it has it; false when it is gone.
+
+    Raises `Conflict` when somebody has written it since, and the other kinds of `ApiError`.
+    """
+    metadata = manifest["metadata"]
+    finalizers = metadata.get("finalizers") or []
+    left = [each for each in finalizers if each != TOPIC_FINALIZER]
+    if left == finalizers:
+        return True
+    patch: Manifest = {"metadata": {"finalizers": left}}
+    ref = ObjectRef(TOPIC, metadata["namespace"], metadata["name"])
+    try:
+        await api.patch(ref, patch, resource_version=metadata["resourceVersion"])
+    except NotFound:
+        return False
+    return True

@@ -1,0 +1,30 @@
+"""Pure: from a Cluster and what the plan decided to the Kubernetes objects that should exist, as plain dicts."""
+
+from fairlead_operator.render.addresses import (
+    advertised_addresses,
+    bootstrap_address,
+    broker_addresses,
+    broker_ids,
+)
+from fairlead_operator.render.cluster import render_cluster
+from fairlead_operator.render.configuration import ConfigSplit, split_config
+from fairlead_operator.render.fingerprints import pod_spec_hash, restart_config_hash
+from fairlead_operator.render.inputs import NOBODY_JOINS, EtcdInputs, Images, RenderInputs
+from fairlead_operator.render.pods import TemplateRefused
+
+__all__ = [
+    "NOBODY_JOINS",
+    "ConfigSplit",
+    "EtcdInputs",
+    "Images",
+    "RenderInputs",
+    "TemplateRefused",
+    "advertised_addresses",
+    "bootstrap_address",
+    "broker_addresses",
+    "broker_ids",
+    "pod_spec_hash",
+    "render_cluster",
+    "restart_config_hash",
+    "split_config",
+]

@@ -1,0 +1,243 @@
+"""The StatefulSet of a pool of brokers, and the ConfigMap that all of them read."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fairlead_api.resources.cluster import Cluster
+from fairlead_api.resources.cluster_parts import BrokerPool, Storage
+from fairlead_operator.naming import (
+    BROKER_COMPONENT,
+    BROKER_CONTAINER,
+    CONFIG_FILE,
+    CONFIG_FOLDER,
+    CONFIG_MAP,
+    CONFIG_VOLUME,
+    DATA_PATH,
+    DATA_PORT,
+    DATA_PORT_NAME,
+    DATA_VOLUME,
+    OPS_PORT,
+    OPS_PORT_NAME,
+    PEER_PORT,
+    PEER_PORT_NAME,
+    POD_INDEX_LABEL,
+    POD_SPEC_HASH_ANNOTATION,
+    RESTART_CONFIG_HASH_ANNOTATION,
+    STATEFUL_SET,
+    ZONE_LABEL,
+    Manifest,
+    brokers_service_name,
+    config_map_name,
+    etcd_client_url,
+    owned_labels,
+    pod_selector,
+    pool_set_name,
+    service_account_name,
+)
+from fairlead_operator.render.addresses import advertise_template, internal_host
+from fairlead_operator.render.configuration import broker_file, split_config
+from fairlead_operator.render.fingerprints import pod_spec_hash, restart_config_hash, said
+from fairlead_operator.render.inputs import RenderInputs
+from fairlead_operator.render.metadata import framed
+from fairlead_operator.render.pods import (
+    PodParts,
+    container_resources,
+    container_security,
+    http_probe,
+    pod_security,
+    pod_template,
+    spread,
+    temporary_mount,
+    temporary_volume,
+)
+
+GRACE_SECONDS: Final = 120
+"""Between the wish to stop a broker and its end: leadership moves away first, and open calls are answered."""
+HANDOVER_SECONDS: Final = 60
+"""Of them for the wait for the restart permit and for leadership to move."""
+ETCD_SECRET_FOLDER: Final = f"{CONFIG_FOLDER}-etcd"
+ETCD_SECRET_VOLUME: Final = "etcd-credentials"  # noqa: S105 - a name
+
+
+def config_map(cluster: Cluster, inputs: RenderInputs) -> Manifest:
+    """Return the ConfigMap with the configuration file."""
+    manifest = framed(cluster, CONFIG_MAP, config_map_name(cluster.name), component=BROKER_COMPONENT)
+    return {**manifest, "data": {CONFIG_FILE: broker_file(cluster, inputs)}}
+
+
+def broker_set(cluster: Cluster, pool: BrokerPool, inputs: RenderInputs) -> Manifest:
+    """Return the StatefulSet of a pool: brokers start together and are restarted by the operator alone.
+
+    Raises `TemplateRefused`.
+    """
+    name = pool_set_name(cluster.name, pool.name)
+    manifest = framed(cluster, STATEFUL_SET, name, component=BROKER_COMPONENT, pool=pool.name)
+    selector = pod_selector(cluster.name, BROKER_COMPONENT, pool.name)
+    policy = cluster.spec.claim_policy
+    manifest["spec"] = {
+        "replicas": inputs.pool_replicas.get(pool.name, pool.replicas),
+        "ordinals": {"start": pool.first_broker_id},
+        "serviceName": brokers_service_name(cluster.name),
+        "podManagementPolicy": "Parallel",
+        "updateStrategy": {"type": "OnDelete"},
+        "persistentVolumeClaimRetentionPolicy": {
+            "whenDeleted": policy.when_deleted,
+            "whenScaled": policy.when_scaled,
+        },
+        "selector": {"matchLabels": selector},
+        "template": pod_template(_parts(cluster, pool, inputs), pool.template),
+        "volumeClaimTemplates": [
+            claim_template(
+                owned_labels(cluster.name, BROKER_COMPONENT, pool.name),
+                pool.storage,
+                inputs.storage.get(name),
+            )
+        ],
+    }
+    return manifest
+
+
+def claim_template(labels: dict[str, str], storage: Storage, size: str | None) -> Manifest:
+    """Return the template of a claim; `size` goes before that of the spec while the live set has another one."""
+    spec: Manifest = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": size or storage.size}},
+    }
+    if storage.storage_class_name is not None:
+        spec["storageClassName"] = storage.storage_class_name
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": DATA_VOLUME, "labels": labels},
+        "spec": spec,
+    }
+
+
+def broker_pod_hash(cluster: Cluster, pool: BrokerPool, inputs: RenderInputs) -> str:
+    """Return the fingerprint of what the Cluster says about the pods of a pool."""
+    return pod_spec_hash(
+        {
+            "image": inputs.images.broker,
+            "resources": said(pool.resources),
+            "template": said(pool.template),
+            "advertised": cluster.spec.listeners.data.advertised_host,
+            "etcd": said(cluster.spec.etcd.external),
+        }
+    )
+
+
+def _parts(cluster: Cluster, pool: BrokerPool, inputs: RenderInputs) -> PodParts:
+    variables = _identity(cluster) + _etcd(cluster)
+    restart = split_config(cluster.spec.config).restart
+    return PodParts(
+        labels=owned_labels(cluster.name, BROKER_COMPONENT, pool.name),
+        annotations={
+            POD_SPEC_HASH_ANNOTATION: broker_pod_hash(cluster, pool, inputs),
+            RESTART_CONFIG_HASH_ANNOTATION: restart_config_hash(restart),
+        },
+        spec={
+            "serviceAccountName": service_account_name(cluster.name),
+            "automountServiceAccountToken": False,
+            # Variables of Services would begin with FAIRLEAD_ for a Cluster of that name, and be taken for settings.
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": GRACE_SECONDS,
+            "securityContext": pod_security(),
+            "topologySpreadConstraints": spread(pod_selector(cluster.name, BROKER_COMPONENT)),
+            "containers": [_container(cluster, pool, inputs, variables)],
+            "volumes": _volumes(cluster),
+        },
+        identity=frozenset(variable["name"] for variable in variables),
+    )
+
+
+def _container(
+    cluster: Cluster, pool: BrokerPool, inputs: RenderInputs, variables: list[Manifest]
+) -> Manifest:
+    return {
+        "name": BROKER_CONTAINER,
+        "image": inputs.images.broker,
+        "args": ["broker", "start", "--config", f"{CONFIG_FOLDER}/{CONFIG_FILE}"],
+        "env": variables,
+        "ports": [
+            {"name": name, "containerPort": port, "protocol": "TCP"}
+            for name, port in (
+                (DATA_PORT_NAME, DATA_PORT),
+                (PEER_PORT_NAME, PEER_PORT),
+                (OPS_PORT_NAME, OPS_PORT),
+            )
+        ],
+        **container_resources(pool.resources),
+        # Ready is caught up with the leaders; alive is that the process answers, however long it recovers.
+        "readinessProbe": http_probe("/readyz", OPS_PORT_NAME, period_seconds=5, failures=2),
+        "livenessProbe": http_probe("/healthz", OPS_PORT_NAME, period_seconds=10, failures=6),
+        "lifecycle": {"preStop": {"exec": {"command": _before_stop()}}},
+        "securityContext": container_security(),
+        "volumeMounts": _mounts(cluster),
+    }
+
+
+def _before_stop() -> list[str]:
+    return ["fairlead", "broker", "prepare-stop", "--seconds", str(HANDOVER_SECONDS)]
+
+
+def _identity(cluster: Cluster) -> list[Manifest]:
+    return [
+        _field("POD_NAME", "metadata.name"),
+        _field("POD_NAMESPACE", "metadata.namespace"),
+        _field("POD_IP", "status.podIP"),
+        _field("FAIRLEAD_ID", f"metadata.labels['{POD_INDEX_LABEL}']"),
+        _field("FAIRLEAD_RACK", f"metadata.labels['{ZONE_LABEL}']"),
+        _value("FAIRLEAD_DATA", DATA_PATH),
+        _value("FAIRLEAD_LISTEN", f"0.0.0.0:{DATA_PORT}"),
+        _value("FAIRLEAD_PEER_LISTEN", f"0.0.0.0:{PEER_PORT}"),
+        _value("FAIRLEAD_OPS_LISTEN", f"0.0.0.0:{OPS_PORT}"),
+        _value("FAIRLEAD_ADVERTISE", advertise_template(cluster)),
+        _value("FAIRLEAD_PEER_ADVERTISE", f"{internal_host(cluster)}:{PEER_PORT}"),
+    ]
+
+
+def _etcd(cluster: Cluster) -> list[Manifest]:
+    managed, external = cluster.spec.etcd.managed, cluster.spec.etcd.external
+    if managed is not None:
+        # Members by name, so that one that stands still is left for another; then the Service, which also knows
+        # members that came after this broker started.
+        urls = [
+            etcd_client_url(cluster.namespace, cluster.name, member) for member in range(managed.replicas)
+        ]
+        return [_value("FAIRLEAD_ETCD", ",".join([*urls, etcd_client_url(cluster.namespace, cluster.name)]))]
+    assert external is not None, "a Cluster has a managed or an external etcd"
+    variables = [_value("FAIRLEAD_ETCD", ",".join(external.endpoints))]
+    if external.secret_name is not None:
+        variables.append(_value("FAIRLEAD_ETCD_CREDENTIALS", ETCD_SECRET_FOLDER))
+    return variables
+
+
+def _volumes(cluster: Cluster) -> list[Manifest]:
+    volumes: list[Manifest] = [
+        {"name": CONFIG_VOLUME, "configMap": {"name": config_map_name(cluster.name)}},
+    ]
+    external = cluster.spec.etcd.external
+    if external is not None and external.secret_name is not None:
+        volumes.append({"name": ETCD_SECRET_VOLUME, "secret": {"secretName": external.secret_name}})
+    return [*volumes, temporary_volume()]
+
+
+def _mounts(cluster: Cluster) -> list[Manifest]:
+    mounts: list[Manifest] = [
+        {"name": DATA_VOLUME, "mountPath": DATA_PATH},
+        {"name": CONFIG_VOLUME, "mountPath": CONFIG_FOLDER, "readOnly": True},
+    ]
+    external = cluster.spec.etcd.external
+    if external is not None and external.secret_name is not None:
+        mounts.append({"name": ETCD_SECRET_VOLUME, "mountPath": ETCD_SECRET_FOLDER, "readOnly": True})
+    return [*mounts, temporary_mount()]
+
+
+def _field(name: str, path: str) -> Manifest:
+    source: dict[str, Any] = {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}
+    return {"name": name, "valueFrom": source}
+
+
+def _value(name: str, value: str) -> Manifest:
+    return {"name": name, "value": value}

@@ -1,0 +1,31 @@
+"""All objects of a Cluster, in the order in which they are to be applied."""
+
+from __future__ import annotations
+
+from fairlead_api.resources.cluster import Cluster
+from fairlead_operator.naming import SERVICE_ACCOUNT, Manifest, service_account_name
+from fairlead_operator.render.brokers import broker_set, config_map
+from fairlead_operator.render.etcd import etcd_objects
+from fairlead_operator.render.inputs import RenderInputs
+from fairlead_operator.render.metadata import framed
+from fairlead_operator.render.policies import disruption_budgets, network_policies, pod_monitors
+from fairlead_operator.render.services import broker_services
+
+
+def render_cluster(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
+    """Return every object that should exist, what pods need before the pods; the same for the same arguments.
+
+    What the Cluster owns and is not among them should not exist. Raises `TemplateRefused`, naming the field of a
+    pod template that cannot be laid over a pod.
+    """
+    account = framed(cluster, SERVICE_ACCOUNT, service_account_name(cluster.name))
+    return [
+        {**account, "automountServiceAccountToken": False},
+        config_map(cluster, inputs),
+        *network_policies(cluster, inputs),
+        *disruption_budgets(cluster, inputs),
+        *broker_services(cluster, inputs),
+        *etcd_objects(cluster, inputs),
+        *(broker_set(cluster, pool, inputs) for pool in cluster.spec.brokers),
+        *pod_monitors(cluster, inputs),
+    ]

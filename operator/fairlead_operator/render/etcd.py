@@ -1,0 +1,200 @@
+"""The managed etcd: a StatefulSet of members, a Service that names each, and one before those that are ready.
+
+Members are added and taken away by `plan.etcd` through etcd itself; here they get the pods that the plan wants now.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairlead_api.resources.cluster import Cluster
+from fairlead_api.resources.cluster_parts import ManagedEtcd
+from fairlead_api.resources.quantities import quantity
+from fairlead_operator.naming import (
+    DATA_VOLUME,
+    ETCD_CLIENT_PORT,
+    ETCD_CLIENT_PORT_NAME,
+    ETCD_COMPONENT,
+    ETCD_CONTAINER,
+    ETCD_DATA_PATH,
+    ETCD_METRICS_PORT,
+    ETCD_METRICS_PORT_NAME,
+    ETCD_PEER_PORT,
+    ETCD_PEER_PORT_NAME,
+    POD_SPEC_HASH_ANNOTATION,
+    SERVICE,
+    STATEFUL_SET,
+    Manifest,
+    etcd_name,
+    etcd_peers_service_name,
+    owned_labels,
+    pod_selector,
+    service_account_name,
+)
+from fairlead_operator.render.brokers import claim_template
+from fairlead_operator.render.fingerprints import pod_spec_hash, said
+from fairlead_operator.render.inputs import EtcdInputs, Images, RenderInputs
+from fairlead_operator.render.metadata import framed
+from fairlead_operator.render.pods import (
+    PodParts,
+    container_resources,
+    container_security,
+    http_probe,
+    pod_security,
+    pod_template,
+    spread,
+    temporary_mount,
+    temporary_volume,
+)
+from fairlead_operator.render.services import service_port
+
+INITIAL_CLUSTER: Final = "ETCD_INITIAL_CLUSTER"
+INITIAL_STATE: Final = "ETCD_INITIAL_CLUSTER_STATE"
+"""Variables from which a pod with an empty volume knows what it joins. Not part of the fingerprint: they change with
+the members and say nothing to a pod that runs."""
+GRACE_SECONDS: Final = 30
+"""For handing leadership to another member and closing the store."""
+COMPACTION: Final = ("--auto-compaction-mode=periodic", "--auto-compaction-retention=10m")
+"""Brokers follow within seconds; one that was away for longer reads everything anew."""
+QUOTA_BYTES_MAX: Final = 8 << 30
+"""Etcd's own advice."""
+QUOTA_PARTS: Final = 2.5
+"""The volume holds the store, a snapshot of it on its way to another member, and the log."""
+
+
+def etcd_objects(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
+    """Return StatefulSet and Services; none where etcd is external. Raises `TemplateRefused`."""
+    managed = cluster.spec.etcd.managed
+    if managed is None or inputs.etcd is None:
+        return []
+    return [_peers(cluster), _clients(cluster), _members(cluster, managed, inputs.etcd, inputs)]
+
+
+def etcd_pod_hash(managed: ManagedEtcd, images: Images) -> str:
+    """Return the fingerprint of what a Cluster says about the pods of its etcd."""
+    return pod_spec_hash(
+        {
+            "image": images.etcd,
+            "resources": said(managed.resources),
+            "template": said(managed.template),
+        }
+    )
+
+
+def _peers(cluster: Cluster) -> Manifest:
+    """Return the Service that names each member, also one that is not ready: it becomes so by talking to the others."""
+    manifest = framed(cluster, SERVICE, etcd_peers_service_name(cluster.name), component=ETCD_COMPONENT)
+    manifest["spec"] = {
+        "type": "ClusterIP",
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": pod_selector(cluster.name, ETCD_COMPONENT),
+        "ports": [
+            service_port(ETCD_CLIENT_PORT_NAME, ETCD_CLIENT_PORT),
+            service_port(ETCD_PEER_PORT_NAME, ETCD_PEER_PORT),
+        ],
+    }
+    return manifest
+
+
+def _clients(cluster: Cluster) -> Manifest:
+    manifest = framed(cluster, SERVICE, etcd_name(cluster.name), component=ETCD_COMPONENT)
+    manifest["spec"] = {
+        "type": "ClusterIP",
+        "selector": pod_selector(cluster.name, ETCD_COMPONENT),
+        "ports": [service_port(ETCD_CLIENT_PORT_NAME, ETCD_CLIENT_PORT)],
+    }
+    return manifest
+
+
+def _members(cluster: Cluster, managed: ManagedEtcd, etcd: EtcdInputs, inputs: RenderInputs) -> Manifest:
+    name = etcd_name(cluster.name)
+    labels = owned_labels(cluster.name, ETCD_COMPONENT)
+    manifest = framed(cluster, STATEFUL_SET, name, component=ETCD_COMPONENT)
+    manifest["spec"] = {
+        "replicas": etcd.replicas,
+        "serviceName": etcd_peers_service_name(cluster.name),
+        "podManagementPolicy": "Parallel",
+        "updateStrategy": {"type": "OnDelete"},
+        "persistentVolumeClaimRetentionPolicy": {
+            "whenDeleted": cluster.spec.claim_policy.when_deleted,
+            # The plan deletes the claim of a member that etcd itself has let go, and no other.
+            "whenScaled": "Retain",
+        },
+        "selector": {"matchLabels": pod_selector(cluster.name, ETCD_COMPONENT)},
+        "template": pod_template(_parts(cluster, managed, etcd, inputs.images), managed.template),
+        "volumeClaimTemplates": [claim_template(labels, managed.storage, inputs.storage.get(name))],
+    }
+    return manifest
+
+
+def _parts(cluster: Cluster, managed: ManagedEtcd, etcd: EtcdInputs, images: Images) -> PodParts:
+    variables: list[Manifest] = [
+        {
+            "name": "POD_NAME",
+            "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
+        },
+        {"name": INITIAL_CLUSTER, "value": etcd.initial_cluster},
+        {"name": INITIAL_STATE, "value": etcd.state},
+    ]
+    return PodParts(
+        labels=owned_labels(cluster.name, ETCD_COMPONENT),
+        annotations={POD_SPEC_HASH_ANNOTATION: etcd_pod_hash(managed, images)},
+        spec={
+            "serviceAccountName": service_account_name(cluster.name),
+            "automountServiceAccountToken": False,
+            # Variables of Services would begin with ETCD_ for a Cluster of that name, and be taken for settings.
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": GRACE_SECONDS,
+            "securityContext": pod_security(),
+            "topologySpreadConstraints": spread(pod_selector(cluster.name, ETCD_COMPONENT)),
+            "containers": [_container(cluster, managed, variables, images)],
+            "volumes": [temporary_volume()],
+        },
+        identity=frozenset(variable["name"] for variable in variables),
+    )
+
+
+def _container(cluster: Cluster, managed: ManagedEtcd, variables: list[Manifest], images: Images) -> Manifest:
+    return {
+        "name": ETCD_CONTAINER,
+        "image": images.etcd,
+        "command": ["etcd"],
+        "args": _arguments(cluster, managed),
+        "env": variables,
+        "ports": [
+            {"name": name, "containerPort": port, "protocol": "TCP"}
+            for name, port in (
+                (ETCD_CLIENT_PORT_NAME, ETCD_CLIENT_PORT),
+                (ETCD_PEER_PORT_NAME, ETCD_PEER_PORT),
+                (ETCD_METRICS_PORT_NAME, ETCD_METRICS_PORT),
+            )
+        ],
+        **container_resources(managed.resources),
+        "readinessProbe": http_probe("/readyz", ETCD_METRICS_PORT_NAME, period_seconds=5, failures=3),
+        "livenessProbe": http_probe("/livez", ETCD_METRICS_PORT_NAME, period_seconds=10, failures=8),
+        "securityContext": container_security(),
+        "volumeMounts": [{"name": DATA_VOLUME, "mountPath": ETCD_DATA_PATH}, temporary_mount()],
+    }
+
+
+def _arguments(cluster: Cluster, managed: ManagedEtcd) -> list[str]:
+    host = f"$(POD_NAME).{etcd_peers_service_name(cluster.name)}.{cluster.namespace}.svc"
+    return [
+        "--name=$(POD_NAME)",
+        # A folder of its own: the volume's root may hold a file system's lost+found.
+        f"--data-dir={ETCD_DATA_PATH}/data",
+        f"--listen-client-urls=http://0.0.0.0:{ETCD_CLIENT_PORT}",
+        f"--advertise-client-urls=http://{host}:{ETCD_CLIENT_PORT}",
+        f"--listen-peer-urls=http://0.0.0.0:{ETCD_PEER_PORT}",
+        f"--initial-advertise-peer-urls=http://{host}:{ETCD_PEER_PORT}",
+        f"--listen-metrics-urls=http://0.0.0.0:{ETCD_METRICS_PORT}",
+        # Members of a Cluster that had this name before are strangers.
+        f"--initial-cluster-token={cluster.metadata.uid or cluster.name}",
+        f"--quota-backend-bytes={_quota_bytes(managed)}",
+        *COMPACTION,
+    ]
+
+
+def _quota_bytes(managed: ManagedEtcd) -> int:
+    return min(QUOTA_BYTES_MAX, int(quantity(managed.storage.size) / QUOTA_PARTS))

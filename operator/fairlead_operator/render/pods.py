@@ -1,0 +1,189 @@
+"""What the pods of brokers and of etcd have in common: restricted security, spreading, and what users lay over them.
+
+The user's template is merged last and wins, but for what a pod is known by: labels and annotations of the operator,
+the variables that say who the container is, its data, and how it is started. Without those it would be somebody
+else's pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from fairlead_api.resources.cluster_parts import PodTemplate, Resources
+from fairlead_operator.naming import (
+    DATA_VOLUME,
+    GROUP,
+    HOST_LABEL,
+    TEMPORARY_VOLUME,
+    USER_ID,
+    ZONE_LABEL,
+    Manifest,
+)
+from fairlead_operator.render.fingerprints import said
+from fairlead_operator.render.merge import MERGE_KEYS, strategic_merge
+
+TEMPORARY_SIZE: Final = "64Mi"
+"""Of /tmp, in which nothing of ours is kept; the root of the container is read-only."""
+NEVER_NULL: Final = frozenset({"containers", "env", "ports", "volumeMounts", "volumes"})
+"""Lists of which something is the operator's."""
+OWN_LABELS: Final = (f"{GROUP}/", "app.kubernetes.io/")
+
+
+class TemplateRefused(Exception):
+    """A user's pod template has a form that cannot be laid over a pod; the message names the field."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodParts:
+    """A pod as the operator draws it, before the user's template."""
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    spec: Manifest
+    """With the one container of ours."""
+    identity: frozenset[str] = field(default_factory=frozenset)
+    """Names of variables that say who the container is."""
+
+
+def pod_template(parts: PodParts, template: PodTemplate | None) -> Manifest:
+    """Return the template of a StatefulSet. Raises `TemplateRefused`."""
+    laid = template or PodTemplate()
+    _check_lists("spec", laid.spec)
+    metadata = laid.metadata
+    spec = strategic_merge(parts.spec, laid.spec)
+    _put_back(spec, parts)
+    return {
+        "metadata": {
+            "labels": _under(metadata.labels if metadata else {}, parts.labels),
+            "annotations": _under(metadata.annotations if metadata else {}, parts.annotations),
+        },
+        "spec": spec,
+    }
+
+
+def pod_security() -> Manifest:
+    """Return the security context of a pod that the restricted standard admits."""
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": USER_ID,
+        "runAsGroup": USER_ID,
+        "fsGroup": USER_ID,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def container_security() -> Manifest:
+    """Return the security context of a container that the restricted standard admits."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "runAsNonRoot": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def spread(selector: Mapping[str, str]) -> list[Manifest]:
+    """Return constraints that spread pods over zones and hosts as far as there are any, and never keep one waiting."""
+    return [
+        {
+            "maxSkew": 1,
+            "topologyKey": key,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": dict(selector)},
+        }
+        for key in (ZONE_LABEL, HOST_LABEL)
+    ]
+
+
+def temporary_volume() -> Manifest:
+    """Return the volume of /tmp."""
+    return {"name": TEMPORARY_VOLUME, "emptyDir": {"sizeLimit": TEMPORARY_SIZE}}
+
+
+def temporary_mount() -> Manifest:
+    """Return where /tmp is mounted."""
+    return {"name": TEMPORARY_VOLUME, "mountPath": "/tmp"}  # noqa: S108 - the container's own, and empty
+
+
+def http_probe(path: str, port: str, *, period_seconds: int, failures: int) -> Manifest:
+    """Return a probe by HTTP that waits five seconds for each answer."""
+    return {
+        "httpGet": {"path": path, "port": port},
+        "periodSeconds": period_seconds,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def container_resources(resources: Resources | None) -> Manifest:
+    """Return the field of what a container asks for and may have; empty where the user says nothing."""
+    amounts = said(resources)
+    return {"resources": dict(amounts)} if amounts else {}
+
+
+def _under(theirs: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
+    """Return a user's labels or annotations with ours over them; none of them may look like one of ours."""
+    kept = {key: value for key, value in theirs.items() if not key.startswith(OWN_LABELS)}
+    return dict(sorted({**kept, **ours}.items()))
+
+
+def _put_back(spec: Manifest, parts: PodParts) -> None:
+    """Restore in a merged pod what it is known by."""
+    [drawn] = parts.spec["containers"]
+    container = next(each for each in spec["containers"] if each["name"] == drawn["name"])
+    for part in ("command", "args", "ports", "image"):
+        if part in drawn:
+            container[part] = _ports(drawn, container) if part == "ports" else drawn[part]
+    container["env"] = _named_back(drawn["env"], container["env"], parts.identity)
+    mounts = [mount for mount in drawn["volumeMounts"] if mount["name"] != TEMPORARY_VOLUME]
+    paths = {mount["mountPath"] for mount in mounts}
+    container["volumeMounts"] = mounts + [
+        mount for mount in container["volumeMounts"] if mount.get("mountPath") not in paths
+    ]
+    ours = {volume["name"] for volume in parts.spec["volumes"]} - {TEMPORARY_VOLUME} | {DATA_VOLUME}
+    spec["volumes"] = [volume for volume in parts.spec["volumes"] if volume["name"] in ours] + [
+        volume for volume in spec["volumes"] if volume.get("name") not in ours
+    ]
+
+
+def _ports(drawn: Manifest, merged: Manifest) -> list[Manifest]:
+    """Return our ports, then others of other numbers and names."""
+    numbers = {port["containerPort"] for port in drawn["ports"]}
+    names = {port["name"] for port in drawn["ports"]}
+    others = [
+        port
+        for port in merged["ports"]
+        if port.get("containerPort") not in numbers and port.get("name") not in names
+    ]
+    return [*drawn["ports"], *others]
+
+
+def _named_back(
+    drawn: Sequence[Manifest], merged: Sequence[Manifest], identity: frozenset[str]
+) -> list[Manifest]:
+    by_name = {variable["name"]: variable for variable in drawn if variable["name"] in identity}
+    return [by_name.get(str(variable.get("name")), variable) for variable in merged]
+
+
+def _check_lists(path: str, words: Mapping[str, Any]) -> None:
+    """Refuse lists that are to be merged and hold something without a name."""
+    for field_name, value in words.items():
+        where = f"{path}.{field_name}"
+        if isinstance(value, Mapping):
+            _check_lists(where, value)
+        if field_name in MERGE_KEYS and (value is not None or field_name in NEVER_NULL):
+            _check_named(where, MERGE_KEYS[field_name], value)
+
+
+def _check_named(where: str, names: tuple[str, ...], value: object) -> None:
+    if not isinstance(value, list):
+        why = f"{where} is no list"
+        raise TemplateRefused(why)
+    for place, entry in enumerate(value):
+        if not isinstance(entry, Mapping) or names[0] not in entry:
+            why = f"{where}[{place}] has no {names[0]}"
+            raise TemplateRefused(why)
+        _check_lists(f"{where}[{place}]", entry)

@@ -1,0 +1,177 @@
+"""Who may disturb the pods and who may talk to them: disruption budgets, network policies, what Prometheus reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from fairlead_api.resources.cluster import Cluster
+from fairlead_operator.naming import (
+    BROKER_COMPONENT,
+    CLUSTER_LABEL,
+    DATA_PORT,
+    DISRUPTION_BUDGET,
+    ETCD_CLIENT_PORT,
+    ETCD_COMPONENT,
+    ETCD_METRICS_PORT,
+    ETCD_METRICS_PORT_NAME,
+    ETCD_PEER_PORT,
+    FIELD_MANAGER,
+    NAME_LABEL,
+    NETWORK_POLICY,
+    OPS_PORT,
+    OPS_PORT_NAME,
+    PEER_PORT,
+    POD_MONITOR,
+    Manifest,
+    brokers_budget_name,
+    brokers_policy_name,
+    etcd_name,
+    pod_monitor_name,
+    pod_selector,
+)
+from fairlead_operator.render.addresses import broker_ids
+from fairlead_operator.render.fingerprints import said
+from fairlead_operator.render.inputs import RenderInputs
+from fairlead_operator.render.metadata import framed
+
+PROMETHEUS: Final = {NAME_LABEL: "prometheus"}
+"""Label by which a pod that reads metrics is known, in whatever namespace."""
+NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
+SCRAPE_INTERVAL: Final = "30s"
+BROKER_NAMED: Final[Manifest] = {
+    "action": "replace",
+    "sourceLabels": ["__meta_kubernetes_pod_name"],
+    "targetLabel": "broker",
+}
+"""Gives every series of a broker the name of its pod."""
+
+
+def disruption_budgets(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
+    """Return budgets that let nodes be emptied one broker, and one member of etcd, at a time.
+
+    A single pod gets none: with one, its node could never be emptied. A pod that is not ready may be evicted only
+    while the others are (`IfHealthyBudget`): it may be the one that holds the newest records.
+    """
+    budgets = []
+    if len(broker_ids(cluster, inputs.pool_replicas)) > 1:
+        budgets.append(_budget(cluster, brokers_budget_name(cluster.name), BROKER_COMPONENT))
+    if inputs.etcd is not None and inputs.etcd.replicas > 1:
+        budgets.append(_budget(cluster, etcd_name(cluster.name), ETCD_COMPONENT))
+    return budgets
+
+
+def network_policies(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
+    """Return what may come in; what goes out is left open, and the kubelet's probes are never held up."""
+    if not cluster.spec.network_policy.enabled:
+        return []
+    policies = [_broker_policy(cluster, inputs)]
+    if inputs.etcd is not None:
+        policies.append(_etcd_policy(cluster, inputs))
+    return policies
+
+
+def pod_monitors(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
+    """Return the PodMonitor of brokers and etcd, where that kind exists and is wanted."""
+    if not cluster.spec.pod_monitor.enabled or POD_MONITOR.kind not in inputs.kinds:
+        return []
+    manifest = framed(cluster, POD_MONITOR, pod_monitor_name(cluster.name))
+    endpoints = [_endpoint(cluster, OPS_PORT_NAME, BROKER_COMPONENT, also=[BROKER_NAMED])]
+    if inputs.etcd is not None:
+        endpoints.append(_endpoint(cluster, ETCD_METRICS_PORT_NAME, ETCD_COMPONENT))
+    manifest["spec"] = {
+        "selector": {"matchLabels": {CLUSTER_LABEL: cluster.name}},
+        "podMetricsEndpoints": endpoints,
+    }
+    return [manifest]
+
+
+def _endpoint(cluster: Cluster, port: str, component: str, also: Sequence[Manifest] = ()) -> Manifest:
+    """Return what is scraped at a port, with the labels by which boards and alerts choose."""
+    return {
+        "port": port,
+        "path": "/metrics",
+        "interval": SCRAPE_INTERVAL,
+        "relabelings": [
+            # Not `cluster`: by that name many setups tell Kubernetes clusters apart.
+            {"action": "replace", "targetLabel": "fairlead_cluster", "replacement": cluster.name},
+            {"action": "replace", "targetLabel": "fairlead_component", "replacement": component},
+            *map(dict, also),
+        ],
+    }
+
+
+def _budget(cluster: Cluster, name: str, component: str) -> Manifest:
+    manifest = framed(cluster, DISRUPTION_BUDGET, name, component=component)
+    manifest["spec"] = {
+        "maxUnavailable": 1,
+        "unhealthyPodEvictionPolicy": "IfHealthyBudget",
+        "selector": {"matchLabels": pod_selector(cluster.name, component)},
+    }
+    return manifest
+
+
+def _broker_policy(cluster: Cluster, inputs: RenderInputs) -> Manifest:
+    brokers = _pods(pod_selector(cluster.name, BROKER_COMPONENT))
+    operator = _operator(inputs)
+    clients = cluster.spec.network_policy.clients
+    data = None if clients is None else [brokers, *operator, *(dict(said(peer)) for peer in clients)]
+    return _policy(
+        cluster,
+        brokers_policy_name(cluster.name),
+        BROKER_COMPONENT,
+        [
+            _rule([DATA_PORT], data),
+            _rule([PEER_PORT], [brokers]),
+            _rule([OPS_PORT], [*operator, _anywhere(PROMETHEUS)]),
+        ],
+    )
+
+
+def _etcd_policy(cluster: Cluster, inputs: RenderInputs) -> Manifest:
+    brokers = _pods(pod_selector(cluster.name, BROKER_COMPONENT))
+    members = _pods(pod_selector(cluster.name, ETCD_COMPONENT))
+    operator = _operator(inputs)
+    return _policy(
+        cluster,
+        etcd_name(cluster.name),
+        ETCD_COMPONENT,
+        [
+            _rule([ETCD_CLIENT_PORT], [brokers, members, *operator]),
+            _rule([ETCD_PEER_PORT], [members]),
+            _rule([ETCD_METRICS_PORT], [*operator, _anywhere(PROMETHEUS)]),
+        ],
+    )
+
+
+def _policy(cluster: Cluster, name: str, component: str, ingress: list[Manifest]) -> Manifest:
+    manifest = framed(cluster, NETWORK_POLICY, name, component=component)
+    manifest["spec"] = {
+        "podSelector": {"matchLabels": pod_selector(cluster.name, component)},
+        "policyTypes": ["Ingress"],
+        "ingress": ingress,
+    }
+    return manifest
+
+
+def _rule(ports: Sequence[int], peers: list[Manifest] | None) -> Manifest:
+    """Return a rule for ports; without peers it holds for everybody."""
+    rule: Manifest = {"ports": [{"protocol": "TCP", "port": port} for port in ports]}
+    if peers is not None:
+        rule["from"] = peers
+    return rule
+
+
+def _operator(inputs: RenderInputs) -> list[Manifest]:
+    if not inputs.operator_namespace:
+        return []
+    namespace = {"matchLabels": {NAMESPACE_LABEL: inputs.operator_namespace}}
+    return [{"namespaceSelector": namespace, **_pods({NAME_LABEL: FIELD_MANAGER})}]
+
+
+def _anywhere(labels: Mapping[str, str]) -> Manifest:
+    return {"namespaceSelector": {}, **_pods(labels)}
+
+
+def _pods(labels: Mapping[str, str]) -> Manifest:
+    return {"podSelector": {"matchLabels": dict(labels)}}

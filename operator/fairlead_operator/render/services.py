@@ -1,0 +1,96 @@
+"""Services before the brokers: names for each pod, one place to begin at, and one for each broker where asked."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairlead_api.resources.cluster import Cluster
+from fairlead_api.resources.cluster_parts import ListenerType
+from fairlead_operator.naming import (
+    BROKER_COMPONENT,
+    DATA_PORT,
+    DATA_PORT_NAME,
+    OPS_PORT,
+    OPS_PORT_NAME,
+    PEER_PORT,
+    PEER_PORT_NAME,
+    POD_NAME_LABEL,
+    SERVICE,
+    Manifest,
+    bootstrap_service_name,
+    broker_pod_name,
+    broker_service_name,
+    brokers_service_name,
+    pod_selector,
+)
+from fairlead_operator.render.addresses import broker_ids
+from fairlead_operator.render.inputs import RenderInputs
+from fairlead_operator.render.metadata import framed
+
+SERVICE_TYPES: Final[dict[ListenerType, str]] = {
+    "internal": "ClusterIP",
+    "nodeport": "NodePort",
+    "loadbalancer": "LoadBalancer",
+}
+
+
+def service_port(name: str, port: int) -> Manifest:
+    """Return a port of a Service that leads to the container's port of the same name."""
+    return {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
+
+
+def broker_services(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
+    """Return all Services of the brokers."""
+    services = [_headless(cluster), _bootstrap(cluster)]
+    if cluster.spec.listeners.data.per_broker:
+        services += [
+            _of_one(cluster, pool, broker) for pool, broker in broker_ids(cluster, inputs.pool_replicas)
+        ]
+    return services
+
+
+def _headless(cluster: Cluster) -> Manifest:
+    """Return the Service that names each pod, also one that is not ready: its peers bring it up to date."""
+    manifest = framed(cluster, SERVICE, brokers_service_name(cluster.name), component=BROKER_COMPONENT)
+    manifest["spec"] = {
+        "type": "ClusterIP",
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": pod_selector(cluster.name, BROKER_COMPONENT),
+        "ports": [
+            service_port(DATA_PORT_NAME, DATA_PORT),
+            service_port(PEER_PORT_NAME, PEER_PORT),
+            service_port(OPS_PORT_NAME, OPS_PORT),
+        ],
+    }
+    return manifest
+
+
+def _bootstrap(cluster: Cluster) -> Manifest:
+    listener = cluster.spec.listeners.data
+    port = service_port(DATA_PORT_NAME, DATA_PORT)
+    if listener.node_port is not None:
+        port["nodePort"] = listener.node_port
+    return _reached(cluster, bootstrap_service_name(cluster.name), {}, port)
+
+
+def _of_one(cluster: Cluster, pool: str, broker: int) -> Manifest:
+    """Return the Service of one broker. It leads there before the broker is ready: nobody else can answer instead."""
+    pod = {POD_NAME_LABEL: broker_pod_name(cluster.name, pool, broker)}
+    port = service_port(DATA_PORT_NAME, DATA_PORT)
+    manifest = _reached(cluster, broker_service_name(cluster.name, broker), pod, port)
+    manifest["spec"]["publishNotReadyAddresses"] = True
+    return manifest
+
+
+def _reached(cluster: Cluster, name: str, selector: dict[str, str], port: Manifest) -> Manifest:
+    listener = cluster.spec.listeners.data
+    manifest = framed(
+        cluster, SERVICE, name, component=BROKER_COMPONENT, annotations=dict(listener.annotations)
+    )
+    manifest["spec"] = {
+        "type": SERVICE_TYPES[listener.type],
+        "selector": {**pod_selector(cluster.name, BROKER_COMPONENT), **selector},
+        "ports": [port],
+    }
+    return manifest

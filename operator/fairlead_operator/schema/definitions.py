@@ -1,0 +1,187 @@
+"""The custom resource definitions of Fairlead as manifests, and as text.
+
+Each is the structural schema of its model with what a definition has around it: names, columns of the listing, the
+status subresource. There is no scale subresource: it cannot point into the list of pools.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, cast
+
+import yaml
+from pydantic import JsonValue  # noqa: TC002 - as everywhere, imports show what is depended on
+
+from fairlead_api.resources.cluster import Cluster
+from fairlead_api.resources.condition_definitions import ConditionName, ResourceKind
+from fairlead_api.resources.ready_conditions import NOT_RECONCILED, NOT_RECONCILED_MESSAGE
+from fairlead_api.resources.resource import CATEGORY, GROUP, VERSION, Resource
+from fairlead_api.resources.topic import Topic
+from fairlead_operator.schema.structural import Schema, structural_schema
+
+HEADER: Final = (
+    "# Made from the models in api/fairlead_api/resources by docs/generate/definitions.py; change those.\n"
+)
+EPOCH: Final = "1970-01-01T00:00:00Z"
+"""The time of a condition that nobody has judged yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of `kubectl get`."""
+
+    name: str
+    path: str
+    """Where its value is, as a path of JSON."""
+    type: str = "string"
+    description: str = ""
+    priority: int = 0
+    """0 is always shown, 1 with `--output wide`."""
+
+    def manifest(self) -> Schema:
+        """Return the column as it stands in a definition."""
+        words: Schema = {"name": self.name, "type": self.type, "jsonPath": self.path}
+        if self.description:
+            words["description"] = self.description
+        if self.priority:
+            words["priority"] = self.priority
+        return words
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One kind: its names, its model and its listing."""
+
+    kind: ResourceKind
+    plural: str
+    short_name: str
+    model: type[Resource]
+    columns: tuple[Column, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the definition, which is also the name of its file."""
+        return f"{self.plural}.{GROUP}"
+
+    def schema(self) -> Schema:
+        """Return the schema of the kind as the API server takes it."""
+        whole = structural_schema(self.model)
+        fields = cast("dict[str, Schema]", whole["properties"])
+        # The operator says everything that it knows; only that nobody has looked yet comes from the API server.
+        status = cast("Schema", _without_defaults(fields["status"]))
+        status["default"] = {"conditions": [_not_reconciled()]}
+        return {
+            **whole,
+            "required": ["spec"],
+            "properties": {
+                "apiVersion": {"type": "string"},
+                "kind": {"type": "string"},
+                # Rules about the name need it here to point at it.
+                "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
+                "spec": fields["spec"],
+                "status": status,
+            },
+        }
+
+    def manifest(self) -> Schema:
+        """Return the whole definition."""
+        return {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": self.name},
+            "spec": {
+                "group": GROUP,
+                "scope": "Namespaced",
+                "names": {
+                    "kind": str(self.kind),
+                    "listKind": f"{self.kind}List",
+                    "plural": self.plural,
+                    "singular": str(self.kind).lower(),
+                    "shortNames": [self.short_name],
+                    "categories": [CATEGORY],
+                },
+                "versions": [
+                    {
+                        "name": VERSION,
+                        "served": True,
+                        "storage": True,
+                        "schema": {"openAPIV3Schema": self.schema()},
+                        "subresources": {"status": {}},
+                        "additionalPrinterColumns": [column.manifest() for column in self.columns],
+                    }
+                ],
+            },
+        }
+
+    def text(self) -> str:
+        """Return the definition as a file of YAML."""
+        body = yaml.dump(self.manifest(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+        return f"{HEADER}{body}"
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes parts that occur twice twice: nobody wants to follow anchors in a definition."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        """Say yes to everything."""
+        return True
+
+
+def _without_defaults(value: JsonValue) -> JsonValue:
+    if isinstance(value, list):
+        return [_without_defaults(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {word: _without_defaults(each) for word, each in value.items() if word != "default"}
+
+
+def _not_reconciled() -> JsonValue:
+    return {
+        "type": str(ConditionName.READY),
+        "status": "Unknown",
+        "reason": NOT_RECONCILED,
+        "message": NOT_RECONCILED_MESSAGE,
+        "lastTransitionTime": EPOCH,
+    }
+
+
+def _of_ready(field: str) -> str:
+    return f'.status.conditions[?(@.type=="{ConditionName.READY}")].{field}'
+
+
+_READY: Final = Column("Ready", _of_ready("status"), description="Whether it serves")
+_REASON: Final = Column("Reason", _of_ready("reason"), description="Why it is ready or not")
+_AGE: Final = Column("Age", ".metadata.creationTimestamp", "date")
+
+CLUSTERS: Final = Definition(
+    ResourceKind.CLUSTER,
+    "clusters",
+    "flc",
+    Cluster,
+    (
+        _READY,
+        Column(
+            "Brokers",
+            ".status.brokers.summary",
+            description="Ready brokers of those that are to run",
+        ),
+        Column("Version", ".status.version", description="The release that all brokers run"),
+        _REASON,
+        _AGE,
+    ),
+)
+TOPICS: Final = Definition(
+    ResourceKind.TOPIC,
+    "topics",
+    "flt",
+    Topic,
+    (
+        _READY,
+        Column("Partitions", ".spec.partitions", "integer"),
+        Column("Replicas", ".status.replicas", "integer", "Replicas that every partition has"),
+        _REASON,
+        _AGE,
+        Column("Cluster", ".spec.clusterRef.name", priority=1),
+    ),
+)
+DEFINITIONS: Final = (CLUSTERS, TOPICS)

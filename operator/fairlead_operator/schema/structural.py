@@ -1,0 +1,166 @@
+"""JSON schema of Pydantic turned into the structural schema that the API server takes.
+
+What differs is little, and every difference is one step here: references are put in place, `null` as an alternative
+goes (leaving a field out says the same), `int | str` becomes int-or-string, `const` an enumeration, titles and what
+the API server does not know go. A default of an object holds only what was asked for, so that the defaults of its
+own fields come from the API server. A word that is not known at all is an error, not a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeAlias, cast
+
+from pydantic import BaseModel, JsonValue
+
+Schema: TypeAlias = dict[str, JsonValue]
+
+PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
+INT_OR_STRING: Final = "x-kubernetes-int-or-string"
+RULES: Final = "x-kubernetes-validations"
+
+# In the order in which they are written.
+_KEPT: Final = (
+    "type",
+    INT_OR_STRING,
+    "anyOf",
+    "description",
+    "default",
+    "enum",
+    "format",
+    "pattern",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "maxProperties",
+    "x-kubernetes-list-type",
+    "x-kubernetes-list-map-keys",
+    PRESERVE,
+    RULES,
+    "required",
+    "properties",
+    "items",
+    "additionalProperties",
+)
+_DROPPED: Final = frozenset({"$defs", "examples", "propertyNames", "title"})
+
+
+class NotStructural(Exception):
+    """A model says something that a custom resource definition cannot; the path says where."""
+
+
+def structural_schema(model: type[BaseModel]) -> Schema:
+    """Return the structural schema of a model; raise `NotStructural` for what has no counterpart."""
+    schema: Schema = model.model_json_schema(by_alias=True)
+    definitions = cast("dict[str, Schema]", schema.get("$defs", {}))
+    return _Inliner(definitions).structural(schema, model.__name__)
+
+
+class _Inliner:
+    """Walks a schema from the outside to the inside, with the definitions at hand."""
+
+    def __init__(self, definitions: Mapping[str, Schema]) -> None:
+        self.definitions = definitions
+
+    def structural(self, schema: Schema, path: str) -> Schema:
+        """Return one node and everything below it."""
+        node = self._without_null(self._in_place(schema), path)
+        if INT_OR_STRING in node:
+            # Both words: the first is Kubernetes' own, the second lets other tools read the schema.
+            return _in_order({**node, "anyOf": [{"type": "integer"}, {"type": "string"}]}, path)
+        if "const" in node:
+            node["enum"] = [node.pop("const")]
+        for word in ("items", "additionalProperties"):
+            inner = node.pop(word, None)
+            # Whether unknown fields are refused is the API server's business: field validation, pruning.
+            if isinstance(inner, dict):
+                node[word] = self.structural(inner, f"{path}[]")
+        if "properties" in node:
+            fields = cast("dict[str, Schema]", node["properties"])
+            node["properties"] = {
+                name: self.structural(field, f"{path}.{name}") for name, field in fields.items()
+            }
+        return _with_sound_default(_in_order(node, path), path)
+
+    def _in_place(self, schema: Schema) -> Schema:
+        reference = schema.get("$ref")
+        if reference is None:
+            return dict(schema)
+        definition = self._in_place(self.definitions[str(reference).removeprefix("#/$defs/")])
+        beside = {word: value for word, value in schema.items() if word != "$ref"}
+        merged: Schema = {**definition, **beside}
+        rules = [*_rules(definition), *_rules(beside)]
+        if rules:
+            merged[RULES] = rules
+        return merged
+
+    def _without_null(self, schema: Schema, path: str) -> Schema:
+        alternatives = schema.get("anyOf")
+        if alternatives is None:
+            return schema
+        forms = [form for form in cast("list[Schema]", alternatives) if form.get("type") != "null"]
+        beside = {word: value for word, value in schema.items() if word != "anyOf"}
+        if "default" in beside and beside["default"] is None:
+            del beside["default"]
+        if [form.get("type") for form in forms] == ["integer", "string"]:
+            return {**beside, INT_OR_STRING: True}
+        if len(forms) != 1:
+            problem = f"{path}: alternatives of several types"
+            raise NotStructural(problem)
+        form = self._in_place(forms[0])
+        merged: Schema = {**self._without_null(form, path), **beside}
+        rules = [*_rules(form), *_rules(beside)]
+        if rules:
+            merged[RULES] = rules
+        return merged
+
+
+def _rules(schema: Schema) -> list[JsonValue]:
+    return cast("list[JsonValue]", schema.get(RULES, []))
+
+
+def _in_order(node: Schema, path: str) -> Schema:
+    unknown = sorted(node.keys() - _DROPPED - set(_KEPT))
+    if unknown:
+        problem = f"{path}: no structural schema has {', '.join(unknown)}"
+        raise NotStructural(problem)
+    return {word: node[word] for word in _KEPT if word in node}
+
+
+def _with_sound_default(node: Schema, path: str) -> Schema:
+    if "default" not in node:
+        return node
+    default = _pruned(node["default"])
+    if default in ({}, [], "") and not _has_inner_defaults(node):
+        # An empty text, list or map says no more than its absence, and would stand in every object.
+        return {word: value for word, value in node.items() if word != "default"}
+    if node.get("type") == "object" and "properties" not in node:
+        problem = f"{path}: a map with a default"
+        raise NotStructural(problem)
+    return {**node, "default": _only_asked_for(default, node)}
+
+
+def _has_inner_defaults(node: Schema) -> bool:
+    fields = cast("dict[str, Schema]", node.get("properties", {}))
+    return any("default" in field for field in fields.values())
+
+
+def _pruned(value: JsonValue) -> JsonValue:
+    if isinstance(value, dict):
+        inner = {key: _pruned(each) for key, each in value.items() if each is not None}
+        return {key: each for key, each in inner.items() if each not in ({}, [], "")}
+    if isinstance(value, list):
+        return [_pruned(each) for each in value]
+    return value
+
+
+def _only_asked_for(default: JsonValue, node: Schema) -> JsonValue:
+    """Return an object's default without what the defaults of its fields say anyway."""
+    fields = node.get("properties")
+    if not isinstance(default, dict) or not isinstance(fields, dict):
+        return default
+    said = {key: _only_asked_for(value, cast("Schema", fields[key])) for key, value in default.items()}
+    return {key: value for key, value in said.items() if value != cast("Schema", fields[key]).get("default")}

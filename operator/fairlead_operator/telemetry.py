@@ -1,0 +1,139 @@
+"""Logs and metrics of the operator.
+
+`wiring` builds one `Telemetry` and hands it to every room that logs or counts. All metrics of the operator are
+defined here; their names follow those of the brokers (`fairlead_api.metrics`): prefix, base unit, `_total`. Labels
+never hold a resource's name. Logs go to stderr, one JSON object a line in a cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+import structlog
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
+
+_RECONCILE_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Log(Protocol):
+    """The part of structlog's bound logger that the operator uses: an event and its facts."""
+
+    def bind(self, **facts: Any) -> Log:
+        """A logger that adds these facts to every event."""
+        ...
+
+    def debug(self, event: str, **facts: Any) -> Any:
+        """Something for whoever looks into a problem."""
+        ...
+
+    def info(self, event: str, **facts: Any) -> Any:
+        """Something that who runs the operator may want to know."""
+        ...
+
+    def warning(self, event: str, **facts: Any) -> Any:
+        """Something that is not as it should be."""
+        ...
+
+    def error(self, event: str, **facts: Any) -> Any:
+        """Something that failed."""
+        ...
+
+    def exception(self, event: str, **facts: Any) -> Any:
+        """Something that failed, with the exception being handled."""
+        ...
+
+
+class Telemetry:
+    """One registry with the operator's metrics, and the root logger."""
+
+    def __init__(self, log: Log | None = None) -> None:
+        # A gauge of its creation beside every series would double them, and nobody asks when one began.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.log: Log = log if log is not None else cast("Log", structlog.get_logger("fairlead-operator"))
+        self.registry = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=self.registry)
+        self.reconcile_total = self._counter(
+            "reconcile_total", "Passes of reconcile, by kind and result (ok, failed).", "kind", "result"
+        )
+        self.reconcile_seconds = Histogram(
+            "fairlead_operator_reconcile_seconds",
+            "How long a pass of reconcile took.",
+            ("kind",),
+            buckets=_RECONCILE_BUCKETS,
+            registry=self.registry,
+        )
+        self.requests_total = self._counter(
+            "api_requests_total", "Requests to the API server, by verb and status.", "verb", "status"
+        )
+        self.queue_depth = self._gauge("queue_depth", "Keys that wait to be reconciled now.")
+        self.queue_failing = self._gauge("queue_failing", "Keys whose last pass failed, by kind.", "kind")
+        self.leader = self._gauge("leader", "1 while this process is the one that acts.")
+        self.resources = self._gauge("resources", "Resources seen, by kind.", "kind")
+        self.resources_paused = self._gauge(
+            "resources_paused", "Resources whose reconciliation is paused by annotation, by kind.", "kind"
+        )
+        self.resources_not_ready = self._gauge(
+            "resources_not_ready", "Resources whose condition Ready is not True, by kind.", "kind"
+        )
+        self.watch_age_seconds = self._gauge(
+            "watch_age_seconds", "Time since anything was heard from the API server's watches."
+        )
+
+    def on_scrape(self, gauge: Gauge, value: Callable[[], float], *labels: str) -> None:
+        """Let a gauge be read from the state that it tells of when metrics are asked for."""
+        (gauge.labels(*labels) if labels else gauge).set_function(value)
+
+    def _counter(self, name: str, help_: str, *labels: str) -> Counter:
+        return Counter(f"fairlead_operator_{name}", help_, labels, registry=self.registry)
+
+    def _gauge(self, name: str, help_: str, *labels: str) -> Gauge:
+        return Gauge(f"fairlead_operator_{name}", help_, labels, registry=self.registry)
+
+
+def set_up_logging(log_format: str, level: str) -> None:
+    """Send structlog and the standard library's logs to stderr, as one JSON object or one line an event.
+
+    `log_format`: `json`, `console`, or `auto` (console on a terminal). Called once by the program.
+    """
+    if log_format == "auto":
+        log_format = "console" if sys.stderr.isatty() else "json"
+    renderer: Any = structlog.processors.JSONRenderer()
+    if log_format == "console":
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    if log_format == "json":
+        shared.append(structlog.processors.format_exc_info)
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    # What kopf and aiohttp tell by the standard library takes the same form.
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)

@@ -1,0 +1,54 @@
+"""The operator's own listener: metrics for Prometheus, health and readiness for kubelet."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from fairlead_operator.settings import Listen
+from fairlead_operator.telemetry import Telemetry
+
+
+@asynccontextmanager
+async def serve(
+    listen: Listen, telemetry: Telemetry, *, unhealthy: Callable[[], str], unready: Callable[[], str]
+) -> AsyncIterator[int]:
+    """Serve /metrics, /healthz and /readyz; gives the port.
+
+    `unhealthy` and `unready` say what is wrong, in words, or nothing. That health answers at all shows that the
+    loop turns.
+    """
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(
+            body=generate_latest(telemetry.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
+    def probe(wrong: Callable[[], str]) -> Callable[[web.Request], web.Response]:
+        def answer(_: web.Request) -> web.Response:
+            words = wrong()
+            return web.Response(text=f"{words or 'ok'}\n", status=503 if words else 200)
+
+        return answer
+
+    async def health(request: web.Request) -> web.Response:
+        return probe(unhealthy)(request)
+
+    async def readiness(request: web.Request) -> web.Response:
+        return probe(unready)(request)
+
+    app = web.Application()
+    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/healthz", health)
+    app.router.add_get("/readyz", readiness)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, listen.host, listen.port)
+        await site.start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,118 @@
+"""Which resources a change concerns: from an object to the keys that are to be reconciled. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from fairlead_operator.naming import (
+    API_VERSION,
+    CLAIM,
+    CLUSTER,
+    CLUSTER_LABEL,
+    CONFIG_MAP,
+    DISRUPTION_BUDGET,
+    FIELD_MANAGER,
+    MANAGED_BY_LABEL,
+    NETWORK_POLICY,
+    POD,
+    POD_MONITOR,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    STATEFUL_SET,
+    TOPIC,
+    Kind,
+    Manifest,
+)
+from fairlead_operator.ports import Key
+
+RESOURCES: Final = (CLUSTER, TOPIC)
+"""Kinds that are reconciled; every object of theirs is watched."""
+CHILDREN: Final = (
+    SERVICE_ACCOUNT, CONFIG_MAP, SERVICE, STATEFUL_SET, POD, CLAIM, DISRUPTION_BUDGET, NETWORK_POLICY, POD_MONITOR,
+)  # fmt: skip
+"""Kinds of which only the operator's own objects are watched, by their label."""
+OPTIONAL_GROUPS: Final = (API_VERSION, POD_MONITOR.api_version)
+"""Groups whose definitions may be missing, and may come and go while the operator runs."""
+OWN_SELECTOR: Final = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
+
+
+def selector_of(kind: Kind) -> str:
+    """The labels that objects of the kind have when they concern the operator."""
+    return "" if kind in RESOURCES else OWN_SELECTOR
+
+
+def concerns(kind: Kind, manifest: Manifest) -> bool:
+    """Whether an object is one of those that are watched."""
+    if kind in RESOURCES:
+        return True
+    return (
+        kind in CHILDREN and (manifest["metadata"].get("labels") or {}).get(MANAGED_BY_LABEL) == FIELD_MANAGER
+    )
+
+
+def keys_of_change(
+    kind: Kind, before: Manifest | None, after: Manifest | None, topics: Iterable[Manifest]
+) -> Iterator[Key]:
+    """The keys that a change concerns; `before` is None for a new object, `after` for one that is gone.
+
+    `topics`: all Topics that are known.
+    """
+    manifest = after if after is not None else before
+    assert manifest is not None, "a change has an object"
+    namespace, name = _named(manifest)
+    if kind == CLUSTER:
+        if _asked(before) != _asked(after):
+            yield Key(CLUSTER.kind, namespace, name)
+        if _matters_to_topics(before) != _matters_to_topics(after):
+            yield from (_topic_key(topic) for topic in topics if cluster_of(topic) == (namespace, name))
+    elif kind == TOPIC:
+        if _asked(before) != _asked(after):
+            yield Key(TOPIC.kind, namespace, name)
+        if before is not None and (after is None or "deletionTimestamp" in after["metadata"]):
+            # Another resource may have waited for the name.
+            wanted = _topic_named(before)
+            yield from (_topic_key(topic) for topic in topics if _topic_named(topic) == wanted)
+    else:
+        for state in (before, after):
+            owner = (state["metadata"].get("labels") or {}).get(CLUSTER_LABEL) if state is not None else None
+            if owner:
+                yield Key(CLUSTER.kind, namespace, owner)
+
+
+def cluster_of(topic: Manifest) -> tuple[str, str]:
+    """Namespace and name of the Cluster that a Topic is for."""
+    reference = topic.get("spec", {}).get("clusterRef") or {}
+    return reference.get("namespace") or topic["metadata"]["namespace"], reference.get("name", "")
+
+
+def _topic_named(topic: Manifest) -> tuple[tuple[str, str], str]:
+    return cluster_of(topic), topic.get("spec", {}).get("name") or topic["metadata"]["name"]
+
+
+def _topic_key(topic: Manifest) -> Key:
+    return Key(TOPIC.kind, *_named(topic))
+
+
+def _named(manifest: Manifest) -> tuple[str, str]:
+    return manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"]
+
+
+def _asked(manifest: Manifest | None) -> Any:
+    """All of a resource but its status: the operator writes that itself, and must not wake itself by it."""
+    if manifest is None:
+        return None
+    ignored = {"resourceVersion", "managedFields"}
+    metadata = {name: value for name, value in manifest["metadata"].items() if name not in ignored}
+    return metadata, manifest.get("spec")
+
+
+def _matters_to_topics(cluster: Manifest | None) -> Any:
+    if cluster is None:
+        return None
+    ready = [
+        condition.get("status")
+        for condition in (cluster.get("status") or {}).get("conditions") or []
+        if condition.get("type") == "Ready"
+    ]
+    return _asked(cluster), ready

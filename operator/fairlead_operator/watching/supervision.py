@@ -1,0 +1,322 @@
+"""Keeps the cache true: which kinds there are, what they hold, that watching goes on.
+
+At the start everything is listed once, so that the first reconcile sees a whole world. Then kopf tells changes.
+Definitions may be missing and come later: discovery is asked every few seconds, and watching begins anew with what
+there is. Now and then versions are listed and compared with the cache: a watch that lost something is noticed and
+made anew, and an object whose deletion nobody told is forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from fairlead_operator.api_server.cache import WatchedObjects
+from fairlead_operator.api_server.connection import Connection
+from fairlead_operator.clock import Clock
+from fairlead_operator.naming import STATEFUL_SET, TOPIC, Kind, Manifest, ObjectRef
+from fairlead_operator.ports import ApiError, Forbidden, NotFound, WorkSink
+from fairlead_operator.settings import Scope
+from fairlead_operator.telemetry import Log
+from fairlead_operator.watching.events import EventThread
+from fairlead_operator.watching.routing import (
+    CHILDREN,
+    OPTIONAL_GROUPS,
+    RESOURCES,
+    keys_of_change,
+    selector_of,
+)
+
+DISCOVER_SECONDS: Final = 5.0
+PRUNE_SECONDS: Final = (5.0, 20.0, 60.0)
+"""So long after watching began: what was deleted between our list and the first list of kopf is told by nobody."""
+COMPARE_SECONDS: Final = 120.0
+GRACE_SECONDS: Final = 10.0
+"""What was listed must have come by the watch after so long."""
+RESTART_SECONDS: Final = 3.0
+STOP_SECONDS: Final = 4.0
+SILENT_SECONDS_MAX: Final = 60.0
+"""A thread of watching that did not turn for so long is stuck."""
+MISSES_MAX: Final = 3
+"""So many comparisons in a row that found changes missing: making the watches anew does not help."""
+_Manifests = list[Manifest]
+
+
+class Lists(Protocol):
+    """The calls that supervision needs."""
+
+    async def get(self, ref: ObjectRef) -> Manifest | None:
+        """The object, or None."""
+        ...
+
+    async def list(self, kind: Kind, namespace: str | None, selector: str = "") -> _Manifests:
+        """All objects of the kind."""
+        ...
+
+    async def versions(self, kind: Kind, namespace: str | None, selector: str = "") -> _Manifests:
+        """Their metadata."""
+        ...
+
+    async def kinds_of(self, api_version: str) -> frozenset[str]:
+        """The kinds of a group and version."""
+        ...
+
+
+class Watching:
+    """The cache's keeper; `run` it."""
+
+    def __init__(
+        self,
+        api: Lists,
+        connection: Connection,
+        cache: WatchedObjects,
+        scope: Scope,
+        *,
+        identity: str,
+        clock: Clock,
+        log: Log,
+    ) -> None:
+        self._api = api
+        self._connection = connection
+        self._cache = cache
+        self._asked_scope = scope
+        self._scope = scope
+        self._identity = identity
+        self._clock = clock
+        self._log = log
+        self._sink: WorkSink | None = None
+        self._thread: EventThread | None = None
+        self._misses = 0
+        self.filled = asyncio.Event()
+        """Set when everything was listed once."""
+
+    def tell(self, sink: WorkSink) -> None:
+        """Put the keys of changes there from now on."""
+        self._sink = sink
+
+    def silent_seconds(self) -> float:
+        """How long the thread of watching gave no sign of life."""
+        return self._thread.silent_seconds() if self._thread is not None else 0.0
+
+    def unhealthy(self) -> str:
+        """Why this process had better be started anew; empty while all is well.
+
+        An API server that is away is no reason.
+        """
+        if self.silent_seconds() > SILENT_SECONDS_MAX:
+            return f"watching gave no sign of life for {self.silent_seconds():.0f} s"
+        if self._misses >= MISSES_MAX:
+            return "watching missed changes although it was begun anew"
+        return ""
+
+    async def run(self) -> None:
+        """Watch for ever."""
+        try:
+            while True:
+                try:
+                    kinds = await self._discover()
+                    await self._fill(kinds)
+                    await self._watch(kinds)
+                except ApiError as error:
+                    self._log.warning("api_server_not_reached", error=str(error))
+                    await _pause(RESTART_SECONDS)
+                except Exception:  # noqa: BLE001 - an answer that nobody thought of must not end the operator
+                    self._log.exception("watching_failed")
+                    await _pause(RESTART_SECONDS)
+        finally:
+            await self._stop()
+
+    async def _watch(self, kinds: frozenset[Kind]) -> None:
+        """Watch these kinds until they are others, or until watching has to begin anew."""
+        loop = asyncio.get_running_loop()
+
+        def deliver(kind: Kind, type_: str | None, manifest: Manifest) -> None:
+            loop.call_soon_threadsafe(self._seen, kind, type_, manifest)
+
+        self._thread = EventThread(self._connection, kinds, self._scope, self._identity, self._log, deliver)
+        self._thread.start()
+        began = self._clock.monotonic()
+        prunes = list(PRUNE_SECONDS)
+        compare_at = began + COMPARE_SECONDS
+        try:
+            while True:
+                await _pause(DISCOVER_SECONDS)
+                if not self._thread.alive:
+                    self._log.warning("watching_ended", again_in_seconds=RESTART_SECONDS)
+                    await _pause(RESTART_SECONDS)
+                    return
+                try:
+                    if await self._changed(kinds):
+                        return
+                    if prunes and self._clock.monotonic() >= began + prunes[0]:
+                        del prunes[0]
+                        await self._prune(kinds)
+                    if self._clock.monotonic() >= compare_at:
+                        compare_at = self._clock.monotonic() + COMPARE_SECONDS
+                        if await self._readable() != self._scope or await self._compare(kinds):
+                            return
+                except ApiError as error:
+                    self._log.warning("api_server_not_reached", error=str(error))
+        finally:
+            await self._stop()
+
+    async def _stop(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            await thread.stop(STOP_SECONDS)
+
+    async def _discover(self) -> frozenset[Kind]:
+        served: set[tuple[str, str]] = set()
+        for group in OPTIONAL_GROUPS:
+            served |= {(group, kind) for kind in await self._api.kinds_of(group)}
+        return frozenset(
+            kind
+            for kind in (*RESOURCES, *CHILDREN)
+            if kind.api_version not in OPTIONAL_GROUPS or (kind.api_version, kind.kind) in served
+        )
+
+    async def _changed(self, kinds: frozenset[Kind]) -> bool:
+        """Whether the API server has other kinds now; one that is gone is looked for twice."""
+        now = await self._discover()
+        if now == kinds:
+            return False
+        if kinds - now:
+            await _pause(DISCOVER_SECONDS)
+            now = await self._discover()
+        return now != kinds
+
+    async def _fill(self, kinds: frozenset[Kind]) -> None:
+        """List everything once. Raises ApiError."""
+        missing = [kind.kind for kind in RESOURCES if kind not in kinds]
+        if missing:
+            self._log.warning(
+                "definitions_missing", kinds=missing, todo="install the definitions of Fairlead's resources"
+            )
+        self._cache.serve(kinds)
+        await self._narrow()
+        # Clusters before Topics: a Topic looks for its Cluster.
+        for kind in (*CHILDREN, *RESOURCES):
+            if kind in kinds:
+                for namespace in self._namespaces():
+                    known = {ref for ref in self._cache.refs(kind) if namespace in {None, ref.namespace}}
+                    await self._list(kind, namespace, known)
+        if not self.filled.is_set():
+            self._log.info(
+                "watching",
+                kinds=sorted(kind.kind for kind in kinds),
+                namespaces=self._scope.namespaces or "*",
+            )
+        self.filled.set()
+
+    async def _readable(self) -> Scope:
+        """The scope without namespaces of a list that may not be read: such a one is gone, or not there yet.
+
+        Its rights are in it and go with it, and the others must not suffer. Raises Forbidden when none may be read.
+        """
+        if len(self._asked_scope.namespaces) <= 1:
+            return self._asked_scope
+        readable, refused = list[str](), list[Forbidden]()
+        for namespace in self._asked_scope.namespaces:
+            try:
+                await self._api.versions(STATEFUL_SET, namespace, selector_of(STATEFUL_SET))
+            except Forbidden as error:
+                refused.append(error)
+            else:
+                readable.append(namespace)
+        if not readable:
+            raise refused[0]
+        return Scope(tuple(readable))
+
+    async def _narrow(self) -> None:
+        """Leave out what may not be read now, and forget what was known of it. Raises ApiError."""
+        self._scope = await self._readable()
+        left_out = set(self._asked_scope.namespaces) - set(self._scope.namespaces)
+        if left_out:
+            self._log.warning(
+                "namespaces_left_out",
+                namespaces=sorted(left_out),
+                todo="make the namespace and the operator's role in it, or take it off the list",
+            )
+        for kind in (*CHILDREN, *RESOURCES):
+            for ref in self._cache.refs(kind):
+                if ref.namespace in left_out:
+                    self._gone(ref, None, 0)
+
+    async def _list(self, kind: Kind, namespace: str | None, known: set[ObjectRef]) -> None:
+        try:
+            listed = await self._api.list(kind, namespace, selector_of(kind))
+        except NotFound:
+            # The definition went away this moment; discovery tells.
+            return
+        for manifest in listed:
+            known.discard(_ref(kind, manifest))
+            self._seen(kind, None, manifest)
+        for ref in known:
+            self._gone(ref, None, 0)
+
+    async def _prune(self, kinds: frozenset[Kind]) -> dict[ObjectRef, int]:
+        """Forget what the server does not have; the versions of what it has. Raises ApiError."""
+        listed: dict[ObjectRef, int] = {}
+        for kind in kinds:
+            for namespace in self._namespaces():
+                known = {ref for ref in self._cache.refs(kind) if namespace in {None, ref.namespace}}
+                for manifest in await self._api.versions(kind, namespace, selector_of(kind)):
+                    ref = _ref(kind, manifest)
+                    known.discard(ref)
+                    listed[ref] = int(manifest["metadata"]["resourceVersion"])
+                for ref in known:
+                    # Its deletion was not told, for it happened while no watch stood.
+                    self._gone(ref, None, 0)
+        return listed
+
+    async def _compare(self, kinds: frozenset[Kind]) -> bool:
+        """Compare the cache with what the server has; whether watching has to begin anew. Raises ApiError."""
+        listed = await self._prune(kinds)
+        await _pause(GRACE_SECONDS)
+        missed = 0
+        for ref, version in listed.items():
+            if self._version(ref) < version:
+                now = await self._api.get(ref)
+                if now is not None and self._version(ref) < version:
+                    missed += 1
+                    self._seen(ref.kind, None, now)
+        self._misses = self._misses + 1 if missed else 0
+        if missed:
+            self._log.warning("watching_missed_changes", objects=missed)
+        return missed > 0
+
+    def _version(self, ref: ObjectRef) -> int:
+        manifest = self._cache.get(ref)
+        return int(manifest["metadata"]["resourceVersion"]) if manifest is not None else 0
+
+    def _seen(self, kind: Kind, type_: str | None, manifest: Manifest) -> None:
+        ref = _ref(kind, manifest)
+        if type_ == "DELETED":
+            metadata = manifest["metadata"]
+            self._gone(ref, metadata.get("uid"), int(metadata.get("resourceVersion") or 0))
+            return
+        before = self._cache.get(ref)
+        if self._cache.observe(kind, manifest):
+            self._route(kind, before, manifest)
+
+    def _gone(self, ref: ObjectRef, uid: str | None, version: int) -> None:
+        before = self._cache.remove(ref, uid=uid, version=version)
+        if before is not None:
+            self._route(ref.kind, before, None)
+
+    def _route(self, kind: Kind, before: Manifest | None, after: Manifest | None) -> None:
+        if self._sink is not None:
+            for key in keys_of_change(kind, before, after, self._cache.all(TOPIC)):
+                self._sink.add(key)
+
+    def _namespaces(self) -> Iterator[str | None]:
+        yield from self._scope.namespaces or (None,)
+
+
+def _ref(kind: Kind, manifest: Manifest) -> ObjectRef:
+    return ObjectRef(kind, manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"])
+
+
+async def _pause(seconds: float) -> None:
+    await asyncio.sleep(seconds)  # noqa: TID251 - nothing tells of these; they are asked now and then

@@ -1,0 +1,240 @@
+"""Puts the operator together and runs it: the one place that knows all rooms.
+
+What happens at a stop is written here in its order: first nothing is reconciled any more; a leader whose namespace is
+being deleted lets the Topics there go; then the Lease is given back, so that the next leader never works beside this
+one; then the rest ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import socket
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from fairlead_operator.api_server.cache import WatchedObjects
+from fairlead_operator.api_server.client import ApiClient
+from fairlead_operator.api_server.connection import Connection, own_namespace
+from fairlead_operator.api_server.events import Events
+from fairlead_operator.api_server.leadership import LEASE_CALL_SECONDS, Leadership
+from fairlead_operator.api_server.requests import Requests
+from fairlead_operator.brokers.calls import BrokerCalls
+from fairlead_operator.brokers.topics import TopicCalls
+from fairlead_operator.clock import Clock, SystemClock, system_chance
+from fairlead_operator.etcd_members import EtcdMembersClient
+from fairlead_operator.naming import CLUSTER, LEASE, PAUSED_ANNOTATION, TOPIC, Kind, Manifest, ObjectRef
+from fairlead_operator.ports import Key, KubernetesApi, Reconciler
+from fairlead_operator.reconcile.cluster import ClusterReconciler
+from fairlead_operator.reconcile.etcd import EtcdStep
+from fairlead_operator.reconcile.loop import WorkLoop
+from fairlead_operator.reconcile.namespace_end import NamespaceEnd, let_go_at_the_end
+from fairlead_operator.reconcile.topic import TopicReconciler
+from fairlead_operator.render import Images
+from fairlead_operator.settings import Listen, OperatorSettings
+from fairlead_operator.telemetry import Telemetry
+from fairlead_operator.watching.events import quieten
+from fairlead_operator.watching.listener import serve
+from fairlead_operator.watching.routing import RESOURCES, concerns
+from fairlead_operator.watching.supervision import Watching
+
+DEFAULT_NAMESPACE = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What reconcilers are made of."""
+
+    api: KubernetesApi
+    cache: WatchedObjects
+    brokers: BrokerCalls
+    etcd: EtcdMembersClient
+    settings: OperatorSettings
+    namespace: str
+    """The operator's own."""
+    clock: Clock
+    telemetry: Telemetry
+
+
+async def run_operator(settings: OperatorSettings, telemetry: Telemetry, stop: asyncio.Event) -> None:
+    """Run until `stop` is set. Raises NoConnection when nothing says where the API server is."""
+    quieten()
+    log = telemetry.log
+    clock, chance = SystemClock(), system_chance()
+    namespace = settings.pod_namespace or own_namespace() or DEFAULT_NAMESPACE
+    # A process that comes back under its old name must not find itself the leader.
+    identity = f"{settings.pod_name or socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"  # noqa: TID251
+    connection = Connection(settings.kubeconfig, settings.context)
+    await connection.load()
+    cache = WatchedObjects()
+    requests = Requests(connection, telemetry, chance, identity=identity)
+    # Renewals have connections of their own, so that they never wait behind other requests.
+    lease_requests = Requests(connection, telemetry, chance, identity=identity)
+    lease_calls = ApiClient(
+        lease_requests, log, may_write=_always, seen=_ignore, deadline_seconds=LEASE_CALL_SECONDS
+    )
+    lease = ObjectRef(LEASE, namespace, settings.lease_name)
+    leadership = Leadership(lease_calls, lease, identity, clock, log)
+    events = Events(
+        ApiClient(requests, log, may_write=_always, seen=_ignore),
+        clock,
+        log,
+        instance=settings.pod_name or identity,
+    )
+    api = ApiClient(requests, log, may_write=leadership.seconds_left, seen=_into(cache), announce=events.tell)
+    watching = Watching(
+        api, connection, cache, settings.scope(namespace), identity=identity, clock=clock, log=log
+    )
+    brokers, etcd = BrokerCalls(settings.broker_url), EtcdMembersClient()
+    parts = Parts(
+        api=api,
+        cache=cache,
+        brokers=brokers,
+        etcd=etcd,
+        settings=settings,
+        namespace=namespace,
+        clock=clock,
+        telemetry=telemetry,
+    )
+    work = WorkLoop(
+        make_reconcilers(parts),
+        term=leadership,
+        existing=lambda: _existing(cache),
+        exists=lambda key: cache.get(_ref_of(key)) is not None,
+        resync_seconds=settings.resync_seconds,
+        clock=clock,
+        chance=chance,
+        telemetry=telemetry,
+    )
+    watching.tell(work)
+    _show(telemetry, cache, leadership, watching)
+    log.info("operator_starts", namespace=namespace, watches=settings.scope(namespace).namespaces or "*")
+    last = partial(let_go_at_the_end, NamespaceEnd(api, cache), namespace, log)
+    await _run(settings.metrics_listen, telemetry, watching, leadership, work, stop, last)
+    for open_calls in (brokers, etcd, requests, lease_requests):
+        await open_calls.close()
+    log.info("operator_stopped")
+
+
+async def _run(
+    listen: Listen,
+    telemetry: Telemetry,
+    watching: Watching,
+    leadership: Leadership,
+    work: WorkLoop,
+    stop: asyncio.Event,
+    last: Callable[[], Awaitable[None]],
+) -> None:
+    """Serve probes, watch and work until `stop` is set."""
+
+    def unready() -> str:
+        return "" if watching.filled.is_set() else "the API server has not told yet what there is"
+
+    async with (
+        serve(listen, telemetry, unhealthy=watching.unhealthy, unready=unready) as port,
+        asyncio.TaskGroup() as group,
+    ):
+        telemetry.log.info("listens", port=port)
+        watch = group.create_task(watching.run())
+        await _work_until(stop, watching, leadership, work, last)
+        watch.cancel()
+
+
+async def _work_until(
+    stop: asyncio.Event,
+    watching: Watching,
+    leadership: Leadership,
+    work: WorkLoop,
+    last: Callable[[], Awaitable[None]],
+) -> None:
+    """Stand for election and work; when `stop` is set end both, work first, and do the `last` between."""
+    async with asyncio.TaskGroup() as group:
+        election = group.create_task(_elect(watching, leadership))
+        worker = group.create_task(work.run())
+        await stop.wait()
+        worker.cancel()
+        await asyncio.wait([worker])
+        if leadership.leads:
+            await last()
+        election.cancel()
+
+
+async def _elect(watching: Watching, leadership: Leadership) -> None:
+    """Who has not seen the world yet does not stand for election."""
+    await watching.filled.wait()
+    await leadership.run()
+
+
+def make_reconcilers(parts: Parts) -> Mapping[str, Reconciler]:
+    """One for each kind of resource."""
+    settings, clock, log = parts.settings, parts.clock, parts.telemetry.log
+    clusters = ClusterReconciler(
+        parts.api,
+        parts.cache,
+        parts.brokers,
+        EtcdStep(parts.api, parts.etcd, url=settings.etcd_url, log=log),
+        images=Images(settings.image, settings.etcd_image),
+        operator_namespace=parts.namespace,
+        clock=clock,
+        log=log,
+    )
+    topics = TopicReconciler(parts.api, parts.cache, TopicCalls(parts.brokers, clock), clock)
+    return {CLUSTER.kind: clusters, TOPIC.kind: topics}
+
+
+def _into(cache: WatchedObjects) -> Callable[[Kind, Manifest], object]:
+    def seen(kind: Kind, manifest: Manifest) -> None:
+        if concerns(kind, manifest):
+            cache.observe(kind, manifest)
+
+    return seen
+
+
+def _existing(cache: WatchedObjects) -> Iterator[Key]:
+    for kind in RESOURCES:
+        for ref in cache.refs(kind):
+            yield Key(kind.kind, ref.namespace, ref.name)
+
+
+def _ref_of(key: Key) -> ObjectRef:
+    kind = CLUSTER if key.kind == CLUSTER.kind else TOPIC
+    return ObjectRef(kind, key.namespace, key.name)
+
+
+def _show(telemetry: Telemetry, cache: WatchedObjects, leadership: Leadership, watching: Watching) -> None:
+    """Let the gauges be read from the state that they tell of."""
+    telemetry.on_scrape(telemetry.leader, lambda: float(leadership.leads))
+    telemetry.on_scrape(telemetry.watch_age_seconds, watching.silent_seconds)
+    for kind in RESOURCES:
+        telemetry.on_scrape(telemetry.resources, partial(cache.count, kind), kind.kind)
+        telemetry.on_scrape(telemetry.resources_paused, partial(_paused, cache, kind), kind.kind)
+        telemetry.on_scrape(telemetry.resources_not_ready, partial(_not_ready, cache, kind), kind.kind)
+
+
+def _paused(cache: WatchedObjects, kind: Kind) -> float:
+    return float(
+        sum(
+            (manifest["metadata"].get("annotations") or {}).get(PAUSED_ANNOTATION) == "true"
+            for manifest in cache.all(kind)
+        )
+    )
+
+
+def _not_ready(cache: WatchedObjects, kind: Kind) -> float:
+    return float(sum(not _is_ready(manifest) for manifest in cache.all(kind)))
+
+
+def _is_ready(manifest: Manifest) -> bool:
+    conditions = (manifest.get("status") or {}).get("conditions") or []
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def _always() -> float:
+    return math.inf
+
+
+def _ignore(kind: Kind, manifest: Manifest) -> None:
+    del kind, manifest

@@ -1,0 +1,85 @@
+"""The clients of clusters: one for each, by its addresses, and one error for what another attempt may mend."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+
+from fairlead.errors import NotPossibleNowError, OverloadedError
+from fairlead_api.problems import ProblemError
+from fairlead_operator.brokers.calls import (
+    BrokerCalls,
+    BrokersUnavailable,
+    broker_deadline,
+    broker_errors,
+    brokers_of,
+)
+from fairlead_operator.brokers.survey import survey
+
+
+def cluster(replicas: int, status: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the Cluster `main` as the API server has it."""
+    return {
+        "metadata": {"namespace": "shop", "name": "main"},
+        "spec": {"brokers": [{"name": "a", "replicas": replicas}, {"name": "b", "firstBrokerId": 100}]},
+        "status": status or {},
+    }
+
+
+def test_brokers_are_those_that_are_asked_for_and_those_that_still_run() -> None:
+    """A broker that leaves is asked as well, and each once."""
+    leaving = {"pools": [{"name": "a", "brokerIds": [0, 1, 2]}, {"name": "b", "brokerIds": [100]}]}
+
+    assert brokers_of(cluster(2, leaving)) == [("a", 0), ("a", 1), ("a", 2), ("b", 100)]
+    assert brokers_of({"metadata": {}}) == []
+
+
+async def test_a_client_is_kept_while_the_addresses_stay() -> None:
+    """Another number of brokers opens another one; what is forgotten is opened anew."""
+    calls = BrokerCalls("http://{pod}.{pool}.{cluster}.{namespace}.invalid:1{id}")
+    first = await calls.admin(cluster(2))
+    again = await calls.admin(cluster(2))
+    more = await calls.admin(cluster(3))
+    await calls.forget("shop", "main")
+    anew = await calls.admin(cluster(3))
+    await calls.close()
+    await calls.forget("shop", "main")
+
+    assert again is first
+    assert more is not first
+    assert anew is not more
+
+
+async def test_a_cluster_without_brokers_is_unavailable() -> None:
+    """There is nobody to ask."""
+    with pytest.raises(BrokersUnavailable, match="cluster shop/main has no brokers"):
+        await BrokerCalls().admin(cluster(0))
+
+
+async def test_brokers_that_are_not_there_are_unavailable() -> None:
+    """Whoever asks learns it in one error, soon."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        calls = BrokerCalls(f"http://127.0.0.1:{taken.getsockname()[1]}")
+        admin = await calls.admin(cluster(1))
+        with pytest.raises(BrokersUnavailable, match="describe cluster"):
+            await survey(admin, with_metadata=False)
+        await calls.close()
+
+
+async def test_a_call_that_hangs_ends_at_its_deadline() -> None:
+    """A broker that stands still holds nobody up."""
+    with pytest.raises(BrokersUnavailable, match=r"looking: no answer within 0\.01 s"):
+        async with broker_deadline("looking", 0.01):
+            await asyncio.Event().wait()
+
+
+def test_what_another_attempt_may_mend_is_one_error() -> None:
+    """A refusal that stays passes as it is."""
+    with pytest.raises(BrokersUnavailable, match="too many"), broker_errors():
+        raise OverloadedError(ProblemError("overloaded", "too many"), subject="ask")
+    with pytest.raises(NotPossibleNowError), broker_errors():
+        raise NotPossibleNowError(ProblemError("not_possible_now", "it runs"), subject="unregister")

@@ -1,0 +1,193 @@
+"""Topics of a cluster as the operator lists and changes them, on a real broker in this process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead import Admin
+from fairlead_broker.settings import BrokerSettings, Endpoint
+from fairlead_broker.wiring import RunningBroker, start_broker
+from fairlead_operator.brokers.calls import BrokerCalls, BrokersUnavailable
+from fairlead_operator.brokers.topics import (
+    LISTING_SECONDS,
+    Deletion,
+    TopicCalls,
+    TopicChanged,
+    TopicRefused,
+)
+from fairlead_operator.plan.topic import (
+    AlterConfig,
+    CancelMove,
+    CreateTopic,
+    GrowPartitions,
+    MovePartition,
+    SetReplicationFactor,
+)
+
+ANY_PORT = Endpoint("127.0.0.1", 0)
+CLUSTER: dict[str, Any] = {
+    "metadata": {"name": "main", "namespace": "shop"},
+    "spec": {"brokers": [{"name": "a", "firstBrokerId": 0, "replicas": 1}]},
+}
+
+
+class HandClock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        """Begin anywhere."""
+        self.seconds = 100.0
+
+    def now(self) -> datetime:
+        """A day."""
+        return datetime(2026, 1, 1, tzinfo=UTC)
+
+    def monotonic(self) -> float:
+        """The seconds that the test says; each look takes a little, as in life."""
+        self.seconds += 0.001
+        return self.seconds
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    """Time stands still but for what a test moves."""
+    return HandClock()
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[RunningBroker]:
+    """A broker in this process."""
+    running = await start_broker(
+        BrokerSettings(data=tmp_path / "data", listen=ANY_PORT, peer_listen=ANY_PORT, ops_listen=ANY_PORT)
+    )
+    yield running
+    await running.stop()
+
+
+@pytest.fixture
+async def calls(broker: RunningBroker, clock: HandClock) -> AsyncIterator[TopicCalls]:
+    """Calls to the cluster that this broker is."""
+    brokers = BrokerCalls(f"http://{broker.addresses.data}")
+    yield TopicCalls(brokers, clock)
+    await brokers.close()
+
+
+@pytest.fixture
+async def admin(broker: RunningBroker) -> AsyncIterator[Admin]:
+    """Somebody else who changes topics."""
+    async with Admin(f"http://{broker.addresses.data}") as other:
+        yield other
+
+
+async def test_a_topic_is_changed_and_the_listing_with_it(calls: TopicCalls) -> None:
+    """What a change answers is known without asking again."""
+    await calls.topics(CLUSTER)
+    await calls.run(CLUSTER, "a", None, CreateTopic(2, 1, {"retention.ms": "60000"}))
+    created = (await calls.topics(CLUSTER)).topics["a"]
+    await calls.run(CLUSTER, "a", created.topic_id, AlterConfig({"retention.ms": None, "segment.ms": "5000"}))
+    await calls.run(CLUSTER, "a", created.topic_id, SetReplicationFactor(1))
+    altered = (await calls.topics(CLUSTER)).topics["a"]
+    await calls.run(CLUSTER, "a", created.topic_id, GrowPartitions(3))
+    grown = (await calls.topics(CLUSTER)).topics["a"]
+
+    assert (created.partitions, created.replication_factor) == (2, 1)
+    assert created.config["retention.ms"].value == "60000"
+    assert {key: entry.value for key, entry in altered.config.items() if entry.source == "topic"} == {
+        "segment.ms": "5000"
+    }
+    assert [partition.replicas for partition in grown.placement] == [(0,)] * 3
+
+
+async def test_one_listing_serves_all_for_a_moment(calls: TopicCalls, admin: Admin, clock: HandClock) -> None:
+    """Then, or where somebody asks for it, what others did is seen."""
+    assert (await calls.topics(CLUSTER)).topics == {}
+    await admin.create_topic("a")
+    shared = set((await calls.topics(CLUSTER)).topics)
+    fresh = set((await calls.topics(CLUSTER, fresh=True)).topics)
+    await admin.create_topic("b")
+    clock.seconds += LISTING_SECONDS + 1
+
+    assert (shared, fresh) == (set(), {"a"})
+    assert set((await calls.topics(CLUSTER)).topics) == {"a", "b"}
+
+
+async def test_only_the_very_topic_is_changed_or_deleted(calls: TopicCalls, admin: Admin) -> None:
+    """Another one that got the name is left alone, and one that is gone is no error."""
+    first = await admin.create_topic("a")
+    await admin.delete_topic("a")
+    second = await admin.create_topic("a")
+
+    with pytest.raises(TopicChanged):
+        await calls.run(CLUSTER, "a", first.topic_id, GrowPartitions(2))
+    with pytest.raises(TopicChanged):
+        await calls.run(CLUSTER, "a", None, CreateTopic(7, 1, {}))
+    assert await calls.delete(CLUSTER, "a", first.topic_id) is Deletion.ANOTHER
+    assert await calls.delete(CLUSTER, "a", second.topic_id) is Deletion.DELETED
+    assert await calls.delete(CLUSTER, "a", second.topic_id) is Deletion.ABSENT
+
+
+async def test_refusals_keep_the_brokers_words(calls: TopicCalls) -> None:
+    """Code, key and sentence; what may be true in a moment is no refusal."""
+    with pytest.raises(TopicRefused, match=r"retention\.ms") as refused:
+        await calls.run(CLUSTER, "a", None, CreateTopic(1, 1, {"retention.ms": "soon"}))
+    await calls.run(CLUSTER, "a", None, CreateTopic(1, 1, {}))
+    await calls.topics(CLUSTER, fresh=True)
+
+    assert (refused.value.code, refused.value.key) == ("invalid_config", "retention.ms")
+    with pytest.raises(TopicRefused) as unknown:
+        await calls.run(CLUSTER, "a", None, MovePartition(0, (9,)))
+    assert unknown.value.code == "broker_not_found"
+    with pytest.raises(BrokersUnavailable):
+        await calls.run(CLUSTER, "a", None, MovePartition(5, (0,)))
+
+
+async def test_moves_are_known_at_once(calls: TopicCalls) -> None:
+    """To where a partition is already, and back from nowhere: both are done."""
+    await calls.run(CLUSTER, "a", None, CreateTopic(1, 1, {}))
+    await calls.topics(CLUSTER, fresh=True)
+    await calls.run(CLUSTER, "a", None, MovePartition(0, (0,)))
+    await calls.run(CLUSTER, "a", None, CancelMove(0))
+
+    assert (await calls.topics(CLUSTER)).topics["a"].placement[0].replicas == (0,)
+
+
+async def test_what_changes_during_a_listing_is_not_lost(
+    calls: TopicCalls, admin: Admin, clock: HandClock
+) -> None:
+    """A listing that was asked for before a change does not undo it, whatever it says; the next one counts."""
+    await calls.run(CLUSTER, "kept", None, CreateTopic(1, 1, {}))
+    await calls.run(CLUSTER, "gone", None, CreateTopic(1, 1, {}))
+    doomed = (await calls.topics(CLUSTER, fresh=True)).topics["gone"]
+    clock.seconds = 200
+    await calls.run(CLUSTER, "kept", None, AlterConfig({"segment.ms": "5000"}))
+    await calls.delete(CLUSTER, "gone", doomed.topic_id)
+    await admin.delete_topic("kept")
+    await admin.create_topic("gone")
+    clock.seconds = 190
+    earlier = set((await calls.topics(CLUSTER, fresh=True)).topics)
+    clock.seconds = 210
+    later = set((await calls.topics(CLUSTER, fresh=True)).topics)
+
+    assert (earlier, later) == ({"kept"}, {"gone"})
+
+
+async def test_a_cluster_that_does_not_answer_is_asked_once_for_all(clock: HandClock) -> None:
+    """Its failure is shared for a moment, like a listing; what is forgotten is asked anew."""
+    brokers = BrokerCalls("http://127.0.0.1:1")
+    calls = TopicCalls(brokers, clock)
+    with pytest.raises(BrokersUnavailable, match="list") as first:
+        await calls.topics(CLUSTER)
+    with pytest.raises(BrokersUnavailable) as second:
+        await calls.topics(CLUSTER)
+    calls.forget("shop", "main")
+    with pytest.raises(BrokersUnavailable) as third:
+        await calls.topics({**CLUSTER, "spec": {}})
+    await brokers.close()
+
+    assert str(second.value) == str(first.value)
+    assert "has no brokers" in str(third.value)

@@ -1,0 +1,238 @@
+"""The plan of a Cluster as a whole: its parts stand side by side, and none stops another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fairlead_api.resources.cluster import Cluster
+from fairlead_api.resources.cluster_status import ClusterStatus, ScaleDownStatus
+from fairlead_api.resources.condition_definitions import ConditionName
+from fairlead_api.resources.conditions import condition
+from fairlead_operator.plan.actions import (
+    AlterConfig,
+    MarkPod,
+    ReplaceSet,
+    ResizeClaim,
+    RestartBroker,
+    RestartReason,
+    UnmarkCluster,
+)
+from fairlead_operator.plan.cluster import (
+    ClusterPlan,
+    Context,
+    EtcdFacts,
+    asks_for_metadata,
+    cluster_facts,
+    plan_cluster,
+)
+from fairlead_operator.plan.observed import Observed, ObservedPod, ObservedSet
+from fairlead_operator.plan.outcomes import Outcomes
+from fairlead_operator.plan.roll import Wanted
+from fairlead_operator.plan.status import cluster_status
+from fairlead_operator.render.inputs import EtcdInputs, Images
+from plan_kit import NOW, answer, claim, pod, stateful_set
+
+CONTEXT = Context(images=Images(broker="fairlead:1", etcd="etcd:1"), etcd=EtcdInputs(replicas=1))
+
+
+def cluster(replicas: int = 3, *, annotations: dict[str, str] | None = None, **said: Any) -> Cluster:
+    """Return the Cluster `main` with pool `a`."""
+    pool = {"name": "a", "replicas": replicas, "storage": {"size": said.pop("size", "10Gi")}}
+    status = said.pop("status", ClusterStatus())
+    etcd = said.pop("etcd", {"managed": {"replicas": 1}})
+    return Cluster.parse(
+        {
+            "metadata": {"name": "main", "namespace": "shop", "annotations": annotations or {}},
+            "spec": {"brokers": [pool], "etcd": etcd, **said},
+            "status": status.manifest(),
+        }
+    )
+
+
+def drawn(of: Cluster) -> Wanted:
+    """Return the fingerprints that the pods of a Cluster shall have."""
+    return plan_cluster(of, Observed(now=NOW), CONTEXT).wanted["a"]
+
+
+def running(of: Cluster, replicas: int = 3, **said: Any) -> Observed:
+    """Return so many brokers that run what a Cluster asks for, and answer."""
+    hashes: dict[str, Any] = {"pod_spec_hash": drawn(of).pod_spec_hash, "config_hash": drawn(of).config_hash}
+    sets: tuple[ObservedSet, ...] = (stateful_set(replicas, **hashes),)
+    pods: tuple[ObservedPod, ...] = tuple(pod(broker, **hashes) for broker in range(replicas))
+    known: dict[str, Any] = {
+        "pods": pods,
+        "sets": sets,
+        "etcd_set": stateful_set(1, name="main-etcd", pool="", storage_size="2Gi"),
+        "claims": tuple(claim(broker) for broker in range(replicas)),
+        "brokers": answer(range(replicas)),
+    }
+    return Observed(now=NOW, **{**known, **said})
+
+
+def replicas_drawn(plan: ClusterPlan) -> dict[str, int]:
+    """Return the replicas of each StatefulSet."""
+    return {
+        each["metadata"]["name"]: each["spec"]["replicas"]
+        for each in plan.manifests
+        if each["kind"] == "StatefulSet"
+    }
+
+
+def test_a_new_cluster_is_drawn_and_nothing_else_is_done() -> None:
+    """Events of its pods tell when to look again; brokers that do not answer are asked again soon."""
+    plan = plan_cluster(cluster(), Observed(now=NOW), CONTEXT)
+
+    assert replicas_drawn(plan) == {"main-etcd": 1, "main-a": 3}
+    assert plan.actions == ()
+    assert plan.requeue_seconds == 10
+
+
+def test_a_cluster_at_rest_asks_for_nothing() -> None:
+    """Not even for another look."""
+    plan = plan_cluster(cluster(), running(cluster()), CONTEXT)
+
+    assert plan.actions == ()
+    assert plan.requeue_seconds is None
+
+
+def test_every_part_goes_on_beside_the_others() -> None:
+    """Disks, configuration, a new broker and a roll in one step."""
+    old = cluster()
+    new = cluster(
+        4,
+        size="20Gi",
+        image="fairlead:2",
+        config={"num.partitions": "6", "nonsense": "1", "num.io.threads": "6"},
+    )
+    images = Context(images=Images(broker="fairlead:2", etcd="etcd:1"), etcd=EtcdInputs(replicas=1))
+    wanted = plan_cluster(new, Observed(now=NOW), images).wanted["a"]
+    hashes: dict[str, Any] = {"pod_spec_hash": wanted.pod_spec_hash, "config_hash": wanted.config_hash}
+    ready = tuple(pod(broker, pod_spec_hash="old") for broker in range(3))
+    seen = running(old, sets=(stateful_set(3, **hashes),), pods=(*ready, pod(3, ready=False, **hashes)))
+    plan = plan_cluster(new, seen, images)
+
+    assert replicas_drawn(plan)["main-a"] == 4
+    assert plan.actions == (
+        *(ResizeClaim(f"data-main-a-{broker}", "20Gi") for broker in range(3)),
+        ReplaceSet("main-a", "uid-a"),
+        AlterConfig({"num.partitions": "6"}),
+    )
+    assert set(plan.forbidden) == {"nonsense"}
+    assert plan.roll.hindrance is not None
+    assert plan.roll.hindrance.message == "broker 3 is not ready"
+    assert plan.requeue_seconds == 2
+
+
+def test_a_restart_waits_until_the_set_has_the_newest_template() -> None:
+    """In the step in which the template is applied no pod goes yet, but the roll is told."""
+    old, new = cluster(), cluster(config={"num.io.threads": "6"})
+    first = plan_cluster(new, running(old), CONTEXT)
+    hashes: dict[str, Any] = {
+        "pod_spec_hash": drawn(new).pod_spec_hash,
+        "config_hash": drawn(new).config_hash,
+    }
+    then = plan_cluster(new, running(old, sets=(stateful_set(3, **hashes),)), CONTEXT)
+    unseen = plan_cluster(new, running(old, sets=(stateful_set(3, settled=False, **hashes),)), CONTEXT)
+
+    assert first.actions == ()
+    assert set(first.roll.pending) == {0, 1, 2}
+    assert unseen.actions == ()
+    assert then.actions == (
+        RestartBroker(0, "main-a-0", "uid-0", reasons=(RestartReason.CONFIG_CHANGED,), permit=True),
+    )
+
+
+def test_a_blocked_roll_of_silent_brokers_is_looked_at_less_often() -> None:
+    """They do not come back faster by being asked."""
+    old, new = cluster(), cluster(config={"num.io.threads": "6"})
+
+    assert plan_cluster(new, running(old, brokers=None), CONTEXT).requeue_seconds == 10
+
+
+def test_restarts_can_be_forbidden_by_annotation() -> None:
+    """Everything else is done."""
+    old = cluster()
+    new = cluster(config={"num.io.threads": "6"}, annotations={"fairlead.dev/no-restarts": "true"})
+    plan = plan_cluster(new, running(old), CONTEXT)
+
+    assert plan.roll.hindrance is not None
+    assert plan.roll.hindrance.reason == "RestartsSuspended"
+    assert plan.requeue_seconds is None
+
+
+def test_an_order_to_restart_all_is_put_on_every_pod_first() -> None:
+    """Then it leaves the Cluster; the pods' own marks are carried out from the next step on."""
+    asked = cluster(annotations={"fairlead.dev/restart": "weekly"})
+    seen = running(asked)
+    marked = (seen.pods[0], *(replace(each, restart_asked="weekly") for each in seen.pods[1:]))
+    plan = plan_cluster(asked, running(asked, pods=marked), CONTEXT)
+
+    assert plan.actions == (MarkPod("main-a-0", "weekly"), UnmarkCluster())
+
+
+def test_fewer_brokers_are_remembered_in_the_status() -> None:
+    """What was meant is read from there, and metadata is asked for."""
+    meant = ClusterStatus(scale_down=ScaleDownStatus(broker_id=4, broker_ids=(3, 4), partitions_left=0))
+    fewer = cluster(3, status=meant)
+    seen = running(fewer, 5, brokers=answer(range(5), topics={}))
+    plan = plan_cluster(fewer, seen, CONTEXT)
+    facts = cluster_facts(fewer, seen, plan, Outcomes(), EtcdFacts())
+
+    assert asks_for_metadata(fewer, seen)
+    assert replicas_drawn(plan)["main-a"] == 5
+    assert [type(action).__name__ for action in plan.actions] == [
+        "CordonBroker",
+        "CordonBroker",
+        "DrainBroker",
+    ]
+    assert cluster_status(facts).scale_down == meant.scale_down
+
+
+def test_metadata_is_asked_for_where_a_disk_is_at_stake() -> None:
+    """To be emptied, or deleted by hand under its pod, or behind and waited for. Otherwise topics are not listed."""
+    of = cluster()
+    blocked = condition(
+        ConditionName.ROLL_BLOCKED, "True", "BrokersNotReady", "broker 1 is not ready", now=NOW
+    )
+    waiting = cluster(status=ClusterStatus(conditions=(blocked,)))
+    wiped = (pod(0, new_disk_asked=True),)
+    going = (claim(0, terminating=True),)
+
+    assert not asks_for_metadata(of, running(of))
+    assert asks_for_metadata(of, running(of, pods=wiped))
+    assert asks_for_metadata(of, running(of, claims=going))
+    assert asks_for_metadata(waiting, running(waiting))
+
+
+@pytest.mark.parametrize("size", ["2Gi", "4Gi"])
+def test_disks_of_etcd_grow_like_those_of_brokers(size: str) -> None:
+    """By the same rules; an external one has none."""
+    of = cluster(etcd={"managed": {"replicas": 1, "storage": {"size": size}}})
+    member = claim(0, name="data-main-etcd-0", pool="", requested="2Gi")
+    seen = running(of, claims=(member,))
+    plan = plan_cluster(of, seen, CONTEXT)
+    external = cluster(etcd={"external": {"endpoints": ["http://etcd:2379"]}})
+    outside = plan_cluster(external, Observed(now=NOW), Context(images=CONTEXT.images))
+
+    grown = (ResizeClaim("data-main-etcd-0", "4Gi"), ReplaceSet("main-etcd", "uid-a"))
+    assert plan.actions == (grown if size == "4Gi" else ())
+    assert plan.requeue_seconds == (2 if size == "4Gi" else None)
+    assert replicas_drawn(outside) == {"main-a": 3}
+
+
+def test_an_address_from_outside_lasts_while_its_load_balancer_is_made_anew() -> None:
+    """Nobody is restarted for the pause, and who restarts in it goes on telling it; another listener ends it."""
+    listener = {"type": "loadbalancer", "perBroker": True}
+    of, internal = cluster(2, listeners={"data": listener}), cluster(2)
+    told = (claim(0, told_address="broker-0:9520"), claim(1))
+    plan = plan_cluster(of, running(of, 2, claims=told), CONTEXT)
+    file = next(each for each in plan.manifests if each["kind"] == "ConfigMap")["data"]["broker.yaml"]
+    ended = plan_cluster(internal, running(internal, 2, claims=told), CONTEXT)
+
+    assert plan.roll.pending == {}
+    assert "'0': broker-0:9520" in file
+    assert plan.addresses[0] == "broker-0:9520"
+    assert ended.roll.pending == {0: (RestartReason.ADDRESS_CHANGED,)}

@@ -1,0 +1,98 @@
+"""Which images run: what the Cluster names, else what runs, else the operator's own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fairlead_api.resources.cluster import Cluster
+from fairlead_api.resources.cluster_status import ClusterStatus
+from fairlead_operator.plan.images import images_of, with_tag
+from fairlead_operator.plan.observed import Observed, ObservedPod
+from fairlead_operator.render.inputs import Images
+from plan_kit import NOW, pod, stateful_set
+
+OWN = Images(broker="registry.example:5000/fairlead:2", etcd="etcd:2")
+
+
+def cluster(**spec: object) -> Cluster:
+    """Return a Cluster with what is said in its spec."""
+    pool = {"name": "a", "replicas": 1, "storage": {"size": "1Gi"}}
+    return Cluster.parse(
+        {"metadata": {"name": "main", "namespace": "shop"}, "spec": {"brokers": [pool], **spec}}
+    )
+
+
+def test_a_new_cluster_runs_the_operators_own_images() -> None:
+    """Nothing runs and nothing is named."""
+    assert images_of(cluster(), Observed(now=NOW), OWN) == OWN
+
+
+def test_what_runs_goes_on_until_somebody_asks() -> None:
+    """A newer operator alone restarts nobody."""
+    running = Observed(
+        now=NOW,
+        sets=(stateful_set(1, image="fairlead:1"),),
+        etcd_set=stateful_set(1, pool="", image="etcd:1"),
+    )
+
+    assert images_of(cluster(), running, OWN) == Images("fairlead:1", "etcd:1")
+    assert images_of(cluster(version="3.0.0"), running, OWN).broker == "registry.example:5000/fairlead:3.0.0"
+    named = cluster(image="mine:4", version="3.0.0", etcd={"managed": {"image": "mine-etcd:4"}})
+    assert images_of(named, running, OWN) == Images("mine:4", "mine-etcd:4")
+
+
+def test_pods_tell_what_runs_while_their_set_is_made_anew() -> None:
+    """A larger disk makes a set away for a moment; a newer operator must not upgrade anybody in it."""
+    away = Observed(
+        now=NOW,
+        pods=(
+            pod(0, image="fairlead:1", created="2026-05-04T11:00:00Z"),
+            pod(1, image="fairlead:0", created="2026-05-04T10:00:00Z"),
+        ),
+        etcd_image="etcd:1",
+    )
+
+    assert images_of(cluster(), away, OWN) == Images("fairlead:1", "etcd:1")
+
+
+def test_an_image_that_starts_nowhere_is_given_up_with_its_name() -> None:
+    """The one before comes back while somebody runs it; else one that has served waits, and a new one does not."""
+    sets = (stateful_set(3, image="fairlead:bad"),)
+    bad = pod(
+        0, image="fairlead:bad", stuck="ImagePullBackOff: no such image", created="2026-05-04T12:00:00Z"
+    )
+    good = pod(1, image="fairlead:1", created="2026-05-04T11:00:00Z")
+    served = cluster().model_copy(update={"status": ClusterStatus(cluster_id="known")})
+
+    def broker(of: Cluster, *pods: ObservedPod) -> str:
+        return images_of(of, Observed(now=NOW, sets=sets, pods=pods), OWN).broker
+
+    assert broker(cluster(), bad, good) == "fairlead:1"
+    assert broker(cluster(image="fairlead:bad"), bad, good) == "fairlead:bad"
+    assert broker(cluster(), bad, replace(good, image="fairlead:bad")) == "fairlead:bad"
+    assert broker(cluster(), good) == "fairlead:bad"
+    assert broker(served, bad) == "fairlead:bad"
+    assert broker(cluster(), bad) == OWN.broker
+
+
+def test_an_external_etcd_has_no_image_to_name() -> None:
+    """The operator's own stands there and is not used."""
+    external = cluster(etcd={"external": {"endpoints": ["http://etcd:2379"]}})
+
+    assert images_of(external, Observed(now=NOW), OWN).etcd == "etcd:2"
+
+
+@pytest.mark.parametrize(
+    ("image", "tagged"),
+    [
+        ("fairlead", "fairlead:9"),
+        ("fairlead:1", "fairlead:9"),
+        ("host:5000/fairlead", "host:5000/fairlead:9"),
+        ("host:5000/a/fairlead:1@sha256:00", "host:5000/a/fairlead:9"),
+    ],
+)
+def test_a_tag_takes_the_place_of_tag_and_digest(image: str, tagged: str) -> None:
+    """A port of the registry is no tag."""
+    assert with_tag(image, "9") == tagged

@@ -1,0 +1,390 @@
+"""The status of a Cluster: the same facts give the same words, and times move only when a condition turns."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fairlead_api.resources.cluster import Cluster
+from fairlead_api.resources.cluster_status import ClusterStatus, EtcdStatus, ScaleDownStatus
+from fairlead_api.resources.condition_definitions import ConditionName
+from fairlead_api.resources.conditions import Condition, condition, find_condition, rfc3339
+from fairlead_operator.plan.actions import ReplaceSet, RestartBroker, RestartReason
+from fairlead_operator.plan.observed import Observed
+from fairlead_operator.plan.outcomes import Outcomes, RestartRefusal
+from fairlead_operator.plan.roll import Hindrance, RollPlan
+from fairlead_operator.plan.scale import Blocked, Leaving, ScalePlan
+from fairlead_operator.plan.status import Facts, cluster_status, paused_status, unreadable_status
+from fairlead_operator.plan.storage import StoragePlan
+from plan_kit import NEW, NOW, answer, gone_broker, old_pod, pod, stateful_set
+
+LATER = NOW + timedelta(minutes=1)
+MUCH_LATER = NOW + timedelta(minutes=6)
+ALL = (pod(0), pod(1), pod(2))
+RESTART = RestartBroker(1, "main-a-1", "uid-1", (RestartReason.CONFIG_CHANGED,), permit=True)
+
+
+def cluster(status: ClusterStatus | None = None, **spec: Any) -> Cluster:
+    """Return a Cluster of three brokers with a status that stands."""
+    pool = {"name": "a", "replicas": 3, "storage": {"size": "10Gi"}}
+    manifest = {
+        "metadata": {"name": "main", "namespace": "shop", "generation": 7},
+        "spec": {"brokers": [pool], **spec},
+        "status": {} if status is None else status.manifest(),
+    }
+    return Cluster.parse(manifest)
+
+
+def facts(before: ClusterStatus | None = None, *, now: datetime = NOW, **said: Any) -> Facts:
+    """Return the facts about three brokers that are ready and answer, but for what is said."""
+    staying = said.pop("staying", {0, 1, 2})
+    observed: dict[str, Any] = {"pods": ALL, "sets": (stateful_set(3),), "brokers": answer([0, 1, 2])}
+    observed |= {name: said.pop(name) for name in ("pods", "sets", "brokers", "silence") if name in said}
+    scale = said.pop("scale", ScalePlan(replicas={"a": 3}, staying=frozenset(staying)))
+    known: dict[str, Any] = {
+        "cluster": cluster(before, **said.pop("spec", {})),
+        "observed": Observed(now=now, **observed),
+        "scale": scale,
+        "roll": RollPlan(pending={}, stuck={}),
+        "storage": StoragePlan(sizes={}),
+        "wanted": {"a": NEW},
+        "forbidden": {},
+        "outcomes": Outcomes(),
+        "bootstrap": "http://main-bootstrap.shop.svc:9520",
+        "addresses": {1: "b:9520", 0: "a:9520"},
+    }
+    return Facts(**{**known, **said})
+
+
+def after(given: Facts) -> ClusterStatus:
+    """Return the status of a cluster that was ready before."""
+    return cluster_status(given)
+
+
+READY = cluster_status(facts())
+
+
+def found(status: ClusterStatus, type_: ConditionName) -> Condition:
+    """Return a condition that is there."""
+    condition_found = find_condition(status.conditions, type_)
+    assert condition_found is not None, f"no {type_} in {status.conditions}"
+    return condition_found
+
+
+def told(status: ClusterStatus, type_: ConditionName) -> tuple[str, str]:
+    """Return status and reason of a condition."""
+    return found(status, type_).status, found(status, type_).reason
+
+
+def types(status: ClusterStatus) -> set[str]:
+    """Return the types of all conditions."""
+    return {each.type for each in status.conditions}
+
+
+def test_a_cluster_at_rest_tells_what_it_is() -> None:
+    """Counts, pools, release, and where clients begin."""
+    assert told(READY, ConditionName.READY) == ("True", "Available")
+    assert told(READY, ConditionName.PROGRESSING) == ("False", "UpToDate")
+    assert types(READY) == {"Ready", "Progressing"}
+    assert READY.manifest() == {
+        "observedGeneration": 7,
+        "conditions": [each.manifest() for each in READY.conditions],
+        "clusterId": "id-of-main",
+        "version": "1.2.0",
+        "formatVersion": 1,
+        "brokers": {"desired": 3, "ready": 3, "summary": "3/3"},
+        "pools": [{"name": "a", "replicas": 3, "ready": 3, "updated": 3, "brokerIds": [0, 1, 2]}],
+        "listeners": [
+            {
+                "name": "data",
+                "type": "internal",
+                "bootstrap": "http://main-bootstrap.shop.svc:9520",
+                "brokers": [{"id": 0, "address": "a:9520"}, {"id": 1, "address": "b:9520"}],
+            }
+        ],
+    }
+
+
+def test_the_same_facts_later_give_the_same_status() -> None:
+    """Nothing is written while nothing changes."""
+    assert cluster_status(facts(READY, now=MUCH_LATER)) == READY
+
+
+def test_a_cluster_that_starts_is_not_ready() -> None:
+    """Nobody has seen it ready, and it says who is missing and why."""
+    stuck = pod(2, ready=False, stuck="broker: ErrImagePull")
+    status = cluster_status(facts(pods=(pod(0), stuck), brokers=None))
+
+    assert told(status, ConditionName.READY) == ("False", "Starting")
+    assert told(status, ConditionName.PROGRESSING) == ("True", "Creating")
+    assert found(status, ConditionName.READY).message == (
+        "brokers 1, 2 are not ready; main-a-2: broker: ErrImagePull"
+    )
+
+
+def test_a_cluster_stays_ready_while_one_broker_is_away() -> None:
+    """Others serve what it led; two are more than a restart explains."""
+    one = after(facts(READY, pods=(pod(0), pod(1), pod(2, ready=False))))
+    two = after(facts(READY, pods=(pod(0), pod(1, ready=False), pod(2, terminating=True))))
+    back = after(facts(two, pods=(pod(0), pod(1), pod(2, ready=False))))
+
+    assert told(one, ConditionName.READY) == ("True", "Available")
+    assert told(two, ConditionName.READY) == ("False", "BrokersNotReady")
+    assert told(back, ConditionName.READY) == ("True", "Available")
+
+
+def test_a_single_broker_is_away_for_all() -> None:
+    """Unless the operator restarts it itself, which it tells as Progressing."""
+    single: dict[str, Any] = {"staying": {0}, "brokers": None}
+    away = after(facts(READY, pods=(), **single))
+    order = RestartBroker(0, "main-a-0", "uid-0", (RestartReason.CONFIG_CHANGED,), permit=True)
+    restarting = after(
+        facts(READY, pods=(pod(0, ready=False),), outcomes=Outcomes(restarted=[order]), **single)
+    )
+
+    assert told(away, ConditionName.READY) == ("False", "BrokersNotReady")
+    assert told(restarting, ConditionName.READY) == ("True", "Available")
+
+
+def test_new_brokers_take_nothing_from_readiness() -> None:
+    """The cluster does not know them yet."""
+    status = after(facts(READY, staying=set(range(6)), pods=ALL))
+
+    assert told(status, ConditionName.READY) == ("True", "Available")
+    assert told(status, ConditionName.PROGRESSING) == ("True", "ScalingUp")
+    assert status.brokers.summary == "3/6"
+
+
+def test_a_roll_names_who_is_restarted_and_who_is_next() -> None:
+    """From the restart until the broker is back, then the next one; the release is told when all run it."""
+    pending = {1: (RestartReason.CONFIG_CHANGED,), 2: (RestartReason.POD_SPEC_CHANGED, RestartReason.ASKED)}
+    roll = RollPlan(pending=pending, stuck={})
+    begun = after(facts(READY, roll=roll, outcomes=Outcomes(restarted=[RESTART])))
+    left = RollPlan(pending={2: pending[2]}, stuck={})
+    coming = after(facts(begun, now=LATER, roll=left, pods=(pod(0), pod(1, ready=False), old_pod(2))))
+    unknown = after(facts(begun, now=LATER, roll=left, brokers=answer([0, gone_broker(1), 2])))
+    following = after(facts(begun, now=LATER, roll=left))
+    waiting = after(facts(following, now=MUCH_LATER, roll=left))
+    over = after(facts(waiting, now=MUCH_LATER))
+
+    assert begun.roll is not None
+    assert begun.roll.manifest() == {"brokerId": 1, "reason": "ConfigChanged", "since": rfc3339(NOW)}
+    assert told(begun, ConditionName.PROGRESSING) == ("True", "Rolling")
+    assert coming.roll == begun.roll
+    assert coming.pools[0].updated == 2
+    assert unknown.roll == begun.roll
+    assert following.roll is not None
+    assert following.roll.manifest() == {
+        "brokerId": 2,
+        "reason": "PodSpecChanged, RestartAsked",
+        "since": rfc3339(LATER),
+    }
+    assert waiting.roll == following.roll
+    assert over.roll is None
+
+
+def test_the_last_broker_of_a_roll_is_still_coming_back() -> None:
+    """Nothing is pending any more, and the roll is not over."""
+    begun = after(facts(READY, outcomes=Outcomes(restarted=[RESTART])))
+    status = after(facts(begun, pods=(pod(0), pod(1, ready=False), pod(2))))
+
+    assert found(status, ConditionName.PROGRESSING).message == "the last broker is coming back"
+
+
+def test_the_release_is_told_when_nobody_is_to_be_restarted() -> None:
+    """While brokers are restarted the older one stands."""
+    before = READY.model_copy(update={"version": "1.1.0"})
+    roll = RollPlan(pending={2: (RestartReason.POD_SPEC_CHANGED,)}, stuck={})
+
+    assert after(facts(before, roll=roll)).version == "1.1.0"
+    assert after(facts(before)).version == "1.2.0"
+    assert after(facts(before, brokers=None)).version == "1.1.0"
+
+
+def test_a_refusal_is_told_when_it_lasts() -> None:
+    """Replicas come back a moment after their broker; then the partitions are named."""
+    pending = {2: (RestartReason.ASKED,)}
+    refused = Outcomes(
+        refusals=[RestartRefusal(2, "too few", tuple(f"orders-{index}" for index in range(12)))]
+    )
+    given: dict[str, Any] = {"roll": RollPlan(pending=pending, stuck={}), "outcomes": refused}
+    first = after(facts(READY, **given))
+    lasting = after(facts(first, now=LATER, **given))
+    held = Outcomes(refusals=[RestartRefusal(2, "broker 0 has the permit")])
+
+    assert "RollBlocked" not in types(first)
+    assert told(lasting, ConditionName.ROLL_BLOCKED) == ("True", "PartitionsAtRisk")
+    assert "orders-9 and 2 more" in found(lasting, ConditionName.ROLL_BLOCKED).message
+    blocked = after(facts(first, now=LATER, **{**given, "outcomes": held}))
+    assert told(blocked, ConditionName.ROLL_BLOCKED) == ("True", "PermitHeld")
+
+
+def test_another_broker_is_waited_for_a_while_and_ones_own_for_longer() -> None:
+    """A restart takes its time; somebody else's absence is told soon."""
+    pending = {2: (RestartReason.ASKED,)}
+    begun = after(facts(READY, outcomes=Outcomes(restarted=[RESTART])))
+
+    def blocked(broker: int, now: datetime) -> bool:
+        hindrance = Hindrance("BrokersNotReady", f"broker {broker} is not ready", frozenset({broker}))
+        roll = RollPlan(pending=pending, stuck={}, hindrance=hindrance)
+        young = rfc3339(NOW + timedelta(seconds=1))
+        away = (pod(0, ready=broker != 0), pod(1, ready=broker != 1, created=young), pod(2))
+        return "RollBlocked" in types(after(facts(begun, now=now, roll=roll, pods=away)))
+
+    assert not blocked(1, LATER)
+    assert blocked(1, MUCH_LATER)
+    assert not blocked(0, NOW)
+    assert blocked(0, LATER)
+
+
+def test_a_broker_that_is_away_before_its_turn_is_told_soon() -> None:
+    """Its pod is older than the roll: nobody has restarted it."""
+    pending = {1: (RestartReason.ASKED,)}
+    hindrance = Hindrance("BrokersNotReady", "broker 1 is ready, but not registered", frozenset({1}))
+    roll = RollPlan(pending=pending, stuck={}, hindrance=hindrance)
+    first = after(facts(READY, roll=roll))
+    status = after(facts(first, now=LATER, roll=roll))
+
+    assert first.roll is not None
+    assert first.roll.broker_id == 1
+    assert told(status, ConditionName.ROLL_BLOCKED) == ("True", "BrokersNotReady")
+
+
+def test_a_broker_that_is_waited_for_is_told_with_what_it_is_behind_in() -> None:
+    """As soon as somebody has asked for the partitions; those in which it has caught up are not among them."""
+    hindrance = Hindrance("BrokersNotReady", "broker 0 is not ready", frozenset({0}))
+    roll = RollPlan(pending={1: (RestartReason.ASKED,)}, stuck={}, hindrance=hindrance)
+    first = after(facts(READY, roll=roll))
+    replicas = [{"replicas": [0, 1], "isr": [1]}, {"replicas": [0, 1]}, {"replicas": [1, 2], "isr": [2]}]
+
+    def message(topics: dict[str, Any] | None) -> str:
+        status = after(facts(first, now=LATER, roll=roll, brokers=answer([0, 1, 2], topics=topics)))
+        return found(status, ConditionName.ROLL_BLOCKED).message
+
+    assert message(None) == "broker 0 is not ready"
+    assert message({"orders": replicas[1:]}) == "broker 0 is not ready"
+    assert message({"orders": replicas}) == "broker 0 is not ready; not in sync there: orders-0"
+
+
+@pytest.mark.parametrize("reason", ["RestartsSuspended", "BrokersUnreachable"])
+def test_what_waiting_does_not_mend_is_told_at_once(reason: str) -> None:
+    """Somebody has to do something."""
+    roll = RollPlan(pending={2: (RestartReason.ASKED,)}, stuck={}, hindrance=Hindrance(reason, "because"))
+    status = after(facts(READY, roll=roll))
+
+    assert told(status, ConditionName.ROLL_BLOCKED) == ("True", reason)
+    assert found(status, ConditionName.ROLL_BLOCKED).message == "because"
+
+
+def test_a_pod_that_fails_with_the_newest_template_is_told() -> None:
+    """With or without a roll."""
+    status = after(facts(READY, roll=RollPlan(pending={}, stuck={1: "CrashLoopBackOff"})))
+
+    assert told(status, ConditionName.ROLL_BLOCKED) == ("True", "PodFailing")
+    assert found(status, ConditionName.ROLL_BLOCKED).message == "broker 1: CrashLoopBackOff"
+
+
+def test_brokers_that_leave_are_told_and_counted() -> None:
+    """The one whose turn it is, all of them, and why it does not go on."""
+    leaving = Leaving(brokers=(3, 4), partitions_left=6)
+    blocked = Blocked(reason="DrainStuck", message="nowhere to go")
+    scale = ScalePlan(replicas={"a": 5}, leaving=leaving, blocked=blocked, staying=frozenset({0, 1, 2}))
+    pods = tuple(pod(broker) for broker in range(5))
+    status = after(facts(READY, scale=scale, pods=pods, sets=(stateful_set(5),)))
+
+    assert status.scale_down == ScaleDownStatus(broker_id=4, broker_ids=(3, 4), partitions_left=6)
+    assert told(status, ConditionName.PROGRESSING) == ("True", "ScalingDown")
+    assert told(status, ConditionName.SCALE_DOWN_BLOCKED) == ("True", "DrainStuck")
+    assert status.pools[0].replicas == 5
+    assert status.brokers.summary == "3/3"
+
+
+def test_a_pool_that_left_the_spec_is_told_until_it_is_gone() -> None:
+    """Its pods count though it has neither a set nor a wanted template."""
+    pods = (*ALL, pod(100, pool="b"))
+    other = stateful_set(0, name="main-b", pool="b", first_broker=100)
+    status = after(facts(READY, pods=pods, sets=(other,)))
+
+    assert [(each.name, each.replicas, each.updated) for each in status.pools] == [("a", 3, 3), ("b", 1, 0)]
+
+
+def test_storage_is_told() -> None:
+    """Growing is progress; a refusal blocks, with the API server's words once."""
+    growing = after(facts(READY, storage=StoragePlan(sizes={}, growing=("data-main-a-0",))))
+    replaced = after(facts(READY, storage=StoragePlan(sizes={}, replaced=(ReplaceSet("main-a", "u"),))))
+    by_class = Outcomes(refused_resizes=["only if the storageclass supports it"] * 2)
+    blocked = after(facts(READY, outcomes=by_class))
+    shrinking = after(facts(READY, storage=StoragePlan(sizes={}, refused=("cannot shrink",))))
+
+    assert told(growing, ConditionName.PROGRESSING) == ("True", "ResizingStorage")
+    assert told(replaced, ConditionName.PROGRESSING) == ("True", "ResizingStorage")
+    assert told(blocked, ConditionName.STORAGE_BLOCKED) == ("True", "ExpansionNotAllowed")
+    assert found(blocked, ConditionName.STORAGE_BLOCKED).message == by_class.refused_resizes[0]
+    assert told(shrinking, ConditionName.STORAGE_BLOCKED) == ("True", "ExpansionRefused")
+
+
+def test_warnings_are_told_one_by_one_or_together() -> None:
+    """What is left out and what is unwise."""
+    forbidden = after(facts(READY, forbidden={"a.b": "a.b is unknown"}))
+    silent = after(facts(READY, brokers=None, silence="nobody answers"))
+    several = after(
+        facts(
+            READY,
+            staying={0},
+            spec={"formatVersion": 3},
+            outcomes=Outcomes(refused_calls=["no"], refused_objects=["quota"]),
+        )
+    )
+
+    assert told(forbidden, ConditionName.WARNING) == ("True", "ForbiddenConfig")
+    assert told(silent, ConditionName.WARNING) == ("True", "BrokersUnreachable")
+    assert told(several, ConditionName.WARNING) == ("True", "SeveralWarnings")
+    assert found(several, ConditionName.WARNING).message == (
+        "InvalidConfigValue: no; ObjectsRefused: quota; SingleBroker: there is one broker: nobody takes over while "
+        "it is away; FormatNotSupported: formatVersion 3 is asked for, the brokers write 1"
+    )
+
+
+def test_refused_objects_keep_a_new_cluster_from_being_ready() -> None:
+    """A running one goes on with what it has."""
+    refused = Outcomes(refused_objects=["StatefulSet shop/main-a: quota"])
+    new = cluster_status(facts(pods=(), outcomes=refused))
+    running = after(facts(READY, pods=(pod(0), pod(1)), outcomes=refused))
+
+    assert told(new, ConditionName.READY) == ("False", "PodsRefused")
+    assert told(running, ConditionName.READY) == ("True", "Available")
+
+
+def test_etcd_is_told_as_its_plan_says() -> None:
+    """Its condition keeps its time while it stays as it is."""
+    healthy = condition(ConditionName.ETCD_HEALTHY, "True", "Healthy", "", now=NOW)
+    again = condition(ConditionName.ETCD_HEALTHY, "True", "Healthy", "", now=LATER)
+    etcd = EtcdStatus(replicas=1, ready=1)
+    first = after(facts(READY, etcd=etcd, etcd_condition=healthy))
+    second = after(facts(first, etcd=etcd, etcd_condition=again, etcd_changes="a member joins"))
+
+    assert found(second, ConditionName.ETCD_HEALTHY) == healthy
+    assert second.etcd == etcd
+    assert told(second, ConditionName.PROGRESSING) == ("True", "ChangingEtcd")
+
+
+def test_a_paused_cluster_keeps_its_status() -> None:
+    """But for the condition that says so; the observed generation stands still."""
+    before = READY.model_copy(update={"observed_generation": 5})
+    status = paused_status(cluster(before), LATER)
+
+    assert told(status, ConditionName.RECONCILIATION_PAUSED) == ("True", "Annotation")
+    assert status.observed_generation == 5
+    assert types(status) == {"Ready", "Progressing", "ReconciliationPaused"}
+
+
+def test_a_cluster_that_cannot_be_read_says_so() -> None:
+    """What was known stays."""
+    status = unreadable_status(READY, "Unreadable", "spec.brokers: required", now=LATER, generation=8)
+
+    assert told(status, ConditionName.INVALID_SPEC) == ("True", "Unreadable")
+    assert told(status, ConditionName.READY) == ("False", "InvalidSpec")
+    assert status.observed_generation == 8
+    assert status.cluster_id == "id-of-main"

@@ -1,0 +1,75 @@
+"""Which disks grow and which StatefulSets are made anew for it."""
+
+from __future__ import annotations
+
+from fairlead_operator.plan.actions import ReplaceSet, ResizeClaim
+from fairlead_operator.plan.storage import StoragePlan, plan_storage
+from plan_kit import claim, stateful_set
+
+
+def test_nothing_is_done_while_sizes_agree() -> None:
+    """The same size written otherwise is the same size."""
+    planned = plan_storage({"main-a": ("10240Mi", None)}, [stateful_set(1)], [claim(0)])
+
+    assert planned == StoragePlan(sizes={})
+
+
+def test_claims_grow_and_their_set_is_made_anew() -> None:
+    """What new pods get cannot be changed in place."""
+    planned = plan_storage({"main-a": ("20Gi", None)}, [stateful_set(2)], [claim(0), claim(1)])
+
+    assert planned.resizes == (ResizeClaim("data-main-a-0", "20Gi"), ResizeClaim("data-main-a-1", "20Gi"))
+    assert planned.replaced == (ReplaceSet("main-a", "uid-a"),)
+
+
+def test_a_claim_that_somebody_enlarged_is_left_alone() -> None:
+    """The larger of spec and claim counts; the set follows the spec."""
+    planned = plan_storage(
+        {"main-a": ("20Gi", None)}, [stateful_set(2)], [claim(0, requested="30Gi", capacity="30Gi")]
+    )
+
+    assert planned.resizes == ()
+    assert planned.replaced == (ReplaceSet("main-a", "uid-a"),)
+    assert planned.growing == ()
+
+
+def test_a_claim_that_has_not_grown_yet_is_told() -> None:
+    """It was asked for more than it has."""
+    planned = plan_storage(
+        {"main-a": ("20Gi", None)}, [], [claim(0, requested="20Gi"), claim(1, requested="20Gi", capacity="")]
+    )
+
+    assert planned.growing == ("data-main-a-0",)
+
+
+def test_a_smaller_size_is_refused_and_the_set_keeps_the_old_one() -> None:
+    """A volume cannot shrink; everything else goes on."""
+    planned = plan_storage({"main-a": ("5Gi", None)}, [stateful_set(1)], [claim(0)])
+
+    assert planned.sizes == {"main-a": "10Gi"}
+    assert planned.refused == ("main-a keeps 10Gi: a volume cannot shrink to 5Gi",)
+    assert planned.resizes == ()
+    assert planned.replaced == ()
+
+
+def test_another_storage_class_is_refused() -> None:
+    """Volumes do not move to another class."""
+    live = stateful_set(1, storage_class="slow")
+    planned = plan_storage({"main-a": ("10Gi", "fast")}, [live], [claim(0)])
+
+    assert planned.refused == ("main-a keeps storage class slow: make another pool for fast",)
+
+
+def test_what_is_going_or_not_ours_is_left_alone() -> None:
+    """Claims that end, sets that end, claims of other sets, and sizes that nobody can read."""
+    planned = plan_storage(
+        {"main-a": ("20Gi", None), "main-b": ("20Gi", None)},
+        [stateful_set(1, terminating=True), stateful_set(1, name="main-b", storage_size="")],
+        [
+            claim(0, terminating=True),
+            claim(1, name="data-other-a-1"),
+            claim(2, name="data-main-b-2", requested="20Gi", capacity="much"),
+        ],
+    )
+
+    assert planned == StoragePlan(sizes={}, growing=("data-main-b-2",))

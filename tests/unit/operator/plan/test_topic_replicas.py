@@ -1,0 +1,93 @@
+"""Which brokers are chosen when the replicas of partitions change in number."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from fairlead_operator.plan.topic_observed import LiveBroker, LivePartition, LiveTopic, LiveTopics
+from fairlead_operator.plan.topic_replicas import ReplicaChooser
+
+
+def brokers(*racks: str | None) -> list[LiveBroker]:
+    """Running brokers from 1 on, in these racks."""
+    return [LiveBroker(number, rack) for number, rack in enumerate(racks, 1)]
+
+
+def partition(*replicas: int, isr: tuple[int, ...] | None = None) -> LivePartition:
+    """A partition on these brokers, all in sync unless told otherwise."""
+    return LivePartition(0, replicas, isr=replicas if isr is None else isr)
+
+
+def test_a_free_rack_goes_before_a_free_broker() -> None:
+    """Then who keeps least, then the lowest id."""
+    chooser = ReplicaChooser(brokers("a", "a", "b", "b"), {3: 5})
+
+    assert chooser.choose(partition(1), 2) == (1, 4)
+    assert chooser.choose(partition(1), 3) == (1, 4, 2)
+
+
+def test_without_racks_the_load_decides() -> None:
+    """Brokers without a rack count as one."""
+    assert ReplicaChooser(brokers(None, None, None), {2: 1}).choose(partition(1), 2) == (1, 3)
+
+
+def test_new_replicas_are_spread_evenly() -> None:
+    """Each choice counts in those that follow."""
+    chooser = ReplicaChooser(brokers("a", "b", "c"), {})
+    chosen = [chooser.choose(partition(1), 2) for _ in range(10)]
+    added = Counter(each[1] for each in chosen if each is not None)
+
+    assert added == {2: 5, 3: 5}
+
+
+def test_brokers_that_take_none_are_passed_by() -> None:
+    """Cordoned, draining or gone; None where nobody is left."""
+    known = [
+        LiveBroker(1, "a"),
+        LiveBroker(2, "b", cordoned=True),
+        LiveBroker(3, "c", state="draining"),
+        LiveBroker(4, "a"),
+    ]
+
+    assert ReplicaChooser(known, {}).choose(partition(1), 2) == (1, 4)
+    assert ReplicaChooser(known, {}).choose(partition(1), 3) is None
+
+
+def test_the_preferred_leader_stays_first() -> None:
+    """So that leaders are as balanced as they were; of the others a doubled rack goes, then who keeps most."""
+    chooser = ReplicaChooser(brokers("a", "b", "b", "c"), {4: 9})
+
+    assert chooser.choose(partition(1, 2, 3, 4), 3) == (1, 2, 4)
+    assert chooser.choose(partition(1, 2, 4), 2) == (1, 2)
+    assert chooser.choose(partition(4, 1), 1) == (4,)
+
+
+def test_who_cannot_acknowledge_goes_first() -> None:
+    """One that is gone or unknown, then one that lags, even if it is the preferred leader."""
+    gone = [LiveBroker(1, "a", state="gone"), LiveBroker(2, "b"), LiveBroker(3, "c")]
+
+    assert ReplicaChooser(gone, {}).choose(partition(1, 2, 3), 2) == (2, 3)
+    assert ReplicaChooser(gone, {}).choose(partition(2, 3, 9), 2) == (2, 3)
+    assert ReplicaChooser(gone, {}).choose(partition(2, 3, isr=(3,)), 1) == (3,)
+
+
+def test_load_is_what_brokers_are_to_keep() -> None:
+    """Over all topics; leaving replicas do not count, arriving ones do."""
+    moving = LivePartition(0, (2, 3, 1), adding=(3,), removing=(1,))
+    topics = {
+        name: LiveTopic(name=name, topic_id=name, partitions=1, replication_factor=2, placement=(each,))
+        for name, each in (("a", moving), ("b", partition(1, 2)))
+    }
+
+    assert LiveTopics((), topics).load == {1: 1, 2: 2, 3: 1}
+
+
+def test_a_placement_is_kept_for_the_same_topic_only() -> None:
+    """What a change answers does not tell where replicas are."""
+    before = LiveTopic(name="a", topic_id="1", partitions=1, replication_factor=1, placement=(partition(1),))
+    same = LiveTopic(name="a", topic_id="1", partitions=1, replication_factor=2)
+    other = LiveTopic(name="a", topic_id="2", partitions=1, replication_factor=1)
+
+    assert same.placed_as(before).placement == before.placement
+    assert other.placed_as(before).placement == ()
+    assert other.placed_as(None) is other

@@ -1,0 +1,163 @@
+"""What a Topic's status says after a pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from fairlead_api.resources.condition_definitions import ConditionName
+from fairlead_api.resources.conditions import Condition, find_condition
+from fairlead_api.resources.topic import Topic, TopicStatus
+from fairlead_operator.plan.topic import Finding, MoveProgress
+from fairlead_operator.plan.topic_observed import LivePartition, LiveTopic
+from fairlead_operator.plan.topic_status import (
+    Outcome,
+    interrupted_status,
+    topic_status,
+    unreadable_status,
+)
+
+BEFORE = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+NOW = datetime(2026, 1, 1, 12, 5, 0, tzinfo=UTC)
+LIVE = LiveTopic(name="flights", topic_id="t", partitions=3, replication_factor=2)
+
+
+def topic(status: TopicStatus | None = None) -> Topic:
+    """A Topic of generation 7 with this status."""
+    manifest: dict[str, Any] = {
+        "metadata": {"name": "flights", "namespace": "shop", "generation": 7},
+        "spec": {"clusterRef": {"name": "main"}},
+        "status": (status or TopicStatus()).manifest(),
+    }
+    return Topic.parse(manifest)
+
+
+def ready(status: TopicStatus) -> Condition:
+    """The condition Ready."""
+    found = find_condition(status.conditions, ConditionName.READY)
+    assert found is not None, "a status has a condition Ready"
+    return found
+
+
+def types(status: TopicStatus) -> list[str]:
+    """The types of all conditions."""
+    return [each.type for each in status.conditions]
+
+
+def test_a_topic_as_asked_for_is_ready() -> None:
+    """The status tells what there is, and of which generation it speaks."""
+    status = topic_status(topic(), Outcome(live=LIVE), NOW)
+
+    assert (status.observed_generation, status.topic_name, status.topic_id) == (7, "flights", "t")
+    assert (status.partitions, status.replicas, status.reassignment) == (3, 2, None)
+    assert (ready(status).status, ready(status).reason) == ("True", "Available")
+    assert types(status) == ["Ready", "Progressing"]
+
+
+def test_the_same_again_changes_nothing() -> None:
+    """Also later: the time of the last change stays."""
+    first = topic_status(topic(), Outcome(live=LIVE), BEFORE)
+
+    assert topic_status(topic(first), Outcome(live=LIVE), NOW) == first
+
+
+def test_the_gravest_finding_is_the_reason_and_all_are_told() -> None:
+    """What is known of the topic stays while nobody can be asked."""
+    first = topic_status(topic(), Outcome(live=LIVE), BEFORE)
+    findings = (Finding("InvalidConfig", "one"), Finding("PartitionsNotReducible", "two"))
+    failed = topic_status(topic(first), Outcome(findings=findings), NOW)
+
+    assert (ready(failed).reason, ready(failed).message) == ("InvalidConfig", "one; two")
+    assert ready(failed).last_transition_time == "2026-01-01T12:05:00Z"
+    assert (failed.topic_id, failed.partitions, failed.replicas) == ("t", 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("reason", "truth"),
+    [("ClusterNotFound", "Unknown"), ("ClusterNotReady", "Unknown"), ("InvalidConfig", "False")],
+)
+def test_what_cannot_be_known_is_unknown(reason: str, truth: str) -> None:
+    """A cluster that does not answer says nothing about its topics."""
+    status = topic_status(topic(), Outcome(findings=(Finding(reason, "why"),)), NOW)
+
+    assert ready(status).status == truth
+
+
+def test_who_does_not_have_the_topic_has_no_id() -> None:
+    """The id in a status is what makes its resource the owner."""
+    first = topic_status(topic(), Outcome(live=LIVE), BEFORE)
+    lost = Outcome(findings=(Finding("ResourceConflict", "why"),), has_topic=False)
+    status = topic_status(topic(first), lost, NOW)
+
+    assert (status.topic_id, status.partitions, status.replicas) == (None, None, None)
+
+
+def test_replicas_are_what_every_partition_has() -> None:
+    """The smallest number, before a move to more has ended and after one to fewer has begun."""
+    growing = LivePartition(0, (1, 2, 3), adding=(3,))
+    shrinking = LivePartition(1, (1, 2), removing=(2,))
+
+    assert topic_status(topic(), Outcome(live=replace(LIVE, placement=(growing,))), NOW).replicas == 2
+    assert (
+        topic_status(topic(), Outcome(live=replace(LIVE, placement=(growing, shrinking))), NOW).replicas == 1
+    )
+
+
+def test_moves_show_their_progress() -> None:
+    """A topic stays ready while its replicas move."""
+    status = topic_status(topic(), Outcome(live=LIVE, progress=MoveProgress(6, 2)), NOW)
+    progressing = find_condition(status.conditions, ConditionName.PROGRESSING)
+
+    assert ready(status).status == "True"
+    assert status.reassignment is not None
+    assert (status.reassignment.partitions_total, status.reassignment.partitions_left) == (6, 2)
+    assert progressing is not None
+    assert (progressing.status, progressing.reason) == ("True", "Reassigning")
+    assert progressing.message.startswith("replicas of 4 of 6")
+
+
+def test_warnings_come_and_go() -> None:
+    """One by its own reason, several together."""
+    one, two = Finding("MinInsyncReplicasTooLarge", "one"), Finding("UnmanagedKeys", "two")
+    warned = topic_status(topic(), Outcome(live=LIVE, warnings=(one,)), BEFORE)
+    both = topic_status(topic(warned), Outcome(live=LIVE, warnings=(one, two)), NOW)
+    none = topic_status(topic(both), Outcome(live=LIVE), NOW)
+    told = [find_condition(status.conditions, ConditionName.WARNING) for status in (warned, both, none)]
+
+    assert [(each.reason, each.message) for each in told if each is not None] == [
+        ("MinInsyncReplicasTooLarge", "one"),
+        ("SeveralWarnings", "one; two"),
+    ]
+    assert told[2] is None
+
+
+def test_a_pause_leaves_the_rest_as_it_was() -> None:
+    """The generation that was looked at stands still; the next pass takes the condition away."""
+    first = topic_status(topic(), Outcome(live=LIVE), BEFORE)
+    paused = interrupted_status(
+        topic(first.model_copy(update={"observed_generation": 6})),
+        ConditionName.RECONCILIATION_PAUSED,
+        Finding("Annotation", "paused"),
+        NOW,
+    )
+    held = interrupted_status(topic(first), ConditionName.READY, Finding("ClusterPaused", "paused"), NOW)
+
+    assert (paused.observed_generation, types(paused)) == (
+        6,
+        ["Ready", "Progressing", "ReconciliationPaused"],
+    )
+    assert (ready(held).status, ready(held).reason, held.topic_id) == ("Unknown", "ClusterPaused", "t")
+    assert types(topic_status(topic(paused), Outcome(live=LIVE), NOW)) == ["Ready", "Progressing"]
+
+
+def test_a_spec_that_cannot_be_read_is_named() -> None:
+    """What was known of the topic stays."""
+    first = topic_status(topic(), Outcome(live=LIVE), BEFORE)
+    status = unreadable_status(first, 8, "spec.partitions: no number", NOW)
+
+    assert (ready(status).reason, ready(status).message) == ("InvalidSpec", "spec.partitions: no number")
+    assert (status.observed_generation, status.topic_id) == (8, "t")
+    assert "InvalidSpec" in types(status)

@@ -1,0 +1,125 @@
+"""Which key is reconciled next; the tests say what time it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead_operator.ports import Key
+from fairlead_operator.reconcile.queue import BACKOFF_SECONDS_MAX, URGED_BACKOFF_SECONDS, WorkQueue
+
+A = Key("Cluster", "shop", "a")
+B = Key("Topic", "shop", "b")
+
+
+@pytest.fixture
+def queue() -> WorkQueue:
+    """An empty queue."""
+    return WorkQueue()
+
+
+def test_asked_twice_is_given_once(queue: WorkQueue) -> None:
+    """A key that was asked for many times before a worker came is given out once."""
+    for now in range(5):
+        queue.add(A, now)
+
+    assert queue.take(5) == A
+    assert queue.take(5) is None
+
+
+def test_one_worker_has_a_key(queue: WorkQueue) -> None:
+    """What is asked for while a worker has the key waits for that worker, and is then done once more."""
+    queue.add(A, 0)
+    queue.take(0)
+    queue.add(A, 1)
+    before = queue.take(1)
+    queue.done(A, 2, again_seconds=None)
+
+    assert before is None
+    assert queue.take(2) == A
+    queue.done(A, 3, again_seconds=None)
+    assert queue.next_due() is None
+
+
+def test_delays_keep_their_order(queue: WorkQueue) -> None:
+    """Keys come when their time has come, and the earliest of several wishes counts."""
+    queue.add(A, 0, delay_seconds=10)
+    queue.add(B, 0, delay_seconds=5)
+    queue.add(A, 0, delay_seconds=3)
+    queue.add(A, 0, delay_seconds=30)
+
+    assert queue.next_due() == 3
+    assert queue.take(2.9) is None
+    assert queue.take(3) == A
+    assert queue.next_due() == 5
+    assert queue.take(5) == B
+
+
+def test_success_asks_for_the_next_pass(queue: WorkQueue) -> None:
+    """The pause that a pass asked for is kept, unless somebody asked for less meanwhile."""
+    queue.add(A, 0)
+    queue.take(0)
+    queue.done(A, 1, again_seconds=60)
+
+    assert queue.next_due() == 61
+    queue.add(A, 10, delay_seconds=5)
+    assert queue.next_due() == 15
+    assert queue.take(15) == A
+    queue.done(A, 16, again_seconds=None)
+    assert queue.next_due() is None
+
+
+def test_failures_back_off_and_success_forgets(queue: WorkQueue) -> None:
+    """Pauses double from one second to five minutes; one success begins anew. Other keys do not wait."""
+    now, pauses = 0.0, []
+    queue.add(A, now)
+    for _ in range(11):
+        assert queue.take(now) == A
+        pauses.append(queue.failed(A, now))
+        queue.add(B, now)
+        assert queue.take(now) == B
+        queue.done(B, now, again_seconds=None)
+        now += pauses[-1]
+
+    assert pauses == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, BACKOFF_SECONDS_MAX]
+    assert queue.failing("Cluster") == 1
+    queue.take(now)
+    queue.done(A, now, again_seconds=0.0)
+    assert queue.failing("Cluster") == 0
+    queue.take(now)
+    assert queue.failed(A, now) == 1
+
+
+def test_a_change_shortens_a_long_pause(queue: WorkQueue) -> None:
+    """A failing key that is asked for again does not wait for minutes, nor is it tried at once for ever."""
+    now = 0.0
+    queue.add(A, now)
+    for _ in range(9):
+        queue.take(now)
+        now += queue.failed(A, now)
+    queue.take(now)
+    queue.failed(A, now)
+    for later in range(5):
+        queue.add(A, now + later)
+
+    assert queue.next_due() == now + URGED_BACKOFF_SECONDS
+
+
+def test_what_was_cut_short_is_still_wanted(queue: WorkQueue) -> None:
+    """A pass that ended with leadership is no failure, and its key is given out again."""
+    queue.add(A, 0)
+    queue.take(0)
+    queue.abandoned(A, 1)
+
+    assert queue.failing("Cluster") == 0
+    assert queue.take(1) == A
+
+
+def test_depth_counts_what_waits_now(queue: WorkQueue) -> None:
+    """Depth is what a worker could take now: not the delayed, not what is in work."""
+    queue.add(A, 0)
+    queue.add(B, 0, delay_seconds=10)
+    queue.add(Key("Topic", "shop", "c"), 0)
+    queue.take(0)
+
+    assert queue.depth(0) == 1
+    assert queue.depth(10) == 2

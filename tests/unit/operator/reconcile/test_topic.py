@@ -1,0 +1,228 @@
+"""Passes over Topics that need no brokers: what cannot be read, what nobody allows, what is to be let go."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from fairlead_operator.brokers.calls import BrokerCalls
+from fairlead_operator.brokers.topics import TopicCalls
+from fairlead_operator.naming import CLUSTER, NAMESPACE, TOPIC, TOPIC_FINALIZER, Manifest, ObjectRef
+from fairlead_operator.ports import Key
+from fairlead_operator.reconcile.topic import TopicReconciler
+from memory_api import MemoryApi, MemoryCache, StandingClock
+
+KEY = Key("Topic", "shop", "flights")
+NOBODY = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def api() -> MemoryApi:
+    """An API server with the namespace `shop`."""
+    made = MemoryApi()
+    made.put(NAMESPACE, "shop", "")
+    return made
+
+
+@pytest.fixture
+def reconciler(api: MemoryApi) -> TopicReconciler:
+    """A reconciler whose brokers never answer."""
+    clock = StandingClock()
+    return TopicReconciler(api, MemoryCache(api), TopicCalls(BrokerCalls(NOBODY), clock), clock)
+
+
+def put_cluster(api: MemoryApi, namespace: str = "shop", **spec: Any) -> ObjectRef:
+    """Have the Cluster `main`."""
+    pool = {"name": "a", "firstBrokerId": 0, "replicas": 1}
+    return api.put(CLUSTER, "main", namespace, spec={"brokers": [pool], **spec})
+
+
+def put_topic(api: MemoryApi, namespace: str = "shop", *, deleting: bool = False, **about: Any) -> ObjectRef:
+    """Have the Topic `flights`, which has our finalizer and another one."""
+    metadata: Manifest = {"finalizers": ["others.dev/one", TOPIC_FINALIZER]}
+    if deleting:
+        metadata["deletionTimestamp"] = "2026-01-01T11:59:00Z"
+    spec = {"clusterRef": {"name": "main", "namespace": "shop"}, **about.pop("spec", {})}
+    return api.put(TOPIC, "flights", namespace, metadata=metadata, spec=spec, **about)
+
+
+def ready(api: MemoryApi, ref: ObjectRef) -> str:
+    """The reason of the condition Ready."""
+    conditions = api.objects[ref]["status"]["conditions"]
+    return str(next(each["reason"] for each in conditions if each["type"] == "Ready"))
+
+
+async def test_what_cannot_be_read_is_told_once(api: MemoryApi, reconciler: TopicReconciler) -> None:
+    """Nothing else is done, and a second pass writes nothing; a status that cannot be read counts as none."""
+    ref = put_topic(api, spec={"partitions": "many"}, status={"conditions": "broken"})
+    for _ in range(2):
+        assert await reconciler.reconcile(KEY) is None
+
+    assert ready(api, ref) == "InvalidSpec"
+    assert "spec.partitions" in str(api.objects[ref]["status"]["conditions"])
+    assert api.writes == ["status"]
+
+
+async def test_what_cannot_be_read_holds_nothing_back(api: MemoryApi, reconciler: TopicReconciler) -> None:
+    """A resource that is being deleted loses our finalizer, and no topic is touched; once is enough."""
+    ref = put_topic(api, deleting=True, spec={"partitions": "many"})
+    for _ in range(2):
+        assert await reconciler.reconcile(KEY) is None
+
+    assert api.objects[ref]["metadata"]["finalizers"] == ["others.dev/one"]
+    assert api.writes == ["patch"]
+
+
+async def test_nothing_is_done_for_who_is_gone(api: MemoryApi, reconciler: TopicReconciler) -> None:
+    """Its key may come after it."""
+    assert await reconciler.reconcile(KEY) is None
+    assert api.writes == []
+
+
+async def test_a_missing_cluster_is_told_and_holds_no_finalizer(
+    api: MemoryApi, reconciler: TopicReconciler
+) -> None:
+    """Without an Event: the namespace may be ending together with the Cluster, and would not take it."""
+    ref = put_topic(api, status={"topicId": "t"})
+    for _ in range(3):
+        assert await reconciler.reconcile(KEY) is None
+
+    assert ready(api, ref) == "ClusterNotFound"
+    assert api.objects[ref]["status"]["topicId"] == "t"
+    assert api.objects[ref]["metadata"]["finalizers"] == ["others.dev/one"]
+    assert api.writes == ["patch", "status"]
+    assert api.events == []
+
+
+async def test_a_refusal_is_one_event(api: MemoryApi, reconciler: TopicReconciler) -> None:
+    """However often it is looked at."""
+    put_cluster(api)
+    ref = put_topic(api, "apps")
+    for _ in range(3):
+        assert await reconciler.reconcile(Key("Topic", "apps", "flights")) is None
+
+    assert ready(api, ref) == "NamespaceNotAllowed"
+    assert api.events == [("Warning", "NamespaceNotAllowed")]
+
+
+async def test_brokers_that_do_not_answer_are_waited_for(api: MemoryApi, reconciler: TopicReconciler) -> None:
+    """What they fail with is written once; the wait is bounded."""
+    put_cluster(api)
+    ref = put_topic(api)
+    delays = [await reconciler.reconcile(KEY) for _ in range(2)]
+
+    assert delays == [2.0, 2.0]
+    assert ready(api, ref) == "ClusterNotReady"
+    assert api.writes == ["status"]
+
+
+@pytest.mark.parametrize(
+    ("case", "released"),
+    [
+        ("cluster gone", True),
+        ("cluster deleting", True),
+        ("namespace ending", True),
+        ("never had it", True),
+        ("policy Retain", True),
+        ("namespace not allowed", True),
+        ("another claims it", True),
+        ("right to look at namespaces missing", False),
+        ("brokers silent", False),
+    ],
+)
+async def test_a_deleted_topic_is_let_go(
+    api: MemoryApi, reconciler: TopicReconciler, case: str, released: bool
+) -> None:
+    """Whatever happened to its Cluster, namespace or policy; only brokers that shall delete it are waited for."""
+    namespace = "apps" if case == "namespace not allowed" else "shop"
+    ref = put_topic(
+        api,
+        namespace,
+        deleting=True,
+        spec={"deletionPolicy": "Retain"} if case == "policy Retain" else {},
+        status={} if case == "never had it" else {"topicId": "t"},
+    )
+    api.put(NAMESPACE, "apps", "")
+    if case != "cluster gone":
+        cluster = put_cluster(api)
+        if case == "cluster deleting":
+            api.objects[cluster]["metadata"]["deletionTimestamp"] = "2026-01-01T11:59:00Z"
+    if case == "namespace ending":
+        api.put(NAMESPACE, "shop", "", metadata={"deletionTimestamp": "2026-01-01T11:59:00Z"})
+    if case == "right to look at namespaces missing":
+        api.forbidden.add(NAMESPACE)
+    if case == "another claims it":
+        api.put(
+            TOPIC, "second", spec={"name": "flights", "clusterRef": {"name": "main", "namespace": "shop"}}
+        )
+    delay = await reconciler.reconcile(Key("Topic", namespace, "flights"))
+
+    assert (TOPIC_FINALIZER not in api.objects[ref]["metadata"]["finalizers"]) is released
+    assert (delay is None) is released
+    if not released:
+        assert ready(api, ref) == "Deleting"
+    told = {"never had it": "TopicKept", "another claims it": "TopicHandedOver"}.get(case)
+    assert told is None or ("Normal", told) in api.events
+
+
+async def test_an_ending_namespace_goes_before_brokers_that_are_silent(
+    api: MemoryApi, reconciler: TopicReconciler
+) -> None:
+    """Its Cluster is elsewhere and stays; the topic stays with it, and nothing is told into the namespace."""
+    ref = put_topic(api, "apps", deleting=True, status={"topicId": "t"})
+    api.put(NAMESPACE, "apps", "", metadata={"deletionTimestamp": "2026-01-01T11:59:00Z"})
+    put_cluster(api, topicNamespaces=["apps"])
+
+    assert await reconciler.reconcile(Key("Topic", "apps", "flights")) is None
+    assert api.objects[ref]["metadata"]["finalizers"] == ["others.dev/one"]
+    assert api.events == []
+
+
+async def test_no_finalizer_comes_back_into_an_ending_namespace(
+    api: MemoryApi, reconciler: TopicReconciler
+) -> None:
+    """It was let go a moment ago, before the operator's rights went with the namespace; nothing else is done either."""
+    put_cluster(api)
+    ref = put_topic(api, status={"topicName": "flights", "topicId": "t"})
+    api.objects[ref]["metadata"]["finalizers"] = []
+    api.put(NAMESPACE, "shop", "", metadata={"deletionTimestamp": "2026-01-01T11:59:00Z"})
+
+    assert await reconciler.reconcile(KEY) is None
+    assert api.objects[ref]["metadata"]["finalizers"] == []
+    assert api.writes == []
+
+
+async def test_a_topic_that_was_saved_just_now_stays(api: MemoryApi) -> None:
+    """What the operator saw last still says Delete; the resource as it stands decides."""
+    put_cluster(api)
+    ref = put_topic(api, deleting=True, status={"topicId": "t"})
+    seen = MemoryCache(api)
+    stale = copy.deepcopy(api.objects[ref])
+    seen.get = lambda ref: stale if ref.kind == TOPIC else api.objects.get(ref)  # type: ignore[method-assign]
+    api.objects[ref]["spec"]["deletionPolicy"] = "Retain"
+    clock = StandingClock()
+    behind = TopicReconciler(api, seen, TopicCalls(BrokerCalls(NOBODY), clock), clock)
+
+    assert await behind.reconcile(KEY) is None
+    assert api.objects[ref]["metadata"]["finalizers"] == ["others.dev/one"]
+    del api.objects[ref]
+    assert await behind.reconcile(KEY) is None
+
+
+async def test_a_change_at_the_same_time_is_looked_at_again(
+    api: MemoryApi, reconciler: TopicReconciler
+) -> None:
+    """The finalizer is never written over somebody else's."""
+    put_cluster(api)
+    api.put(TOPIC, "flights", spec={"clusterRef": {"name": "main"}})
+    seen = MemoryCache(api)
+    stale = copy.deepcopy(api.objects[ObjectRef(TOPIC, "shop", "flights")])
+    api.objects[ObjectRef(TOPIC, "shop", "flights")]["metadata"]["resourceVersion"] = "9"
+    seen.get = lambda ref: stale if ref.kind == TOPIC else api.objects.get(ref)  # type: ignore[method-assign]
+    clock = StandingClock()
+    behind = TopicReconciler(api, seen, TopicCalls(BrokerCalls(NOBODY), clock), clock)
+
+    assert await behind.reconcile(KEY) == 0.5
+    assert api.writes == []

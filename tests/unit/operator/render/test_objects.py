@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+import render_kit
+from fairlead_operator.naming import Manifest
+from fairlead_operator.render import (
+    NOBODY_JOINS,
+    EtcdInputs,
+    advertised_addresses,
+    bootstrap_address,
+    broker_addresses,
+    broker_ids,
+    split_config,
+)
+
+
+def test_config_goes_where_its_key_belongs() -> None:
+    """Dynamic to the running cluster, the rest of the catalogue to the file, anything else nowhere, with a reason."""
+    split = split_config(
+        {
+            "retention.ms": "60000",
+            "num.io.threads": "8",
+            "cordoned": "true",
+            "no.such.key": "1",
+            "segment.bytes": "much",
+            "cleanup.policy": "compact",
+        }
+    )
+
+    assert split.dynamic == {"retention.ms": "60000"}
+    assert split.restart == {"num.io.threads": "8"}
+    assert set(split.forbidden) == {"cordoned", "no.such.key", "segment.bytes", "cleanup.policy"}
+    assert "by the operator itself" in split.forbidden["cordoned"]
+    assert "unknown" in split.forbidden["no.such.key"]
+    assert "much" in split.forbidden["segment.bytes"]
+
+
+def test_the_file_holds_what_brokers_read_at_the_start() -> None:
+    """Its name in coordination, keys of the start, and addresses of single brokers."""
+    objects = render_kit.drawn(
+        render_kit.cluster_of(config={"max.connections": "10", "retention.ms": "1"}),
+        render_kit.inputs_of(advertised={1: "b:2", 0: "a:1"}),
+    )
+    file = yaml.safe_load(objects["ConfigMap/main-config"]["data"]["broker.yaml"])
+
+    assert file == {
+        "cluster": "shop.main",
+        "config_values": {"max.connections": "10"},
+        "advertise_each": {"0": "a:1", "1": "b:2"},
+    }
+
+
+def test_one_pod_alone_has_no_budget() -> None:
+    """Its node could never be emptied."""
+    alone = render_kit.cluster_of(brokers=[{**render_kit.POOL, "replicas": 1}])
+    objects = render_kit.drawn(alone, render_kit.inputs_of(etcd=EtcdInputs(1)))
+
+    assert not [name for name in objects if name.startswith("PodDisruptionBudget")]
+
+
+def test_the_plan_says_how_many_pods_there_are() -> None:
+    """A pool that is being emptied keeps its pods and their Services, and a member that joins has its pod already."""
+    cluster = render_kit.cluster_of(listeners={"data": {"perBroker": True}})
+    inputs = render_kit.inputs_of(pool_replicas={"a": 5}, etcd=EtcdInputs(4, "x=http://y:1", "new"))
+    objects = render_kit.drawn(cluster, inputs)
+    etcd = objects["StatefulSet/main-etcd"]
+
+    assert objects["StatefulSet/main-a"]["spec"]["replicas"] == 5
+    assert "Service/main-broker-4" in objects
+    assert etcd["spec"]["replicas"] == 4
+    assert render_kit.variables_of(etcd, "etcd")["ETCD_INITIAL_CLUSTER"] == "x=http://y:1"
+    assert render_kit.variables_of(etcd, "etcd")["ETCD_INITIAL_CLUSTER_STATE"] == "new"
+    assert EtcdInputs(1).initial_cluster == NOBODY_JOINS
+
+
+def test_storage_and_claims_follow_the_resource() -> None:
+    """Class and policy as the user says; the size of what is there as long as it cannot be changed."""
+    pool = {**render_kit.POOL, "storage": {"size": "10Gi", "storageClassName": "fast"}}
+    cluster = render_kit.cluster_of(
+        brokers=[pool], claimPolicy={"whenDeleted": "Delete", "whenScaled": "Delete"}
+    )
+    objects = render_kit.drawn(cluster, render_kit.inputs_of(storage={"main-a": "8Gi"}))
+    spec, etcd = (objects[f"StatefulSet/main-{name}"]["spec"] for name in ("a", "etcd"))
+    claim = spec["volumeClaimTemplates"][0]["spec"]
+
+    assert claim["storageClassName"] == "fast"
+    assert claim["resources"]["requests"]["storage"] == "8Gi"
+    assert spec["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Delete", "whenScaled": "Delete"}
+    assert etcd["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Delete", "whenScaled": "Retain"}
+
+
+@pytest.mark.parametrize(("size", "quota"), [("2Gi", 858_993_459), ("1Ti", 8 << 30)])
+def test_the_store_of_etcd_leaves_room_on_its_volume(size: str, quota: int) -> None:
+    """Two fifths of the volume, and not more than etcd bears."""
+    objects = render_kit.drawn(render_kit.cluster_of(etcd={"managed": {"storage": {"size": size}}}))
+    arguments = render_kit.container_of(objects["StatefulSet/main-etcd"], "etcd")["args"]
+
+    assert f"--quota-backend-bytes={quota}" in arguments
+
+
+def test_external_etcd_draws_nothing_of_etcd() -> None:
+    """Without a Secret there are no credentials, and no object of etcd."""
+    cluster = render_kit.cluster_of(etcd={"external": {"endpoints": ["http://a:2379", "http://b:2379"]}})
+    objects = render_kit.drawn(cluster, render_kit.inputs_of(etcd=None))
+    variables = render_kit.variables_of(objects["StatefulSet/main-a"])
+
+    assert not [name for name in objects if "etcd" in name]
+    assert variables["FAIRLEAD_ETCD"] == "http://a:2379,http://b:2379"
+    assert "FAIRLEAD_ETCD_CREDENTIALS" not in variables
+
+
+def test_walls_and_monitors_can_be_left_out() -> None:
+    """By the user, or because the kind does not exist."""
+    off = render_kit.cluster_of(networkPolicy={"enabled": False}, podMonitor={"enabled": False})
+    without_kind = render_kit.drawn(render_kit.cluster_of(), render_kit.inputs_of(kinds=frozenset()))
+
+    assert not [name for name in render_kit.drawn(off) if name.startswith(("NetworkPolicy", "PodMonitor"))]
+    assert not [name for name in without_kind if name.startswith("PodMonitor")]
+
+
+def test_an_operator_outside_is_let_in_by_nobody() -> None:
+    """Its address is not known; without a list of clients the data port is open, as it says."""
+    objects = render_kit.drawn(render_kit.cluster_of(), render_kit.inputs_of(operator_namespace=""))
+    [data, peer, ops] = objects["NetworkPolicy/main-brokers"]["spec"]["ingress"]
+
+    assert "from" not in data
+    assert len(peer["from"]) == len(ops["from"]) == 1
+
+
+def test_the_port_of_the_nodes_is_the_bootstraps() -> None:
+    """Only one Service can have it."""
+    cluster = render_kit.cluster_of(
+        listeners={"data": {"type": "nodeport", "perBroker": True, "nodePort": 30000}}
+    )
+    objects = render_kit.drawn(cluster)
+
+    assert objects["Service/main-bootstrap"]["spec"]["ports"][0]["nodePort"] == 30000
+    assert "nodePort" not in objects["Service/main-broker-0"]["spec"]["ports"][0]
+    assert objects["Service/main-broker-0"]["spec"]["type"] == "NodePort"
+
+
+def live(name: str, *, ingress: list[dict[str, str]] | None = None, node_port: int = 0) -> Manifest:
+    """Return a Service as Kubernetes has filled it in."""
+    port: dict[str, Any] = {"port": 9520, **({"nodePort": node_port} if node_port else {})}
+    balancer = {"ingress": ingress} if ingress is not None else {}
+    return {"metadata": {"name": name}, "spec": {"ports": [port]}, "status": {"loadBalancer": balancer}}
+
+
+def test_addresses_of_load_balancers_are_advertised_when_they_are_known() -> None:
+    """By name or by number; a broker whose balancer has none yet is reached by its pod's name."""
+    cluster = render_kit.cluster_of(listeners={"data": {"type": "loadbalancer", "perBroker": True}})
+    services = [
+        live("main-broker-0", ingress=[{"ip": "192.0.2.1"}]),
+        live("main-broker-1", ingress=[{"hostname": "lb.example.com"}]),
+        live("main-broker-2"),
+        live("main-bootstrap", ingress=[{"ip": "2001:db8::1"}]),
+    ]
+    advertised = advertised_addresses(cluster, {}, services)
+
+    assert advertised == {0: "192.0.2.1:9520", 1: "lb.example.com:9520"}
+    assert broker_addresses(cluster, {}, advertised)[2] == "main-a-2.main-brokers.shop.svc:9520"
+    assert bootstrap_address(cluster, services) == "http://[2001:db8::1]:9520"
+    assert bootstrap_address(cluster, []) == "http://main-bootstrap.shop.svc:9520"
+
+
+def test_addresses_by_the_ports_of_nodes() -> None:
+    """The host is the user's word, the port the one that Kubernetes gave to the broker's Service."""
+    listener = {"type": "nodeport", "perBroker": True, "advertisedHost": "b{id}.{namespace}.example.com"}
+    cluster = render_kit.cluster_of(listeners={"data": listener})
+    services = [live("main-broker-0", node_port=30001), {"metadata": {"name": "main-broker-1"}}]
+    unnamed = render_kit.cluster_of(listeners={"data": {"type": "nodeport", "perBroker": True}})
+
+    assert advertised_addresses(cluster, {}, services) == {0: "b0.shop.example.com:30001"}
+    assert advertised_addresses(unnamed, {}, services) == {}
+    assert broker_addresses(cluster, {}, {})[1] == "main-a-1.main-brokers.shop.svc:9520"
+
+
+def test_an_advertised_host_without_services_is_the_users_own_way() -> None:
+    """Filled in for each broker, with its own port where it names one."""
+    named = render_kit.cluster_of(listeners={"data": {"advertisedHost": "{pod}.example.com:443"}})
+    plain = render_kit.cluster_of(listeners={"data": {"advertisedHost": "b-{id}.example.com"}})
+    variables = render_kit.variables_of(render_kit.drawn(plain)["StatefulSet/main-a"])
+
+    assert advertised_addresses(named, {}, []) == {}
+    assert broker_addresses(named, {}, {})[0] == "main-a-0.example.com:443"
+    assert variables["FAIRLEAD_ADVERTISE"] == "b-{id}.example.com:9520"
+
+
+def test_brokers_are_counted_from_their_pools_first_id() -> None:
+    """In the order of the ids, as many as the plan says."""
+    pools = [{**render_kit.POOL, "firstBrokerId": 100, "replicas": 1}, {**render_kit.POOL, "name": "b"}]
+    cluster = render_kit.cluster_of(brokers=pools)
+
+    assert broker_ids(cluster, {"b": 2}) == [("b", 0), ("b", 1), ("a", 100)]

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from fairlead_operator.schema.definitions import CLUSTERS, DEFINITIONS, TOPICS, Definition
+
+# Release Secrets of Helm end at 1 MiB, and a definition is in each.
+BYTES_MAX = 64 * 1024
+EACH = pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda each: each.plural)
+
+
+def nodes(schema: Any, path: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return every node of a schema with its path."""
+    found = [(path, schema)]
+    for name, field in schema.get("properties", {}).items():
+        found += nodes(field, f"{path}.{name}")
+    for word in ("items", "additionalProperties"):
+        if word in schema:
+            found += nodes(schema[word], f"{path}[]")
+    return found
+
+
+def resource_nodes(definition: Definition) -> list[tuple[str, dict[str, Any]]]:
+    """Return every node of spec and status."""
+    schema: Any = definition.schema()
+    return [node for part in ("spec", "status") for node in nodes(schema["properties"][part], part)]
+
+
+@EACH
+def test_everything_that_can_grow_has_a_bound(definition: Definition) -> None:
+    """Texts, lists and maps end somewhere: rules have a cost that the API server estimates from that."""
+    unbounded = [
+        path
+        for path, node in resource_nodes(definition)
+        if (node.get("type") == "string" and not node.keys() & {"maxLength", "enum", "format"})
+        or (node.get("type") == "array" and "maxItems" not in node)
+        or ("additionalProperties" in node and "maxProperties" not in node)
+    ]
+
+    assert unbounded == []
+
+
+@EACH
+def test_every_field_is_described(definition: Definition) -> None:
+    """`kubectl explain` has a sentence for each field, without the wrapping of the source."""
+    fields = [(path, node) for path, node in resource_nodes(definition) if not path.endswith("[]")]
+
+    assert [path for path, node in fields if not str(node.get("description", "")).endswith((".", ")"))] == []
+    assert [path for path, node in fields if "  " in node["description"] or "\n" in node["description"]] == []
+
+
+@EACH
+def test_lists_of_objects_with_a_name_are_maps(definition: Definition) -> None:
+    """Server-side apply merges them by key, and rules can compare an item with what it was."""
+    by_position = [
+        path
+        for path, node in resource_nodes(definition)
+        if node.get("items", {}).get("type") == "object" and "x-kubernetes-list-map-keys" not in node
+    ]
+
+    assert [path for path in by_position if ".networkPolicy.clients" not in path] == []
+
+
+@EACH
+def test_every_rule_has_its_words(definition: Definition) -> None:
+    """Each rule in CEL has a message and a reason, and a message of one line."""
+    found = [
+        rule
+        for _, node in [*resource_nodes(definition), ("", definition.schema())]
+        for rule in node.get("x-kubernetes-validations", [])
+    ]
+
+    assert len(found) >= 5
+    assert [rule for rule in found if rule.keys() - {"fieldPath"} != {"rule", "message", "reason"}] == []
+    assert [
+        rule["message"] for rule in found if "\n" in rule["message"] or rule["message"].endswith(".")
+    ] == []
+
+
+@EACH
+def test_the_file_says_what_the_definition_is(definition: Definition) -> None:
+    """The text is YAML of the manifest, small, without anchors and without what a template of Helm would read."""
+    text = definition.text()
+
+    assert yaml.safe_load(text) == definition.manifest()
+    assert len(text.encode()) < BYTES_MAX
+    assert "{{" not in text
+    assert "&id" not in text
+
+
+def test_only_the_first_condition_is_a_default_of_the_status() -> None:
+    """Everything else in a status is written by the operator, or it would seem to be known."""
+    for definition in DEFINITIONS:
+        defaults = [
+            path
+            for path, node in resource_nodes(definition)
+            if "default" in node and path.startswith("status")
+        ]
+
+        assert defaults == ["status"]
+
+
+def test_names_are_those_of_the_documents() -> None:
+    """Short names and category are a contract: other groups have a `cluster` kind too."""
+    named: list[Any] = [each.manifest()["spec"] for each in (CLUSTERS, TOPICS)]
+
+    assert [each["names"]["shortNames"] for each in named] == [["flc"], ["flt"]]
+    assert [each["names"]["categories"] for each in named] == [["fairlead"], ["fairlead"]]
+    assert [list(each["versions"][0]["subresources"]) for each in named] == [["status"], ["status"]]
+
+
+def test_columns_are_described_and_the_last_one_is_wide() -> None:
+    """A column with a priority is shown only with `--output wide`."""
+    columns: Any = TOPICS.manifest()["spec"]["versions"][0]["additionalPrinterColumns"]  # type: ignore[index, call-overload]
+
+    assert columns[0]["description"] == "Whether it serves"
+    assert [each["name"] for each in columns if "priority" in each] == ["Cluster"]

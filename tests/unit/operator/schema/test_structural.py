@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field, JsonValue
+
+from fairlead_api.resources.schema_rules import Rule, kubernetes, rules
+from fairlead_operator.schema.structural import NotStructural, structural_schema
+
+Short = Annotated[str, kubernetes(Rule("self != 'x'", "not x"), maxLength=3)]
+RULE = {"rule": "self != 'x'", "message": "not x", "reason": "FieldValueInvalid"}
+
+
+class Inner(BaseModel):
+    """An inner object."""
+
+    model_config = {"json_schema_extra": rules(Rule("has(self.a)", "a is needed"))}
+
+    a: Short = "ab"
+    b: int = 7
+
+
+def field(annotation: Any, default: Any = ...) -> Any:
+    """Return the structural schema of a single field called `it`, made from its annotation and default."""
+    model = type(
+        "Model",
+        (BaseModel,),
+        {"__annotations__": {"it": annotation}} | ({} if default is ... else {"it": default}),
+    )
+    properties = structural_schema(model)["properties"]
+    assert isinstance(properties, dict)
+    return properties["it"]
+
+
+def test_what_may_be_missing_has_no_null() -> None:
+    """Leaving a field out is the only way of saying nothing; rules and lengths inside of the alternative stay."""
+    assert field(Short | None, None) == {"type": "string", "maxLength": 3, "x-kubernetes-validations": [RULE]}
+
+
+def test_a_number_or_text_is_kubernetes_own_type() -> None:
+    """With a bound, without which rules have no cost."""
+    annotated = Annotated[int | str, kubernetes(maxLength=32)]
+
+    assert field(annotated) == {
+        "x-kubernetes-int-or-string": True,
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "maxLength": 32,
+    }
+
+
+def test_a_single_choice_is_an_enumeration() -> None:
+    """`const` is no word of structural schemas."""
+    assert field(Literal["a"]) == {"type": "string", "enum": ["a"]}
+    assert field(Literal["a", "b"], "b") == {"type": "string", "enum": ["a", "b"], "default": "b"}
+
+
+def test_objects_are_in_place_with_the_rules_of_both() -> None:
+    """A rule of the field and one of its model hold both."""
+    own = Rule("self == oldSelf", "cannot be changed")
+    schema = field(Annotated[Inner, kubernetes(own)])
+
+    assert [each["message"] for each in schema["x-kubernetes-validations"]] == [
+        "a is needed",
+        "cannot be changed",
+    ]
+    assert schema["properties"]["b"] == {"type": "integer", "default": 7}
+    assert "$ref" not in schema
+
+
+def test_an_optional_object_keeps_the_rules_of_both() -> None:
+    """The same through an alternative with null."""
+    schema = field(Annotated[Inner | None, kubernetes(Rule("true", "of the field"))], None)
+
+    assert [each["message"] for each in schema["x-kubernetes-validations"]] == ["a is needed", "of the field"]
+
+
+def test_a_default_says_only_what_was_asked_for() -> None:
+    """The defaults inside come from the API server, which needs a default outside to get there."""
+    assert field(Inner, Inner())["default"] == {}
+    assert field(Inner, Inner(b=8))["default"] == {"b": 8}
+
+
+def test_a_default_that_says_nothing_is_none() -> None:
+    """An empty text, list or map would only fill every object."""
+    assert field(dict[str, int], Field(default_factory=dict)) == {
+        "type": "object",
+        "additionalProperties": {"type": "integer"},
+    }
+    assert field(tuple[int, ...], ()) == {"type": "array", "items": {"type": "integer"}}
+    assert field(str, "") == {"type": "string"}
+    assert field(bool, False) == {"type": "boolean", "default": False}
+
+
+def test_lists_keep_what_their_items_are() -> None:
+    """Items are walked as fields are."""
+    assert field(tuple[Short, ...])["items"] == {
+        "type": "string",
+        "maxLength": 3,
+        "x-kubernetes-validations": [RULE],
+    }
+
+
+def test_free_objects_stay_free() -> None:
+    """What no schema can know is preserved, without a word on what its fields are."""
+    free = kubernetes(
+        **{"type": "object", "additionalProperties": None, "x-kubernetes-preserve-unknown-fields": True}
+    )
+
+    assert field(Annotated[dict[str, JsonValue], free], Field(default_factory=dict)) == {
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("annotation", "words"),
+    [
+        (int | bool, "Model.it: alternatives of several types"),
+        (Annotated[float, Field(gt=0)], "Model.it: no structural schema has exclusiveMinimum"),
+        (set[str], "Model.it: no structural schema has uniqueItems"),
+        (tuple[Annotated[int, Field(multiple_of=3)], ...], "Model.it[]: no structural schema has multipleOf"),
+    ],
+)
+def test_what_has_no_counterpart_is_an_error_and_not_a_guess(annotation: Any, words: str) -> None:
+    """Whoever writes such a model hears where and what."""
+    with pytest.raises(NotStructural, match=words.replace("[", r"\[").replace("]", r"\]")):
+        field(annotation)
+
+
+def test_a_map_with_entries_by_default_is_an_error() -> None:
+    """Entries of a map merge with those of a user, who could never get rid of them."""
+    with pytest.raises(NotStructural, match=r"Model\.it: a map with a default"):
+        field(dict[str, int], {"a": 1})

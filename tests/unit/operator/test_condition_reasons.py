@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+import checkout
+from fairlead_api.resources.condition_catalogue import CONDITIONS
+from fairlead_api.resources.condition_definitions import ResourceKind
+from fairlead_api.resources.ready_conditions import NOT_RECONCILED
+
+
+def words_about(kind: ResourceKind) -> frozenset[str]:
+    """Return every text that stands as a whole in the operator's sources about one kind."""
+    sources = [path for path in checkout.python_files("operator") if "schema" not in path.parts]
+    about_topics = [path for path in sources if "topic" in path.stem]
+    chosen = (
+        about_topics if kind is ResourceKind.TOPIC else [path for path in sources if path not in about_topics]
+    )
+    trees = (ast.parse((checkout.ROOT / path).read_text()) for path in chosen)
+    nodes = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return frozenset(node.value for node in nodes if isinstance(node.value, str))
+
+
+@pytest.mark.parametrize("kind", list(ResourceKind))
+def test_every_reason_of_the_catalogue_is_given_by_the_operator(kind: ResourceKind) -> None:
+    """The page for troubleshooting explains nothing that nobody can ever see."""
+    given = words_about(kind) | {NOT_RECONCILED}
+    promised = [
+        f"{type_.name}/{reason.name}"
+        for type_ in CONDITIONS.values()
+        for reason in type_.reasons
+        if kind in type_.kinds and kind in reason.kinds and reason.name not in given
+    ]
+
+    assert promised == []

@@ -1,0 +1,49 @@
+"""Settings of the operator: from variables to values, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from fairlead_operator.settings import Listen, OperatorSettings, Scope
+
+
+@pytest.mark.parametrize(
+    ("text", "scope"),
+    [("", ("home",)), ("a, b,", ("a", "b")), ("*", ()), ("a,*", ())],
+)
+def test_namespaces_make_a_scope(monkeypatch: pytest.MonkeyPatch, text: str, scope: tuple[str, ...]) -> None:
+    """Nothing is the own namespace, names are those, a star is all of them."""
+    monkeypatch.setenv("FAIRLEAD_OPERATOR_NAMESPACES", text)
+    found = OperatorSettings().scope("home")
+
+    assert found == Scope(scope)
+    assert found.everything is (scope == ())
+
+
+@pytest.mark.parametrize(
+    ("text", "listen"),
+    [("127.0.0.1:0", Listen("127.0.0.1", 0)), ("[::1]:8080", Listen("::1", 8080)), (":80", Listen("", 80))],
+)
+def test_a_listener_is_host_and_port(monkeypatch: pytest.MonkeyPatch, text: str, listen: Listen) -> None:
+    """A host, in brackets where it has colons, and a port."""
+    monkeypatch.setenv("FAIRLEAD_OPERATOR_METRICS_LISTEN", text)
+
+    assert OperatorSettings().metrics_listen == listen
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("METRICS_LISTEN", "8080", "is not HOST:PORT"),
+        ("METRICS_LISTEN", "host:70000", "port 0 to 65535"),
+        ("RESYNC_SECONDS", "1", "greater than or equal to 5"),
+        ("LOG_FORMAT", "xml", "'json', 'console' or 'auto'"),
+    ],
+)
+def test_wrong_settings_are_refused(monkeypatch: pytest.MonkeyPatch, name: str, text: str, said: str) -> None:
+    """A value that cannot be is refused with what it should be."""
+    monkeypatch.setenv(f"FAIRLEAD_OPERATOR_{name}", text)
+
+    with pytest.raises(ValidationError, match=said):
+        OperatorSettings()

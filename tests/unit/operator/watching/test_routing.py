@@ -1,0 +1,91 @@
+"""Which resources a change concerns."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from fairlead_operator.naming import CLUSTER, CLUSTER_LABEL, FIELD_MANAGER, MANAGED_BY_LABEL, POD, TOPIC
+from fairlead_operator.watching.routing import concerns, keys_of_change, selector_of
+
+Manifest = dict[str, Any]
+
+MAIN: Manifest = {
+    "metadata": {"name": "main", "namespace": "shop", "uid": "1", "resourceVersion": "5"},
+    "spec": {"brokers": []},
+    "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+}
+
+
+def a_topic(
+    name: str, *, namespace: str = "shop", cluster: str = "main", topic: str | None = None
+) -> Manifest:
+    """Return a Topic of the Cluster in namespace shop."""
+    reference = {"name": cluster, **({"namespace": "shop"} if namespace != "shop" else {})}
+    spec = {"clusterRef": reference, **({"name": topic} if topic else {})}
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
+
+
+TOPICS = [a_topic("a"), a_topic("b", namespace="team", topic="a"), a_topic("c", cluster="other")]
+
+
+def changed(manifest: Manifest, **parts: Any) -> Manifest:
+    """Return a later version of an object with other parts."""
+    later = copy.deepcopy(manifest) | parts
+    later["metadata"]["resourceVersion"] = "6"
+    return later
+
+
+def keys(kind: Any, before: Manifest | None, after: Manifest | None) -> set[tuple[str, ...]]:
+    """Return what a change concerns."""
+    return {tuple(key) for key in keys_of_change(kind, before, after, TOPICS)}
+
+
+def test_a_cluster_concerns_itself_and_its_topics() -> None:
+    """A Cluster that comes, goes or is edited is reconciled, and so are the Topics that refer to it."""
+    topics = {("Topic", "shop", "a"), ("Topic", "team", "b")}
+    edited = changed(MAIN, spec={"brokers": [{"name": "a"}]})
+
+    for before, after in ((None, MAIN), (MAIN, None), (MAIN, edited)):
+        assert keys(CLUSTER, before, after) == {("Cluster", "shop", "main"), *topics}
+
+
+def test_own_statuses_wake_nobody() -> None:
+    """A change of status alone concerns Topics when readiness turned, and else nobody."""
+    told = changed(MAIN, status={**MAIN["status"], "version": "1"})
+    unready = changed(MAIN, status={"conditions": [{"type": "Ready", "status": "False"}]})
+
+    assert keys(CLUSTER, MAIN, told) == set()
+    assert keys(CLUSTER, MAIN, unready) == {("Topic", "shop", "a"), ("Topic", "team", "b")}
+    assert keys(TOPIC, TOPICS[0], changed(TOPICS[0], status={"topicId": "x"})) == set()
+
+
+def test_a_topic_that_goes_makes_room() -> None:
+    """A Topic that is deleted concerns those that ask for the same topic of the same Cluster."""
+    going = changed(TOPICS[0])
+    going["metadata"]["deletionTimestamp"] = "now"
+
+    assert keys(TOPIC, None, TOPICS[0]) == {("Topic", "shop", "a")}
+    assert keys(TOPIC, TOPICS[0], going) == {("Topic", "shop", "a"), ("Topic", "team", "b")}
+    assert keys(TOPIC, TOPICS[2], None) == {("Topic", "shop", "c")}
+
+
+def test_children_concern_their_cluster() -> None:
+    """Any change of an object with the label concerns the Cluster it names, also one that lost the label."""
+    pod = {"metadata": {"name": "main-a-0", "namespace": "shop", "labels": {CLUSTER_LABEL: "main"}}}
+    stolen = {"metadata": {"name": "main-a-0", "namespace": "shop", "labels": {CLUSTER_LABEL: "other"}}}
+
+    assert keys(POD, None, pod) == {("Cluster", "shop", "main")}
+    assert keys(POD, pod, stolen) == {("Cluster", "shop", "main"), ("Cluster", "shop", "other")}
+    assert list(keys_of_change(POD, {"metadata": {"name": "x", "namespace": "shop"}}, None, [])) == []
+
+
+def test_only_own_objects_are_watched() -> None:
+    """Of kinds that everybody has, only the operator's own objects are asked for and kept."""
+    ours = {"metadata": {"labels": {MANAGED_BY_LABEL: FIELD_MANAGER}}}
+
+    assert selector_of(POD) == f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
+    assert selector_of(TOPIC) == ""
+    assert concerns(POD, ours)
+    assert not concerns(POD, {"metadata": {}})
+    assert concerns(CLUSTER, {"metadata": {}})
