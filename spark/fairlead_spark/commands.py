@@ -1,0 +1,270 @@
+"""`fairlead job list`, `run` and `info`: pipelines from the command line.
+
+Registered as entry points of the group `fairlead.commands`. PySpark is imported when a job runs, so that the others
+can say what is missing.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from fairlead.blocking import Admin
+from fairlead.cli.options import Output, OutputFormat
+from fairlead.cli.printing import print_document, print_pairs, print_rows
+from fairlead.cli.session import ExitCode, fail_usage
+from fairlead.errors import ClusterError, FairleadError, SettingError, UnreachableError
+from fairlead_spark.jobs import Job, JobError, JobFailed
+from fairlead_spark.jobs.requirements import check_requirements, format_reasons, versions
+from fairlead_spark.pipelines import Pipeline, PipelineError, PipelineOption, find, pipelines
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from fairlead_spark.jobs.running import JobRun, JobSummary
+
+RETRY_TIMEOUT = "5s"  # a person waits: an unreachable cluster is told soon, before Java is started
+
+PipelineName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="Name of the pipeline, of `fairlead job list`; or a file of your own, ending in .py.",
+    ),
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the pipeline; may be repeated."),
+]
+JobBootstrap = Annotated[
+    str | None,
+    typer.Option("--bootstrap", metavar="URL,URL", help="Addresses of one or more brokers."),
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MASTER",
+        help="Where Spark runs: local[2], k8s://..., spark://...",
+        show_default="that of spark-submit, else every core of this machine",
+    ),
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", "-c", metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
+]
+Checkpoint = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR",
+        help="Folder from which the job goes on after a stop, one for each job.",
+        show_default="a temporary one: every run begins anew",
+    ),
+]
+Once = Annotated[bool, typer.Option("--once", help="Work off what is there now, and end.")]
+Seconds = Annotated[
+    float | None, typer.Option(min=0, help="End after so many seconds.", show_default="at Ctrl-C")
+]
+Every = Annotated[str, typer.Option(metavar="INTERVAL", help="How often to look for records.")]
+Group = Annotated[
+    str | None,
+    typer.Option(
+        metavar="GROUP",
+        help="Consumer group as which the progress is seen, for `fairlead group lag`; empty: none.",
+        show_default="job-NAME",
+    ),
+]
+
+
+def job_list(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Only this pipeline, with its options.")
+    ] = None,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """List the pipelines that can be run, or the options of one.
+
+    Example: fairlead job list
+
+    Example: fairlead job list flight_windows
+    """
+    found = pipelines() if name is None else [_found(name)]
+    if output is not OutputFormat.TABLE:
+        print_document([_described(each) for each in found], output)
+    elif name is None:
+        print_rows(["PIPELINE", "SUMMARY"], [(each.name, each.summary) for each in found])
+    else:
+        rows = [(option.name, _default(option), option.help) for option in found[0].all_options]
+        print_rows(["OPTION", "DEFAULT", "MEANING"], rows)
+
+
+def job_run(
+    name: PipelineName,
+    option: Options = None,
+    bootstrap: JobBootstrap = None,
+    master: Master = None,
+    conf: Conf = None,
+    checkpoint: Checkpoint = None,
+    once: Once = False,
+    seconds: Seconds = None,
+    every: Every = "1 second",
+    group: Group = None,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Run a pipeline until it has worked off everything (--once), time is over (--seconds), or Ctrl-C.
+
+    Each batch is told in a line on stderr. Ctrl-C lets the batch in progress end; twice breaks it off. With a
+    --checkpoint the next run goes on where this one ended.
+
+    Example: fairlead job run flight_windows --option input=flights --once
+
+    Example: fairlead job run mirror -o topics=orders -o target=http://other:9520 --checkpoint /var/lib/jobs/orders
+    """
+    pipeline = _found(name)
+    given = _pairs(option, "--option")
+    if bootstrap is not None:
+        given["bootstrap"] = bootstrap
+    settings = _pairs(conf, "--conf")
+    try:
+        check_requirements()
+        _check_cluster(pipeline.complete(given)["bootstrap"])
+        summary = _run(
+            Job(
+                pipeline=pipeline,
+                options=given,
+                checkpoint=checkpoint,
+                once=once,
+                seconds=seconds,
+                every=every,
+                group=group,
+            ),
+            master,
+            settings,
+        )
+    except PipelineError as error:
+        fail_usage(str(error))
+    except JobError as error:
+        _fail(str(error), ExitCode.FAILED)
+    except FairleadError as error:
+        _fail(str(error), _exit_code(error))
+    if output is OutputFormat.TABLE:
+        print_pairs(summary.to_dict())
+    else:
+        print_document(summary.to_dict(), output)
+
+
+def job_info(output: Output = OutputFormat.TABLE) -> None:
+    """Tell the versions of what jobs need, and why Spark cannot use a format, where it cannot.
+
+    Example: fairlead job info
+    """
+    found, reasons = versions(), format_reasons()
+    if output is OutputFormat.TABLE:
+        told = {f"format {name}": reason or "ready" for name, reason in reasons.items()}
+        print_pairs({**found, **told})
+    else:
+        print_document({"versions": found, "formats": reasons}, output)
+
+
+def _run(job: Job, master: str | None, conf: Mapping[str, str]) -> JobSummary:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+    from fairlead_spark.jobs.running import JobRun
+    from fairlead_spark.jobs.session import spark_session
+
+    _tell(f"starting Spark for {job.name}")
+    try:
+        with spark_session(f"fairlead {job.name}", master=master, conf=conf) as spark:
+            run = JobRun(spark, job, _tell)
+            with _stopped_by_signals(run):
+                return run.run()
+    except (Py4JError, ConnectionError) as error:
+        # Whoever ends a whole group of processes ends it too; the checkpoint is made for that.
+        message = f"Spark's own process has ended, or does not answer: {error!r}"
+        raise JobFailed(message) from error
+
+
+@contextmanager
+def _stopped_by_signals(run: JobRun) -> Iterator[None]:
+    """Let SIGINT and SIGTERM end the job after its batch; a second one ends the program."""
+    kinds = (signal.SIGINT, signal.SIGTERM)
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        _tell("stopping after this batch; once more breaks it off")
+        for kind in kinds:
+            signal.signal(kind, signal.SIG_DFL)
+        run.stop()
+
+    before = {kind: signal.signal(kind, stop) for kind in kinds}
+    try:
+        yield
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+
+
+def _check_cluster(bootstrap: str) -> None:
+    """Find out before Java is started whether the cluster can be reached. Raises FairleadError."""
+    with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+        admin.cluster()
+
+
+def _found(name: str) -> Pipeline:
+    try:
+        return find(name)
+    except PipelineError as error:
+        fail_usage(str(error))
+
+
+def _pairs(given: list[str] | None, flag: str) -> dict[str, str]:
+    """Return what was given as NAME=VALUE; ends with the code for usage where one is not."""
+    pairs = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            fail_usage(f"{flag} {text!r} is not of the form NAME=VALUE")
+        pairs[name] = value
+    return pairs
+
+
+def _described(pipeline: Pipeline) -> dict[str, object]:
+    options = [
+        {
+            "name": option.name,
+            "required": option.required,
+            "default": option.default or None,
+            "help": option.help,
+        }
+        for option in pipeline.all_options
+    ]
+    return {"name": pipeline.name, "summary": pipeline.summary, "options": options}
+
+
+def _default(option: PipelineOption) -> str | None:
+    return "required" if option.required else option.default or None
+
+
+def _exit_code(error: FairleadError) -> ExitCode:
+    match error:
+        case UnreachableError():
+            return ExitCode.UNREACHABLE
+        case ClusterError():
+            return ExitCode.REFUSED
+        case SettingError():
+            return ExitCode.USAGE
+        case _:
+            return ExitCode.FAILED
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+def _fail(message: str, code: ExitCode) -> NoReturn:
+    typer.echo(f"error: {message}", err=True)
+    raise typer.Exit(code)

@@ -1,0 +1,191 @@
+"""What the schema of a frame is in a Delta table, and whether a table fits it.
+
+Spark's JSON form of a schema is the form that Delta keeps in its log, so a frame's schema is taken over as it is, with
+two exceptions: every column may be null (as every writer of Delta does it), and what Delta cannot hold is refused here
+with the name of the column. Knows neither Spark nor storage.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake import Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from deltalake import DeltaTable
+
+# What Delta's protocol calls primitive types; decimals are spelt with their precision.
+PRIMITIVES = frozenset(
+    [
+        "string",
+        "long",
+        "integer",
+        "short",
+        "byte",
+        "float",
+        "double",
+        "boolean",
+        "binary",
+        "date",
+        "timestamp",
+    ]
+)
+# Whose values have one spelling as text that no reader mistakes. A moment has several: partition by its date.
+PARTITION_TYPES = frozenset(["string", "long", "integer", "short", "byte", "boolean", "date"])
+# What a table may ask of its writers and this one does not do: rules to check, values to make, other names on disk.
+RULES_OF_COLUMNS = ("delta.invariants", "delta.generationExpression", "delta.identity")
+
+
+class SchemaMismatch(ValueError):
+    """What a frame holds cannot go into the table; the message names the columns and both sides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a frame, as Delta and as Arrow see them."""
+
+    delta: dict[str, Any]
+    """The schema as Delta's log spells it: every field, element and value may be null."""
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names in the frame's order."""
+        return [field["name"] for field in self.delta["fields"]]
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """Return the types that files have; moments are microseconds in UTC."""
+        return pa.schema(self.schema.to_arrow())  # type: ignore[arg-type] # it speaks the C interface
+
+    @property
+    def schema(self) -> Schema:
+        """Return the form that deltalake takes."""
+        return Schema.from_json(json.dumps(self.delta))
+
+
+def columns_of(schema: Mapping[str, Any], partition_by: Sequence[str]) -> Columns:
+    """Return what `schema` (the JSON form of a Spark schema, as objects) is in a table.
+
+    Raises `SchemaMismatch` for a type that Delta has not, for two columns of one name, and for columns to partition by
+    that are missing or of a type that makes no partitions.
+    """
+    delta = nullable(schema, "")
+    types = {field["name"]: field["type"] for field in delta["fields"]}
+    folded = [name.lower() for name in types]
+    twice = sorted({name for name in folded if folded.count(name) > 1})
+    if twice or len(types) != len(delta["fields"]):
+        message = f"the frame has several columns named {', '.join(twice) or 'alike'}; Delta does not tell case apart"
+        raise SchemaMismatch(message)
+    for name in partition_by:
+        if name not in types:
+            message = f"partitionBy names {name!r}, which the frame has not; it has {', '.join(types)}"
+            raise SchemaMismatch(message)
+        if types[name] not in PARTITION_TYPES:
+            message = (
+                f"partitionBy names {name!r}, which is {spelt(types[name])}; "
+                f"it must be one of {', '.join(sorted(PARTITION_TYPES))}"
+            )
+            raise SchemaMismatch(message)
+    if len(set(partition_by)) == len(types):
+        message = "partitionBy names every column of the frame, so nothing is left for the files"
+        raise SchemaMismatch(message)
+    return Columns(delta)
+
+
+def check_fits(table: DeltaTable, columns: Columns, partition_by: Sequence[str]) -> None:
+    """Refuse a table whose columns, partitions or rules are others than those of the frame.
+
+    The order of columns may differ. Raises `SchemaMismatch`.
+    """
+    metadata = table.metadata()
+    where = f"table {table.table_uri}"
+    for name in metadata.configuration:
+        if name.startswith("delta.constraints.") or name == "delta.columnMapping.mode":
+            message = f"{where} has the property {name}, which this writer does not keep"
+            raise SchemaMismatch(message)
+    there = json.loads(table.schema().to_json())
+    if found := differences(columns.delta, there):
+        message = f"the frame does not fit {where}: {'; '.join(found)}"
+        raise SchemaMismatch(message)
+    if list(partition_by) != list(metadata.partition_columns):
+        message = (
+            f"partitionBy is {spelt_names(partition_by)}, "
+            f"but {where} is partitioned by {spelt_names(metadata.partition_columns)}"
+        )
+        raise SchemaMismatch(message)
+
+
+def nullable(kind: Any, path: str) -> Any:
+    """Return a type of Spark's JSON form with null allowed everywhere. Raises `SchemaMismatch`."""
+    if isinstance(kind, str):
+        if kind in PRIMITIVES or kind == "timestamp_ntz" or kind.startswith("decimal("):
+            return kind
+        message = f"column {path} is {kind}, which a Delta table cannot hold; cast it"
+        raise SchemaMismatch(message)
+    match kind["type"]:
+        case "struct":
+            return {"type": "struct", "fields": [nullable_field(field, path) for field in kind["fields"]]}
+        case "array":
+            element = nullable(kind["elementType"], f"{path}.element")
+            return {"type": "array", "elementType": element, "containsNull": True}
+        case "map":
+            return {
+                "type": "map",
+                "keyType": nullable(kind["keyType"], f"{path}.key"),
+                "valueType": nullable(kind["valueType"], f"{path}.value"),
+                "valueContainsNull": True,
+            }
+        case other:
+            message = f"column {path} is of type {other}, which a Delta table cannot hold; cast it"
+            raise SchemaMismatch(message)
+
+
+def nullable_field(field: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Return one field. What Spark notes beside it (a watermark, say) is the query's affair and stays out."""
+    below = f"{path}.{field['name']}".lstrip(".")
+    return {"name": field["name"], "type": nullable(field["type"], below), "nullable": True, "metadata": {}}
+
+
+def differences(frame: Mapping[str, Any], table: Mapping[str, Any]) -> list[str]:
+    """Say in phrases how two schemas differ; empty when what one holds fits the other."""
+    mine = {field["name"]: field["type"] for field in frame["fields"]}
+    theirs = {field["name"]: field for field in table["fields"]}
+    found = [f"column {name} is not in the table" for name in mine if name not in theirs]
+    found += [f"column {name} of the table is not in the frame" for name in theirs if name not in mine]
+    for name, kind in mine.items():
+        if name not in theirs:
+            continue
+        field = theirs[name]
+        if plain(kind) != plain(field["type"]):
+            found.append(
+                f"column {name} is {spelt(kind)} in the frame and {spelt(field['type'])} in the table"
+            )
+        elif not field["nullable"]:
+            found.append(f"column {name} of the table may not be null, which this writer does not check")
+        elif rules := [key for key in field["metadata"] if key.startswith(RULES_OF_COLUMNS)]:
+            found.append(f"column {name} of the table has {rules[0]}, which this writer does not keep")
+    return found
+
+
+def plain(kind: Any) -> Any:
+    """Return a type without notes beside its fields, so that equal types are equal."""
+    if isinstance(kind, str):
+        return kind.replace(" ", "")
+    if kind["type"] == "struct":
+        return [(field["name"], plain(field["type"]), field["nullable"]) for field in kind["fields"]]
+    return {key: plain(value) if key.endswith("Type") else value for key, value in kind.items()}
+
+
+def spelt(kind: Any) -> str:
+    """Return a type as a message shows it."""
+    return kind if isinstance(kind, str) else json.dumps(kind, separators=(",", ":"))
+
+
+def spelt_names(names: Sequence[str]) -> str:
+    """Return columns as a message shows them."""
+    return ",".join(names) or "nothing"

@@ -1,0 +1,82 @@
+"""Where the files of a table lie: a folder of this machine, or an object store that deltalake knows.
+
+One set of options serves both the log (deltalake) and the files (written through deltalake's own file system), so that
+there is nothing to be said twice. A folder is written by Arrow, which is twice as fast there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.fs
+from deltalake.exceptions import DeltaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+logger = logging.getLogger(__name__)
+
+STORE_ERRORS: Final = (OSError, pa.ArrowException, DeltaError)
+"""What the clients of stores raise where a store refuses or does not answer."""
+
+# A process of Spark's keeps its clients over batches. They do not survive a fork, hence the process in the key.
+_file_systems: dict[tuple[int, str, tuple[tuple[str, str], ...]], pyarrow.fs.FileSystem] = {}
+
+
+def local_folder(uri: str) -> Path | None:
+    """Return the folder that `uri` names, or None for an object store."""
+    if uri.startswith("file:"):
+        return Path(unquote(urlsplit(uri).path))
+    return None if "://" in uri else Path(uri)
+
+
+def file_system(uri: str, options: Mapping[str, str]) -> pyarrow.fs.FileSystem:
+    """Return the file system whose root is the table, made once in a process.
+
+    Raises what the store's client raises for options that it does not take.
+    """
+    key = (os.getpid(), uri, tuple(sorted(options.items())))
+    if key not in _file_systems:
+        _file_systems[key] = connected(uri, options)
+    return _file_systems[key]
+
+
+def connected(uri: str, options: Mapping[str, str]) -> pyarrow.fs.FileSystem:
+    """Return a new file system whose root is the table."""
+    folder = local_folder(uri)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        return pyarrow.fs.SubTreeFileSystem(str(folder), pyarrow.fs.LocalFileSystem())
+    from deltalake.fs import DeltaStorageHandler
+
+    return pyarrow.fs.PyFileSystem(DeltaStorageHandler(uri, dict(options)))
+
+
+def delete(files: pyarrow.fs.FileSystem, paths: Iterable[str]) -> list[str]:
+    """Delete files and return those that the store did not delete; those that are gone already are no error.
+
+    Nothing that is deleted is ever needed, so a store that refuses fails nobody's work: it is logged.
+    """
+    left, refusal = [], None
+    for path in paths:
+        try:
+            files.delete_file(path)
+        except FileNotFoundError:
+            continue
+        except STORE_ERRORS as error:
+            left.append(path)
+            refusal = error
+    if left:
+        logger.warning("%d files that no table needs could not be deleted: %s: %s", len(left), refusal, left)
+    return left
+
+
+def names_in(files: pyarrow.fs.FileSystem, folder: str) -> list[str]:
+    """Return the paths of the files right in a folder of the table; none when there is no such folder."""
+    selector = pyarrow.fs.FileSelector(folder, allow_not_found=True, recursive=False)
+    return [found.path for found in files.get_file_info(selector) if found.type == pyarrow.fs.FileType.File]

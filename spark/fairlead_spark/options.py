@@ -1,0 +1,328 @@
+"""The options of a read, with Kafka's names: each with its meaning, its default and what is allowed.
+
+Parsed once into `ReadOptions`, so that nothing behind it meets text. The pieces (`take_bool` and so on) serve the
+options of a write too. Docs are written from `READ_OPTIONS`. Must not know Spark.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from fairlead.errors import SettingError
+from fairlead.settings import DEFAULT_BOOTSTRAP, bootstrap_of, seconds_of
+from fairlead_spark.planning import columns
+from fairlead_spark.planning.positions import (
+    ASSIGN_FORM,
+    OFFSETS_FORM,
+    AtTime,
+    Edge,
+    Position,
+    PositionError,
+    Selection,
+    parse_assign,
+    parse_pattern,
+    parse_position,
+    parse_topics,
+)
+
+T = TypeVar("T")
+
+BOOTSTRAP_VARIABLE: Final = "FAIRLEAD_BOOTSTRAP"
+KAFKA_BOOTSTRAP: Final = "kafka.bootstrap.servers"
+SPARKS_OWN: Final = frozenset(
+    {"path", "paths", "checkpointlocation", "queryname", "outputmode", "mergeschema", "header", "source"}
+)
+"""What Spark itself puts among the options of a source or sink."""
+TRUTHS: Final = {"true": True, "false": False}
+
+
+HIDDEN: Final = "(hidden)"
+
+
+class OptionError(ValueError):
+    """An option is wrong: its name, its value, what is allowed.
+
+    `HIDDEN` as the value of one that is not known: it may be a secret under a name that is slightly wrong.
+    """
+
+    def __init__(self, name: str, value: object, allowed: str) -> None:
+        self.name = name
+        self.value = value
+        self.allowed = allowed
+        super().__init__(name, value, allowed)
+
+    def __str__(self) -> str:
+        what = self.name if self.value == HIDDEN else f"{self.name}={self.value!r}"
+        return f"option {what} is not allowed; allowed: {self.allowed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option as users see it."""
+
+    name: str
+    allowed: str
+    default: str
+    meaning: str
+    reads: str = "batch, stream"
+    """Which reads take it."""
+
+
+READ_OPTIONS: Final = (
+    Option(
+        "bootstrap",
+        "`http://HOST:PORT`, several by comma",
+        f"the environment's `{BOOTSTRAP_VARIABLE}`, else `{DEFAULT_BOOTSTRAP}`",
+        "brokers to ask first; any one alive is enough",
+    ),
+    Option("subscribe", "topics, several by comma", "", "reads all partitions of these topics"),
+    Option(
+        "subscribePattern",
+        "a regular expression of Python",
+        "",
+        "reads all topics whose whole name matches, a stream also those that are created later",
+    ),
+    Option("assign", ASSIGN_FORM, "", "reads these partitions"),
+    Option(
+        "startingOffsets",
+        f"`earliest`, `latest` (stream), or {OFFSETS_FORM}; JSON names every partition",
+        "`earliest` (batch), `latest` (stream)",
+        "where the read begins; a stream that has a checkpoint goes on from there instead",
+    ),
+    Option(
+        "startingTimestamp",
+        "milliseconds since 1970, UTC",
+        "",
+        "begins at the first record at or after this time, in place of `startingOffsets`; where there is none, at the "
+        "end",
+    ),
+    Option(
+        "endingOffsets",
+        f"`latest`, or {OFFSETS_FORM}",
+        "`latest`",
+        "where the read ends: before this offset",
+        "batch",
+    ),
+    Option(
+        "endingTimestamp",
+        "milliseconds since 1970, UTC",
+        "",
+        "ends before the first record at or after this time, in place of `endingOffsets`",
+        "batch",
+    ),
+    Option(
+        "maxOffsetsPerTrigger",
+        "a whole number above 0",
+        "no limit",
+        "the most records of one trigger, shared out over partitions as they are behind",
+        "stream",
+    ),
+    Option(
+        "minPartitions",
+        "a whole number above 0",
+        "as many tasks as cores of the driver, fewer where there are fewer partitions or little to read",
+        "the least tasks of a read; partitions are cut where there are fewer",
+    ),
+    Option("maxPartitions", "a whole number above 0", "no limit", "the most tasks of a read"),
+    Option(
+        "failOnDataLoss",
+        "`true`, `false`",
+        "`true`",
+        "whether the query fails when records that it counted on are gone, or warns and goes on",
+    ),
+    Option("includeHeaders", "`true`, `false`", "`false`", "adds the column `headers`"),
+    Option(
+        "columns",
+        f"names by comma out of {', '.join(f'`{name}`' for name in columns.BY_NAME)}",
+        "all but `headers`",
+        "the columns of the read, in this order: what is not named is not sent to Spark",
+    ),
+    Option(
+        "pushdown",
+        "`true`, `false`",
+        "`false`",
+        "filters on `topic`, `partition`, `offset` and `timestamp` leave out what need not be read; needs "
+        "`spark.sql.python.filterPushdown.enabled=true`",
+        "batch",
+    ),
+    Option(
+        "groupId",
+        "a group's name",
+        "",
+        "publishes how far the query is as this group's offsets, when Spark commits a trigger",
+        "stream",
+    ),
+    Option(
+        "retryTimeout",
+        'a duration such as `"60s"`',
+        '`"60s"`',
+        "how long brokers that do not answer are tried again before the query fails",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """The options of one read, checked."""
+
+    bootstrap: str
+    selection: Selection
+    starting: Position | None = None
+    """None where nothing was said: the default is another for a batch and a stream."""
+    ending: Position | None = None
+    rows_per_trigger_max: int | None = None
+    tasks_min: int | None = None
+    tasks_max: int | None = None
+    fail_on_data_loss: bool = True
+    columns: tuple[str, ...] = columns.DEFAULT
+    pushdown: bool = False
+    group: str | None = None
+    retry_timeout_seconds: float = 60.0
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> ReadOptions:
+        """Read the options as Spark hands them over. Raises `OptionError`."""
+        options = known_options(given, READ_OPTIONS)
+        tasks_min = take_number(options, "minPartitions")
+        tasks_max = take_number(options, "maxPartitions")
+        if tasks_min is not None and tasks_max is not None and tasks_min > tasks_max:
+            raise OptionError("minPartitions", tasks_min, f"at most maxPartitions, which is {tasks_max}")
+        return cls(
+            bootstrap=take_bootstrap(options),
+            selection=_take_selection(options),
+            starting=_take_position(options, "startingOffsets", "startingTimestamp"),
+            ending=_take_position(options, "endingOffsets", "endingTimestamp"),
+            rows_per_trigger_max=take_number(options, "maxOffsetsPerTrigger"),
+            tasks_min=tasks_min,
+            tasks_max=tasks_max,
+            fail_on_data_loss=take_bool(options, "failOnDataLoss", default=True),
+            columns=_take_columns(options),
+            pushdown=take_bool(options, "pushdown", default=False),
+            group=options.get("groupId"),
+            retry_timeout_seconds=take_seconds(options, "retryTimeout", default=60.0),
+        )
+
+    def for_batch(self) -> ReadOptions:
+        """Return the options of a batch read. Raises `OptionError` for what only a stream can do."""
+        if self.starting is Edge.LATEST:
+            raise OptionError("startingOffsets", "latest", "earliest or JSON: a batch read would be empty")
+        if self.ending is Edge.EARLIEST:
+            raise OptionError("endingOffsets", "earliest", "latest or JSON: a batch read would be empty")
+        return self
+
+    def for_stream(self) -> ReadOptions:
+        """Return the options of a stream. Raises `OptionError` for what only a batch read can do."""
+        if self.ending is not None:
+            allowed = "none for a stream, which does not end; use the trigger availableNow, or a batch read"
+            raise OptionError("endingOffsets", "given", allowed)
+        return self
+
+
+def known_options(given: Mapping[str, str], known: Iterable[Option]) -> dict[str, str]:
+    """Return the options under the names that we write, whatever their case. Raises `OptionError`."""
+    names = {option.name.lower(): option.name for option in known}
+    options: dict[str, str] = {}
+    for name, value in given.items():
+        lowered = name.lower()
+        if lowered in names:
+            options[names[lowered]] = value
+        elif lowered == KAFKA_BOOTSTRAP:
+            raise OptionError(name, value, "the option bootstrap, with addresses such as http://HOST:9520")
+        elif lowered not in SPARKS_OWN:
+            nearest = difflib.get_close_matches(lowered, names, n=1)
+            meant = f"; nearest: {names[nearest[0]]}" if nearest else ""
+            raise OptionError(name, HIDDEN, f"the options {', '.join(names.values())}{meant}")
+    return options
+
+
+def take_bootstrap(options: Mapping[str, str]) -> str:
+    """Return the addresses to ask first."""
+    text = options.get("bootstrap") or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
+    try:
+        return ",".join(bootstrap_of(text))
+    except SettingError as error:
+        raise OptionError("bootstrap", error.value, error.allowed) from None
+
+
+def take_bool(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    """Return whether an option is on."""
+    text = options.get(name)
+    if text is None:
+        return default
+    if text.strip().lower() not in TRUTHS:
+        raise OptionError(name, text, "true or false")
+    return TRUTHS[text.strip().lower()]
+
+
+def take_number(options: Mapping[str, str], name: str, *, least: int = 1) -> int | None:
+    """Return a whole number; None where the option is not given."""
+    text = options.get(name)
+    if text is None:
+        return None
+    if not text.strip().isdecimal() or int(text) < least:
+        raise OptionError(name, text, f"a whole number, {least} or more")
+    return int(text)
+
+
+def take_seconds(options: Mapping[str, str], name: str, *, default: float) -> float:
+    """Return a duration in seconds."""
+    text = options.get(name)
+    if text is None:
+        return default
+    try:
+        return seconds_of(text, name)
+    except SettingError as error:
+        raise OptionError(name, text, error.allowed) from None
+
+
+def _take_selection(options: Mapping[str, str]) -> Selection:
+    parsers: dict[str, Callable[[str], Selection]] = {
+        "subscribe": parse_topics,
+        "subscribePattern": parse_pattern,
+        "assign": parse_assign,
+    }
+    given = [name for name in parsers if name in options]
+    if len(given) != 1:
+        allowed = "exactly one of subscribe, subscribePattern and assign"
+        raise OptionError(
+            " and ".join(given) or "subscribe", [options[name] for name in given] or None, allowed
+        )
+    name = given[0]
+    forms = {"subscribe": "topics, several by comma", "subscribePattern": "a regular expression of Python"}
+    return _parsed(options, name, parsers[name], forms.get(name, ASSIGN_FORM))
+
+
+def _take_position(options: Mapping[str, str], by_offset: str, by_time: str) -> Position | None:
+    if by_offset in options and by_time in options:
+        raise OptionError(by_time, options[by_time], f"only one of {by_offset} and {by_time}")
+    if by_time in options:
+        return AtTime(take_number(options, by_time, least=0) or 0)
+    if by_offset not in options:
+        return None
+    return _parsed(options, by_offset, parse_position, f"earliest, latest, or {OFFSETS_FORM}")
+
+
+def _parsed(options: Mapping[str, str], name: str, parse: Callable[[str], T], form: str) -> T:
+    try:
+        return parse(options[name])
+    except PositionError as error:
+        raise OptionError(name, options[name], f"{form} (it {error})") from None
+
+
+def _take_columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    with_headers = take_bool(options, "includeHeaders", default=False)
+    text = options.get("columns")
+    if text is None:
+        return (*columns.DEFAULT, columns.HEADERS) if with_headers else columns.DEFAULT
+    by_lowered = {name.lower(): name for name in columns.BY_NAME}
+    asked = [name.strip() for name in text.split(",") if name.strip()]
+    names = [by_lowered.get(name.lower(), "") for name in asked]
+    if not names or "" in names or len(set(names)) < len(names):
+        raise OptionError("columns", text, f"each once: {', '.join(columns.BY_NAME)}")
+    if with_headers and columns.HEADERS not in names:
+        raise OptionError("includeHeaders", "true", "false, or headers among the columns")
+    return tuple(names)

@@ -1,0 +1,87 @@
+"""Records that a pipeline cannot use: kept as they are in a topic of their own, with the reason, and counted.
+
+    parsed, reason = parse_json("value", "user STRING, at TIMESTAMP", required=("user", "at"))
+    good, letters = split(records.withColumn("click", parsed), reason, pipeline="sessions", topic="clicks.dead-letters")
+
+`letters` goes into the same sink as what becomes of `good`, so that one checkpoint holds for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from fairlead_spark.pipelines import PipelineOption
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+DEAD_LETTERS = PipelineOption(
+    "deadLetters",
+    "Topic for records that do not parse; empty: that of the input with .dead-letters behind it.",
+)
+SUFFIX = ".dead-letters"
+OBSERVATION = "input"
+"""Under this name each batch reports `records`, all that it read, and `dead_letters`, those among them it could not
+use (`observedMetrics` of the query's progress)."""
+CORRUPT = "_corrupt"
+HEADER_PREFIX = "dead-letter."
+ORIGIN = ("topic", "partition", "offset")
+
+
+def dead_letter_topic(options: Mapping[str, str], source: str) -> str:
+    """Return where dead letters go: the option, else the input's name with `.dead-letters` behind it."""
+    return options[DEAD_LETTERS.name] or source + SUFFIX
+
+
+def parse_json(column: str, ddl: str, *, required: Sequence[str] = ()) -> tuple[Column, Column]:
+    """Return two columns for a column of bytes that should be JSON objects: the object, and why it is none.
+
+    `ddl` names the fields and their types as Spark does ("user STRING, at TIMESTAMP"); other fields are left out, those
+    that lack are null. The reason is null where the object parsed and has every field of `required`.
+    """
+    from pyspark.sql import functions as sql
+
+    options = {"columnNameOfCorruptRecord": CORRUPT, "timeZone": "UTC"}
+    parsed = sql.from_json(sql.col(column).cast("string"), f"{ddl}, {CORRUPT} STRING", options)
+    reason = sql.when(sql.col(column).isNull(), "no value")
+    reason = reason.when(
+        parsed.isNull() | parsed[CORRUPT].isNotNull(), f"no JSON object with the fields {ddl}"
+    )
+    for name in required:
+        reason = reason.when(parsed[name].isNull(), f"no field {name}")
+    return parsed, reason
+
+
+def split(records: DataFrame, reason: Column, *, pipeline: str, topic: str) -> tuple[DataFrame, DataFrame]:
+    """Return the records without a reason, as they are, and the dead letters for the sink: topic, key, value, headers.
+
+    `records` has at least key, value, topic, partition and offset. A dead letter has the key and value of the record,
+    and in its headers `dead-letter.reason`, `.pipeline`, `.topic`, `.partition` and `.offset`.
+    """
+    from pyspark.sql import functions as sql
+
+    told = records.withColumn("_reason", reason)
+    good = told.where(sql.col("_reason").isNull()).drop("_reason")
+    # Counted on this side alone: both sides see every record.
+    counted = told.observe(
+        OBSERVATION, sql.count(sql.lit(1)).alias("records"), sql.count("_reason").alias("dead_letters")
+    )
+    texts = {"reason": sql.col("_reason"), "pipeline": sql.lit(pipeline)}
+    texts |= {name: sql.col(name).cast("string") for name in ORIGIN}
+    headers = sql.array(
+        *[
+            sql.struct(sql.lit(HEADER_PREFIX + name).alias("key"), text.cast("binary").alias("value"))
+            for name, text in texts.items()
+        ]
+    )
+    dead = counted.where(sql.col("_reason").isNotNull())
+    return good, dead.select(sql.lit(topic).alias("topic"), "key", "value", headers.alias("headers"))
+
+
+def without_headers(records: DataFrame) -> DataFrame:
+    """Return topic, key and value of records with an empty column of headers, to be put together with dead letters."""
+    from pyspark.sql import functions as sql
+
+    none = sql.lit(None).cast("array<struct<key:string,value:binary>>")
+    return records.select("topic", "key", "value", none.alias("headers"))

@@ -1,0 +1,80 @@
+"""Flights and delays of each carrier in windows of event time, from a topic of flights into a topic of windows.
+
+A flight counts in the window of its `time_hour`, however late its record comes, until the watermark has passed the end
+of the window: the latest time that was seen, less the option `watermark`. Then the window is written, once, and
+flights that come for it later are dropped and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from fairlead_spark.pipelines import Pipeline, PipelineOption
+from fairlead_spark.pipelines.dead_letters import parse_json
+from fairlead_spark.pipelines.summing_up import READING, as_records, summed_up
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+NAME = "flight_windows"
+FLIGHT = "carrier STRING, dep_delay DOUBLE, time_hour TIMESTAMP"
+
+
+def windows(flights: DataFrame, *, length: str, watermark: str, topic: str) -> DataFrame:
+    """Return a record for each carrier and window: the key is the carrier, the value a JSON object.
+
+    `flights` has a column `flight` with the fields of a flight. `flights` counts all of them, `delayed` those with a
+    known departure delay, `minutes` is the sum of these delays.
+    """
+    from pyspark.sql import functions as sql
+
+    grouped = (
+        flights.select("flight.*")
+        .withWatermark("time_hour", watermark)
+        .groupBy(sql.window("time_hour", length), "carrier")
+        .agg(
+            sql.count(sql.lit(1)).alias("flights"),
+            sql.count("dep_delay").alias("delayed"),
+            sql.coalesce(sql.sum("dep_delay"), sql.lit(0.0)).alias("minutes"),
+        )
+    )
+    fields = sql.struct(
+        "carrier",
+        sql.col("window.start").alias("window_start"),
+        sql.col("window.end").alias("window_end"),
+        "flights",
+        "delayed",
+        "minutes",
+    )
+    return as_records(grouped, topic, "carrier", fields)
+
+
+def writer(spark: SparkSession, options: Mapping[str, str]) -> DataStreamWriter:
+    """Build the query."""
+
+    def sum_up(good: DataFrame) -> DataFrame:
+        return windows(
+            good, length=options["window"], watermark=options["watermark"], topic=options["output"]
+        )
+
+    return summed_up(
+        spark, options, NAME, "flight", parse_json("value", FLIGHT, required=("carrier", "time_hour")), sum_up
+    )
+
+
+PIPELINE = Pipeline(
+    name=NAME,
+    summary="Flights and delays per carrier and hour of event time, late ones included, into a topic.",
+    options=(
+        PipelineOption(
+            "input", "Topic of flights, JSON objects with carrier, time_hour and dep_delay.", "flights"
+        ),
+        PipelineOption("output", "Topic of the windows.", "flight-windows"),
+        PipelineOption("window", "Length of a window.", "1 hour"),
+        PipelineOption("watermark", "How long flights may come after later ones.", "2 hours"),
+        *READING,
+    ),
+    writer=writer,
+)

@@ -1,0 +1,90 @@
+"""Log lines and measurements of many programs, counted for each source and level, or metric, in windows of event time.
+
+A record is a JSON object: a log line has `source`, `at` and `level`, a measurement `source`, `at`, `metric` and
+`value`. What is neither goes to the topic of dead letters. A window is written once, when the watermark has passed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from fairlead_spark.pipelines import Pipeline, PipelineOption
+from fairlead_spark.pipelines.dead_letters import parse_json
+from fairlead_spark.pipelines.summing_up import READING, as_records, summed_up
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+NAME = "logs"
+ENTRY = "source STRING, at TIMESTAMP, level STRING, metric STRING, value DOUBLE"
+
+
+def parsed_entry() -> tuple[Column, Column]:
+    """Return two columns for a column `value` of bytes: the entry, and why it is none."""
+    from pyspark.sql import functions as sql
+
+    entry, reason = parse_json("value", ENTRY, required=("source", "at"))
+    neither = sql.when(entry["level"].isNull() & entry["metric"].isNull(), "neither level nor metric")
+    unmeasured = neither.when(
+        entry["metric"].isNotNull() & entry["value"].isNull(), "a metric, and no field value"
+    )
+    return entry, sql.coalesce(reason, unmeasured)
+
+
+def windows(entries: DataFrame, *, length: str, watermark: str, topic: str) -> DataFrame:
+    """Return a record for each window, source and level or metric: the key is the source, the value a JSON object.
+
+    `entries` has a column `entry`. `records` counts the entries; `mean`, `least` and `greatest` are of a metric's
+    values, and null for a level. Levels are written in small letters, whatever a program says.
+    """
+    from pyspark.sql import functions as sql
+
+    grouped = (
+        entries.select("entry.*")
+        .withColumn("level", sql.when(sql.col("metric").isNull(), sql.lower("level")))
+        .withWatermark("at", watermark)
+        .groupBy(sql.window("at", length), "source", "level", "metric")
+        .agg(
+            sql.count(sql.lit(1)).alias("records"),
+            *[
+                sql.when(sql.col("metric").isNotNull(), of("value")).alias(name)
+                for name, of in (("mean", sql.avg), ("least", sql.min), ("greatest", sql.max))
+            ],
+        )
+    )
+    fields = sql.struct(
+        "source",
+        "level",
+        "metric",
+        sql.col("window.start").alias("window_start"),
+        sql.col("window.end").alias("window_end"),
+        *["records", "mean", "least", "greatest"],
+    )
+    return as_records(grouped, topic, "source", fields)
+
+
+def writer(spark: SparkSession, options: Mapping[str, str]) -> DataStreamWriter:
+    """Build the query."""
+
+    def sum_up(good: DataFrame) -> DataFrame:
+        return windows(
+            good, length=options["window"], watermark=options["watermark"], topic=options["output"]
+        )
+
+    return summed_up(spark, options, NAME, "entry", parsed_entry(), sum_up)
+
+
+PIPELINE = Pipeline(
+    name=NAME,
+    summary="Log lines and measurements of many programs, counted per source, level or metric, and window.",
+    options=(
+        PipelineOption("input", "Topic of log lines and measurements, JSON objects.", "logs"),
+        PipelineOption("output", "Topic of the windows.", "log-windows"),
+        PipelineOption("window", "Length of a window.", "1 minute"),
+        PipelineOption("watermark", "How long entries may come after later ones.", "5 minutes"),
+        *READING,
+    ),
+    writer=writer,
+)

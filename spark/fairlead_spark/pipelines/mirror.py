@@ -1,0 +1,99 @@
+"""Topics of one cluster copied to another, at least once: keys, values, headers, timestamps and partitions are kept.
+
+Offsets are the other cluster's own. A record may be there twice after a stop in the middle of a batch, in a partition
+whose order is kept otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from fairlead_spark.pipelines import Pipeline, PipelineOption, PipelineOptionError
+from fairlead_spark.pipelines.topics import (
+    MAX_OFFSETS,
+    STARTING_OFFSETS,
+    cluster_id,
+    ensure_topics,
+    names_in,
+    read_topics,
+    require_topics,
+    write_topics,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+NAME = "mirror"
+
+
+def check(options: Mapping[str, str]) -> None:
+    """Refuse a mirror that reads what it writes."""
+    if not names_in(options["topics"]):
+        message = "pipeline mirror needs a name in the option topics"
+        raise PipelineOptionError(message)
+    here, there = set(names_in(options["bootstrap"])), set(names_in(options["target"]))
+    if here & there and not options["prefix"]:
+        message = (
+            f"pipeline mirror would write into the topics that it reads: {', '.join(sorted(here & there))} is in"
+            " bootstrap and in target; name another cluster, or give the copies a prefix"
+        )
+        raise PipelineOptionError(message)
+
+
+def refuse_itself(options: Mapping[str, str]) -> None:
+    """Refuse a mirror whose source and target are one cluster by its id, however their addresses are spelt.
+
+    With a prefix the copies are other topics, and one cluster may hold both.
+
+    Raises:
+        PipelineOptionError: every pass would copy the topics into themselves.
+        FairleadError: a cluster cannot be asked.
+    """
+    if options["prefix"]:
+        return
+    here, there = (cluster_id(options[name]) for name in ("bootstrap", "target"))
+    if here == there:
+        message = (
+            f"pipeline mirror would write into the topics that it reads: {options['bootstrap']} and "
+            f"{options['target']} are both cluster {here}; name another cluster, or give the copies a prefix"
+        )
+        raise PipelineOptionError(message)
+
+
+def writer(spark: SparkSession, options: Mapping[str, str]) -> DataStreamWriter:
+    """Build the query."""
+    from pyspark.sql import functions as sql
+
+    refuse_itself(options)
+    names, prefix = names_in(options["topics"]), options["prefix"]
+    partitions = require_topics(options["bootstrap"], names)
+    ensure_topics(options["target"], {prefix + name: count for name, count in partitions.items()})
+    records = read_topics(spark, options, ",".join(names), headers=True)
+    copies = records.select(
+        sql.concat(sql.lit(prefix), sql.col("topic")).alias("topic"),
+        "partition",
+        "key",
+        "value",
+        "headers",
+        "timestamp",
+    )
+    return write_topics(copies, options["target"])
+
+
+PIPELINE = Pipeline(
+    name=NAME,
+    summary="Topics of one cluster copied to another, with keys, partitions, headers and timestamps.",
+    options=(
+        PipelineOption("topics", "Topics to copy, names with commas between them.", None),
+        PipelineOption(
+            "target", "Brokers of the cluster that gets the copies, URLs with commas between.", None
+        ),
+        PipelineOption("prefix", "In front of the names of the copies."),
+        STARTING_OFFSETS,
+        MAX_OFFSETS,
+    ),
+    writer=writer,
+    check=check,
+)

@@ -1,0 +1,72 @@
+"""Sessions of the users of a site, from a topic of clicks into a topic of sessions.
+
+A session ends when a user is silent for the option `gap`, and is written, once, when the watermark has passed that end:
+the latest time that was seen, less the option `watermark`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from fairlead_spark.pipelines import Pipeline, PipelineOption
+from fairlead_spark.pipelines.dead_letters import parse_json
+from fairlead_spark.pipelines.summing_up import READING, as_records, summed_up
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+NAME = "sessions"
+CLICK = "user STRING, page STRING, at TIMESTAMP"
+
+
+def sessions(clicks: DataFrame, *, gap: str, watermark: str, topic: str) -> DataFrame:
+    """Return a record for each session: the key is the user, the value a JSON object.
+
+    `clicks` has a column `click` with the fields of a click. A session is told by its first and last click, their
+    number, how long it took in seconds, and the pages on which it began and ended.
+    """
+    from pyspark.sql import functions as sql
+
+    grouped = (
+        clicks.select("click.*")
+        .withWatermark("at", watermark)
+        .groupBy(sql.session_window("at", gap), "user")
+        .agg(
+            sql.min("at").alias("first"),
+            sql.max("at").alias("last"),
+            sql.count(sql.lit(1)).alias("clicks"),
+            # Of two clicks at one time the lesser page, so that the answer is the same on every run.
+            sql.min(sql.struct("at", "page"))["page"].alias("entry"),
+            sql.max(sql.struct("at", "page"))["page"].alias("exit"),
+        )
+    )
+    seconds = (sql.unix_seconds("last") - sql.unix_seconds("first")).alias("seconds")
+    fields = sql.struct("user", "first", "last", seconds, "clicks", "entry", "exit")
+    return as_records(grouped, topic, "user", fields)
+
+
+def writer(spark: SparkSession, options: Mapping[str, str]) -> DataStreamWriter:
+    """Build the query."""
+
+    def sum_up(good: DataFrame) -> DataFrame:
+        return sessions(good, gap=options["gap"], watermark=options["watermark"], topic=options["output"])
+
+    return summed_up(
+        spark, options, NAME, "click", parse_json("value", CLICK, required=("user", "at")), sum_up
+    )
+
+
+PIPELINE = Pipeline(
+    name=NAME,
+    summary="Sessions of users from a stream of clicks, each written when it has ended, into a topic.",
+    options=(
+        PipelineOption("input", "Topic of clicks, JSON objects with user, page and at.", "clicks"),
+        PipelineOption("output", "Topic of the sessions.", "sessions"),
+        PipelineOption("gap", "A session ends when its user is silent for so long.", "30 minutes"),
+        PipelineOption("watermark", "How long clicks may come after later ones.", "10 minutes"),
+        *READING,
+    ),
+    writer=writer,
+)

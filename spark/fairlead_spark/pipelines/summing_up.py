@@ -1,0 +1,58 @@
+"""What pipelines that sum up a topic share: one query reads, parses, sets dead letters apart and writes both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from fairlead_spark.pipelines.dead_letters import DEAD_LETTERS, dead_letter_topic, split, without_headers
+from fairlead_spark.pipelines.topics import (
+    JSON_OPTIONS,
+    MAX_OFFSETS,
+    MIN_PARTITIONS,
+    PLACED,
+    STARTING_OFFSETS,
+    ensure_topics,
+    read_topics,
+    require_topics,
+    write_topics,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+READING = (DEAD_LETTERS, STARTING_OFFSETS, MAX_OFFSETS, MIN_PARTITIONS)
+"""The options of all such pipelines, beside `input` and `output`."""
+
+
+def summed_up(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    pipeline: str,
+    entry: str,
+    parsed: tuple[Column, Column],
+    sum_up: Callable[[DataFrame], DataFrame],
+) -> DataStreamWriter:
+    """Return the query from `input` to `output`, whose topics are made.
+
+    `parsed`: an entry of `value`, and why it is none; `sum_up` gets the good ones in a column of the name `entry`.
+    """
+    source, letters = options["input"], dead_letter_topic(options, options["input"])
+    require_topics(options["bootstrap"], [source])
+    ensure_topics(options["bootstrap"], {options["output"]: None, letters: None})
+    found, reason = parsed
+    entries = read_topics(spark, options, source, columns=PLACED).withColumn(entry, found)
+    good, dead = split(entries, reason, pipeline=pipeline, topic=letters)
+    return write_topics(without_headers(sum_up(good)).unionByName(dead), options["bootstrap"])
+
+
+def as_records(rows: DataFrame, topic: str, key: str, fields: Column) -> DataFrame:
+    """Return rows as records of a topic: a column as the key, and a structure as a JSON object."""
+    from pyspark.sql import functions as sql
+
+    return rows.select(
+        sql.lit(topic).alias("topic"),
+        sql.col(key).cast("binary").alias("key"),
+        sql.to_json(fields, JSON_OPTIONS).cast("binary").alias("value"),
+    )

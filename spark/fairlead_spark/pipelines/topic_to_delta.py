@@ -1,0 +1,119 @@
+"""Topics into a Delta table that has each record exactly once, partitioned by the day of its timestamp.
+
+Which records a batch has is in the checkpoint before it is read, and the table knows which batches it has: after a stop
+anywhere, the batch that was cut off is written again or passed over as a whole. Two queries with checkpoints of their
+own that write the same topic into one table write it twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from fairlead_spark.pipelines import Pipeline, PipelineOption, PipelineOptionError
+from fairlead_spark.pipelines.topics import (
+    MAX_OFFSETS,
+    MIN_PARTITIONS,
+    STARTING_OFFSETS,
+    names_in,
+    read_topics,
+    require_topics,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+NAME = "topic_to_delta"
+TRUTHS = ("true", "false")
+# Of the session's time zone nothing depends: a day is one of UTC, as the timestamps are. Brokers take timestamps of the
+# years 1 to 9999 alone, which are those that a partition can have.
+DAY = "date_from_unix_date(CAST(floor(unix_seconds(timestamp) / 86400) AS INT))"
+
+
+def rows(records: DataFrame, *, text: bool, headers: bool) -> DataFrame:
+    """Return what the table holds of records: all that makes a record unique, its contents, and its day in UTC.
+
+    As text, bytes that are not UTF-8 become U+FFFD: readers of Parquet refuse the whole column for one such text.
+    """
+    from pyspark.sql import functions as sql
+
+    contents = [
+        sql.make_valid_utf8(sql.col(name).cast("string")).alias(name) if text else sql.col(name)
+        for name in ("key", "value")
+    ]
+    kept = ["topic", "partition", "offset", "timestamp"] + ["headers"] * headers
+    return records.select(*contents, *kept, sql.expr(DAY).alias("date"))
+
+
+def store_options(text: str) -> dict[str, str]:
+    """Return the options of the object store from `NAME=VALUE` with commas between.
+
+    Raises:
+        PipelineOptionError: a part has no name or no value.
+    """
+    found = {}
+    for number, part in enumerate(names_in(text), 1):
+        name, sign, value = part.partition("=")
+        if not (name and sign):
+            # Values are secrets, and what is between commas may be half of one.
+            message = (
+                f"pipeline {NAME} has option storage, whose part {number} is not NAME=VALUE; "
+                "it must be NAME=VALUE with commas between"
+            )
+            raise PipelineOptionError(message)
+        found[f"storage.{name}"] = value
+    return found
+
+
+def check(options: Mapping[str, str]) -> None:
+    """Refuse what can be told to be wrong without a network."""
+    if not names_in(options["topics"]):
+        message = f"pipeline {NAME} needs a name in the option topics"
+        raise PipelineOptionError(message)
+    for name in ("text", "headers"):
+        if options[name] not in TRUTHS:
+            message = f"pipeline {NAME} has option {name}={options[name]!r}; it must be true or false"
+            raise PipelineOptionError(message)
+    store_options(options["storage"])
+
+
+def writer(spark: SparkSession, options: Mapping[str, str]) -> DataStreamWriter:
+    """Build the query."""
+    names = names_in(options["topics"])
+    require_topics(options["bootstrap"], names)
+    headers = options["headers"] == "true"
+    records = read_topics(spark, options, ",".join(names), headers=headers)
+    table = rows(records, text=options["text"] == "true", headers=headers)
+    return (
+        table.writeStream.format("fairlead-delta")
+        .option("path", options["path"])
+        .option("partitionBy", "date")
+        .options(**store_options(options["storage"]))
+        .outputMode("append")
+    )
+
+
+PIPELINE = Pipeline(
+    name=NAME,
+    summary="Topics into a Delta table, each record exactly once, partitioned by day.",
+    options=(
+        PipelineOption("topics", "Topics to read, names with commas between them.", None),
+        PipelineOption(
+            "path", "Where the table is: an absolute folder, or a URI such as s3://BUCKET/TABLE.", None
+        ),
+        PipelineOption(
+            "text", "true: key and value are text, with U+FFFD for what is not UTF-8; false: bytes.", "false"
+        ),
+        PipelineOption("headers", "true: the headers of records are a column too.", "false"),
+        PipelineOption(
+            "storage",
+            "Options of the object store, NAME=VALUE with commas between; secrets better by the environment.",
+        ),
+        STARTING_OFFSETS,
+        MAX_OFFSETS,
+        MIN_PARTITIONS,
+    ),
+    writer=writer,
+    check=check,
+)

@@ -1,0 +1,101 @@
+"""What pipelines have in common: topics that are read, topics that are written, and the options of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from fairlead.blocking import Admin
+from fairlead.errors import TopicNotFoundError
+from fairlead_spark.pipelines import PipelineOption, PipelineOptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+STARTING_OFFSETS = PipelineOption(
+    "startingOffsets", "Where the first run begins: earliest, latest, or offsets as JSON.", "earliest"
+)
+MAX_OFFSETS = PipelineOption("maxOffsetsPerTrigger", "At most so many records in one batch; empty: no limit.")
+MIN_PARTITIONS = PipelineOption(
+    "minPartitions",
+    "At least so many tasks a batch, such as the cores of all executors; empty: as many as the driver has cores.",
+)
+PLACED = "key,value,topic,partition,offset"
+"""The columns that a pipeline with dead letters needs."""
+RETRY_TIMEOUT = "15s"
+"""A start that cannot reach the cluster is told after so long."""
+TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ssXXX"
+"""Times in the JSON that pipelines write: `2013-01-01T10:00:00Z`."""
+JSON_OPTIONS = {"timestampFormat": TIME_FORMAT, "timeZone": "UTC", "ignoreNullFields": "false"}
+
+
+def read_topics(
+    spark: SparkSession, options: Mapping[str, str], topics: str, *, columns: str = "", headers: bool = False
+) -> DataFrame:
+    """Return the stream of one or more topics (commas between), as the options of the pipeline say.
+
+    Spark takes every column from a source, whether it is used or not: `columns` says which there are at all.
+    """
+    reader = spark.readStream.format("fairlead").option("bootstrap", options["bootstrap"])
+    reader = reader.option("subscribe", topics).option("startingOffsets", options[STARTING_OFFSETS.name])
+    for given in (MAX_OFFSETS.name, MIN_PARTITIONS.name):
+        if options.get(given):
+            reader = reader.option(given, options[given])
+    if columns:
+        reader = reader.option("columns", columns)
+    return reader.option("includeHeaders", str(headers).lower()).load()
+
+
+def write_topics(records: DataFrame, bootstrap: str) -> DataStreamWriter:
+    """Return the writer of records that name their topic in the column `topic`; windows are written once, closed."""
+    return records.writeStream.format("fairlead").option("bootstrap", bootstrap).outputMode("append")
+
+
+def names_in(topics: str) -> list[str]:
+    """Return the names between the commas."""
+    return [name.strip() for name in topics.split(",") if name.strip()]
+
+
+def cluster_id(bootstrap: str) -> str:
+    """Return the id that a cluster tells, the same by whichever address it is asked. Raises `FairleadError`."""
+    with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+        return admin.cluster().cluster_id
+
+
+def require_topics(bootstrap: str, topics: list[str]) -> dict[str, int]:
+    """Return the number of partitions of each topic that a pipeline is going to read.
+
+    Raises:
+        PipelineOptionError: a topic is not there, and so would never give a record.
+        FairleadError: the cluster cannot be asked.
+    """
+    with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+        return {name: _partitions(admin, name, bootstrap) for name in topics}
+
+
+def ensure_topics(bootstrap: str, topics: Mapping[str, int | None]) -> None:
+    """Create the topics that are not there yet; None: as many partitions as the cluster gives by default.
+
+    Raises:
+        PipelineOptionError: a topic is there and has fewer partitions.
+        FairleadError: the cluster cannot be asked, or does not want the topic.
+    """
+    with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+        for name, partitions in topics.items():
+            try:
+                found = admin.describe_topic(name).partitions
+            except TopicNotFoundError:
+                admin.create_topic(name, partitions=partitions)
+                continue
+            if partitions is not None and found < partitions:
+                message = f"topic {name} of {bootstrap} has {found} partitions, and {partitions} are needed"
+                raise PipelineOptionError(message)
+
+
+def _partitions(admin: Admin, name: str, bootstrap: str) -> int:
+    try:
+        return admin.describe_topic(name).partitions
+    except TopicNotFoundError as error:
+        message = f"topic {name} is not in the cluster of {bootstrap}"
+        raise PipelineOptionError(message) from error

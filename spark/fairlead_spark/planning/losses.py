@@ -1,0 +1,58 @@
+"""Records that a query counted on and that are not there: the kinds, and how each is told.
+
+`failOnDataLoss` decides what becomes of them: an error with these words, or a warning and the query goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class LossKind(Enum):
+    """Why records are missing, and what the query does with `failOnDataLoss=false`."""
+
+    LOG_START = ("records were deleted before they were read", "reads on from the first record that is there")
+    TOPIC_RECREATED = (
+        "the topic was deleted and created again",
+        "reads the new topic from its beginning",
+    )
+    TOPIC_GONE = ("the topic does not exist any more, or is not read any more", "goes on without it")
+    LOG_TRUNCATED = (
+        "the log lost its end, as after an unclean election",
+        "reads on from where the log parts from the one that was read",
+    )
+
+    def __init__(self, meaning: str, otherwise: str) -> None:
+        self.meaning = meaning
+        self.otherwise = otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One finding; `detail` has the numbers."""
+
+    kind: LossKind
+    topic: str
+    partition: int | None = None
+    detail: str = ""
+
+    def __str__(self) -> str:
+        place = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
+        return f"{place}: {self.kind.meaning}: {self.detail}"
+
+
+class DataLoss(Exception):
+    """Records are missing and `failOnDataLoss` is true."""
+
+    def __init__(self, losses: Sequence[Loss]) -> None:
+        self.losses = tuple(losses)
+        super().__init__(self.losses)
+
+    def __str__(self) -> str:
+        kinds = dict.fromkeys(loss.kind.otherwise for loss in self.losses)
+        return (
+            f"{'; '.join(map(str, self.losses))}. With the option failOnDataLoss=false the query "
+            f"{' and '.join(kinds)}; to begin anew, start the query with a new checkpoint."
+        )

@@ -1,0 +1,176 @@
+"""Where a streaming query stands, as Spark keeps it in its checkpoint.
+
+    {"topics": {"flights": {"id": "0190…", "offsets": {"0": [123, 5]}}}, "v": 1}
+
+For each partition the next offset to read and the leader epoch of whoever said so, -1 where nobody did; for each topic
+its id. Id and epoch are how a topic that was deleted and created again, and a log that lost its end, are told from
+ordinary growth. Spark compares offsets as text, so equal offsets must be equal text: names and partitions are sorted.
+
+Where a query begins is looked up anew whenever Spark asks for it, which is twice for the first trigger and once more
+after a crash in it, and Spark does not keep the answer. So that answer has the member `"initial": true`, and the end of
+the first trigger has the topics of its beginning as the member `"from"`: from there it reads, however often it runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NoReturn, cast
+
+VERSION: Final = 1
+NO_EPOCH: Final = -1
+"""No leader has vouched for the offset."""
+
+JsonDict = dict[str, object]
+
+
+class OffsetsFormatError(ValueError):
+    """Text that is no offsets of this source; the message says what is wrong and what is expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOffset:
+    """The next offset to read, and the epoch of the leader that had everything before it."""
+
+    offset: int
+    epoch: int = NO_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOffsets:
+    """All partitions of one topic, which is known by its id; "" where it is not known."""
+
+    topic_id: str
+    partitions: Mapping[int, PartitionOffset]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffsets:
+    """Topics by name, each with its partitions."""
+
+    topics: Mapping[str, TopicOffsets] = field(default_factory=dict)
+    initial: bool = False
+    """Whether this is the looked up beginning of a query."""
+    began: Mapping[str, TopicOffsets] | None = None
+    """At the end of a query's first trigger: where that trigger began."""
+
+    @classmethod
+    def from_json(cls, document: str | Mapping[str, object]) -> StreamOffsets:
+        """Read what `to_dict` wrote, as text or as parsed. Raises `OffsetsFormatError`."""
+        if isinstance(document, str):
+            try:
+                document = json.loads(document)
+            except ValueError as error:
+                _wrong(f"no JSON ({error})")
+        if not isinstance(document, Mapping):
+            _wrong(f"{type(document).__name__} in place of an object")
+        version = document.get("v")
+        if version != VERSION:
+            message = (
+                f"offsets of version {version!r} cannot be read by this release, which knows version {VERSION}: "
+                "the checkpoint was written by another release, or by another source"
+            )
+            raise OffsetsFormatError(message)
+        began = document.get("from")
+        return cls(
+            _topics(document.get("topics"), "topics"),
+            initial=document.get("initial") is True,
+            began=None if began is None else _topics(began, "from"),
+        )
+
+    def to_dict(self) -> JsonDict:
+        """Return the form that Spark keeps; equal offsets give equal text."""
+        document: JsonDict = {"topics": _as_json(self.topics), "v": VERSION}
+        if self.began is not None:
+            document["from"] = _as_json(self.began)
+        if self.initial:
+            document["initial"] = True
+        return dict(sorted(document.items()))
+
+    def end_offsets(self) -> dict[str, dict[int, int]]:
+        """Return the next offset of every partition by topic: what a group commits."""
+        return {
+            name: {index: place.offset for index, place in sorted(topic.partitions.items())}
+            for name, topic in sorted(self.topics.items())
+        }
+
+    def get(self, topic: str, partition: int) -> PartitionOffset | None:
+        """Return one partition's offset, if it is known."""
+        found = self.topics.get(topic)
+        return None if found is None else found.partitions.get(partition)
+
+    def epochs(self, topic_id: str, topic: str) -> Mapping[int, int]:
+        """Return the leader epochs of a topic's partitions, where the topic is still the one of this id."""
+        found = self.topics.get(topic)
+        if found is None or found.topic_id != topic_id:
+            return {}
+        return {index: place.epoch for index, place in found.partitions.items() if place.epoch != NO_EPOCH}
+
+
+def first_end(begin: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
+    """Return the end of a trigger, with its beginning in it where only the end is kept.
+
+    While nothing moves, the end is the beginning again, word for word: Spark compares text.
+    """
+    if begin.initial:
+        return StreamOffsets(end.topics, began=begin.topics)
+    return begin if end.topics == begin.topics else end
+
+
+def begin_of(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
+    """Return where a trigger with that start and end begins."""
+    if start.initial and end.began is not None:
+        return StreamOffsets(end.began)
+    return start
+
+
+def _as_json(topics: Mapping[str, TopicOffsets]) -> JsonDict:
+    return {
+        name: {
+            "id": topic.topic_id,
+            "offsets": {
+                str(index): [place.offset, place.epoch] for index, place in sorted(topic.partitions.items())
+            },
+        }
+        for name, topic in sorted(topics.items())
+    }
+
+
+def _topics(value: object, where: str) -> dict[str, TopicOffsets]:
+    return {name: _topic(name, entry) for name, entry in sorted(_object(value, where).items())}
+
+
+def _topic(name: str, entry: object) -> TopicOffsets:
+    fields = _object(entry, f"topics.{name}")
+    topic_id = fields.get("id")
+    if not isinstance(topic_id, str):
+        _wrong(f"topics.{name}.id is {topic_id!r}")
+    offsets = _object(fields.get("offsets"), f"topics.{name}.offsets")
+    return TopicOffsets(topic_id, {_index(name, key): _place(name, key, offsets[key]) for key in offsets})
+
+
+def _index(name: str, key: str) -> int:
+    if not key.isdecimal():
+        _wrong(f"topics.{name}.offsets has the partition {key!r}")
+    return int(key)
+
+
+def _place(name: str, key: str, value: object) -> PartitionOffset:
+    if not isinstance(value, list) or [type(part) for part in value] != [int, int]:
+        _wrong(f"topics.{name}.offsets.{key} is {value!r}")
+    return PartitionOffset(*value)
+
+
+def _object(value: object, where: str) -> Mapping[str, object]:
+    if not isinstance(value, Mapping):
+        _wrong(f"{where} is {value!r}")
+    return cast("Mapping[str, object]", value)
+
+
+def _wrong(what: str) -> NoReturn:
+    message = (
+        f"offsets cannot be read: {what}; expected "
+        '{"topics": {NAME: {"id": TEXT, "offsets": {PARTITION: [OFFSET, EPOCH]}}}, "v": 1}'
+    )
+    raise OffsetsFormatError(message)

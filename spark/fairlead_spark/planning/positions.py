@@ -1,0 +1,152 @@
+"""What a read is of, and where it begins and ends, as the options say it. Pure; parsed by `options`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NoReturn, TypeAlias
+
+EARLIEST_NUMBER: Final = -2
+LATEST_NUMBER: Final = -1
+ASSIGN_FORM: Final = 'JSON such as {"flights": [0, 1]}'
+OFFSETS_FORM: Final = f'JSON such as {{"flights": {{"0": 123, "1": {EARLIEST_NUMBER}}}}}, where {EARLIEST_NUMBER} means earliest and {LATEST_NUMBER} latest'  # noqa: E501
+
+
+class PositionError(ValueError):
+    """An option's text that cannot be understood; says what is wrong with it."""
+
+
+class Edge(StrEnum):
+    """An end of the log."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The first record at or after a time; the end of the log where there is none."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class EachPartition:
+    """An offset or an end of the log for each partition of the read."""
+
+    offsets: Mapping[tuple[str, int], int | Edge]
+
+
+Position: TypeAlias = Edge | AtTime | EachPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """All partitions of these topics, also those that they grow."""
+
+    topics: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return ", ".join(self.topics)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribePattern:
+    """All partitions of the topics whose whole name matches, also of those that are created later."""
+
+    pattern: str
+
+    def matches(self, topic: str) -> bool:
+        """Say whether a topic is read."""
+        return re.fullmatch(self.pattern, topic) is not None
+
+    def __str__(self) -> str:
+        return f"topics like {self.pattern}"
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """These partitions and no others."""
+
+    partitions: Mapping[str, tuple[int, ...]]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{topic}-{index}" for topic, each in self.partitions.items() for index in each)
+
+
+Selection: TypeAlias = Subscribe | SubscribePattern | Assign
+
+
+def parse_topics(text: str) -> Subscribe:
+    """Read a comma-separated list of topics."""
+    topics = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not topics:
+        _wrong("names no topic")
+    return Subscribe(topics)
+
+
+def parse_pattern(text: str) -> SubscribePattern:
+    """Read a regular expression."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        _wrong(f"is no regular expression: {error}")
+    return SubscribePattern(text)
+
+
+def parse_assign(text: str) -> Assign:
+    """Read partitions by topic."""
+    document = _json_object(text)
+    partitions: dict[str, tuple[int, ...]] = {}
+    for topic, indexes in sorted(document.items()):
+        if not isinstance(indexes, list) or not indexes:
+            _wrong(f"has {json.dumps(indexes)} for {topic}, which is no list of partitions")
+        for index in indexes:
+            if type(index) is not int or index < 0:
+                _wrong(f"has {json.dumps(index)} for {topic}, which is no partition")
+        partitions[topic] = tuple(sorted(set(indexes)))
+    if not partitions:
+        _wrong("names no partition")
+    return Assign(partitions)
+
+
+def parse_position(text: str) -> Edge | EachPartition:
+    """Read `earliest`, `latest`, or an offset for each partition."""
+    if text.strip().lower() in Edge.__members__.values():
+        return Edge(text.strip().lower())
+    if not text.lstrip().startswith("{"):
+        _wrong(f"is {text!r}")
+    offsets: dict[tuple[str, int], int | Edge] = {}
+    for topic, each in sorted(_json_object(text).items()):
+        if not isinstance(each, dict):
+            _wrong(f"has {json.dumps(each)} for {topic}")
+        for index, offset in each.items():
+            if not index.isdecimal():
+                _wrong(f"has the partition {index!r} of {topic}")
+            offsets[topic, int(index)] = _offset(f"{topic}-{index}", offset)
+    return EachPartition(offsets)
+
+
+def _offset(place: str, value: object) -> int | Edge:
+    if type(value) is not int or value < EARLIEST_NUMBER:
+        _wrong(f"has {json.dumps(value)} for {place}")
+    if value == EARLIEST_NUMBER:
+        return Edge.EARLIEST
+    return Edge.LATEST if value == LATEST_NUMBER else value
+
+
+def _json_object(text: str) -> dict[str, object]:
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        _wrong(f"is no JSON: {error}")
+    if not isinstance(document, dict):
+        _wrong(f"is {json.dumps(document)}, which is no JSON object")
+    return document
+
+
+def _wrong(what: str) -> NoReturn:
+    raise PositionError(what)

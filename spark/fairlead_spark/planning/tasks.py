@@ -1,0 +1,74 @@
+"""How the ranges of one read are shared out over Spark's tasks.
+
+A task costs tens of milliseconds before its first record, so there are few: as many as cores, fewer where there is
+little to read, each with several partitions. Pure; called by the readers.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from fairlead_spark.planning.ranges import OffsetRange
+
+TASK_ROWS_MIN: Final = 10_000
+"""Records for which another task is worth its start, where nobody asked for a number of tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCount:
+    """How many tasks a read may have; None where the user said nothing."""
+
+    cores: int
+    at_least: int | None = None
+    at_most: int | None = None
+
+    def of(self, ranges: Sequence[OffsetRange]) -> int:
+        """Return the number of tasks for these ranges, which is at least 1."""
+        rows = sum(part.size for part in ranges)
+        wanted = min(len(ranges), self.cores, 1 + rows // TASK_ROWS_MIN)
+        if self.at_least is not None:
+            wanted = max(wanted, min(self.at_least, rows))
+        if self.at_most is not None:
+            wanted = min(wanted, self.at_most)
+        return max(wanted, 1)
+
+
+def share_out(ranges: Sequence[OffsetRange], count: TaskCount) -> list[tuple[OffsetRange, ...]]:
+    """Return the ranges of each task, about as many records in each; no task is empty.
+
+    Ranges are cut in pieces only where there are fewer than tasks.
+    """
+    if not ranges:
+        return []
+    tasks = count.of(ranges)
+    pieces = _cut(ranges, tasks)
+    if len(pieces) == tasks:
+        return [(piece,) for piece in pieces]
+    loads = [(0, task) for task in range(tasks)]
+    shares: list[list[OffsetRange]] = [[] for _ in range(tasks)]
+    for piece in sorted(pieces, key=lambda piece: -piece.size):
+        load, task = heapq.heappop(loads)
+        shares[task].append(piece)
+        heapq.heappush(loads, (load + piece.size, task))
+    return [tuple(sorted(share, key=lambda piece: (piece.topic, piece.partition))) for share in shares]
+
+
+def _cut(ranges: Sequence[OffsetRange], tasks: int) -> list[OffsetRange]:
+    """Cut the largest ranges until there are as many pieces as tasks; records of a piece stay together."""
+    pieces = dict.fromkeys(range(len(ranges)), 1)
+    largest = [(-part.size, index) for index, part in enumerate(ranges)]
+    heapq.heapify(largest)
+    for _ in range(tasks - len(ranges)):
+        _, index = heapq.heappop(largest)
+        pieces[index] += 1
+        heapq.heappush(largest, (-ranges[index].size // pieces[index], index))
+    return [piece for index, part in enumerate(ranges) for piece in _pieces(part, pieces[index])]
+
+
+def _pieces(part: OffsetRange, count: int) -> list[OffsetRange]:
+    bounds = [part.start + part.size * step // count for step in range(count + 1)]
+    return [part.within(start, stop) for start, stop in pairwise(bounds) if stop > start]

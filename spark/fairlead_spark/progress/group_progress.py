@@ -1,0 +1,147 @@
+"""A listener of Spark that publishes how far a query is as the committed offsets of a group.
+
+Spark tells a listener the end of every micro-batch that is done, in the driver. What the source itself is told
+(`commit`) comes one micro-batch late, and after the last never. Publishing happens in a thread of its own: Spark calls
+its listeners one after the other, and a cluster that does not answer must not hold up the others.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from fairlead import TopicPartition
+from fairlead.blocking import Admin
+from fairlead.errors import FairleadError
+from fairlead.settings import Duration
+from fairlead_spark.planning.offsets import OffsetsFormatError, StreamOffsets
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+        SourceProgress,
+    )
+
+LOG: Final = logging.getLogger(__name__)
+CLOSE_SECONDS_MAX: Final = 10.0
+"""How long `close` waits for the last publication."""
+
+
+class GroupProgress(StreamingQueryListener):
+    """Publishes end offsets of micro-batches as offsets of `group`, so that `fairlead group lag` shows the query.
+
+    `query`: only the query of this name (`queryName`); without it every query of the session, which is right where
+    each reads other partitions. What cannot be published is logged and published with the next micro-batch; a query
+    never fails of it. The group must have no members. `retry_timeout`: how long one publication is tried.
+    """
+
+    def __init__(
+        self, bootstrap: str, group: str, query: str | None = None, *, retry_timeout: Duration = "30s"
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._group = group
+        self._query = query
+        self._retry_timeout = retry_timeout
+        self._changed = threading.Condition()
+        self._waiting: dict[TopicPartition, int] = {}
+        self._publishing = False
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Do nothing: nothing is read yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Publish where the micro-batch ended; returns at once."""
+        progress = event.progress
+        if self._query is None or progress.name == self._query:
+            self.publish(end_offsets(progress.sources))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Do nothing: nothing was read."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Do nothing: the last micro-batch was told already."""
+
+    def publish(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Publish next offsets soon; later ones replace those that still wait."""
+        if not offsets:
+            return
+        with self._changed:
+            if self._closed:
+                return
+            self._waiting.update(offsets)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name=f"progress of {self._group}", daemon=True
+                )
+                self._thread.start()
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Publish what waits, for at most ten seconds, and end. A program that does not call it loses at most that."""
+        with self._changed:
+            self._changed.wait_for(lambda: not (self._waiting or self._publishing), CLOSE_SECONDS_MAX)
+            self._closed = True
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None:
+            thread.join(CLOSE_SECONDS_MAX)
+
+    def _run(self) -> None:
+        admin: Admin | None = None
+        while (offsets := self._next()) is not None:
+            try:
+                if admin is None:
+                    admin = Admin(self._bootstrap, retry_timeout=self._retry_timeout).start()
+                admin.commit_group_offsets(self._group, offsets)
+            except FairleadError as error:
+                LOG.warning("progress of group %s is not published: %s", self._group, error)
+            finally:
+                with self._changed:
+                    self._publishing = False
+                    self._changed.notify_all()
+        if admin is not None:
+            admin.close()
+
+    def _next(self) -> dict[TopicPartition, int] | None:
+        """Wait for offsets; None when the listener is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closed)
+            if not self._waiting:
+                return None
+            offsets, self._waiting = self._waiting, {}
+            self._publishing = True
+            return offsets
+
+
+def end_offsets(sources: Iterable[SourceProgress]) -> dict[TopicPartition, int]:
+    """Return the next offsets of sources of this package; those of others are left out."""
+    ends: dict[TopicPartition, int] = {}
+    for source in sources:
+        offsets = _offsets_of(source.endOffset)
+        for topic, partitions in offsets.items():
+            ends |= {TopicPartition(topic, partition): offset for partition, offset in partitions.items()}
+    return ends
+
+
+def _offsets_of(text: str | None) -> Mapping[str, Mapping[int, int]]:
+    try:
+        document = json.loads(text or "null")
+    except ValueError:
+        return {}
+    if not isinstance(document, dict) or document.keys() - {"from"} != {"topics", "v"}:
+        return {}
+    try:
+        return StreamOffsets.from_json(document).end_offsets()
+    except OffsetsFormatError:
+        # Another vendor's source that happens to name its members so.
+        return {}

@@ -1,0 +1,12 @@
+"""The sink: rows of a query become records of topics, at least once.
+
+Called by the data source of Spark, on the driver to check the schema and in the workers to write. The columns mean
+what they mean in Kafka's sink. Arrow batches stay Arrow batches all the way; nothing here looks at a single record.
+"""
+
+from fairlead_spark.sink.columns import SchemaError
+from fairlead_spark.sink.write_options import WriteOptions
+from fairlead_spark.sink.writers import batch_writer, stream_writer
+from fairlead_spark.sink.written import WriteError
+
+__all__ = ["SchemaError", "WriteError", "WriteOptions", "batch_writer", "stream_writer"]

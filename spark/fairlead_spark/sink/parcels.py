@@ -1,0 +1,82 @@
+"""Cuts tables of a query into parcels: rows of one topic and, where the query says so, of one partition.
+
+Called by the writers in the workers. Vectorised, and without a copy where all rows go the same way; rows keep their
+order. Rows without a partition are left to the producer, which places keys as Kafka does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fairlead_spark.sink.columns import SchemaError, SinkColumns
+
+NOWHERE: Final = -1
+"""Stands for a partition that is null."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Rows that go the same way. `records` has the columns of a record; without `partition` their keys decide."""
+
+    topic: str
+    partition: int | None
+    records: pa.Table
+
+
+def parcels(table: pa.Table, columns: SinkColumns, topic: str | None) -> Iterator[Parcel]:
+    """Cut a table up. Raises `SchemaError` for rows that name no topic, or a partition below 0."""
+    for name, rows in _by_topic(table, columns, topic):
+        for partition, part in _by_partition(rows, columns):
+            records = pa.table({part_name: part.column(column) for part_name, column in columns.record})
+            yield Parcel(name, partition, records)
+
+
+def _by_topic(table: pa.Table, columns: SinkColumns, topic: str | None) -> Iterator[tuple[str, pa.Table]]:
+    if columns.topic is None:
+        assert topic is not None, "the schema was checked"
+        yield topic, table
+        return
+    names = table.column(columns.topic)
+    if names.null_count:
+        message = f"column {columns.topic} is null in {names.null_count} of {len(names)} rows; every row needs a topic"
+        raise SchemaError(message)
+    distinct = [str(name) for name in names.unique().to_pylist()]
+    for name in distinct:
+        yield (
+            name,
+            table if len(distinct) == 1 else table.filter(pc.equal(names, pa.scalar(name, names.type))),
+        )
+
+
+def _by_partition(table: pa.Table, columns: SinkColumns) -> Iterator[tuple[int | None, pa.Table]]:
+    if columns.partition is None or table.column(columns.partition).null_count == table.num_rows:
+        yield None, table
+        return
+    column = table.column(columns.partition)
+    lowest = pc.min(column).as_py()
+    if lowest < 0:
+        message = (
+            f"column {columns.partition} is {lowest}; allowed: 0 and above, or null to have the key decide"
+        )
+        raise SchemaError(message)
+    partitions = column.fill_null(pa.scalar(NOWHERE, column.type)).to_numpy()
+    distinct, starts = _groups(partitions)
+    if len(distinct) == 1:
+        yield int(distinct[0]), table
+        return
+    order = np.argsort(partitions, kind="stable")
+    for partition, (start, end) in zip(distinct, pairwise([*starts, len(partitions)]), strict=True):
+        yield (None if partition == NOWHERE else int(partition)), table.take(order[start:end])
+
+
+def _groups(partitions: npt.NDArray[np.int32]) -> tuple[list[int], list[int]]:
+    distinct, counts = np.unique(partitions, return_counts=True)
+    return distinct.tolist(), [0, *np.cumsum(counts)[:-1].tolist()]

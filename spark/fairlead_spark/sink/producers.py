@@ -1,0 +1,75 @@
+"""The producers of a worker process: a task takes one for itself and leaves it to the next task.
+
+Workers live for many tasks, so that connections and the identity of the idempotent producer outlive a micro-batch. A
+producer that a task failed with is never used again: nobody knows what of it is still under way. It is aborted before
+the failure is told: Spark has another producer write the same rows, and what this one sent beside or behind that one
+would stand in the topic after newer values.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Final
+
+from fairlead.blocking import Producer
+from fairlead.settings import seconds_of
+from fairlead_spark.sink.write_options import WriteOptions
+
+LOG: Final = logging.getLogger(__name__)
+
+METADATA_SECONDS_MAX: Final = 30.0
+"""How long a task looks for a broker that answers; less where `deliveryTimeout` is less."""
+
+_idle: dict[tuple[int, WriteOptions], list[Producer]] = {}
+"""By process too: what a fork inherits has no threads in the child."""
+
+
+@contextmanager
+def borrowed_producer(options: WriteOptions) -> Iterator[Producer]:
+    """Lend a started producer; it comes back only where the block ends without an error, and must be flushed then.
+
+    Where the block ends with one, the producer sends nothing more when this returns.
+    """
+    idle = _idle.setdefault((os.getpid(), options), [])
+    producer = idle.pop() if idle else _opened(options)
+    try:
+        yield producer
+    except BaseException:
+        _abort(producer)
+        raise
+    idle.append(producer)
+
+
+def close_idle() -> None:
+    """Close what nobody uses in this process; a worker that Spark lets go ends without it and loses nothing."""
+    for (pid, _), idle in _idle.items():
+        while pid == os.getpid() and idle:
+            idle.pop().close()
+
+
+atexit.register(close_idle)
+
+
+def _abort(producer: Producer) -> None:
+    """End a producer whose task has failed; why the task failed is to be told, and not what goes wrong here."""
+    try:
+        producer.abort()
+    except Exception:
+        LOG.warning("a producer whose task had failed could not be ended", exc_info=True)
+
+
+def _opened(options: WriteOptions) -> Producer:
+    delivery_seconds = seconds_of(options.delivery_timeout, "deliveryTimeout")
+    return Producer(
+        options.bootstrap,
+        acks=options.acks,
+        compression=options.compression,
+        idempotence=options.idempotent,
+        delivery_timeout=options.delivery_timeout,
+        retry_timeout=timedelta(seconds=min(delivery_seconds, METADATA_SECONDS_MAX)),
+    ).start()

@@ -1,0 +1,62 @@
+"""What a task does: gathers the Arrow batches that Spark hands over, cuts them by partition, and sends them.
+
+Called by the writers in the workers, once a task. Loads Arrow and the SDK.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from fairlead.errors import FairleadError
+from fairlead_spark.sink.columns import SinkColumns
+from fairlead_spark.sink.parcels import parcels
+from fairlead_spark.sink.producers import borrowed_producer
+from fairlead_spark.sink.write_options import WriteOptions
+from fairlead_spark.sink.written import WriteError, Written
+
+if TYPE_CHECKING:
+    from fairlead.blocking import Producer
+
+GATHERED_BYTES: Final = 8 << 20
+"""Rows gathered before they are cut by partition: Spark hands over 10,000 at a time, which cut small compress badly
+and cost a broker as much as large batches."""
+
+
+def write_task(options: WriteOptions, columns: SinkColumns, batches: Iterator[pa.RecordBatch]) -> Written:
+    """Write the rows of a task. Raises `WriteError` when not all of them were acknowledged."""
+    records = 0
+    try:
+        with borrowed_producer(options) as producer:
+            for table in _gathered(batches):
+                records += table.num_rows
+                _send(producer, table, options, columns)
+            producer.flush()
+    except FairleadError as error:
+        message = f"not every record of the task was written: {error}"
+        raise WriteError(message) from error
+    except ExceptionGroup as group:
+        message = f"{group.message}: {'; '.join(str(error) for error in group.exceptions[:3])}"
+        raise WriteError(message) from group
+    return Written(records)
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Put batches together until they are large enough; nothing is copied yet."""
+    gathered: list[pa.RecordBatch] = []
+    nbytes = 0
+    for batch in batches:
+        gathered.append(batch)
+        nbytes += batch.nbytes
+        if nbytes >= GATHERED_BYTES:
+            yield pa.Table.from_batches(gathered)
+            gathered, nbytes = [], 0
+    if gathered:
+        yield pa.Table.from_batches(gathered)
+
+
+def _send(producer: Producer, table: pa.Table, options: WriteOptions, columns: SinkColumns) -> None:
+    for parcel in parcels(table, columns, options.topic):
+        producer.send_batch(parcel.topic, parcel.records, parcel.partition)

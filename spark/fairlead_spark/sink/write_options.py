@@ -1,0 +1,92 @@
+"""The options of a write, checked at the edge into one value that cannot be wrong.
+
+Called by the writers on the driver. The names are Kafka's where it has one; which values make sense is asked from the
+SDK, so that both say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fairlead.errors import SettingError
+from fairlead.settings import acks_of, codec_of, seconds_of
+from fairlead_api.identifiers import Acks, check_topic_name
+from fairlead_api.problems import ProblemError
+from fairlead_spark.options import (
+    BOOTSTRAP_VARIABLE,
+    Option,
+    OptionError,
+    known_options,
+    take_bool,
+    take_bootstrap,
+)
+
+WRITE_OPTIONS: Final = (
+    Option(
+        "bootstrap",
+        "`http://HOST:PORT`, several by comma",
+        f"the environment's `{BOOTSTRAP_VARIABLE}`, else the address of a broker on this machine",
+        "brokers to ask first; any one alive is enough",
+    ),
+    Option("topic", "a topic's name", "", "where every row goes; without it the column `topic` says where"),
+    Option(
+        "acks",
+        "`all`, `1`, `0`",
+        "`all`",
+        "who must have a record before its task is done: every in-sync replica, the leader, nobody",
+    ),
+    Option("compression", "`none`, `lz4`, `zstd`", "`none`", "how batches are sent and stored"),
+    Option(
+        "idempotent",
+        "`true`, `false`",
+        "`true` with `acks=all`",
+        "whether a batch that is sent again within a task is stored once",
+    ),
+    Option(
+        "deliveryTimeout",
+        'a duration such as `"2m"`',
+        '`"2m"`',
+        "how long a batch is tried before its task fails",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How rows are written. Small and made of text, since every task gets it."""
+
+    bootstrap: str
+    topic: str | None
+    """Every row goes there; without it the column `topic` says where."""
+    acks: str
+    compression: str
+    idempotent: bool
+    delivery_timeout: str
+    """From the first attempt to the acknowledgement, with a unit; a task whose records take longer fails."""
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> WriteOptions:
+        """Return the options of a write. Raises `OptionError` naming option, value and what is allowed."""
+        options = known_options(given, WRITE_OPTIONS)
+        topic = options.get("topic")
+        if topic is not None:
+            try:
+                check_topic_name(topic)
+            except ProblemError as problem:
+                raise OptionError("topic", topic, problem.detail) from problem
+        acks, compression = options.get("acks", "all"), options.get("compression", "none").lower()
+        timeout = options.get("deliveryTimeout", "2m")
+        try:
+            level = acks_of(-1 if acks == "-1" else acks.lower())
+            codec_of(compression)
+            seconds_of(timeout, "deliveryTimeout")
+        except SettingError as error:
+            raise OptionError(error.name, error.value, error.allowed) from error
+        idempotent = take_bool(options, "idempotent", default=level is Acks.ALL)
+        if idempotent and level is not Acks.ALL:
+            raise OptionError(
+                "idempotent", "true", f"false with acks={acks}: repeats are told apart with acks=all"
+            )
+        return cls(take_bootstrap(options), topic, level.value, compression, idempotent, timeout)

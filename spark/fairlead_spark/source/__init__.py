@@ -1,0 +1,1 @@
+"""Reads topics into Spark, as batches of Arrow columns: what `format("fairlead")` is made of on the reading side."""

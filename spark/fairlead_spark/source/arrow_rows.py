@@ -1,0 +1,110 @@
+"""Turns stored batches into the record batches that Spark takes: one schema per read, 1 to 4 MB each.
+
+Spark checks the first batch alone and trusts the others, so that all are made of the same types here. Its JVM is
+slower with small batches and with large ones. Called by the readers in tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Final
+
+import pyarrow as pa
+
+from fairlead.records import ConsumerBatch
+from fairlead.settings import KIB, MIB
+
+BATCH_BYTES_MIN: Final = 1 * MIB
+"""Smaller ones are put together: each costs the JVM as much as tens of thousands of bytes."""
+BATCH_BYTES_MAX: Final = 4 * MIB
+ALONE_BYTES: Final = 256 * KIB
+"""A stored batch of this size is not copied to be put together with others."""
+
+TYPES: Final = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": pa.list_(
+        pa.field(
+            "element",
+            pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]),
+        )
+    ),
+}
+
+
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    """Return the Arrow schema of these columns, as Spark expects it."""
+    return pa.schema([pa.field(name, TYPES[name]) for name in columns])
+
+
+def spark_batches(batches: Iterable[ConsumerBatch], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the records as batches of one schema."""
+    schema = schema_of(columns)
+    held: list[pa.RecordBatch] = []
+    held_bytes = 0
+    for stored in batches:
+        rows = _rows(stored, schema)
+        if not rows.num_rows:
+            continue
+        size = rows.nbytes
+        if held and (size >= ALONE_BYTES or held_bytes + size > BATCH_BYTES_MAX):
+            yield _joined(held)
+            held, held_bytes = [], 0
+        if size >= ALONE_BYTES:
+            yield from _cut(rows, size)
+            continue
+        held.append(rows)
+        held_bytes += size
+        if held_bytes >= BATCH_BYTES_MIN:
+            yield _joined(held)
+            held, held_bytes = [], 0
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)  # type: ignore[attr-defined]
+
+
+def _cut(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
+    rows = max(1, batch.num_rows * BATCH_BYTES_MAX // size)
+    return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
+
+
+def _rows(stored: ConsumerBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = stored.to_arrow()
+    count = columns.num_rows
+    arrays = [
+        _same(stored, count, field) if field.name in _SAME else _as(columns.column(field.name), field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _as(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    return array if array.type == type_ else array.cast(type_)
+
+
+_SAME: Final[dict[str, Callable[[ConsumerBatch], object]]] = {
+    "topic": lambda stored: stored.topic,
+    "partition": lambda stored: stored.partition,
+    "timestampType": lambda stored: int(stored.has_append_time),
+}
+"""Columns whose value is the same in a whole stored batch."""
+
+
+def _same(stored: ConsumerBatch, count: int, field: pa.Field) -> pa.Array:
+    # A power of two, so that few lengths are kept and a slice serves all below.
+    room = 1 << max(count - 1, 1023).bit_length()
+    return _repeated(_SAME[field.name](stored), room, field.type).slice(0, count)
+
+
+@lru_cache(maxsize=64)
+def _repeated(value: object, count: int, type_: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(value, type_), count)  # type: ignore[call-overload]

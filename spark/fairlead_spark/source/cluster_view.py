@@ -1,0 +1,213 @@
+"""The driver's view of what is read: which topics there are, and where their partitions begin and end.
+
+Called by the readers when they plan. Every answer is asked anew: topics grow, are created and deleted between triggers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Final, assert_never
+
+import msgspec
+
+from fairlead import clock
+from fairlead.errors import PartitionNotFoundError, TopicNotFoundError
+from fairlead.metadata import topic_not_found
+from fairlead.offsets import Position as LookupPosition
+from fairlead.topic_partition import TopicPartition
+from fairlead.transport import json_call
+from fairlead_api.metadata import Metadata, TopicMetadata
+from fairlead_spark.clients import connection
+from fairlead_spark.options import OptionError, ReadOptions
+from fairlead_spark.planning.limits import falls_back
+from fairlead_spark.planning.offsets import NO_EPOCH, PartitionOffset, StreamOffsets, TopicOffsets
+from fairlead_spark.planning.positions import (
+    Assign,
+    AtTime,
+    EachPartition,
+    Edge,
+    Position,
+    Subscribe,
+    SubscribePattern,
+)
+from fairlead_spark.planning.ranges import OffsetRange
+
+MICROSECONDS: Final = 1000
+FALLEN_BACK_SECONDS: Final = 10.0
+"""How long a log may end before the place of the query until its records count as lost."""
+FALLEN_BACK_PAUSE_SECONDS: Final = 0.5
+
+
+class ClusterView:
+    """Asks the cluster about the topics of one read."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._connection = connection(options.bootstrap, options.retry_timeout_seconds)
+
+    def offsets(self, position: Position, option: str) -> StreamOffsets:
+        """Return where a position is in every partition of the read; `option` is who says it.
+
+        Raises `OptionError` where the position does not fit the partitions.
+        """
+        return self._connection.run(self._found(position, option))
+
+    def latest(self, begin: StreamOffsets) -> StreamOffsets:
+        """Return the ends of the logs for a query that stands somewhere; topics that are gone are left out.
+
+        A log that ends before that place is asked again for a while: so it looks for a moment after a change of
+        leaders, and only what stays so is a loss. No leader answers that is older than those the query has seen.
+        """
+        return self._connection.run(self._latest(begin))
+
+    def beginnings(self, ranges: Iterable[OffsetRange]) -> StreamOffsets:
+        """Return where the logs of these ranges begin; nothing is known when one of them was deleted just now."""
+        return self._connection.run(self._beginnings(ranges))
+
+    async def _found(self, position: Position, option: str) -> StreamOffsets:
+        topics = await self._topics()
+        if missing := sorted(self._named() - topics.keys()):
+            raise topic_not_found(missing[0])
+        return await self._located(topics, self._places(topics), position, option)
+
+    async def _latest(self, begin: StreamOffsets) -> StreamOffsets:
+        deadline = clock.monotonic() + FALLEN_BACK_SECONDS
+        while True:
+            topics = await self._topics()
+            end = await self._located(topics, self._places(topics), Edge.LATEST, "startingOffsets", begin)
+            if not falls_back(begin, end) or clock.monotonic() > deadline:
+                return end
+            await asyncio.sleep(FALLEN_BACK_PAUSE_SECONDS)  # noqa: TID251 - time is what may heal it
+
+    async def _beginnings(self, ranges: Iterable[OffsetRange]) -> StreamOffsets:
+        ids = {TopicPartition(part.topic, part.partition): part.topic_id for part in ranges}
+        try:
+            found = await self._asked(dict.fromkeys(ids, "earliest"), {})
+        except (TopicNotFoundError, PartitionNotFoundError):
+            # The next trigger plans without it, and tells what is lost.
+            return StreamOffsets()
+        by_topic: dict[str, dict[int, PartitionOffset]] = {}
+        for place, begin in found.items():
+            by_topic.setdefault(place.topic, {})[place.partition] = begin
+        return StreamOffsets({place.topic: TopicOffsets(ids[place], by_topic[place.topic]) for place in ids})
+
+    async def _located(
+        self,
+        topics: Mapping[str, TopicMetadata],
+        places: list[TopicPartition],
+        position: Position,
+        option: str,
+        seen: StreamOffsets | None = None,
+    ) -> StreamOffsets:
+        fixed: dict[TopicPartition, PartitionOffset] = {}
+        asked: dict[TopicPartition, LookupPosition] = {}
+        for place, where in _each(places, position, option).items():
+            if isinstance(where, int):
+                fixed[place] = PartitionOffset(where)
+            elif isinstance(where, AtTime):
+                asked[place] = where.timestamp_ms * MICROSECONDS
+            else:
+                asked[place] = "earliest" if where is Edge.EARLIEST else "latest"
+        if fixed:
+            await self._check(fixed, option)
+        fixed |= await self._asked(asked, {} if seen is None else _epochs(topics, seen))
+        by_topic: dict[str, dict[int, PartitionOffset]] = {}
+        for place in places:
+            by_topic.setdefault(place.topic, {})[place.partition] = fixed[place]
+        return StreamOffsets(
+            {name: TopicOffsets(topics[name].topic_id, offsets) for name, offsets in by_topic.items()}
+        )
+
+    async def _asked(
+        self, asked: Mapping[TopicPartition, LookupPosition], epochs: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, PartitionOffset]:
+        if not asked:
+            return {}
+        answers = await self._connection.lookup.lookup(asked, epochs)
+        late = [place for place, answer in answers.items() if answer is None]
+        if late:
+            # No record is that late: the end.
+            answers |= await self._connection.lookup.lookup(dict.fromkeys(late, "latest"), epochs)
+        return {
+            place: PartitionOffset(
+                answer.offset, NO_EPOCH if answer.leader_epoch is None else answer.leader_epoch
+            )
+            for place, answer in answers.items()
+            if answer is not None
+        }
+
+    async def _check(self, fixed: Mapping[TopicPartition, PartitionOffset], option: str) -> None:
+        """Refuse offsets behind the end of the log; those before its beginning are a loss, told by who reads them."""
+        ends = await self._connection.lookup.offsets(dict.fromkeys(fixed, "latest"))
+        for place, end in ends.items():
+            if fixed[place].offset > end:
+                raise OptionError(
+                    option, f"{place}: {fixed[place].offset}", f"offsets up to {end}, the log's end"
+                )
+
+    def _named(self) -> frozenset[str]:
+        """Return the topics that have to be there."""
+        match self._options.selection:
+            case Subscribe(topics):
+                return frozenset(topics)
+            case SubscribePattern():
+                return frozenset()
+            case Assign(partitions):
+                return frozenset(partitions)
+            case never:
+                assert_never(never)
+
+    async def _topics(self) -> Mapping[str, TopicMetadata]:
+        """Return the topics of the read that exist, as they are now."""
+        metadata = self._connection.metadata
+        selection = self._options.selection
+        names = self._named()
+        if isinstance(selection, SubscribePattern):
+            names = frozenset(name for name in await self._all_topics() if selection.matches(name))
+        if names:
+            metadata.want(names)
+            await metadata.refresh()
+        return {name: topic for name, topic in metadata.picture.topics.items() if name in names}
+
+    async def _all_topics(self) -> list[str]:
+        call = json_call("GET", "/v1/metadata", "list topics")
+        answer = await self._connection.transport.call(call)
+        return [topic.name for topic in msgspec.json.decode(answer.body, type=Metadata).topics]
+
+    def _places(self, topics: Mapping[str, TopicMetadata]) -> list[TopicPartition]:
+        selection = self._options.selection
+        if not isinstance(selection, Assign):
+            return [
+                TopicPartition(name, index)
+                for name in sorted(topics)
+                for index in range(len(topics[name].partitions))
+            ]
+        chosen = {name: each for name, each in sorted(selection.partitions.items()) if name in topics}
+        for name, indexes in chosen.items():
+            count = len(topics[name].partitions)
+            if max(indexes) >= count:
+                allowed = f"partitions 0 to {count - 1} of {name}"
+                raise OptionError("assign", f"{name}-{max(indexes)}", allowed)
+        return [TopicPartition(name, index) for name, indexes in chosen.items() for index in indexes]
+
+
+def _epochs(topics: Mapping[str, TopicMetadata], seen: StreamOffsets) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(name, index): epoch
+        for name, topic in topics.items()
+        for index, epoch in seen.epochs(topic.topic_id, name).items()
+    }
+
+
+def _each(
+    places: list[TopicPartition], position: Position, option: str
+) -> Mapping[TopicPartition, int | Edge | AtTime]:
+    if not isinstance(position, EachPartition):
+        return dict.fromkeys(places, position)
+    named = {TopicPartition(*place) for place in position.offsets}
+    if missing := sorted(map(str, set(places) - named)):
+        raise OptionError(option, "JSON", f"every partition of the read; missing: {', '.join(missing)}")
+    if unknown := sorted(map(str, named - set(places))):
+        raise OptionError(option, "JSON", f"partitions of the read; not among them: {', '.join(unknown)}")
+    return {TopicPartition(*place): where for place, where in position.offsets.items()}

@@ -1,0 +1,284 @@
+"""Fetches the ranges of one task from their leaders, ahead of the task that takes them.
+
+The SDK's fetcher on the process' connection: it fetches while the task hands the last part to Spark, a bounded number
+of bytes ahead, and follows leaders as they move. Called by `arrow_rows`. Must not know Spark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from fairlead import clock
+from fairlead.cursors import Cursor, Fetched, Prefetch
+from fairlead.errors import (
+    ClusterError,
+    FairleadError,
+    LogTruncatedError,
+    OffsetExpiredError,
+    OffsetOutOfRangeError,
+    PartitionNotFoundError,
+    TopicNotFoundError,
+    TopicRecreatedError,
+    UnreachableError,
+)
+from fairlead.fetcher import Fetcher
+from fairlead.reader import batches_in
+from fairlead.records import ConsumerBatch
+from fairlead.settings import MIB, ConsumerSettings
+from fairlead.topic_partition import TopicPartition
+from fairlead_spark.clients import Connection
+from fairlead_spark.planning.losses import DataLoss, Loss, LossKind
+from fairlead_spark.planning.offsets import NO_EPOCH
+from fairlead_spark.planning.ranges import OffsetRange
+
+_LOG: Final = logging.getLogger("fairlead.spark")
+
+SETTINGS: Final = ConsumerSettings(
+    fetch_bytes_max=4 * MIB, partition_fetch_bytes_max=4 * MIB, prefetch_bytes=16 * MIB
+)
+"""One answer is on its way while another is handed to Spark; more would only cost memory in every worker."""
+
+
+ABSENT_SECONDS: Final = 10.0
+"""How long a topic that the driver has seen may be unknown to brokers until it counts as gone."""
+ABSENT_PAUSE_SECONDS: Final = 0.5
+END_SECONDS: Final = 5.0
+"""How long the ends of logs are asked for when nothing came of them."""
+
+
+class RangePrefetch(Prefetch):
+    """A prefetch buffer whose partitions end."""
+
+    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
+        super().__init__(SETTINGS)
+        self.stops = {_place(part): part.stop for part in ranges}
+        self.stop_epochs = {_place(part): part.stop_epoch for part in ranges}
+        self.assign(
+            Cursor(
+                part.topic,
+                part.topic_id,
+                part.partition,
+                part.start,
+                None if part.last_epoch == NO_EPOCH else part.last_epoch,
+            )
+            for part in ranges
+        )
+
+    def due(self, now: float) -> list[Cursor]:
+        """Return the cursors that should be fetched now; none beyond its stop."""
+        return [cursor for cursor in super().due(now) if cursor.fetch_offset < self.stop_of(cursor)]
+
+    def stop_of(self, cursor: Cursor) -> int:
+        """Return the offset before which a partition ends."""
+        return self.stops[cursor.topic_partition]
+
+    def unread(self) -> list[Cursor]:
+        """Return the partitions that are not taken to their ends."""
+        return [cursor for cursor in self.cursors.values() if cursor.position < self.stop_of(cursor)]
+
+
+class RangeFetcher(Fetcher):
+    """The SDK's fetcher, which tells its trouble to those who wait too long."""
+
+    @property
+    def trouble(self) -> FairleadError | None:
+        """The refusal that is being retried."""
+        return self._trouble
+
+
+class RangeRead:
+    """One task's read. Everything is called from the task's thread; `batches` ends the fetching when it ends."""
+
+    def __init__(
+        self, connection: Connection, ranges: Sequence[OffsetRange], *, fail_on_data_loss: bool
+    ) -> None:
+        self._connection = connection
+        self._prefetch = RangePrefetch(ranges)
+        self._fail_on_data_loss = fail_on_data_loss
+        self._absent_since: dict[TopicPartition, float] = {}
+        self._topic_ids = {part.topic: part.topic_id for part in ranges}
+
+    def batches(self) -> Iterator[ConsumerBatch]:
+        """Yield the records of all ranges, those of a partition in order. Raises `DataLoss` and the SDK's errors."""
+        self._connection.run(self._begin())
+        try:
+            while taken := self._connection.run(self._take()):
+                for fetched in taken:
+                    stop = self._prefetch.stop_of(fetched.cursor)
+                    for batch in batches_in(fetched):
+                        if batch.base_offset >= stop:
+                            break
+                        yield batch if batch.next_offset <= stop else batch.before(stop)
+        finally:
+            self._connection.run(self._end())
+
+    async def _begin(self) -> None:
+        connection = self._connection
+        connection.metadata.want(self._topic_ids)
+        await connection.metadata.refresh()
+        self._arrival = asyncio.Event()
+        self._fetcher = RangeFetcher(
+            self._prefetch,
+            connection.metadata,
+            connection.transport,
+            SETTINGS,
+            connection.lookup,
+            on_arrival=self._arrival.set,
+            on_picture=self._arrival.set,
+        )
+        self._task = asyncio.get_running_loop().create_task(self._fetcher.run(), name="fairlead spark read")
+        self._task.add_done_callback(lambda _: self._arrival.set())
+
+    async def _end(self) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _take(self) -> list[Fetched]:
+        """Return what has arrived, waiting for something; nothing when all ranges are read."""
+        # One deadline for all that is tried: every refusal and every empty answer wakes the wait.
+        deadline = clock.monotonic() + self._connection.transport.settings.retry_timeout_seconds
+        while True:
+            self._arrival.clear()
+            taken: list[Fetched] = []
+            while (fetched := self._prefetch.take(lambda _: True)) is not None:
+                fetched.cursor.position = fetched.next_offset
+                self._prefetch.release(fetched)
+                taken.append(fetched)
+            if taken:
+                self._fetcher.wake()
+                return taken
+            for cursor in list(self._prefetch.failures()):
+                await self._failed(cursor)
+            if not self._prefetch.unread():
+                return []
+            if self._task.done():
+                self._task.result()
+            await self._wait(deadline)
+
+    async def _wait(self, deadline: float) -> None:
+        try:
+            async with asyncio.timeout(deadline - clock.monotonic()):
+                await self._arrival.wait()
+        except TimeoutError:
+            await self._give_up()
+
+    async def _give_up(self) -> None:
+        """Raise that nothing comes; logs that end before their ranges, which no leader refuses, lost the rest."""
+        ends = await self._ends()
+        cut = [cursor for cursor in self._prefetch.unread() if cursor.topic_partition in ends]
+        for cursor in cut:
+            stop, end = self._prefetch.stop_of(cursor), ends[cursor.topic_partition]
+            detail = f"wanted up to offset {stop}, and the log ends at {end}"
+            self._tell(Loss(LossKind.LOG_TRUNCATED, cursor.topic, cursor.partition, detail), None)
+            self._go_on(cursor, stop)
+        if not cut:
+            seconds = self._connection.transport.settings.retry_timeout_seconds
+            unread = ", ".join(f"{cursor} from {cursor.position}" for cursor in self._prefetch.unread())
+            why = self._fetcher.trouble or "no refusal either"
+            message = f"nothing of {unread} came for {seconds:g} s (option retryTimeout); last refusal: {why}"
+            raise UnreachableError(message, {}, sent=False) from self._fetcher.trouble
+
+    async def _ends(self) -> dict[TopicPartition, int]:
+        """Return where logs end that are shorter than their ranges, as leaders say that are not older than the plan."""
+        stops, epochs = self._prefetch.stops, self._prefetch.stop_epochs
+        wanted = [cursor.topic_partition for cursor in self._prefetch.unread()]
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                found = await self._connection.lookup.lookup(dict.fromkeys(wanted, "latest"), epochs)
+        except (TimeoutError, FairleadError):
+            return {}
+        return {
+            place: answer.offset
+            for place, answer in found.items()
+            if answer is not None and answer.offset < stops[place]
+        }
+
+    async def _failed(self, cursor: Cursor) -> None:
+        """Raise what became of a partition, or go on where records are missing and that is no error."""
+        error = cursor.error
+        assert error is not None, "only failed cursors are looked at"
+        loss = loss_of(cursor, error)
+        if loss is None:
+            raise error
+        if loss.kind is LossKind.TOPIC_GONE and self._may_come(cursor):
+            await asyncio.sleep(ABSENT_PAUSE_SECONDS)  # noqa: TID251 - time is what may heal it
+            self._go_on(cursor, cursor.position)
+            return
+        self._tell(loss, error)
+        stop = self._prefetch.stop_of(cursor)
+        resume = stop
+        if isinstance(error, OffsetExpiredError):
+            resume = min(_number(error, "log_start_offset", stop), stop)
+        elif isinstance(error, LogTruncatedError) and self._is_end_newer(cursor):
+            # The log that is there now parts from the one that was read before here: what it has from there on is new.
+            resume = min(error.safe_offset, cursor.position)
+        self._go_on(cursor, resume)
+
+    def _is_end_newer(self, cursor: Cursor) -> bool:
+        """Whether the end of a range may be one of the log that is there now.
+
+        Under no newer epoch than what was read it was that of the log that is gone, and the next trigger, which stands
+        there, goes back by itself.
+        """
+        assert cursor.last_epoch is not None, "only a reader with an epoch is told that its past is another"
+        return self._prefetch.stop_epochs[cursor.topic_partition] > cursor.last_epoch
+
+    def _tell(self, loss: Loss, error: FairleadError | None) -> None:
+        """Raise `DataLoss`, or warn."""
+        if self._fail_on_data_loss:
+            raise DataLoss([loss]) from error
+        _LOG.warning("%s; %s", loss, loss.kind.otherwise)
+
+    def _may_come(self, cursor: Cursor) -> bool:
+        """Whether a topic that a broker does not know may be one that it has not heard of yet."""
+        since = self._absent_since.setdefault(cursor.topic_partition, clock.monotonic())
+        return clock.monotonic() - since < ABSENT_SECONDS
+
+    def _go_on(self, cursor: Cursor, offset: int) -> None:
+        self._prefetch.seek(cursor, offset)
+        self._fetcher.wake()
+
+
+def parting_of(connection: Connection, part: OffsetRange) -> int | None:
+    """Return where a log parts from the one that was read up to the start of a range; None where nothing tells.
+
+    Asked by a fetch from there, which a leader of another past refuses. Raises where nobody can be asked: a query that
+    went on from the log's end would pass over what is new before it.
+    """
+    try:
+        next(RangeRead(connection, [part], fail_on_data_loss=True).batches(), None)
+    except DataLoss as lost:
+        if isinstance(lost.__cause__, LogTruncatedError):
+            return min(lost.__cause__.safe_offset, part.start)
+    return None
+
+
+def loss_of(cursor: Cursor, error: FairleadError) -> Loss | None:
+    """Return what an error of a partition means for the records that were counted on; None for other errors."""
+    if not isinstance(error, ClusterError):
+        return None
+    kinds: dict[type[ClusterError], LossKind] = {
+        OffsetExpiredError: LossKind.LOG_START,
+        OffsetOutOfRangeError: LossKind.LOG_TRUNCATED,
+        LogTruncatedError: LossKind.LOG_TRUNCATED,
+        TopicRecreatedError: LossKind.TOPIC_RECREATED,
+        TopicNotFoundError: LossKind.TOPIC_GONE,
+        PartitionNotFoundError: LossKind.TOPIC_GONE,
+    }
+    kind = kinds.get(type(error))
+    if kind is None:
+        return None
+    detail = f"wanted from offset {cursor.position}: {error.detail}"
+    return Loss(kind, cursor.topic, cursor.partition, detail)
+
+
+def _number(error: ClusterError, name: str, default: int) -> int:
+    value = error.data.get(name)
+    return value if isinstance(value, int) else default
+
+
+def _place(part: OffsetRange) -> TopicPartition:
+    return TopicPartition(part.topic, part.partition)

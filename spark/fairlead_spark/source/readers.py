@@ -1,0 +1,213 @@
+"""The readers that Spark calls: one for a batch read, one for a stream.
+
+Spark pickles them into its tasks and makes each at least twice, in processes of its own, so they hold options and no
+clients. A task yields Arrow batches from `arrow_rows`.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from fairlead.errors import FairleadError
+from fairlead.topic_partition import TopicPartition
+from fairlead_spark.clients import admin, connection
+from fairlead_spark.options import OptionError, ReadOptions
+from fairlead_spark.planning.limits import capped, fallen, kept, limited, settled, stopped
+from fairlead_spark.planning.losses import DataLoss, Loss
+from fairlead_spark.planning.offsets import JsonDict, StreamOffsets, begin_of, first_end
+from fairlead_spark.planning.positions import Edge
+from fairlead_spark.planning.ranges import OffsetRange, expired, plan_between
+from fairlead_spark.planning.tasks import TaskCount, share_out
+from fairlead_spark.source.arrow_rows import spark_batches
+from fairlead_spark.source.cluster_view import ClusterView
+from fairlead_spark.source.range_read import RangeRead, parting_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LOG: Final = logging.getLogger("fairlead.spark")
+
+_frozen: Final[set[int]] = set()
+"""The process, once it has frozen what it had loaded: asking the collector takes 10 ms, and workers are forks."""
+
+COMMIT_SECONDS: Final = 5.0
+"""The longest that a trigger waits for the offsets of its group to be published."""
+
+
+class TaskRanges(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, ranges: tuple[OffsetRange, ...]) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
+
+
+class BatchReader(DataSourceReader):
+    """Reads what is between two positions when the read is planned."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options.for_batch()
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the tasks of the read."""
+        view = ClusterView(self._options)
+        start = view.offsets(self._options.starting or Edge.EARLIEST, "startingOffsets")
+        end = view.offsets(self._options.ending or Edge.LATEST, "endingOffsets")
+        check_order(start, end)
+        plan = plan_between(start, end)
+        report(self._options, plan.losses)
+        return tasks_of(self._options, self.narrowed(view, plan.ranges))
+
+    def narrowed(self, view: ClusterView, ranges: Sequence[OffsetRange]) -> Sequence[OffsetRange]:
+        """Return what is left of the ranges to read: here all of them."""
+        return ranges
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one task."""
+        return read_task(self._options, partition)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what has come since the last trigger."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options.for_stream()
+        self._target: StreamOffsets | None = None
+        """Where a query with the trigger availableNow ends."""
+        self._newest: StreamOffsets | None = None
+        """The ends of the logs as the last trigger saw them."""
+        self._has_begun = False
+        """Whether a trigger was planned: the first one of a process may come long after the last one of another."""
+
+    def initialOffset(self) -> JsonDict:
+        """Return where a query without a checkpoint begins."""
+        position = self._options.starting or Edge.LATEST
+        found = self._view.offsets(position, "startingOffsets")
+        return StreamOffsets(found.topics, initial=True).to_dict()
+
+    def latestOffset(self, start: JsonDict, limit: ReadLimit) -> JsonDict:
+        """Return where the next trigger ends."""
+        begin = StreamOffsets.from_json(start)
+        self._newest = self._view.latest(begin)
+        end = settled(begin, self._newest)
+        if self._target is not None:
+            end = capped(begin, end, self._target)
+        if not self._options.fail_on_data_loss:
+            end = kept(begin, end)
+        # Before Spark writes the end down: what is told here can still be mended, and the query go on.
+        plan = plan_between(begin, end)
+        report(self._options, plan.losses)
+        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        is_cut = rows_max is not None and sum(part.size for part in plan.ranges) > rows_max
+        if is_cut or not (self._has_begun or begin.initial):
+            beginnings = self._view.beginnings(plan.ranges)
+            report(self._options, expired(plan.ranges, beginnings))
+            if rows_max is not None:
+                end = limited(begin, end, rows_max, beginnings)
+        self._has_begun = True
+        end = stopped(end, self._partings(begin, end))
+        return first_end(begin, end).to_dict()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the option maxOffsetsPerTrigger."""
+        rows = self._options.rows_per_trigger_max
+        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+
+    def reportLatestOffset(self) -> JsonDict | None:
+        """Return the ends of the log, for the progress that Spark reports."""
+        return None if self._newest is None else self._newest.to_dict()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix where the query ends."""
+        self._target = self._view.latest(StreamOffsets())
+
+    def partitions(self, start: JsonDict, end: JsonDict) -> list[InputPartition]:
+        """Return the tasks of one trigger."""
+        stop = StreamOffsets.from_json(end)
+        plan = plan_between(begin_of(StreamOffsets.from_json(start), stop), stop)
+        report(self._options, plan.losses)
+        return tasks_of(self._options, plan.ranges)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one task."""
+        return read_task(self._options, partition)
+
+    def commit(self, end: JsonDict) -> None:
+        """Publish the offsets of a trigger that is done as the group's; a failure is logged and no more."""
+        group = self._options.group
+        if group is None:
+            return
+        places = StreamOffsets.from_json(end).end_offsets()
+        offsets = {
+            TopicPartition(name, index): offset
+            for name, partitions in places.items()
+            for index, offset in partitions.items()
+        }
+        try:
+            admin(self._options.bootstrap, COMMIT_SECONDS).commit_group_offsets(group, offsets)
+        except FairleadError as error:
+            _LOG.warning("the offsets of group %s are not published: %s", group, error)
+
+    def _partings(self, begin: StreamOffsets, end: StreamOffsets) -> dict[tuple[str, int], int]:
+        """Return where logs that lost their end part from what was read: they may have new records before their end."""
+        link = connection(self._options.bootstrap, self._options.retry_timeout_seconds)
+        found = {(part.topic, part.partition): parting_of(link, part) for part in fallen(begin, end)}
+        return {place: offset for place, offset in found.items() if offset is not None}
+
+    @property
+    def _view(self) -> ClusterView:
+        return ClusterView(self._options)
+
+
+def tasks_of(options: ReadOptions, ranges: Sequence[OffsetRange]) -> list[InputPartition]:
+    """Return the tasks that read these ranges."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = TaskCount(cores, options.tasks_min, options.tasks_max)
+    return [TaskRanges(share) for share in share_out(ranges, count)]
+
+
+def check_order(start: StreamOffsets, end: StreamOffsets) -> None:
+    """Refuse a batch read that ends before it begins."""
+    for topic, partitions in start.end_offsets().items():
+        for index, offset in partitions.items():
+            stop = end.get(topic, index)
+            if stop is not None and stop.offset < offset:
+                allowed = f"from {offset} on, where the read of the partition begins"
+                raise OptionError("endingOffsets", f"{topic}-{index}: {stop.offset}", allowed)
+
+
+def report(options: ReadOptions, losses: Sequence[Loss]) -> None:
+    """Raise `DataLoss`, or warn."""
+    if losses and options.fail_on_data_loss:
+        raise DataLoss(losses)
+    for loss in losses:
+        _LOG.warning("%s; %s", loss, loss.kind.otherwise)
+
+
+def read_task(options: ReadOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Yield the records of one task; nothing for the empty one that Spark makes of no tasks."""
+    _freeze_once()
+    if isinstance(partition, TaskRanges):
+        link = connection(options.bootstrap, options.retry_timeout_seconds)
+        read = RangeRead(link, partition.ranges, fail_on_data_loss=options.fail_on_data_loss)
+        yield from spark_batches(read.batches(), options.columns)
+
+
+def _freeze_once() -> None:
+    """Take what is loaded out of the garbage collector's way: Spark's worker collects after every task."""
+    if os.getpid() not in _frozen:
+        _frozen.add(os.getpid())
+        gc.collect()
+        gc.freeze()

@@ -1,0 +1,127 @@
+"""Process of a container of the Spark image, below tini: becomes what Spark or a chart asks for.
+
+Spark's executors and its cluster mode start containers by a contract of arguments and variables, which Spark's own
+image answers with a shell script that PySpark's package does not have. `executor` becomes an executor, `driver` a
+program submitted in client mode, and anything else is a command that is run as it stands.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+
+BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
+JAVA_OPTION = re.compile(r"SPARK_JAVA_OPT_(\d+)")
+# Option of the executor's program, and the variable that Spark sets.
+EXECUTOR_OPTIONS = {
+    "--driver-url": "SPARK_DRIVER_URL",
+    "--executor-id": "SPARK_EXECUTOR_ID",
+    "--cores": "SPARK_EXECUTOR_CORES",
+    "--app-id": "SPARK_APPLICATION_ID",
+    "--hostname": "SPARK_EXECUTOR_POD_IP",
+    "--resourceProfileId": "SPARK_RESOURCE_PROFILE_ID",
+    "--podName": "SPARK_EXECUTOR_POD_NAME",
+}
+HEAP = "SPARK_EXECUTOR_MEMORY"
+
+
+class ContractError(ValueError):
+    """Spark has not said something that it always says; the message names it."""
+
+
+def command_of(words: list[str], variables: Mapping[str, str]) -> list[str]:
+    """Return the command that a container with these arguments and variables becomes; raises `ContractError`."""
+    match words:
+        case ["executor", *_]:
+            return executor_command(variables)
+        case ["driver", *rest]:
+            return driver_command(rest, variables)
+        case []:
+            message = "no arguments: give `executor`, `driver ...`, or a command such as `fairlead job list`"
+            raise ContractError(message)
+        case _:
+            return list(words)
+
+
+def executor_command(variables: Mapping[str, str]) -> list[str]:
+    """Return the command of an executor."""
+    absent = [name for name in (*EXECUTOR_OPTIONS.values(), HEAP) if not variables.get(name)]
+    if absent:
+        message = f"an executor is started by Spark, which sets {', '.join(absent)}"
+        raise ContractError(message)
+    heap = variables[HEAP]
+    named = [word for option, name in EXECUTOR_OPTIONS.items() for word in (option, variables[name])]
+    return [
+        java(variables),
+        *java_options(variables),
+        f"-Xms{heap}",
+        f"-Xmx{heap}",
+        "-cp",
+        class_path(variables),
+        BACKEND,
+        *named,
+    ]
+
+
+def driver_command(words: list[str], variables: Mapping[str, str]) -> list[str]:
+    """Return the command of a driver that somebody else has submitted: its pod is where the program runs."""
+    address = variables.get("SPARK_DRIVER_BIND_ADDRESS")
+    if not address:
+        message = "a driver is started by Spark, which sets SPARK_DRIVER_BIND_ADDRESS"
+        raise ContractError(message)
+    return [
+        f"{variables['SPARK_HOME']}/bin/spark-submit",
+        "--conf",
+        f"spark.driver.bindAddress={address}",
+        "--conf",
+        f"spark.executorEnv.SPARK_DRIVER_POD_IP={address}",
+        "--deploy-mode",
+        "client",
+        *words,
+    ]
+
+
+def java(variables: Mapping[str, str]) -> str:
+    """Return the program of Java."""
+    return f"{variables['JAVA_HOME']}/bin/java"
+
+
+def java_options(variables: Mapping[str, str]) -> list[str]:
+    """Return the options of SPARK_JAVA_OPT_0, SPARK_JAVA_OPT_1 and so on, in the order of their numbers."""
+    numbered = [(int(found[1]), name) for name in variables if (found := JAVA_OPTION.fullmatch(name))]
+    return [variables[name] for _, name in sorted(numbered)]
+
+
+def class_path(variables: Mapping[str, str]) -> str:
+    """Return where classes are: settings first, then what the user adds, Spark's jars, the working folder."""
+    home = variables["SPARK_HOME"]
+    parts = [
+        variables.get("SPARK_CONF_DIR") or f"{home}/conf",
+        variables.get("HADOOP_CONF_DIR"),
+        variables.get("SPARK_EXTRA_CLASSPATH"),
+        variables.get("SPARK_CLASSPATH"),
+        f"{home}/jars/*",
+        variables.get("SPARK_DIST_CLASSPATH"),
+        ".",
+    ]
+    return ":".join(part for part in parts if part)
+
+
+def main(words: list[str]) -> int:
+    """Become the command; 2 with a message on stderr where there is none."""
+    try:
+        command = command_of(words, os.environ)
+    except ContractError as error:
+        sys.stderr.write(f"entry: {error}\n")
+        return 2
+    try:
+        os.execvp(command[0], command)  # noqa: S606 (to become it is the point)
+    except OSError as error:
+        sys.stderr.write(f"entry: {command[0]}: {error.strerror}\n")
+        return 127
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

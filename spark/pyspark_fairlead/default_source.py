@@ -1,0 +1,72 @@
+"""What Spark makes of `format("fairlead")`: the columns, and the readers and writers, loaded when they are asked for.
+
+Imported by the package on PySpark 4.2 and newer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from fairlead_spark.options import OptionError, ReadOptions
+from fairlead_spark.planning.columns import ddl_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+
+class DefaultSource(DataSource):
+    """Topics of Fairlead as a source and a sink."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what stands in `format`."""
+        return "fairlead"
+
+    def schema(self) -> str:
+        """Return the columns of a read."""
+        return ddl_of(ReadOptions.parse(self.options).columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of a batch."""
+        from fairlead_spark.source.readers import BatchReader
+
+        options = self._read_options(schema)
+        if options.pushdown:
+            # Spark refuses every read of a reader that takes filters, unless its configuration allows them.
+            from fairlead_spark.source.pushdown import PushdownReader
+
+            return PushdownReader(options)
+        return BatchReader(options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the reader of a stream."""
+        from fairlead_spark.source.readers import StreamReader
+
+        return StreamReader(self._read_options(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of a batch."""
+        from fairlead_spark.sink import batch_writer
+
+        return batch_writer(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Return the writer of a stream."""
+        from fairlead_spark.sink import stream_writer
+
+        return stream_writer(self.options, schema, overwrite=overwrite)
+
+    def _read_options(self, schema: StructType) -> ReadOptions:
+        options = ReadOptions.parse(self.options)
+        if tuple(schema.names) != options.columns:
+            allowed = f"no schema: the columns are {', '.join(options.columns)}; the option columns chooses"
+            raise OptionError("schema", ", ".join(schema.names), allowed)
+        return options

@@ -1,0 +1,45 @@
+"""What Spark makes of `format("fairlead-delta")`: the writers, loaded when they are asked for.
+
+Imported by the package on PySpark 4.2 and newer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from pyspark.errors import PySparkNotImplementedError
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from fairlead_spark.lake.writers import LakeBatchWriter, LakeStreamWriter
+
+
+class DefaultSource(DataSource):
+    """A Delta table as a sink."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what stands in `format`."""
+        return "fairlead-delta"
+
+    def schema(self) -> NoReturn:
+        """Refuse to read: any reader of Delta or Parquet does that better."""
+        message = (
+            "fairlead-delta writes tables and does not read them; read with deltalake, DuckDB, pyarrow, "
+            "or Spark's Parquet reader over DeltaTable(path).file_uris()"
+        )
+        raise PySparkNotImplementedError(message)
+
+    def writer(self, schema: StructType, overwrite: bool) -> LakeBatchWriter:
+        """Return the writer of a batch."""
+        from fairlead_spark.lake.writers import batch_writer
+
+        return batch_writer(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> LakeStreamWriter:
+        """Return the writer of a stream."""
+        from fairlead_spark.lake.writers import stream_writer
+
+        return stream_writer(self.options, schema, overwrite=overwrite)

@@ -1,0 +1,318 @@
+"""One commit for a batch and never a second one, whoever else writes to the table and whatever was lost."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from fairlead_spark.lake.columns import Columns, SchemaMismatch, columns_of
+from fairlead_spark.lake.commits import BatchCommit, LakeCommitFailed, Outcome, folders_of, sweep
+from fairlead_spark.lake.files import DataFile, TaskFiles
+from fairlead_spark.lake.options import LakeOptions
+from fairlead_spark.lake.statistics import statistics_of
+from fairlead_spark.lake.storage import file_system
+
+
+def field(name: str, kind: Any) -> dict[str, Any]:
+    """Return a field as Spark's JSON spells it."""
+    return {"name": name, "type": kind, "nullable": False, "metadata": {"spark.watermarkDelayMs": 5}}
+
+
+SCHEMA = {"type": "struct", "fields": [field("number", "long"), field("day", "string")]}
+
+
+def columns(schema: dict[str, Any] = SCHEMA, *partition_by: str) -> Columns:
+    """Return the columns of a frame."""
+    return columns_of(schema, partition_by)
+
+
+def task_files(path: Path, numbers: range, name: str = "part", day: str = "mon") -> list[DataFile]:
+    """Write a file of a task, partitioned by day."""
+    schema = pa.schema([("number", pa.int64()), ("day", pa.string())])
+    with TaskFiles(file_system(str(path), {}), schema, ["day"], name, "zstd") as files:
+        files.write(pa.record_batch([pa.array(numbers), pa.array([day] * len(numbers))], schema=schema))
+        return files.finish()
+
+
+def commit(path: Path, files: list[DataFile], batch: int | None, **rest: Any) -> Outcome:
+    """Commit files as a batch of one query."""
+    options = LakeOptions(str(path), ("day",))
+    application = None if batch is None else ("query", batch)
+    return BatchCommit(options, columns(SCHEMA, "day"), files, application, 1_000, **rest).run()
+
+
+def numbers_in(path: Path) -> list[int]:
+    """Return what the newest version of a table holds."""
+    return sorted(DeltaTable(path).to_pyarrow_table()["number"].to_pylist())
+
+
+def test_the_first_commit_makes_the_table(tmp_path: Path) -> None:
+    """Schema, partitions, the batch's number and its files are all in version 0; every column may be null."""
+    outcome = commit(tmp_path, task_files(tmp_path, range(3)), 0)
+    table = DeltaTable(tmp_path)
+
+    assert (outcome, table.version(), table.transaction_version("query")) == (Outcome.COMMITTED, 0, 0)
+    assert table.metadata().partition_columns == ["day"]
+    assert [(one.name, one.nullable, one.metadata) for one in table.schema().fields] == [
+        ("number", True, {}),
+        ("day", True, {}),
+    ]
+    assert numbers_in(tmp_path) == [0, 1, 2]
+
+
+def test_a_batch_that_comes_again_is_passed_over(tmp_path: Path) -> None:
+    """Neither the newest batch nor an older one goes in twice; what its tasks wrote anew is deleted."""
+    for batch in (0, 1):
+        commit(tmp_path, task_files(tmp_path, range(batch, batch + 1), f"batch-{batch}"), batch)
+    again = [
+        commit(tmp_path, task_files(tmp_path, range(batch, batch + 1), "again"), batch) for batch in (1, 0)
+    ]
+
+    assert again == [Outcome.REPEATED, Outcome.REPEATED]
+    assert numbers_in(tmp_path) == [0, 1]
+    assert DeltaTable(tmp_path).version() == 1
+    assert [path.name for path in tmp_path.rglob("again*")] == []
+
+
+def test_a_checkpoint_that_is_older_than_the_table_ends_its_stream(tmp_path: Path) -> None:
+    """Spark repeats the last micro-batch alone: an older one is planned anew and holds other records."""
+    for batch in (0, 1):
+        commit(
+            tmp_path, task_files(tmp_path, range(batch, batch + 1), f"batch-{batch}"), batch, is_stream=True
+        )
+    repeated = commit(tmp_path, task_files(tmp_path, range(1, 2), "again"), 1, is_stream=True)
+
+    assert repeated is Outcome.REPEATED
+    with pytest.raises(LakeCommitFailed, match="has micro-batch 1 of this query, and this is 0"):
+        commit(tmp_path, task_files(tmp_path, range(7, 8), "other"), 0, is_stream=True)
+
+
+def test_values_without_bounds_are_written_all_the_same(tmp_path: Path) -> None:
+    """The last moment that Python's calendar has cannot be rounded up; its column has no bounds, others do."""
+    ends = dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC)
+    schema = pa.schema([("until", pa.timestamp("us", tz="UTC")), ("number", pa.int64())])
+    pq.write_table(pa.table({"until": [ends], "number": [3]}, schema), tmp_path / "one.parquet")
+
+    told = json.loads(statistics_of(pq.read_metadata(tmp_path / "one.parquet"), schema))
+
+    assert told["maxValues"] == {"number": 3}
+    assert told["nullCount"] == {"until": 0, "number": 0}
+
+
+def test_a_commit_whose_answer_was_lost_keeps_its_files(tmp_path: Path) -> None:
+    """The same commit once more finds itself in the table: nothing is added and nothing deleted."""
+    files = task_files(tmp_path, range(4))
+    commit(tmp_path, files, 0)
+    unnamed = task_files(tmp_path, range(4, 6), "unnamed")
+    commit(tmp_path, unnamed, None)
+    outcomes = [commit(tmp_path, files, 0), commit(tmp_path, unnamed, None)]
+
+    assert outcomes == [Outcome.COMMITTED, Outcome.COMMITTED]
+    assert numbers_in(tmp_path) == [0, 1, 2, 3, 4, 5]
+    assert DeltaTable(tmp_path).version() == 1
+
+
+def test_one_of_two_drivers_with_the_same_batch_wins(tmp_path: Path) -> None:
+    """Two drivers of one query, one of them thought dead, commit the same batches at once: each is there once."""
+    together = Barrier(2)
+
+    def drive(driver: int) -> list[Outcome]:
+        outcomes = []
+        for batch in range(10):
+            files = task_files(tmp_path, range(batch, batch + 1), f"{driver}-{batch}")
+            together.wait()
+            outcomes.append(commit(tmp_path, files, batch))
+        return outcomes
+
+    with ThreadPoolExecutor(2) as pool:
+        both = list(zip(*pool.map(drive, (0, 1)), strict=True))
+
+    assert numbers_in(tmp_path) == list(range(10))
+    assert all(sorted(one.value for one in pair) == ["committed", "repeated"] for pair in both)
+    assert len(list(tmp_path.rglob("*.parquet"))) == 10
+
+
+def test_one_of_two_drivers_makes_the_table(tmp_path: Path) -> None:
+    """Both find no table and commit the first batch at the same moment: one makes it, the other finds the batch."""
+    together = Barrier(2)
+
+    def drive(driver: int) -> list[Outcome]:
+        outcomes = []
+        for table in (tmp_path / str(number) for number in range(20)):
+            files = task_files(table, range(3), str(driver))
+            together.wait()
+            outcomes.append(commit(table, files, 0))
+        return outcomes
+
+    with ThreadPoolExecutor(2) as pool:
+        both = list(zip(*pool.map(drive, (0, 1)), strict=True))
+
+    assert all(sorted(one.value for one in pair) == ["committed", "repeated"] for pair in both)
+    assert [numbers_in(tmp_path / str(number)) for number in range(20)] == [[0, 1, 2]] * 20
+
+
+def test_other_writers_are_no_hindrance(tmp_path: Path) -> None:
+    """Another writer appends as fast as it can; every batch and every append is there, once."""
+    commit(tmp_path, task_files(tmp_path, range(1)), 0)
+    other = pa.table({"number": pa.array([1000], pa.int64()), "day": ["tue"]})
+
+    def append() -> None:
+        for _ in range(15):
+            write_deltalake(tmp_path, other, mode="append")
+
+    with ThreadPoolExecutor(1) as pool:
+        appending = pool.submit(append)
+        for batch in range(1, 16):
+            commit(tmp_path, task_files(tmp_path, range(batch, batch + 1), f"batch-{batch}"), batch)
+        appending.result()
+
+    assert numbers_in(tmp_path) == [*range(16), *[1000] * 15]
+
+
+def test_a_commit_that_never_gets_through_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a limited number of attempts the error names the table, and the files stay: nobody knows their state."""
+    commit(tmp_path, task_files(tmp_path, range(1)), 0)
+    files = task_files(tmp_path, range(1, 2), "second")
+
+    def refuse(*_args: object, **_rest: object) -> None:
+        raise CommitFailedError("another writer")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", refuse)
+    with pytest.raises(LakeCommitFailed, match=f"20 commits to {tmp_path} met other writers.*another writer"):
+        commit(tmp_path, files, 1)
+
+    assert (tmp_path / files[0].path).exists()
+
+
+def test_an_empty_batch_adds_no_version(tmp_path: Path) -> None:
+    """The first batch makes the table even when it is empty; later empty ones leave it as it is."""
+    for batch in (0, 1, 2):
+        commit(tmp_path, [], batch)
+
+    assert DeltaTable(tmp_path).version() == 0
+    assert numbers_in(tmp_path) == []
+
+
+def test_overwriting_replaces_and_is_not_repeated(tmp_path: Path) -> None:
+    """What a complete batch replaces is gone from the newest version; the same batch again changes nothing."""
+    commit(tmp_path, task_files(tmp_path, range(5)), 0)
+    commit(tmp_path, task_files(tmp_path, range(7, 9), "second"), 1, overwrite=True)
+    again = commit(tmp_path, task_files(tmp_path, range(7, 9), "third"), 1, overwrite=True)
+
+    assert again is Outcome.REPEATED
+    assert numbers_in(tmp_path) == [7, 8]
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ({"number": pa.int64()}, "column day is not in the table"),
+        (
+            {"number": pa.int64(), "day": pa.string(), "more": pa.int8()},
+            "column more of the table is not in the frame",
+        ),
+        (
+            {"number": pa.int32(), "day": pa.string()},
+            "column number is long in the frame and integer in the table",
+        ),
+        (
+            {"number": pa.int64(), "day": pa.string()},
+            "partitionBy is day, but table .* is partitioned by nothing",
+        ),
+    ],
+)
+def test_a_frame_that_does_not_fit_is_refused(tmp_path: Path, table: dict[str, Any], says: str) -> None:
+    """The message says which column; the table is as it was, and the files of the tasks are gone."""
+    write_deltalake(tmp_path, pa.schema(table).empty_table())
+    files = task_files(tmp_path, range(3))
+    with pytest.raises(SchemaMismatch, match=says):
+        commit(tmp_path, files, 0)
+
+    assert DeltaTable(tmp_path).version() == 0
+    assert not (tmp_path / files[0].path).exists()
+
+
+@pytest.mark.parametrize(
+    ("fields", "partition_by", "says"),
+    [
+        ([field("a", "void")], [], "column a is void"),
+        (
+            [field("a", {"type": "array", "elementType": "interval", "containsNull": True})],
+            [],
+            "a.element is interval",
+        ),
+        ([field("a", "long"), field("A", "long")], [], "several columns named a"),
+        ([field("a", "long")], ["b"], "partitionBy names 'b', which the frame has not; it has a"),
+        (
+            [field("a", "timestamp"), field("b", "long")],
+            ["a"],
+            "which is timestamp; it must be one of boolean, byte",
+        ),
+        ([field("a", "long")], ["a"], "partitionBy names every column"),
+    ],
+)
+def test_what_delta_cannot_hold_is_refused(fields: list[Any], partition_by: list[str], says: str) -> None:
+    """Before anything is written, with the name of the column."""
+    with pytest.raises(SchemaMismatch, match=says):
+        columns_of({"type": "struct", "fields": fields}, partition_by)
+
+
+def test_every_type_of_spark_that_delta_has_is_taken() -> None:
+    """Nested ones too; Arrow's types follow from Delta's."""
+    inner = {"type": "struct", "fields": [field("key", "string"), field("value", "binary")]}
+    fields = [
+        field("headers", {"type": "array", "elementType": inner, "containsNull": False}),
+        field("map", {"type": "map", "keyType": "string", "valueType": "double", "valueContainsNull": False}),
+        field("price", "decimal(12,2)"),
+        field("at", "timestamp"),
+        field("local", "timestamp_ntz"),
+    ]
+    arrow = columns({"type": "struct", "fields": fields}).arrow
+
+    assert arrow.field("price").type == pa.decimal128(12, 2)
+    assert arrow.field("at").type == pa.timestamp("us", "UTC")
+    assert arrow.field("local").type == pa.timestamp("us")
+    assert [one.name for one in arrow.field("headers").type.value_type] == ["key", "value"]
+    assert all(one.nullable for one in arrow)
+
+
+def test_what_killed_tasks_left_is_swept(tmp_path: Path) -> None:
+    """Files of the same batch beside its committed ones go; those of other batches and of others stay."""
+    options = LakeOptions(str(tmp_path), ("day",))
+    files = task_files(tmp_path, range(3), "part-q-00000007-a")
+    left = task_files(tmp_path, range(3), "part-q-00000007-b") + task_files(
+        tmp_path, range(3), "part-q-00000007-c"
+    )
+    others = task_files(tmp_path, range(3), "part-q-00000006-a") + task_files(tmp_path, range(3), "mine")
+    commit(tmp_path, files, 7)
+    swept = sweep(options, folders_of(files), "part-q-00000007-", keep=[file.path for file in files])
+
+    assert swept
+    assert len(left) == 2
+    assert {file.path for file in files + others} == {
+        str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet")
+    }
+
+
+def test_bounds_are_in_the_log(tmp_path: Path) -> None:
+    """A reader that asks for other values passes a file over without opening it."""
+    commit(tmp_path, task_files(tmp_path, range(3)), 0)
+    [add] = [
+        json.loads(line)["add"]
+        for line in (tmp_path / "_delta_log" / f"{0:020}.json").read_text().splitlines()
+        if line.startswith('{"add"')
+    ]
+    found = json.loads(add["stats"])
+
+    assert (found["numRecords"], found["minValues"], found["maxValues"]) == (3, {"number": 0}, {"number": 2})
+    assert add["modificationTime"] == 1_000

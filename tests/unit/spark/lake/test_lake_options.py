@@ -1,0 +1,69 @@
+"""What may be said about a table, and what is refused with what is allowed."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead_spark.lake.options import LakeOptions
+from fairlead_spark.options import OptionError
+from fairlead_spark.pipelines import PipelineOptionError, find
+
+
+def test_options_of_a_store_are_kept_apart() -> None:
+    """What begins with `storage.` goes to the store, in small letters; Spark's own options are passed over."""
+    options = LakeOptions.parse(
+        {
+            "path": "s3://lake/flights/",
+            "PARTITIONBY": "date, carrier",
+            "storage.AWS_REGION": "eu-north-1",
+            "Storage.aws_allow_http": "true",
+            "checkpointLocation": "/checkpoints/flights",
+        }
+    )
+
+    assert (options.path, options.partition_by) == ("s3://lake/flights", ("date", "carrier"))
+    assert options.storage_options == {"aws_region": "eu-north-1", "aws_allow_http": "true"}
+    assert (options.compression, options.application) == ("zstd", None)
+
+
+def test_a_folder_may_be_a_uri() -> None:
+    """Both forms of a folder are one table."""
+    assert (
+        LakeOptions.parse({"path": "file:///lake/a%20b"}).path
+        == LakeOptions.parse({"path": "/lake/a b/"}).path
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"path": ""}, "option path='' is not allowed; allowed: an absolute folder, or a URI"),
+        ({"path": "table"}, "option path='table' is not allowed; allowed: an absolute folder, or a URI"),
+        ({"compressoin": "zstd"}, "option compressoin is not allowed.*nearest: compression"),
+        (
+            {"compression": "brotli"},
+            "option compression='brotli' is not allowed; allowed: zstd, snappy, lz4, gzip",
+        ),
+        ({"partitionBy": "a,b,a"}, "option partitionBy='a,b,a' is not allowed; allowed: each column once"),
+        ({"txnAppId": "load"}, "both txnAppId and txnVersion"),
+        ({"txnVersion": "-1"}, "option txnVersion='-1' is not allowed; allowed: a whole number, 0 or more"),
+    ],
+)
+def test_a_wrong_option_is_named(options: dict[str, str], says: str) -> None:
+    """Option, value, and what is allowed."""
+    with pytest.raises(OptionError, match=says):
+        LakeOptions.parse({"path": "/lake/table"} | options)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"topics": ","}, "needs a name in the option topics"),
+        ({"text": "maybe"}, "option text='maybe'; it must be true or false"),
+        ({"storage": "AWS_REGION"}, "it must be NAME=VALUE with commas between"),
+    ],
+)
+def test_the_pipeline_refuses_before_spark_is_started(options: dict[str, str], says: str) -> None:
+    """Values that cannot be are told without a network."""
+    with pytest.raises(PipelineOptionError, match=says):
+        find("topic_to_delta").complete({"topics": "flights", "path": "/lake/flights"} | options)

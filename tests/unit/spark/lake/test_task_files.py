@@ -1,0 +1,227 @@
+"""What one task writes: Parquet by partition, bounded, with bounds of its columns, and nothing when it fails."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead_spark.lake import files as lake_files
+from fairlead_spark.lake.files import DataFile, PartitionValueError, TaskFiles
+from fairlead_spark.lake.statistics import lower, statistics_of, upper
+from fairlead_spark.lake.storage import file_system
+
+SCHEMA = pa.schema(
+    [("number", pa.int64()), ("text", pa.string()), ("at", pa.timestamp("us", "UTC")), ("day", pa.date32())]
+)
+# Hypothesis takes bounds without a zone. Python ends with the year 9999, and so do bounds that are rounded up.
+MOMENTS = (datetime(1, 1, 2), datetime(9999, 12, 30))  # noqa: DTZ001
+START = datetime(2026, 11, 22, tzinfo=UTC)
+
+
+def batch(numbers: range, *, day: date | None = date(2026, 11, 22), zone: str = "UTC") -> pa.RecordBatch:
+    """Return rows as Spark hands them over: moments have the zone of the session."""
+    at = pa.array([START + timedelta(microseconds=number) for number in numbers], pa.timestamp("us", zone))
+    texts = pa.array([f"text {number}" for number in numbers])
+    return pa.record_batch(
+        [pa.array(numbers, pa.int64()), texts, at, pa.array([day] * len(numbers), pa.date32())],
+        names=["_0", "_1", "_2", "_3"],
+    )
+
+
+def task(folder: Path, *partition_by: str) -> TaskFiles:
+    """Return the files of a task that writes into a folder."""
+    return TaskFiles(file_system(str(folder), {}), SCHEMA, partition_by, "part", "zstd")
+
+
+def written(folder: Path, file: DataFile) -> pa.Table:
+    """Return what a file holds."""
+    return pq.ParquetFile(folder / file.path).read()
+
+
+def names(folder: Path) -> list[str]:
+    """Return every file below a folder."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_each_partition_has_files_of_its_own(tmp_path: Path) -> None:
+    """Rows of two days in one batch, and rows without a day, end in files of these days without that column."""
+    days = [date(2026, 11, 22), date(2026, 11, 23), None]
+    mixed = pa.concat_batches(
+        [batch(range(place * 10, place * 10 + 10), day=day) for place, day in enumerate(days)]
+    )
+
+    with task(tmp_path, "day") as open_task:
+        open_task.write(mixed)
+        open_task.write(batch(range(30, 35), day=days[1]))
+        found = {file.partition["day"]: file for file in open_task.finish()}
+
+    assert {day: file.rows for day, file in found.items()} == {"2026-11-22": 10, "2026-11-23": 15, None: 10}
+    assert written(tmp_path, found["2026-11-23"])["number"].to_pylist() == [*range(10, 20), *range(30, 35)]
+    assert written(tmp_path, found[None]).schema.names == ["number", "text", "at"]
+    assert found["2026-11-22"].size == (tmp_path / found["2026-11-22"].path).stat().st_size
+
+
+def test_moments_are_stored_in_utc(tmp_path: Path) -> None:
+    """A session in another zone hands over the same moments, and the file holds them in UTC."""
+    with task(tmp_path) as open_task:
+        open_task.write(batch(range(3), zone="Asia/Kolkata"))
+        [file] = open_task.finish()
+
+    assert written(tmp_path, file).schema.field("at").type == pa.timestamp("us", "UTC")
+    assert written(tmp_path, file)["at"].to_pylist()[0] == START
+
+
+def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    """Files that were finished and files that are open are gone when the task ends in an exception."""
+    with pytest.raises(ZeroDivisionError), task(tmp_path, "day") as open_task:  # noqa: PT012 - the point is the middle
+        for day in (1, 2, 3):
+            open_task.write(batch(range(5), day=date(2026, 11, day)))
+        open_task._close(("2026-11-01",))
+        1 / 0  # noqa: B018
+
+    assert names(tmp_path) == []
+
+
+def test_what_waits_and_what_is_open_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With hundreds of days in turn a task has a few files open, writes groups early, and loses no row."""
+    monkeypatch.setattr(lake_files, "OPEN_FILES_MAX", 3)
+    monkeypatch.setattr(lake_files, "BUFFERED_BYTES_MAX", 2000)
+    monkeypatch.setattr(lake_files, "FILE_BYTES_MAX", 4000)
+    with task(tmp_path, "day") as open_task:
+        for number in range(200):
+            day = date(2026, 1, 1) + timedelta(days=number % 7)
+            open_task.write(batch(range(number * 10, number * 10 + 10), day=day))
+
+            assert len(open_task._open) <= 3
+            assert sum(one.waiting_bytes for one in open_task._open.values()) <= 2000
+        finished = open_task.finish()
+    numbers = [number for file in finished for number in written(tmp_path, file)["number"].to_pylist()]
+
+    assert sorted(numbers) == list(range(2000))
+    assert sorted(file.path for file in finished) == names(tmp_path)
+
+
+def test_names_of_folders_are_safe_and_values_are_kept(tmp_path: Path) -> None:
+    """A value with slashes and umlauts makes no folders of its own; the file's partition says the value as it is."""
+    schema = pa.schema([("number", pa.int64()), ("place", pa.string())])
+    rows = pa.record_batch([pa.array([1, 2]), pa.array(["../../a/ü", ""])], schema=schema)
+    with TaskFiles(file_system(str(tmp_path), {}), schema, ["place"], "part", "snappy") as open_task:
+        open_task.write(rows)
+        found = {file.partition["place"]: Path(file.path).parent.name for file in open_task.finish()}
+
+    assert found == {"../../a/ü": "place=.._.._a__", None: "place=__HIVE_DEFAULT_PARTITION__"}
+
+
+@pytest.mark.parametrize(
+    ("days", "says"),
+    [(2_932_897, "is 10000-01-01"), (-719_163, "is 0000-12-31"), (2**31 - 1, "is .*2147483647.*")],
+)
+def test_a_day_that_no_reader_knows_is_refused(tmp_path: Path, days: int, says: str) -> None:
+    """The first and the last day of Python's calendar are partitions; those beyond are named with what is allowed."""
+    known = [date.min, date.max]
+    with task(tmp_path, "day") as open_task:
+        for day in known:
+            open_task.write(batch(range(1), day=day))
+        found = [file.partition["day"] for file in open_task.finish()]
+    beyond = pa.array([days, None], pa.int32()).cast(pa.date32())
+    rows = batch(range(2)).set_column(3, "_3", beyond)
+
+    assert found == ["0001-01-01", "9999-12-31"]
+    with (
+        pytest.raises(
+            PartitionValueError, match=f"column day.*{says}; allowed: dates of the years 1 to 9999"
+        ),
+        task(tmp_path / "beyond", "day") as open_task,
+    ):
+        open_task.write(rows)
+    assert names(tmp_path / "beyond") == []
+
+
+def test_text_to_partition_by_is_utf8(tmp_path: Path) -> None:
+    """Bytes that Spark calls text are named as they are."""
+    schema = pa.schema([("number", pa.int64()), ("place", pa.string())])
+    text = pa.array([b"a", b"\xff\xfe"]).view(pa.string())
+    with (
+        pytest.raises(
+            PartitionValueError, match=r"column place.* is b'\\xff\\xfe'; allowed: text in UTF-8, or null"
+        ),
+        TaskFiles(file_system(str(tmp_path), {}), schema, ["place"], "part", "zstd") as open_task,
+    ):
+        open_task.write(pa.record_batch([pa.array([1, 2]), text], schema=schema))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | st.integers(-(2**63), 2**63 - 1),
+            st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=80),
+            st.none() | st.datetimes(MOMENTS[0], MOMENTS[1]),
+        ),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_bounds_hold_every_value(rows: list[tuple[int | None, str | None, datetime | None]]) -> None:
+    """No value is below the least or above the greatest that the log says; nulls are counted."""
+    schema = pa.schema([("number", pa.int64()), ("text", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+    columns = {name: [row[place] for row in rows] for place, name in enumerate(schema.names)}
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns, schema=schema), sink, row_group_size=3)
+    found = json.loads(statistics_of(pq.ParquetFile(pa.BufferReader(sink.getvalue())).metadata, schema))
+
+    assert found["numRecords"] == len(rows)
+    assert found["nullCount"] == {name: values.count(None) for name, values in columns.items()}
+    for name, values in columns.items():
+        there = [value for value in values if value is not None]
+        if name not in found["minValues"]:
+            continue
+        least, greatest = found["minValues"][name], found["maxValues"][name]
+        if name == "at":
+            least, greatest = (datetime.fromisoformat(end).replace(tzinfo=None) for end in (least, greatest))
+
+        assert all(least <= value <= greatest for value in there)
+
+
+def test_bounds_are_there_and_near() -> None:
+    """Bounds that are always missing or endless would hold every value too."""
+    long = "x" * 100
+    moment = datetime(2026, 11, 22, 1, 2, 3, 456_001, tzinfo=UTC)
+
+    assert (lower(5), upper(5)) == (5, 5)
+    assert (lower("abc"), upper("abc")) == ("abc", "abc")
+    assert lower(long) == "x" * 32
+    assert long < upper(long) < "y"
+    assert (lower(moment), upper(moment)) == ("2026-11-22T01:02:03.456Z", "2026-11-22T01:02:03.457Z")
+    assert (lower(date(2026, 1, 2)), upper(date(2026, 1, 2))) == ("2026-01-02", "2026-01-02")
+
+
+def test_a_worker_does_not_wait_for_pandas() -> None:
+    """Writing files by two columns and their bounds imports no pandas, which takes seconds in each worker."""
+    program = """
+import sys
+import pyarrow as pa
+from fairlead_spark.lake.files import TaskFiles
+from fairlead_spark.lake.storage import file_system
+zeros = pa.Array.from_buffers(pa.int64(), 3, [None, pa.py_buffer(bytes(24))])
+batch = pa.RecordBatch.from_arrays([zeros] * 3, names=["a", "b", "c"])
+with TaskFiles(file_system(sys.argv[1], {}), batch.schema, ["a", "b"], "part", "zstd") as files:
+    files.write(batch)
+    assert [file.rows for file in files.finish()] == [3]
+print("pandas" in sys.modules)
+"""
+    with TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-c", program, folder], check=True, capture_output=True, text=True
+        )
+
+    assert done.stdout == "False\n"

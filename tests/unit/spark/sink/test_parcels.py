@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from fairlead_spark.sink.columns import SchemaError, SinkColumns
+from fairlead_spark.sink.parcels import Parcel, parcels
+
+RECORD = (("value", "v"),)
+
+
+def cut(
+    table: pa.Table, columns: SinkColumns, topic: str | None = None
+) -> list[tuple[str, int | None, list[object]]]:
+    """Return what goes where."""
+    return [
+        (parcel.topic, parcel.partition, parcel.records.column("value").to_pylist())
+        for parcel in parcels(table, columns, topic)
+    ]
+
+
+def test_rows_are_cut_by_topic_and_partition_in_their_order() -> None:
+    """Rows of one topic and partition stay in their order; those without a partition are left to their keys."""
+    table = pa.table(
+        {
+            "v": ["a", "b", "c", "d", "e", "f"],
+            "t": ["x", "y", "x", "x", "y", "x"],
+            "p": pa.array([1, 0, None, 0, 0, 1], pa.int32()),
+        }
+    )
+
+    assert cut(table, SinkColumns(RECORD, "p", "t")) == [
+        ("x", None, ["c"]),
+        ("x", 0, ["d"]),
+        ("x", 1, ["a", "f"]),
+        ("y", 0, ["b", "e"]),
+    ]
+
+
+def test_rows_that_go_the_same_way_are_not_copied() -> None:
+    """With one topic and no partitions, or one, a parcel has the buffers of the table."""
+    table = pa.table({"v": ["a", "b"], "t": ["x", "x"], "p": pa.array([3, 3], pa.int32())})
+
+    (parcel,) = parcels(table, SinkColumns(RECORD, "p", "t"), None)
+
+    assert (parcel.topic, parcel.partition) == ("x", 3)
+    address = table.column("v").chunk(0).buffers()[2].address
+    assert parcel.records.column("value").chunk(0).buffers()[2].address == address
+    assert [*parcels(table, SinkColumns(RECORD, None, None), "z")] == [Parcel("z", None, parcel.records)]
+
+
+def test_rows_that_go_nowhere_are_refused() -> None:
+    """A row without a topic, and a partition below 0, are errors and not left out."""
+    table = pa.table({"v": ["a", "b"], "t": ["x", None], "p": pa.array([0, -1], pa.int32())})
+
+    with pytest.raises(SchemaError, match="column t is null in 1 of 2 rows"):
+        cut(table, SinkColumns(RECORD, None, "t"))
+    with pytest.raises(SchemaError, match="column p is -1; allowed: 0 and above"):
+        cut(table, SinkColumns(RECORD, "p", None), "x")

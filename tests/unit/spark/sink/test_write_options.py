@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from fairlead_spark.options import OptionError
+from fairlead_spark.sink.write_options import WriteOptions
+
+ADDRESS = "http://127.0.0.1:9520"
+
+
+def test_without_options_every_in_sync_replica_has_each_record_once_a_task() -> None:
+    """All replicas acknowledge and the producer is idempotent; with fewer acks it is not."""
+    plain = WriteOptions.parse({"bootstrap": ADDRESS})
+    quick = WriteOptions.parse({"bootstrap": ADDRESS, "TOPIC": "flights", "acks": "1", "compression": "ZSTD"})
+
+    assert plain == WriteOptions(ADDRESS, None, "all", "none", True, "2m")
+    assert quick == WriteOptions(ADDRESS, "flights", "1", "zstd", False, "2m")
+    assert WriteOptions.parse({"bootstrap": ADDRESS, "acks": "-1"}) == plain
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("acks", "2", '0, 1 or "all"'),
+        ("compression", "snappy", '"none", "lz4" or "zstd"'),
+        ("deliveryTimeout", "30", "text with a unit"),
+        ("idempotent", "perhaps", "true or false"),
+        ("topic", "no such name", "topic"),
+        ("bootstrap", "127.0.0.1:9520", "http://HOST:PORT"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_named(name: str, value: str, allowed: str) -> None:
+    """The message names the option, its value and what is allowed."""
+    with pytest.raises(OptionError) as refused:
+        WriteOptions.parse({"bootstrap": ADDRESS, name: value})
+
+    assert (refused.value.name, refused.value.value) == (name, value)
+    assert allowed in str(refused.value)
+
+
+def test_the_value_of_an_unknown_option_is_not_told() -> None:
+    """It may be a secret whose name is slightly wrong."""
+    with pytest.raises(OptionError, match=r"option topik is not allowed.* nearest: topic") as refused:
+        WriteOptions.parse({"bootstrap": ADDRESS, "topik": "s3cret"})
+
+    assert "s3cret" not in str(refused.value)
+
+
+def test_an_idempotent_producer_needs_all_acknowledgements() -> None:
+    """Asked for together with acks=1 it is refused, and not switched off in silence."""
+    with pytest.raises(OptionError, match="false with acks=1"):
+        WriteOptions.parse({"bootstrap": ADDRESS, "acks": "1", "idempotent": "true"})

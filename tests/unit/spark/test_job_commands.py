@@ -1,0 +1,159 @@
+"""`fairlead job` where Spark never starts: what is listed, and what is refused with which words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fairlead.cli.main import run_command
+from fairlead.cli.session import ExitCode
+from fairlead_spark.jobs.requirements import java_release
+from fairlead_spark.pipelines import NAMES
+
+PAGE = Path(__file__).parents[3] / "docs/how-to/pipelines.md"
+NOBODY = "http://127.0.0.1:1"
+
+
+def test_list_has_every_pipeline_with_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+    """The list for programs names each pipeline, its options and which of them are required."""
+    code = run_command(["job", "list", "--output", "json"])
+
+    listed = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
+    required = {option["name"] for option in listed["mirror"]["options"] if option["required"]}
+    assert code == ExitCode.OK
+    assert sorted(listed) == sorted(NAMES)
+    assert all(each["options"][0]["name"] == "bootstrap" for each in listed.values())
+    assert required == {"topics", "target"}
+
+
+def test_page_names_every_pipeline() -> None:
+    """The table of the how-to is that of the folder."""
+    named = {line.split("`")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `")}
+
+    assert set(NAMES) <= named
+
+
+def test_info_names_versions_and_why_a_format_cannot_be_used(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each format is ready, or its reason stands there."""
+    monkeypatch.setattr("pyspark_fairlead.reason", "PySpark 4.1.0 is too old")
+
+    code = run_command(["job", "info", "--output", "json"])
+
+    told = json.loads(capsys.readouterr().out)
+    assert code == ExitCode.OK
+    assert told["formats"] == {"fairlead": "PySpark 4.1.0 is too old", "fairlead-delta": None}
+    assert {"fairlead", "python", "pyspark", "java"} <= told["versions"].keys()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ["flight_window"],
+            "no pipeline 'flight_window'; did you mean 'flight_windows'? there are flight_windows, ",
+        ),
+        (["mirror", "-o", "topics=a"], "pipeline mirror needs the option target: "),
+        (
+            ["sessions", "-o", "gab=1 hour"],
+            "pipeline sessions has no option 'gab'; did you mean 'gap'? there are ",
+        ),
+        (["sessions", "-o", "gap"], "--option 'gap' is not of the form NAME=VALUE"),
+        (["sessions", "--conf", "x"], "--conf 'x' is not of the form NAME=VALUE"),
+        (["mirror", "-o", "topics= ,", "-o", f"target={NOBODY}"], "needs a name in the option topics"),
+        (
+            ["mirror", "-o", "topics=a", "-o", f"target={NOBODY},http://127.0.0.1:2"],
+            f"would write into the topics that it reads: {NOBODY} is in bootstrap and in target",
+        ),
+        (["./nowhere.py"], "no file nowhere.py"),
+    ],
+)
+def test_wrong_command_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is wrong is told before anything is started, with what would be right."""
+    code = run_command(["job", "run", *arguments, "--bootstrap", NOBODY])
+
+    told = capsys.readouterr().err
+    assert code == ExitCode.USAGE
+    assert words in told
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x = 1", "holds no pipeline: it needs PIPELINE"),
+        ("import nothing_of_that_name", "ModuleNotFoundError"),
+    ],
+)
+def test_file_that_is_no_pipeline(
+    text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file of the user's that cannot be run is refused with the reason."""
+    (tmp_path / "mine.py").write_text(text)
+
+    code = run_command(["job", "run", str(tmp_path / "mine.py")])
+
+    assert code == ExitCode.USAGE
+    assert words in capsys.readouterr().err
+
+
+def test_no_java(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Without Java it is said what is needed and where it is looked for."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    code = run_command(["job", "run", "sessions", "--bootstrap", NOBODY])
+
+    assert code == ExitCode.FAILED
+    assert "Spark needs Java 17 or newer, and there is no java in PATH" in capsys.readouterr().err
+
+
+def test_old_java(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A Java that is too old is named with its version."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    code = run_command(["job", "run", "sessions", "--bootstrap", NOBODY])
+
+    assert code == ExitCode.FAILED
+    assert f"{java} is 11.0.2" in capsys.readouterr().err
+
+
+def test_old_pyspark(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A PySpark that is too old is named with its version and the oldest that works."""
+    metadata = tmp_path / "pyspark-4.1.2.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: pyspark\nVersion: 4.1.2\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    code = run_command(["job", "run", "sessions", "--bootstrap", NOBODY])
+
+    assert code == ExitCode.FAILED
+    assert "PySpark 4.1.2 is too old for jobs: they need 4.2 or newer" in capsys.readouterr().err
+
+
+def test_cluster_that_cannot_be_reached(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is told before Java is started, with the code for it."""
+    code = run_command(["job", "run", "sessions", "--bootstrap", NOBODY])
+
+    told = capsys.readouterr().err
+    assert code == ExitCode.UNREACHABLE
+    assert NOBODY in told
+    assert "starting Spark" not in told
+
+
+@pytest.mark.parametrize(
+    ("version", "release"), [("17.0.15", 17), ("1.8.0_392", 8), ("21", 21), ("25-ea", 25)]
+)
+def test_release_of_a_java(version: str, release: int) -> None:
+    """Versions of Java are read in the old way of writing and in the new one."""
+    assert java_release(version) == release

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import pytest
+
+from fairlead_spark.planning.losses import DataLoss, Loss, LossKind
+from fairlead_spark.planning.offsets import PartitionOffset, StreamOffsets, TopicOffsets
+from fairlead_spark.planning.ranges import OffsetRange, expired, plan_between, unexpired
+
+
+def stands(topic_id: str = "A", **offsets: int) -> StreamOffsets:
+    """A query that reads one topic: p0=5 is offset 5 of partition 0, all under leader epoch 3."""
+    places = {int(name[1:]): PartitionOffset(offset, 3) for name, offset in offsets.items()}
+    return StreamOffsets({"a": TopicOffsets(topic_id, places)})
+
+
+def test_ranges_go_from_where_the_query_stands_to_the_end() -> None:
+    """Partitions with nothing new have no range; each range carries the epochs that vouch for its ends."""
+    plan = plan_between(stands(p0=5, p1=7), stands(p0=9, p1=7))
+
+    assert plan.ranges == [OffsetRange("a", "A", 0, 5, 9, 3, 3)]
+    assert plan.losses == []
+    assert plan.ranges[0].size == 4
+    assert str(plan.ranges[0]) == "a-0"
+
+
+def test_new_partitions_and_topics_are_read_from_their_first_offset() -> None:
+    """What grew since the last trigger is missed by nobody."""
+    grown = plan_between(stands(p0=5), stands(p0=5, p1=4))
+    found = plan_between(StreamOffsets(), stands(p0=2))
+
+    assert grown.ranges == [OffsetRange("a", "A", 1, 0, 4, stop_epoch=3)]
+    assert found.ranges == [OffsetRange("a", "A", 0, 0, 2, stop_epoch=3)]
+
+
+def test_a_recreated_topic_is_a_loss_and_read_from_its_beginning() -> None:
+    """Another id under the same name tells a new topic, even where its offsets look like growth."""
+    plan = plan_between(stands("A", p0=5), stands("B", p0=9))
+
+    assert plan.ranges == [OffsetRange("a", "B", 0, 0, 9, stop_epoch=3)]
+    assert [loss.kind for loss in plan.losses] == [LossKind.TOPIC_RECREATED]
+    assert "its id was A and is B" in str(plan.losses[0])
+    assert "0:5" in str(plan.losses[0])
+
+
+def test_a_topic_whose_id_is_not_known_is_taken_as_it_is() -> None:
+    """Offsets without an id cannot contradict."""
+    plan = plan_between(stands("", p0=5), stands("B", p0=9))
+
+    assert plan.ranges == [OffsetRange("a", "B", 0, 5, 9, 3, 3)]
+    assert plan.losses == []
+
+
+def test_a_log_that_ends_earlier_is_a_loss_with_numbers() -> None:
+    """The end of a log does not go back, but by a loss."""
+    plan = plan_between(stands(p0=9), stands(p0=4))
+
+    assert plan.ranges == []
+    assert [str(loss) for loss in plan.losses] == [
+        "a-0: the log lost its end, as after an unclean election: the query has read up to offset 9, "
+        "and the log ends at 4"
+    ]
+
+
+def test_a_topic_that_is_gone_is_a_loss() -> None:
+    """A topic that is read no more is told with where the query stood."""
+    plan = plan_between(stands(p0=9, p1=2), StreamOffsets())
+
+    assert [(loss.kind, loss.topic) for loss in plan.losses] == [(LossKind.TOPIC_GONE, "a")]
+    assert "0:9, 1:2" in str(plan.losses[0])
+
+
+def test_the_error_of_losses_says_each_and_what_to_do() -> None:
+    """Every loss with its place, and what failOnDataLoss=false would do instead."""
+    losses = [
+        Loss(LossKind.LOG_START, "a", 1, "offset 3 is below log start 8"),
+        Loss(LossKind.TOPIC_GONE, "b", detail="the query stood at 0:1"),
+    ]
+
+    with pytest.raises(DataLoss) as raised:
+        raise DataLoss(losses)
+
+    assert "a-1: records were deleted before they were read: offset 3 is below log start 8; b: the" in str(
+        raised.value
+    )
+    assert "failOnDataLoss=false the query reads on from the first record that is there and goes on" in str(
+        raised.value
+    )
+
+
+def test_a_part_of_a_range_keeps_the_epoch_of_its_beginning_alone() -> None:
+    """What vouches for the records before a range says nothing about those in it: other leaders wrote them."""
+    whole = OffsetRange("a", "A", 0, 5, 9, 3, 4)
+
+    assert whole.within(5, 7) == OffsetRange("a", "A", 0, 5, 7, 3, 4)
+    assert whole.within(7, 9) == OffsetRange("a", "A", 0, 7, 9, stop_epoch=4)
+
+
+def test_what_expired_is_told_with_numbers_and_left_out() -> None:
+    """A range begins with its log, and is gone where its log begins behind it; unknown beginnings change nothing."""
+    ranges = plan_between(stands(p0=5, p1=5, p2=5, p3=5), stands(p0=9, p1=9, p2=9, p3=9)).ranges
+    beginnings = stands(p0=7, p1=9, p2=5)
+
+    assert [(part.partition, part.start, part.stop) for part in unexpired(ranges, beginnings)] == [
+        (0, 7, 9),
+        (2, 5, 9),
+        (3, 5, 9),
+    ]
+    assert [str(loss) for loss in expired(ranges, beginnings)] == [
+        f"a-{index}: records were deleted before they were read: offset 5 of a-{index} is below log start {begin}"
+        for index, begin in ((0, 7), (1, 9))
+    ]

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import pytest
+
+from fairlead_spark.options import READ_OPTIONS, OptionError, ReadOptions
+from fairlead_spark.planning.columns import DEFAULT
+from fairlead_spark.planning.positions import Assign, AtTime, EachPartition, Edge, Subscribe, SubscribePattern
+
+BASE = {"subscribe": "flights"}
+
+
+def test_options_have_kafkas_names_in_any_case() -> None:
+    """Spark lowers the case of names; what Spark adds by itself is no option of ours."""
+    options = ReadOptions.parse(
+        {
+            "bootstrap": "http://a:1/, http://b:2",
+            "SUBSCRIBE": "flights",
+            "startingoffsets": '{"flights": {"0": 3}}',
+            "endingTimestamp": "1700000000000",
+            "maxOffsetsPerTrigger": "1000",
+            "minPartitions": "2",
+            "maxPartitions": "4",
+            "failOnDataLoss": "False",
+            "includeHeaders": "true",
+            "pushdown": "true",
+            "groupId": "job",
+            "retryTimeout": "5s",
+            "path": "/x",
+            "checkpointLocation": "/y",
+        }
+    )
+
+    assert options == ReadOptions(
+        bootstrap="http://a:1,http://b:2",
+        selection=Subscribe(("flights",)),
+        starting=EachPartition({("flights", 0): 3}),
+        ending=AtTime(1_700_000_000_000),
+        rows_per_trigger_max=1000,
+        tasks_min=2,
+        tasks_max=4,
+        fail_on_data_loss=False,
+        columns=(*DEFAULT, "headers"),
+        pushdown=True,
+        group="job",
+        retry_timeout_seconds=5.0,
+    )
+
+
+def test_defaults_are_kafkas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without options a read fails on losses, has no headers, and asks the broker of the environment."""
+    monkeypatch.setenv("FAIRLEAD_BOOTSTRAP", "http://c:3")
+    named = ReadOptions.parse(BASE)
+    monkeypatch.delenv("FAIRLEAD_BOOTSTRAP")
+    unnamed = ReadOptions.parse(BASE)
+
+    assert named == ReadOptions(bootstrap="http://c:3", selection=Subscribe(("flights",)))
+    assert unnamed.bootstrap == "http://127.0.0.1:9520"
+
+
+def test_topics_are_chosen_by_pattern_or_partition_too() -> None:
+    """One of three options says what is read."""
+    assert ReadOptions.parse({"subscribePattern": "f.*"}).selection == SubscribePattern("f.*")
+    assert ReadOptions.parse({"assign": '{"a": [1]}'}).selection == Assign({"a": (1,)})
+
+
+def test_columns_are_those_named() -> None:
+    """The option columns chooses and orders; headers among them need no other option."""
+    assert ReadOptions.parse(BASE | {"columns": "Offset, headers"}).columns == ("offset", "headers")
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "words"),
+    [
+        ({}, "subscribe", "exactly one of subscribe, subscribePattern and assign"),
+        (BASE | {"assign": "{}"}, "subscribe and assign", "exactly one of"),
+        (BASE | {"startingOffset": "latest"}, "startingOffset", "nearest: startingOffsets"),
+        (BASE | {"zzz": "1"}, "zzz", "the options bootstrap, subscribe"),
+        (BASE | {"kafka.bootstrap.servers": "x:9092"}, "kafka.bootstrap.servers", "the option bootstrap"),
+        (BASE | {"bootstrap": "x:9092"}, "bootstrap", "http://HOST:PORT"),
+        (BASE | {"startingOffsets": "soon"}, "startingOffsets", "earliest, latest, or JSON"),
+        (BASE | {"startingOffsets": '{"flights": 1}'}, "startingOffsets", "it has 1 for flights"),
+        (
+            BASE | {"startingOffsets": "latest", "startingTimestamp": "1"},
+            "startingTimestamp",
+            "only one of startingOffsets and startingTimestamp",
+        ),
+        (BASE | {"startingTimestamp": "today"}, "startingTimestamp", "a whole number, 0 or more"),
+        (BASE | {"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger", "a whole number, 1 or more"),
+        (
+            BASE | {"minPartitions": "4", "maxPartitions": "2"},
+            "minPartitions",
+            "at most maxPartitions, which is 2",
+        ),
+        (BASE | {"failOnDataLoss": "yes"}, "failOnDataLoss", "true or false"),
+        (BASE | {"retryTimeout": "5"}, "retryTimeout", "a number"),
+        (BASE | {"columns": "key,colour"}, "columns", "each once: key, value"),
+        (BASE | {"columns": "key,KEY"}, "columns", "each once"),
+        (BASE | {"columns": " "}, "columns", "each once"),
+        (BASE | {"columns": "key", "includeHeaders": "true"}, "includeHeaders", "headers among the columns"),
+        ({"subscribePattern": "("}, "subscribePattern", "a regular expression of Python"),
+    ],
+)
+def test_wrong_options_are_named_with_what_is_allowed(given: dict[str, str], name: str, words: str) -> None:
+    """Whoever mistypes an option reads its name, the value, and what would be right."""
+    with pytest.raises(OptionError) as refused:
+        ReadOptions.parse(given)
+
+    assert refused.value.name == name
+    assert words in str(refused.value) or "text with a unit" in str(refused.value)
+
+
+def test_batch_and_stream_refuse_what_only_the_other_can_do() -> None:
+    """A batch read does not begin at its end or end at its beginning, and a stream has no end."""
+    fine = ReadOptions.parse(BASE)
+    latest = ReadOptions.parse(BASE | {"startingOffsets": "latest"})
+    never = ReadOptions.parse(BASE | {"endingOffsets": "earliest"})
+
+    assert fine.for_batch() is fine
+    assert latest.for_stream() is latest
+    with pytest.raises(OptionError, match="startingOffsets"):
+        latest.for_batch()
+    with pytest.raises(OptionError, match="endingOffsets"):
+        never.for_batch()
+    with pytest.raises(OptionError, match="which does not end"):
+        never.for_stream()
+
+
+def test_every_option_is_described() -> None:
+    """Each option has a meaning, what is allowed, and the reads that take it."""
+    assert all(option.meaning and option.allowed and option.reads for option in READ_OPTIONS)
+    assert Edge.EARLIEST in READ_OPTIONS[4].allowed

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead_spark.planning.ranges import OffsetRange
+from fairlead_spark.planning.tasks import TASK_ROWS_MIN, TaskCount, share_out
+
+
+def ranges(*sizes: int) -> list[OffsetRange]:
+    """Partitions of one topic with so many records each, from offset 100 on."""
+    return [OffsetRange("a", "A", index, 100, 100 + size) for index, size in enumerate(sizes)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "count", "tasks"),
+    [
+        pytest.param([TASK_ROWS_MIN] * 8, TaskCount(4), 4, id="as many as cores"),
+        pytest.param([TASK_ROWS_MIN] * 3, TaskCount(4), 3, id="at most as many as partitions"),
+        pytest.param([10] * 8, TaskCount(4), 1, id="one for few records"),
+        pytest.param([10] * 8, TaskCount(4, at_least=6), 6, id="at least as many as asked for"),
+        pytest.param([TASK_ROWS_MIN] * 8, TaskCount(4, at_most=2), 2, id="at most as many as asked for"),
+        pytest.param([3], TaskCount(4, at_least=6), 3, id="never more than records"),
+    ],
+)
+def test_tasks_are_few(sizes: list[int], count: TaskCount, tasks: int) -> None:
+    """A task costs more than many records: there are no more than the machine, the data or the user call for."""
+    assert len(share_out(ranges(*sizes), count)) == tasks
+
+
+def test_nothing_to_read_is_no_task() -> None:
+    """A trigger without records plans nothing."""
+    assert share_out([], TaskCount(4, at_least=2)) == []
+
+
+def test_large_partitions_do_not_stand_behind_one_another() -> None:
+    """The largest partition has a task of its own when the others together are not larger."""
+    shares = share_out(ranges(60_000, 20_000, 20_000, 20_000), TaskCount(2))
+
+    assert sorted([part.partition for part in share] for share in shares) == [[0], [1, 2, 3]]
+
+
+def test_a_partition_is_cut_where_there_are_fewer_than_tasks() -> None:
+    """Pieces of the largest partitions follow one another without a gap."""
+    shares = share_out(ranges(90, 10), TaskCount(1, at_least=4))
+
+    assert sorted((part.partition, part.start, part.stop) for share in shares for part in share) == [
+        (0, 100, 130),
+        (0, 130, 160),
+        (0, 160, 190),
+        (1, 100, 110),
+    ]
+
+
+@given(
+    sizes=st.lists(st.integers(1, 50_000), min_size=1, max_size=12),
+    cores=st.integers(1, 16),
+    at_least=st.none() | st.integers(1, 40),
+    at_most=st.none() | st.integers(1, 40),
+)
+def test_every_record_is_in_one_task(
+    sizes: list[int], cores: int, at_least: int | None, at_most: int | None
+) -> None:
+    """However reads are shared out, the pieces cover each partition once, and no task is empty."""
+    shares = share_out(ranges(*sizes), TaskCount(cores, at_least, at_most))
+
+    pieces = sorted((part.partition, part.start, part.stop) for share in shares for part in share)
+    joined: dict[int, int] = {}
+    for partition, start, stop in pieces:
+        assert joined.get(partition, 100) == start
+        joined[partition] = stop
+    assert joined == {index: 100 + size for index, size in enumerate(sizes)}
+    assert all(shares)
+    assert at_most is None or len(shares) <= at_most

@@ -1,0 +1,143 @@
+"""What a container of the Spark image becomes: Spark's contract of arguments and variables, word by word."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+IMAGE = Path(__file__).parents[3] / "spark/image"
+PLACES = {"JAVA_HOME": "/java", "SPARK_HOME": "/spark"}
+EXECUTOR = {
+    **PLACES,
+    "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@driver:7078",
+    "SPARK_EXECUTOR_ID": "3",
+    "SPARK_EXECUTOR_CORES": "2",
+    "SPARK_EXECUTOR_MEMORY": "512m",
+    "SPARK_APPLICATION_ID": "spark-1",
+    "SPARK_EXECUTOR_POD_IP": "10.0.0.7",
+    "SPARK_EXECUTOR_POD_NAME": "flights-exec-3",
+    "SPARK_RESOURCE_PROFILE_ID": "0",
+}
+
+
+def program(name: str) -> Any:
+    """Load a program of the image, which is no package."""
+    spec = spec_from_file_location(name, IMAGE / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+entry, submit = program("entry"), program("submit")
+
+
+def test_an_executor_gets_what_spark_said() -> None:
+    """Every variable of the contract becomes the option that the executor's program has for it."""
+    command = entry.command_of(["executor"], EXECUTOR)
+    options = dict(zip(command[-14::2], command[-13::2], strict=True))
+
+    assert command[0] == "/java/bin/java"
+    assert command[1:-14] == [
+        "-Xms512m", "-Xmx512m", "-cp", "/spark/conf:/spark/jars/*:.",
+        "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend",
+    ]  # fmt: skip
+    assert options == {
+        "--driver-url": "spark://CoarseGrainedScheduler@driver:7078",
+        "--executor-id": "3",
+        "--cores": "2",
+        "--app-id": "spark-1",
+        "--hostname": "10.0.0.7",
+        "--resourceProfileId": "0",
+        "--podName": "flights-exec-3",
+    }
+
+
+def test_options_of_java_keep_their_order() -> None:
+    """They are numbered, and the tenth comes after the second; one may hold spaces."""
+    numbered = {f"SPARK_JAVA_OPT_{number}": f"-D{number}=a b" for number in (10, 2, 0)}
+    command = entry.command_of(["executor"], {**EXECUTOR, **numbered})
+
+    assert command[1:4] == ["-D0=a b", "-D2=a b", "-D10=a b"]
+
+
+def test_settings_and_classes_of_the_user_come_before_those_of_spark() -> None:
+    """Folders of settings are first, so that a log4j2.properties of the user is found."""
+    more = {
+        "SPARK_CONF_DIR": "/opt/spark/conf",
+        "HADOOP_CONF_DIR": "/hadoop",
+        "SPARK_EXTRA_CLASSPATH": "/extra.jar",
+        "SPARK_CLASSPATH": "/own.jar",
+        "SPARK_DIST_CLASSPATH": "/dist/*",
+    }
+
+    assert entry.class_path({**PLACES, **more}) == (
+        "/opt/spark/conf:/hadoop:/extra.jar:/own.jar:/spark/jars/*:/dist/*:."
+    )
+
+
+@pytest.mark.parametrize("name", sorted(set(EXECUTOR) - set(PLACES)))
+def test_an_executor_that_spark_did_not_start_says_what_is_missing(name: str) -> None:
+    """Someone who runs the image by hand is told the variable, before Java is started."""
+    variables = {key: value for key, value in EXECUTOR.items() if key != name}
+
+    with pytest.raises(entry.ContractError, match=name):
+        entry.command_of(["executor"], variables)
+
+
+def test_a_driver_is_submitted_in_its_own_pod() -> None:
+    """In cluster mode Spark or an operator starts it: the words that follow are those of spark-submit."""
+    words = ["driver", "--properties-file", "/conf/spark.properties", "local:///opt/spark/job.py", "mirror"]
+    command = entry.command_of(words, {**PLACES, "SPARK_DRIVER_BIND_ADDRESS": "10.0.0.8"})
+
+    assert command == [
+        "/spark/bin/spark-submit",
+        "--conf", "spark.driver.bindAddress=10.0.0.8",
+        "--conf", "spark.executorEnv.SPARK_DRIVER_POD_IP=10.0.0.8",
+        "--deploy-mode", "client",
+        *words[1:],
+    ]  # fmt: skip
+    with pytest.raises(entry.ContractError, match="SPARK_DRIVER_BIND_ADDRESS"):
+        entry.command_of(words, PLACES)
+
+
+def test_anything_else_is_a_command() -> None:
+    """It runs as it stands; nothing at all is refused with what there is."""
+    said = run("entry.py", "printf", "%s", "ran")
+    empty = run("entry.py")
+    unknown = run("entry.py", "no-such-program")
+
+    assert (said.returncode, said.stdout) == (0, "ran")
+    assert (empty.returncode, empty.stdout) == (2, "")
+    assert "fairlead job list" in empty.stderr
+    assert (unknown.returncode, "no-such-program: No such file" in unknown.stderr) == (127, True)
+
+
+def run(name: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of the image with the Python of the tests."""
+    command = [sys.executable, "-I", str(IMAGE / name), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_what_the_launcher_prints_is_the_command() -> None:
+    """Words end with a null each, behind a line of its own; what comes before is for the reader."""
+    said, command = submit.command_in(b"a warning\n\0\njava\0-cp\0/a b\0Main\0")
+
+    assert said == "a warning\n"
+    assert command == ["java", "-cp", "/a b", "Main"]
+    assert submit.command_in(b"Error: no such class\n") == ("Error: no such class\n", [])
+
+
+def test_the_launcher_is_asked_as_spark_class_asks_it() -> None:
+    """Its own memory is small, and the words of spark-submit follow unchanged."""
+    assert submit.launcher_command(["--conf", "a=b c", "x.py"], PLACES) == [
+        "/java/bin/java", "-Xmx128m", "-cp", "/spark/jars/*",
+        "org.apache.spark.launcher.Main", "org.apache.spark.deploy.SparkSubmit",
+        "--conf", "a=b c", "x.py",
+    ]  # fmt: skip
