@@ -1,0 +1,125 @@
+"""What can be wrong with a history, and which settings of the workload forbid it.
+
+Anomalies have the names of Jepsen's Kafka workload (jepsen-io/jepsen, `jepsen.tests.kafka`), those with B are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any, Final
+
+
+class Anomaly(StrEnum):
+    """What can be wrong."""
+
+    INCONSISTENT_OFFSETS = "A1 inconsistent-offsets"
+    LOST_WRITE = "A2 lost-write"
+    UNSEEN = "A3 unseen"
+    DUPLICATE = "A4 duplicate"
+    ABORTED_READ = "A5 aborted-read"
+    PRECOMMITTED_READ = "A6 precommitted-read"
+    POLL_SKIP = "A7 poll-skip"
+    NONMONOTONIC_POLL = "A8 nonmonotonic-poll"
+    INTERNAL_POLL = "A9 int-poll-skip"
+    NONMONOTONIC_SEND = "A10 nonmonotonic-send"
+    INTERNAL_SEND_SKIP = "A11 int-send-skip"
+    REALTIME_LAG = "A16 realtime-lag"
+    CONSUMED_TWICE = "A17 consume-count"
+    OFFSET_ORDER = "B1 real-time-offset-order"
+    PHANTOM = "B2 phantom"
+    BACKWARD = "B3 high-watermark-back"
+    COMMITTED_REGISTER = "B4 committed-offset-register"
+    ACCOUNTING = "B5 at-least-once-accounting"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the workload worked: the first line of its history."""
+
+    acks: str = "all"
+    """`all`, `1` or `0`."""
+    idempotence: bool = True
+    retries: bool = True
+    """Whether a request without an answer was sent again, under the same values."""
+    in_flight: int = 1
+    """Requests of one process to one key at the same time."""
+    reader: str = "assign"
+    """`assign`, or `subscribe` where members of a group may rebalance between any two polls."""
+    delivery: str = "at_least_once"
+    """When groups commit: `at_least_once` after processing, `at_most_once` before, `exactly_once` with it."""
+    isolation: str = "read_committed"
+    unclean: bool = False
+    """Whether unclean elections were allowed."""
+    leader_changes: bool = True
+    """Whether leaders changed, or may have: what acks=1 promises ends there."""
+    lag_seconds_max: float | None = None
+    """How far behind the tail a reader may be once the faults are healed; not judged without."""
+
+    @classmethod
+    def of(cls, event: Mapping[str, Any]) -> Settings:
+        """Read the first line; unknown names are mistakes of whoever wrote it."""
+        given = {name: value for name, value in event.items() if name not in {"op", "type", "time"}}
+        unknown = set(given) - {each.name for each in fields(cls)}
+        assert not unknown, f"no setting is known as {sorted(unknown)}"
+        return cls(**{**given, "acks": str(given.get("acks", "all"))})
+
+    @property
+    def keeps_acknowledged(self) -> bool:
+        """Whether what was acknowledged must stay, where it is."""
+        lasting = self.acks == "all" or (self.acks == "1" and not self.leader_changes)
+        return lasting and not self.unclean
+
+
+def _always(_settings: Settings) -> bool:
+    return True
+
+
+def _never(_settings: Settings) -> bool:
+    return False
+
+
+FORBIDDEN: Final[Mapping[Anomaly, Callable[[Settings], bool]]] = {
+    # Between two polls; where an acknowledgement and a poll differ, only what must stay is compared at all.
+    Anomaly.INCONSISTENT_OFFSETS: lambda its: not its.unclean,
+    Anomaly.LOST_WRITE: lambda its: its.keeps_acknowledged,
+    Anomaly.UNSEEN: lambda its: its.keeps_acknowledged,
+    Anomaly.DUPLICATE: lambda its: (its.idempotence or not its.retries) and not its.unclean,
+    Anomaly.ABORTED_READ: _always,
+    Anomaly.PRECOMMITTED_READ: lambda its: its.isolation == "read_committed",
+    Anomaly.POLL_SKIP: lambda its: its.reader == "assign" and not its.unclean,
+    Anomaly.NONMONOTONIC_POLL: lambda its: its.reader == "assign",
+    Anomaly.INTERNAL_POLL: _always,
+    Anomaly.NONMONOTONIC_SEND: lambda its: its.idempotence or its.in_flight == 1,
+    # Writes of two transactions may stand between each other: worth counting, never wrong.
+    Anomaly.INTERNAL_SEND_SKIP: _never,
+    Anomaly.REALTIME_LAG: _always,
+    Anomaly.CONSUMED_TWICE: lambda its: its.delivery != "at_least_once",
+    Anomaly.OFFSET_ORDER: lambda its: its.keeps_acknowledged,
+    Anomaly.PHANTOM: _always,
+    Anomaly.BACKWARD: _always,
+    Anomaly.COMMITTED_REGISTER: _always,
+    Anomaly.ACCOUNTING: lambda its: its.delivery != "at_most_once",
+}
+
+EXAMPLES_MAX: Final = 5
+
+
+class Findings:
+    """What was found so far: a count and a few examples of each anomaly."""
+
+    def __init__(self) -> None:
+        self.counts: dict[Anomaly, int] = {}
+        self.examples: dict[Anomaly, list[str]] = {}
+
+    def note(self, anomaly: Anomaly, what: str) -> None:
+        """Remember one case."""
+        count = self.counts[anomaly] = self.counts.get(anomaly, 0) + 1
+        if count <= EXAMPLES_MAX:
+            self.examples.setdefault(anomaly, []).append(what)
+
+    def told(self, anomaly: Anomaly) -> list[str]:
+        """Return the examples, and how many there are beyond them."""
+        more = self.counts[anomaly] - EXAMPLES_MAX
+        return [*self.examples[anomaly], *([f"and {more} more"] if more > 0 else [])]

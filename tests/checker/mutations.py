@@ -1,0 +1,238 @@
+"""Puts one thing wrong into a valid history, and tells which anomaly that is.
+
+Each mutation returns the harmed copy, or None where this history has nothing that it could harm.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Final
+
+from anomalies import Anomaly
+from valid_histories import ASKER, LAST_READER, READER, Event
+
+Mutation = Callable[[list[Event], random.Random], list[Event] | None]
+
+
+def acknowledged(events: list[Event]) -> dict[tuple[str, int], str]:
+    """Return what was acknowledged, by key and offset."""
+    sends = {event["id"]: event for event in events if event["op"] == "send" and event["type"] == "invoke"}
+    answers = [event for event in events if event["op"] == "send" and event["type"] == "ok"]
+    return {
+        (sends[answer["id"]]["key"], offset): value
+        for answer in answers
+        for offset, value in enumerate(sends[answer["id"]]["values"], answer["offset"])
+    }
+
+
+def polls_of(events: list[Event], process: int, records_min: int = 1) -> list[int]:
+    """Return where in the history a process got so many records."""
+    return [
+        at
+        for at, event in enumerate(events)
+        if event["op"] == "poll" and event["process"] == process and len(event["records"]) >= records_min
+    ]
+
+
+def _drop_everywhere(events: list[Event], rng: random.Random, *, last: bool) -> list[Event] | None:
+    ends = next(event["keys"] for event in events if event["op"] == "end")
+    told = [place for place in acknowledged(events) if (place[1] == ends[place[0]] - 1) is last]
+    if not told:
+        return None
+    key, offset = rng.choice(told)
+    harmed = copy.deepcopy(events)
+    for event in harmed:
+        if event["op"] == "poll" and event["key"] == key:
+            event["records"] = [record for record in event["records"] if record[0] != offset]
+    return harmed
+
+
+def lose_a_record(events: list[Event], rng: random.Random) -> list[Event] | None:
+    """Nobody is given an acknowledged record that has others behind it."""
+    return _drop_everywhere(events, rng, last=False)
+
+
+def lose_the_last_record(events: list[Event], rng: random.Random) -> list[Event] | None:
+    """Nobody is given the last record of a partition, which was acknowledged."""
+    return _drop_everywhere(events, rng, last=True)
+
+
+def lose_it_after_it_was_read(events: list[Event], rng: random.Random) -> list[Event] | None:
+    """Readers at the end are not given an acknowledged record that others were given before."""
+    told = acknowledged(events)
+    harmed = copy.deepcopy(events)
+    for at in rng.sample(ats := polls_of(harmed, LAST_READER, 2), len(ats)):
+        records = harmed[at]["records"]
+        for record in records[:-1]:
+            if (harmed[at]["key"], record[0]) in told:
+                records.remove(record)
+                return harmed
+    return None
+
+
+def swap_two_in_one_answer(events: list[Event], rng: random.Random) -> list[Event] | None:
+    """One reader is given two values in each other's place, and somebody else knows where one of them belongs."""
+    known = {event["id"] for event in events if event["op"] == "send" and "offset" in event}
+    places = [
+        (at, place)
+        for at in polls_of(events, LAST_READER, 2)
+        for place, pair in enumerate(pairwise(events[at]["records"]))
+        if any(int(value.partition(".")[0]) in known for _, value in pair)
+    ]
+    if not places:
+        return None
+    harmed = copy.deepcopy(events)
+    at, place = rng.choice(places)
+    records = harmed[at]["records"]
+    records[place][1], records[place + 1][1] = records[place + 1][1], records[place][1]
+    return harmed
+
+
+def give_records_backwards(events: list[Event], rng: random.Random) -> list[Event] | None:
+    """One answer holds its records in the wrong order, at their own offsets."""
+    ats = polls_of(events, READER, 2)
+    if not ats:
+        return None
+    harmed = copy.deepcopy(events)
+    harmed[rng.choice(ats)]["records"].reverse()
+    return harmed
+
+
+def store_twice(events: list[Event], rng: random.Random) -> list[Event] | None:
+    """A value stands once more behind the end."""
+    ats = polls_of(events, LAST_READER)
+    if not ats:
+        return None
+    harmed = copy.deepcopy(events)
+    poll = harmed[rng.choice(ats)]
+    value = rng.choice(poll["records"])[1]
+    end = next(event for event in harmed if event["op"] == "end")["keys"]
+    last = next(at for at in reversed(polls_of(harmed, LAST_READER)) if harmed[at]["key"] == poll["key"])
+    harmed[last]["records"].append([end[poll["key"]], value])
+    end[poll["key"]] += 1
+    return harmed
+
+
+def change_a_value(events: list[Event], rng: random.Random) -> list[Event] | None:
+    """A record has other bytes than were sent."""
+    ats = polls_of(events, LAST_READER)
+    if not ats:
+        return None
+    harmed = copy.deepcopy(events)
+    rng.choice(harmed[rng.choice(ats)]["records"])[1] += "x"
+    return harmed
+
+
+def refuse_what_is_stored(events: list[Event], rng: random.Random) -> list[Event] | None:
+    """A request whose values are there was answered as a definite refusal."""
+    answers = [at for at, event in enumerate(events) if event["op"] == "send" and event["type"] == "ok"]
+    if not answers:
+        return None
+    harmed = copy.deepcopy(events)
+    answer = harmed[rng.choice(answers)]
+    answer["type"] = "fail"
+    del answer["offset"]
+    return harmed
+
+
+def skip_an_answer(events: list[Event], rng: random.Random) -> list[Event] | None:
+    """A reader goes on behind records that it never got."""
+    ats = polls_of(events, READER)
+    later = {event["key"] for at in ats[1:] for event in (events[at],)}
+    ats = [at for at in ats if events[at]["key"] in later and any(_follows(events, at, b) for b in ats)]
+    return events[: (at := rng.choice(ats))] + events[at + 1 :] if ats else None
+
+
+def repeat_an_answer(events: list[Event], rng: random.Random) -> list[Event] | None:
+    """A reader gets once more what it has."""
+    ats = polls_of(events, READER)
+    return [*events[: (at := rng.choice(ats))], events[at], *events[at:]] if ats else None
+
+
+def _follows(events: list[Event], first: int, second: int) -> bool:
+    return second > first and events[first]["key"] == events[second]["key"]
+
+
+def answer_a_smaller_end(events: list[Event], rng: random.Random) -> list[Event] | None:
+    """Somebody who asks is told an end below what an earlier answer told."""
+    ats = [
+        at
+        for at, event in enumerate(events)
+        if event["op"] == "offsets" and event["type"] == "ok" and event["high_watermark"] > 0
+    ]
+    if not ats:
+        return None
+    at = rng.choice(ats)
+    asked = {**events[at], "process": ASKER + 1, "id": -1}
+    del asked["high_watermark"]
+    smaller = {**asked, "type": "ok", "high_watermark": events[at]["high_watermark"] - 1}
+    return [*events[: at + 1], {**asked, "type": "invoke"}, smaller, *events[at + 1 :]]
+
+
+def acknowledge_below(events: list[Event], rng: random.Random) -> list[Event] | None:
+    """A record that nobody had an answer for stands below one that was acknowledged before it was sent."""
+    told = acknowledged(events)
+    begun: dict[int, int] = {}
+    sends = [(at, event) for at, event in enumerate(events) if event["op"] == "send"]
+    begun = {event["id"]: at for at, event in sends if event["type"] == "invoke"}
+    answers = [(at, event) for at, event in sends if event["type"] == "ok"]
+    pairs = [
+        (first, second)
+        for (_, first), (at, second) in pairwise(answers)
+        if begun[first["id"]] < begun[second["id"]] and second["offset"] > 0
+    ]
+    for _, second in rng.sample(pairs, len(pairs)):
+        key = events[begun[second["id"]]]["key"]
+        if (key, second["offset"]) in told:
+            # As if it had been begun when everything behind it had been told.
+            moved = [event for event in events if event.get("id") != second["id"] or event["op"] != "send"]
+            end = next(at for at, event in enumerate(moved) if event["op"] == "heal")
+            later = [event for event in events if event["op"] == "send" and event["id"] == second["id"]]
+            behind = any(place[0] == key and place[1] >= second["offset"] + 4 for place in told)
+            if behind:
+                return [*moved[:end], *later, *moved[end:]]
+    return None
+
+
+def read_another_commit(events: list[Event], rng: random.Random) -> list[Event] | None:
+    """Somebody is told a committed offset that nobody committed."""
+    ats = [at for at, event in enumerate(events) if event["op"] == "committed" and event["type"] == "ok"]
+    if not ats:
+        return None
+    harmed = copy.deepcopy(events)
+    harmed[rng.choice(ats)]["offset"] += 1
+    return harmed
+
+
+def commit_unread(events: list[Event], rng: random.Random) -> list[Event] | None:
+    """A group commits before it is given what it commits."""
+    commits = [at for at, event in enumerate(events) if event["op"] == "commit" and event["type"] == "ok"]
+    for at in rng.sample(commits, len(commits)):
+        given = events[at - 2]
+        if given["records"]:
+            return [*events[: at - 2], *events[at - 1 : at + 1], given, *events[at + 1 :]]
+    return None
+
+
+MUTATIONS: Final[dict[Mutation, frozenset[Anomaly]]] = {
+    lose_a_record: frozenset({Anomaly.LOST_WRITE}),
+    lose_the_last_record: frozenset({Anomaly.UNSEEN}),
+    lose_it_after_it_was_read: frozenset({Anomaly.LOST_WRITE}),
+    swap_two_in_one_answer: frozenset(
+        {Anomaly.INCONSISTENT_OFFSETS, Anomaly.DUPLICATE, Anomaly.NONMONOTONIC_SEND}
+    ),
+    give_records_backwards: frozenset({Anomaly.INTERNAL_POLL}),
+    store_twice: frozenset({Anomaly.DUPLICATE}),
+    change_a_value: frozenset({Anomaly.PHANTOM}),
+    refuse_what_is_stored: frozenset({Anomaly.ABORTED_READ}),
+    skip_an_answer: frozenset({Anomaly.POLL_SKIP}),
+    repeat_an_answer: frozenset({Anomaly.NONMONOTONIC_POLL}),
+    answer_a_smaller_end: frozenset({Anomaly.BACKWARD}),
+    acknowledge_below: frozenset({Anomaly.OFFSET_ORDER}),
+    read_another_commit: frozenset({Anomaly.COMMITTED_REGISTER}),
+    commit_unread: frozenset({Anomaly.ACCOUNTING}),
+}
+"""Each with what it is, one of which must be found; more may follow from it."""

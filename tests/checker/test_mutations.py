@@ -1,0 +1,75 @@
+"""A checker that finds nothing proves nothing: every way to harm a valid history is found, whatever the history."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from history_checker import check, read_events
+from mutations import MUTATIONS, Mutation
+from valid_histories import valid_history
+
+SEEDS = st.integers(0, 2**32)
+
+
+@given(SEEDS, st.integers(0, 120))
+def test_a_log_that_is_right_makes_valid_histories(seed: int, steps: int) -> None:
+    """Overlapping requests, lost answers, groups and readers of a right log: nothing is found."""
+    report = check(valid_history(seed, steps))
+
+    assert (report.verdict, report.anomalies, report.undecided) == ("valid", {}, [])
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
+@given(seed=SEEDS, steps=st.integers(10, 80))
+def test_one_thing_wrong_is_found(mutation: Mutation, seed: int, steps: int) -> None:
+    """The harmed history is invalid, and the anomaly is among those that the report names."""
+    harmed = mutation(valid_history(seed, steps), random.Random(seed))
+    assume(harmed is not None)
+    assert harmed is not None
+
+    report = check(harmed)
+
+    assert report.verdict == "invalid"
+    assert MUTATIONS[mutation] & set(report.anomalies)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
+def test_one_thing_wrong_among_thousands_is_found(mutation: Mutation, seed: int) -> None:
+    """Long histories hide nothing."""
+    harmed = mutation(valid_history(seed, 3000), random.Random(seed))
+
+    assert harmed is not None, "a long history has something of everything"
+    assert MUTATIONS[mutation] & set(check(harmed).anomalies)
+
+
+def test_an_end_cut_off_is_unknown() -> None:
+    """What was not read may still be there."""
+    events = valid_history(1, 200)
+
+    assert check(events[:-1]).verdict == "unknown"
+    assert check([each for each in events if not each.get("final")]).verdict != "valid"
+
+
+@pytest.mark.serial
+@pytest.mark.slow
+def test_a_million_operations_take_seconds(tmp_path: Path) -> None:
+    """A history of a million operations is judged in less than half a minute, reading the file included."""
+    events = valid_history(3, 640_000)
+    path = tmp_path / "history.jsonl"
+    path.write_bytes(msgspec.json.Encoder().encode_lines(events))
+    operations = sum(event.get("type") in {"invoke", "ok"} for event in events) // 2
+    begun = time.monotonic()
+
+    report = check(read_events(path))
+
+    assert report.verdict == "valid"
+    assert operations >= 600_000
+    assert time.monotonic() - begun < 30

@@ -1,0 +1,116 @@
+"""Makes valid histories of any length: what clients of a log that does everything right may see.
+
+The log is a list a partition. Requests overlap, some are never answered and then stored or not; a reader follows each
+partition, a group reads and commits, somebody asks for ends, and at the end everything is read once more.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from typing import Any
+
+Event = dict[str, Any]
+READER, MEMBER, ASKER, LAST_READER = 100, 200, 300, 400
+POLL_RECORDS_MAX = 20
+
+
+class Workload:
+    """Clients of a log that is always right."""
+
+    def __init__(self, rng: random.Random, partitions: int = 3) -> None:
+        self.events: list[Event] = [{"op": "settings", "acks": "all", "idempotence": True}]
+        self._rng = rng
+        self._keys = [f"t-{number}" for number in range(partitions)]
+        self._logs: dict[str, list[str]] = {key: [] for key in self._keys}
+        self._positions: defaultdict[tuple[int, str], int] = defaultdict(int)
+        self._numbers = 0
+        self._time = 0.0
+        for process in (READER, MEMBER):
+            self._note(
+                {"op": "assign", "type": "ok", "process": process, "keys": dict.fromkeys(self._keys, 0)}
+            )
+
+    def run(self, steps: int) -> list[Event]:
+        """Take so many steps and the end phase; returns the history."""
+        step = (self._send, self._send, self._send, self._read, self._read_in_a_group, self._ask)
+        for _ in range(steps):
+            self._rng.choice(step)(self._rng.choice(self._keys))
+        self._note({"op": "heal"})
+        self._note(
+            {"op": "assign", "type": "ok", "process": LAST_READER, "keys": dict.fromkeys(self._keys, 0)}
+        )
+        for key in self._keys:
+            while self._positions[LAST_READER, key] < len(self._logs[key]):
+                self._poll(LAST_READER, key, final=True)
+        self._note({"op": "end", "keys": {key: len(log) for key, log in self._logs.items()}})
+        return self.events
+
+    def _note(self, event: Event) -> None:
+        self._time += 0.001
+        timed = event["op"] != "settings" and event["op"] != "end"
+        self.events.append({**event, "time": round(self._time, 3)} if timed else event)
+
+    def _number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def _send(self, key: str) -> None:
+        """One request, or two of two processes at once."""
+        requests: list[Event] = []
+        for process in self._rng.sample(range(4), self._rng.choice((1, 1, 2))):
+            number = self._number()
+            values = [f"{number}.{index}" for index in range(self._rng.randint(1, 4))]
+            invoke: Event = {"op": "send", "process": process, "id": number, "key": key, "values": values}
+            self._note({**invoke, "type": "invoke"})
+            requests.append(invoke)
+        self._rng.shuffle(requests)
+        answers = []
+        for request in requests:
+            answer = {"op": "send", "process": request["process"], "id": request["id"]}
+            outcome = self._rng.choice(("ok", "ok", "ok", "ok", "info", "info-stored", "fail"))
+            offset = len(self._logs[key])
+            if outcome in {"ok", "info-stored"}:
+                self._logs[key] += request["values"]
+            more = {"offset": offset} if outcome == "ok" else {}
+            answers.append({**answer, "type": outcome.split("-")[0], **more})
+        self._rng.shuffle(answers)
+        for answer in answers:
+            self._note(answer)
+
+    def _poll(self, process: int, key: str, **more: object) -> None:
+        at, log = self._positions[process, key], self._logs[key]
+        upto = min(len(log), at + self._rng.randint(1, POLL_RECORDS_MAX))
+        self._positions[process, key] = upto
+        records = [[offset, log[offset]] for offset in range(at, upto)]
+        poll = {"op": "poll", "type": "ok", "process": process, "key": key, "records": records}
+        self._note({**poll, "high_watermark": len(log), **more})
+
+    def _read(self, key: str) -> None:
+        self._poll(READER, key)
+
+    def _read_in_a_group(self, key: str) -> None:
+        """Deliver, then mostly commit; now and then ask what is committed."""
+        self._poll(MEMBER, key, group="g")
+        whose = {"process": MEMBER, "group": "g", "key": key}
+        committed = self._positions[-MEMBER, key]
+        if self._rng.random() < 0.7:
+            number, offset = self._number(), self._positions[MEMBER, key]
+            commit = {"op": "commit", "id": number, **whose}
+            self._note({**commit, "type": "invoke", "offset": offset, "epoch": 1})
+            self._note({**commit, "type": "ok"})
+            self._positions[-MEMBER, key] = committed = offset
+        if committed:
+            question = {"op": "committed", "id": self._number(), **whose}
+            self._note({**question, "type": "invoke"})
+            self._note({**question, "type": "ok", "offset": committed})
+
+    def _ask(self, key: str) -> None:
+        question = {"op": "offsets", "process": ASKER, "id": self._number(), "key": key}
+        self._note({**question, "type": "invoke"})
+        self._note({**question, "type": "ok", "high_watermark": len(self._logs[key])})
+
+
+def valid_history(seed: int, steps: int) -> list[Event]:
+    """Return the valid history of a seed."""
+    return Workload(random.Random(seed)).run(steps)

@@ -1,0 +1,66 @@
+"""Judges the ends of logs as clients were told them: an end that was told once is never told smaller.
+
+One process compares everything it is told. Between processes only `offsets` answers are compared, which promise not
+to be stale, with all that anybody was told before they were asked for.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from anomalies import Anomaly, Findings
+
+
+class Watermarks:
+    """The high watermarks of a history."""
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self._seen: defaultdict[str, int] = defaultdict(int)
+        self._seen_by: defaultdict[tuple[int, str], int] = defaultdict(int)
+        self._asked: dict[tuple[int, int], int] = {}
+
+    def seen(self, key: str, end: int) -> None:
+        """Take in that somebody knows of this end."""
+        self._seen[key] = max(self._seen[key], end)
+
+    def polled(self, event: Mapping[str, Any]) -> None:
+        """Take in the end that a poll told, by itself or by its last record."""
+        told = event.get("high_watermark")
+        if told is not None:
+            self._compare(event, told)
+            self.seen(event["key"], told)
+        if event["records"]:
+            last = event["records"][-1][0] + 1
+            self.seen(event["key"], last)
+            place = (event["process"], event["key"])
+            self._seen_by[place] = max(self._seen_by[place], last)
+
+    def take(self, event: Mapping[str, Any], *, unclean: bool) -> None:
+        """Take in a question for the end, or its answer; unclean elections let it go back."""
+        asked = (event["process"], event["id"])
+        if event["type"] == "invoke":
+            self._asked[asked] = self._seen[event["key"]]
+            return
+        before = self._asked.pop(asked)
+        if event["type"] != "ok":
+            return
+        told = event["high_watermark"]
+        if told < before and not unclean:
+            said = f"{event['key']}: process {event['process']} was told {told}, and somebody {before} before"
+            self._findings.note(Anomaly.BACKWARD, said)
+        self._compare(event, told)
+        self.seen(event["key"], told)
+
+    def truncated(self, process: int, key: str) -> None:
+        """Take in that a process was told of a truncation: it knows that the end went back."""
+        self._seen_by.pop((process, key), None)
+
+    def _compare(self, event: Mapping[str, Any], told: int) -> None:
+        place = (event["process"], event["key"])
+        if told < self._seen_by[place]:
+            said = f"{event['key']}: process {place[0]} was told {told} after {self._seen_by[place]}"
+            self._findings.note(Anomaly.BACKWARD, said)
+        self._seen_by[place] = max(self._seen_by[place], told)

@@ -1,0 +1,23 @@
+"""What every test shares: budgets by folder, pytest's fixture for testing plugins, and how hypothesis searches."""
+
+import os
+import signal
+
+from hypothesis import HealthCheck, settings
+
+pytest_plugins = ("time_budget", "etcd_binaries", "pytester")
+
+# What a shell starts behind its back ignores Ctrl-C, and so would every program that a test starts and interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# No deadline and no verdict on slow generation: the first text builds its character map for seconds, and machines
+# are shared. Continuous integration repeats the same examples, so that a red run can be looked at again.
+settings.register_profile(
+    "fairlead",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=os.environ.get("CI") == "true",
+)
+settings.register_profile("prove", settings.get_profile("fairlead"), max_examples=5_000, derandomize=False)
+settings.load_profile("fairlead")

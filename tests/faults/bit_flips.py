@@ -1,0 +1,222 @@
+"""Flips bits in the files of a log and cuts them short, and reads what is left as a careful reader does.
+
+Every trial harms one file of a stopped or killed data directory: segments, indexes, snapshots of producers, leader
+epochs, checkpoint, identity, clean marker. Then the log is opened, read from end to end and scrubbed. A reader checks
+every batch; what it gets must be what was stored at that offset. Whatever is not served must be told: by recovery, by
+a read, by the reader's own check, and in any case by the scrub.
+
+`python bit_flips.py --trials 1000 --seed 1` prints a JSON report and ends with 1 when harm went unnoticed, a wrong
+record was served, or anything but a refusal was raised.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "plugins"))
+
+from fairlead_api.batch_header import iterate_headers
+from fairlead_api.batches import Record, decode_records
+from fairlead_api.configuration import TopicConfig
+from fairlead_api.identifiers import Offset, TimestampUs
+from fairlead_api.problems import ProblemError
+from fairlead_broker.log import LogDamaged, LogError, PartitionLog, SegmentScrub
+from log_kit import FIRST_TIME_US, BatchMaker, LogBox, begin
+
+BATCHES: Final = 60
+RECORDS: Final = 3
+CONFIG: Final = TopicConfig(segment_bytes=16_384, index_interval_bytes=2000)
+LOST_BYTES: Final = (1, 1, 2, 4, 8, 33, 100, 511, 512, 1000, 4096, 1 << 20)
+
+
+class Wrong(AssertionError):
+    """Harm went unnoticed, or a wrong record was served."""
+
+
+class Origin:
+    """An unharmed data directory and what stands in it."""
+
+    def __init__(self, folder: Path, *, clean: bool) -> None:
+        self.folder = folder
+        self.clean = clean
+        box, make = LogBox(folder, CONFIG), BatchMaker(stamp_flags=1)
+        log = box.open()
+        begin(log)
+        for number in range(BATCHES):
+            make.append_time_us = FIRST_TIME_US + number * 1000
+            make.fill(log, 1, RECORDS, 50 + number * 31 % 900)
+            if number == BATCHES // 2:
+                begin(log, 5)
+                make.leader_epoch = 5
+        log.sync()
+        log.checkpoint_high_watermark = log.end_offset
+        self.records = {record.offset: record for record in records_of(log)}
+        self.epochs = log.leader_epochs
+        if clean:
+            box.stop()
+        else:
+            box.opened.write_checkpoint()
+            box.kill()
+        self.files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+        self.files = [path for path in self.files if path.name != "lock" and (folder / path).stat().st_size]
+
+
+def records_of(log: PartitionLog) -> list[Record]:
+    """Return every record of a good log."""
+    read = log.read(log.log_start_offset, 1 << 30, log.end_offset)
+    data, at = bytearray(read.data), read.next_offset
+    while at < log.end_offset:
+        read = log.read(at, 1 << 30, log.end_offset)
+        data += read.data
+        at = read.next_offset
+    batches = [data[start : start + header.total_bytes] for start, header in iterate_headers(data)]
+    return [record for batch in batches for record in decode_records(batch)]
+
+
+def harm(path: Path, rng: random.Random) -> str:
+    """Flip a bit or two of a file, or cut it short; returns what was done."""
+    data = bytearray(path.read_bytes())
+    if rng.random() < 0.3:
+        lost = min(rng.choice(LOST_BYTES), len(data))
+        path.write_bytes(data[: len(data) - lost])
+        return f"lost its last {lost} bytes"
+    flips = {rng.randrange(len(data) * 8) for _ in range(rng.choice((1, 1, 2)))}
+    for bit in flips:
+        data[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+    return f"bits {sorted(flips)} flipped"
+
+
+def trial(origin: Origin, folder: Path, rng: random.Random, counts: Counter[str]) -> None:
+    """Harm one file of a copy, and judge what is served."""
+    shutil.copytree(origin.folder, folder)
+    name = rng.choice(origin.files)
+    done = f"{name} {harm(folder / name, rng)}, {'stopped' if origin.clean else 'killed'}"
+    kind = name.suffix or name.name
+    counts[f"harmed {kind}"] += 1
+    box = LogBox(folder, CONFIG)
+    try:
+        noticed = judge(origin, box, done)
+    except LogError as refused:
+        # Only the identity cannot be done without: the start is refused, and says which file is wrong.
+        if name.name != "identity" or name.name not in str(refused):
+            raise
+        noticed = "refused to start"
+    finally:
+        box.kill()
+        shutil.rmtree(folder)
+    if noticed is None:
+        if kind == ".log":
+            message = f"{done}: nobody noticed"
+            raise Wrong(message)
+        noticed = "made again or not needed"
+    counts[noticed] += 1
+
+
+def judge(origin: Origin, box: LogBox, done: str) -> str | None:
+    """Open, read and scrub; returns by what the harm was noticed first."""
+    log = box.open()
+    if log.end_offset != BATCHES * RECORDS:
+        message = f"{done}: the log ends at {log.end_offset}"
+        raise Wrong(message)
+    by_start = "found at the start" if log.damaged or box.opened.corrupt else None
+    served, by_read = read_carefully(origin, log, done)
+    before = log.damaged
+    for segment in log.segments:
+        scrub = SegmentScrub(log, segment)
+        while scrub.step():
+            pass
+        scrub.finish()
+    missing = set(origin.records) - served
+    told = {offset for each in log.damaged for offset in range(each.first_offset, each.next_good_offset)}
+    if missing != told:
+        message = f"{done}: {sorted(missing ^ told)} are not served or not told; damaged {log.damaged}, first {before}"
+        raise Wrong(message)
+    if not missing:
+        check_times(origin, log, done)
+        if log.leader_epochs != origin.epochs:
+            message = f"{done}: leader epochs {log.leader_epochs}"
+            raise Wrong(message)
+    return by_start or by_read
+
+
+def read_carefully(origin: Origin, log: PartitionLog, done: str) -> tuple[set[int], str | None]:
+    """Read everything that can be read, a batch at a time; returns the offsets served, and who noticed harm."""
+    served, noticed, at = set(), None, log.log_start_offset
+    while at < log.end_offset:
+        try:
+            read = log.read(at, 1, log.end_offset)
+        except LogDamaged as damaged:
+            if not damaged.first_offset <= at < damaged.next_good_offset:
+                message = f"{done}: a read at {at} tells of {damaged}"
+                raise Wrong(message) from damaged
+            noticed, at = noticed or "found by a read", damaged.next_good_offset
+            continue
+        try:
+            records = decode_records(read.data)
+        except ProblemError:
+            noticed, at = noticed or "refused by the reader", Offset(at - at % RECORDS + RECORDS)
+            continue
+        for record in records:
+            if record != origin.records.get(record.offset):
+                message = f"{done}: offset {record.offset} is {record}"
+                raise Wrong(message)
+        served |= {record.offset for record in records}
+        if read.next_offset <= at:
+            message = f"{done}: a read at {at} came no further"
+            raise Wrong(message)
+        at = read.next_offset
+    return served, noticed
+
+
+def check_times(origin: Origin, log: PartitionLog, done: str) -> None:
+    """Look up the time of every batch."""
+    for number in range(BATCHES):
+        time_us = FIRST_TIME_US + number * 1000
+        found = log.offset_for_time(TimestampUs(time_us - 1))
+        if found != (number * RECORDS, time_us):
+            message = f"{done}: time {time_us} is found at {found}"
+            raise Wrong(message)
+
+
+def run(trials: int, seed: int, *, progress: bool = False) -> dict[str, object]:
+    """Harm so many copies; the report counts how it was noticed, and names the first that was not."""
+    rng, counts, wrong = random.Random(seed), Counter[str](), None
+    with tempfile.TemporaryDirectory(prefix="fairlead-flips-") as name:
+        folder = Path(name)
+        origins = [Origin(folder / "stopped", clean=True), Origin(folder / "killed", clean=False)]
+        for number in range(trials):
+            try:
+                trial(rng.choice(origins), folder / "trial", rng, counts)
+            except Exception as error:  # noqa: BLE001 - whatever is raised here is what is looked for
+                where = "".join(traceback.format_exception(error)[-4:])
+                wrong = f"trial {number}: {type(error).__name__}: {error}\n{where}"
+                break
+            counts["trials"] += 1
+            if progress and number % 20 == 0:
+                sys.stderr.write(f"\r{number} of {trials} trials")
+    return {"seed": seed, **dict(sorted(counts.items())), "wrong": wrong}
+
+
+def main() -> int:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    report = run(arguments.trials, arguments.seed, progress=sys.stderr.isatty())
+    sys.stdout.write(json.dumps(report, indent=1).replace("\\n", "\n") + "\n")
+    return 1 if report["wrong"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

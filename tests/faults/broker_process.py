@@ -1,0 +1,116 @@
+"""A broker as a process of its own, to be stopped, killed and started again on the same data."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+
+@dataclass(slots=True)
+class BrokerProcess:
+    """Lives of one `fairlead broker start`."""
+
+    data: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    """Settings, as `FAIRLEAD_...` variables."""
+    errors: Path | None = None
+    """Where the logs go; beside the data by default."""
+    arguments: tuple[str, ...] = ()
+    """More flags of the command."""
+    listeners: tuple[str, str, str] = ("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0")
+    """Where clients, brokers and operators are served."""
+    url: str = ""
+    """Address of the data listener; another one in every life where the system picks the port."""
+    ops: str = ""
+    start_seconds: float = 0.0
+    """From the call of the last start to its ready line, the interpreter's own start included."""
+    _process: subprocess.Popen[bytes] | None = None
+    _log: IO[bytes] | None = None
+
+    def start(self, timeout_seconds: float = 60) -> None:
+        """Start a life and return once it serves; raises `RuntimeError` with the end of its logs if it does not."""
+        errors = self.errors or self.data.with_name(self.data.name + ".log")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
+        # As an installed program, which has its bytecode: compiling everything is half of a start without.
+        kept.pop("PYTHONDONTWRITEBYTECODE", None)
+        kept["PYTHONPYCACHEPREFIX"] = str(self.data.with_name("bytecode"))
+        command = [str(Path(sys.executable).with_name("fairlead")), "broker", "start", "--output", "json"]
+        for flag, address in zip(("--listen", "--peer-listen", "--ops-listen"), self.listeners, strict=True):
+            command += [flag, address]
+        command += self.arguments
+        self._log = errors.open("ab")
+        begun = time.monotonic()
+        self._process = subprocess.Popen(
+            [*command, "--data", str(self.data)],
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env={**kept, **self.environment},
+        )
+        line = self._ready_line(timeout_seconds)
+        self.start_seconds = time.monotonic() - begun
+        if not line:
+            self.kill()
+            message = f"the broker ended before it was ready: {errors.read_text()[-2000:]}"
+            raise RuntimeError(message)
+        ready = json.loads(line)["brokers"][0]
+        self.url, self.ops = ready["data"], ready["ops"]
+
+    def _ready_line(self, timeout_seconds: float) -> bytes:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        watchdog = threading.Timer(timeout_seconds, self._process.kill)
+        watchdog.start()
+        try:
+            return self._process.stdout.readline()
+        finally:
+            watchdog.cancel()
+
+    @property
+    def pid(self) -> int:
+        """Of the present life."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the present life goes on."""
+        return self._process is not None and self._process.poll() is None
+
+    def kill(self) -> None:
+        """End the present life with SIGKILL, and wait until it is gone."""
+        self._end(signal.SIGKILL)
+
+    def stop(self, timeout_seconds: float = 20) -> int:
+        """Stop in order; returns the exit code."""
+        return self._end(signal.SIGTERM, timeout_seconds)
+
+    def pause(self) -> None:
+        """Let it stand still, its connections open; it does when this returns."""
+        os.kill(self.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def _end(self, number: signal.Signals, timeout_seconds: float = 20) -> int:
+        process = self._process
+        if process is None:
+            return 0
+        if process.poll() is None:
+            process.send_signal(number)
+        code = process.wait(timeout_seconds)
+        if process.stdout is not None:
+            process.stdout.close()
+        if self._log is not None:
+            self._log.close()
+        self._process = None
+        return code

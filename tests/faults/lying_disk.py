@@ -1,0 +1,460 @@
+"""A disk that keeps what was synced and forgets the rest as it likes: the log's `Storage`, in memory.
+
+Every file and folder remembers what is durable and every change since. `cut` is the loss of power: of the changes
+since the last sync it keeps any subset that a file system may keep, and returns the disk as the next start finds it.
+
+Fair, so a log has to live with it:
+
+  - pages of one file arrive in any order and any subset; a page may be torn at a sector, and hold any state
+    between the last sync and the cut
+  - the size of a file lags behind its pages or runs ahead of them; what never arrived reads as zeros
+  - names created, renamed and removed in a folder are lost one by one or all behind some point, whether or not
+    the files themselves were synced; of a renamed file both names may be there
+  - the cut comes in the middle of any operation
+
+Unfair, and never done: bytes that nobody wrote to this file, the loss of what was synced, a renamed file that has
+neither name, a renamed folder that has both.
+
+Three switches break a promise each: a run over such a disk must fail, or it would prove nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from fairlead_broker.log.storage import Buffer
+
+PAGE_BYTES: Final = 4096
+SECTOR_BYTES: Final = 512
+
+
+class PowerCut(BaseException):
+    """The power went in the middle of an operation. No handler of the log may see this as an error of the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """What the disk does when it is told to; each one is a switch."""
+
+    file_sync: bool = True
+    """A synced file of batches is durable."""
+    folder_sync: bool = True
+    """The names in a synced folder are durable."""
+    rename_order: bool = True
+    """A file that was synced before it was renamed is durable before its new name is."""
+
+
+@dataclass(slots=True)
+class Losses:
+    """What cuts did, counted: attempts that took nothing are not losses."""
+
+    cuts: int = 0
+    files_changed: int = 0
+    bytes_lost: int = 0
+    pages_torn: int = 0
+    names_lost: int = 0
+    renames_undone: int = 0
+    renames_half_done: int = 0
+
+
+class DiskFile:
+    """The bytes of a file: as they are read now, as they are durable, and the way between."""
+
+    __slots__ = ("changes", "content", "durable")
+
+    def __init__(self, durable: bytes = b"") -> None:
+        self.durable = durable
+        self.content = bytearray(durable)
+        self.changes: list[tuple[int, bytes | None]] = []
+        """(position, bytes) written, or (size, None) truncated to, since the last sync."""
+
+    def write(self, position: int, data: bytes) -> None:
+        """Change bytes, not durably."""
+        self.changes.append((position, data))
+        _apply(self.content, position, data)
+
+    def truncate(self, size: int) -> None:
+        """Change the size, not durably."""
+        if size != len(self.content):
+            self.changes.append((size, None))
+            _apply(self.content, size, None)
+
+    def sync(self) -> None:
+        """Make everything durable."""
+        if self.changes:
+            self.durable = bytes(self.content)
+            self.changes.clear()
+
+    def after_cut(self, rng: random.Random, losses: Losses) -> DiskFile:
+        """Return the file as the next start finds it."""
+        if not self.changes:
+            return DiskFile(self.durable)
+        kept = self._mix(rng, losses) if rng.random() < 0.7 else self._whole(rng)
+        if kept != self.content:
+            losses.files_changed += 1
+            losses.bytes_lost += sum(
+                len(data)
+                for at, data in self.changes
+                if data is not None and kept[at : at + len(data)] != data
+            )
+        return DiskFile(kept)
+
+    def _whole(self, rng: random.Random) -> bytes:
+        """Return one state between the sync and the cut, not mixed with any other."""
+        return bytes(self._state(rng.choice((0, len(self.changes), rng.randint(0, len(self.changes))))))
+
+    def _mix(self, rng: random.Random, losses: Losses) -> bytes:
+        """Return pages of several states, under a size that belongs to none of them."""
+        count = len(self.changes)
+        moments = (0, count, rng.randint(0, count))
+        states = {moment: self._state(moment) for moment in moments}
+        at = rng.randint(0, count)
+        size = self._size(rng, at)
+        mixed = bytearray(states[0][:size]) + bytearray(max(0, size - len(states[0])))
+        first = min(position for position, _ in self.changes)
+        for page in range(first // PAGE_BYTES * PAGE_BYTES, size, PAGE_BYTES):
+            torn = rng.random() < 0.3
+            losses.pages_torn += torn
+            moment = rng.choice(moments)
+            for sector in range(page, min(page + PAGE_BYTES, size), SECTOR_BYTES):
+                stop = min(sector + SECTOR_BYTES, size)
+                chosen = max(rng.choice(moments) if torn else moment, self._oldest(at, stop))
+                if chosen not in states:
+                    states[chosen] = self._state(chosen)
+                part = states[chosen][sector:stop]
+                mixed[sector:stop] = part + bytes(stop - sector - len(part))
+        return bytes(mixed)
+
+    def _size(self, rng: random.Random, at: int) -> int:
+        """Return a size between two states: that of the metadata that arrived."""
+        size = len(self._state(at))
+        before = len(self._state(at - 1)) if at else size
+        return rng.randint(before, size) if before < size and rng.random() < 0.3 else size
+
+    def _oldest(self, at: int, stop: int) -> int:
+        """Return the state before which these bytes belonged to blocks that a truncation has freed since."""
+        for number in range(at, 0, -1):
+            size, data = self.changes[number - 1]
+            if data is None and size < stop:
+                return number
+        return 0
+
+    def _state(self, count: int) -> bytearray:
+        state = bytearray(self.durable)
+        for position, data in self.changes[:count]:
+            _apply(state, position, data)
+        return state
+
+
+def _apply(content: bytearray, position: int, data: bytes | None) -> None:
+    if len(content) < position:
+        content.extend(bytes(position - len(content)))
+    if data is None:
+        del content[position:]
+    else:
+        content[position : position + len(data)] = data
+
+
+@dataclass(frozen=True, slots=True)
+class NameChange:
+    """A name that points to something else, or to nothing, from now on."""
+
+    name: str
+    node: DiskFile | DiskFolder | None
+    renamed_from: str | None = None
+
+
+class DiskFolder:
+    """The names in a folder: as they are seen now, as they are durable, and the way between."""
+
+    __slots__ = ("changes", "durable", "names")
+
+    def __init__(self) -> None:
+        self.names: dict[str, DiskFile | DiskFolder] = {}
+        self.durable: dict[str, DiskFile | DiskFolder] = {}
+        self.changes: list[NameChange] = []
+
+    def change(self, *changes: NameChange) -> None:
+        """Change names, not durably. Of a rename the new name comes first."""
+        for change in changes:
+            self.changes.append(change)
+            _point(self.names, change)
+
+    def sync(self) -> None:
+        """Make every name durable."""
+        self.durable = dict(self.names)
+        self.changes.clear()
+
+    def after_cut(self, rng: random.Random, losses: Losses, seen: dict[int, DiskFile]) -> DiskFolder:
+        """Return the folder and all below as the next start finds them."""
+        names = dict(self.durable)
+        for number in sorted(self._kept(rng)):
+            _point(names, self.changes[number])
+        self._count(names, losses)
+        found = DiskFolder()
+        for name, node in names.items():
+            if isinstance(node, DiskFolder):
+                found.names[name] = node.after_cut(rng, losses, seen)
+            else:
+                if id(node) not in seen:
+                    seen[id(node)] = node.after_cut(rng, losses)
+                found.names[name] = seen[id(node)]
+        found.durable = dict(found.names)
+        return found
+
+    def _kept(self, rng: random.Random) -> set[int]:
+        """Choose the changes that arrived: all up to a point, as with a journal, or up to a point a name."""
+        if rng.random() < 0.4:
+            kept = set(range(rng.randint(0, len(self.changes))))
+        else:
+            kept = set()
+            for name in dict.fromkeys(change.name for change in self.changes):
+                numbers = [number for number, change in enumerate(self.changes) if change.name == name]
+                kept.update(numbers[: rng.randint(0, len(numbers))])
+        # A renamed thing has at least one of its names: where the old one went, the new one came.
+        for number, change in enumerate(self.changes):
+            if change.renamed_from is None or change.node is None:
+                continue
+            whole = isinstance(change.node, DiskFolder)
+            if number + 1 in kept or (whole and number in kept):
+                kept |= {other for other in range(number + 1) if self.changes[other].name == change.name}
+                if whole:
+                    kept |= {o for o in range(number + 2) if self.changes[o].name == change.renamed_from}
+        return kept
+
+    def _count(self, kept: dict[str, DiskFile | DiskFolder], losses: Losses) -> None:
+        losses.names_lost += sum(name not in kept for name in self.names)
+        for change in self.changes:
+            if change.renamed_from is not None and self.names.get(change.name) is change.node:
+                losses.renames_undone += kept.get(change.name) is not change.node
+                losses.renames_half_done += (
+                    kept.get(change.renamed_from) is change.node is kept.get(change.name)
+                )
+
+
+def _point(names: dict[str, DiskFile | DiskFolder], change: NameChange) -> None:
+    if change.node is None:
+        names.pop(change.name, None)
+    else:
+        names[change.name] = change.node
+
+
+@dataclass(slots=True)
+class LyingDisk:
+    """The `Storage` of one machine. `cut` ends it and returns its successor."""
+
+    promises: Promises = field(default_factory=Promises)
+    losses: Losses = field(default_factory=Losses)
+    root: DiskFolder = field(default_factory=DiskFolder)
+    operations: int = 0
+    """Changes and syncs so far."""
+    cut_at: int | None = None
+    """Number of the operation in which the power goes; None = it stays."""
+
+    # ------------------------------------------------------------------------------------------ the power
+
+    def cut(self, rng: random.Random) -> LyingDisk:
+        """Return the disk as it is found when the power is back."""
+        self.losses.cuts += 1
+        root = self.root.after_cut(rng, self.losses, {})
+        return LyingDisk(self.promises, self.losses, root)
+
+    def restart(self) -> LyingDisk:
+        """Return the disk as a new process finds it: nothing is lost, and nothing more is durable."""
+        return LyingDisk(self.promises, self.losses, self.root)
+
+    def begin(self) -> bool:
+        """Count an operation. True if the power goes in it; raises `PowerCut` once it is gone."""
+        self.operations += 1
+        if self.cut_at is None or self.operations < self.cut_at:
+            return False
+        if self.operations > self.cut_at:
+            raise PowerCut
+        return True
+
+    # ------------------------------------------------------------------------------------------ Storage
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> LyingFile:
+        """Open a file; `create` makes it if it is missing."""
+        folder = self._folder(path.parent)
+        node = folder.names.get(path.name)
+        if node is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+            node = DiskFile()
+            self._change(folder, NameChange(path.name, node))
+        if isinstance(node, DiskFolder):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        return LyingFile(self, node, path)
+
+    def exists(self, path: Path) -> bool:
+        """Say whether a name is taken."""
+        node: DiskFile | DiskFolder | None = self.root
+        for part in path.parts[1:]:
+            node = node.names.get(part) if isinstance(node, DiskFolder) else None
+        return node is not None
+
+    def file_size(self, path: Path) -> int:
+        """Return the bytes of a file by its name."""
+        return self.open(path).size()
+
+    def list_files(self, folder: Path) -> list[str]:
+        """Return the names of the files in a folder."""
+        return [name for name, node in self._folder(folder).names.items() if isinstance(node, DiskFile)]
+
+    def list_folders(self, folder: Path) -> list[str]:
+        """Return the names of the folders in a folder."""
+        return [name for name, node in self._folder(folder).names.items() if isinstance(node, DiskFolder)]
+
+    def make_folder(self, path: Path) -> None:
+        """Make a folder unless it is there."""
+        folder = self._folder(path.parent)
+        if path.name not in folder.names:
+            self._change(folder, NameChange(path.name, DiskFolder()))
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file or folder another name in its folder."""
+        assert source.parent == target.parent, "the log renames within a folder"
+        folder = self._folder(source.parent)
+        node = folder.names.get(source.name)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(source))
+        self._change(
+            folder, NameChange(target.name, node, renamed_from=source.name), NameChange(source.name, None)
+        )
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file unless it is gone."""
+        folder = self._folder(path.parent)
+        if path.name in folder.names:
+            self._change(folder, NameChange(path.name, None))
+
+    def remove_folder(self, path: Path) -> None:
+        """Remove an empty folder."""
+        if self._folder(path).names:
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
+        self._change(self._folder(path.parent), NameChange(path.name, None))
+
+    def sync_folder(self, path: Path) -> None:
+        """Make the names in a folder durable, if the disk keeps that promise."""
+        goes = self.begin()
+        if self.promises.folder_sync and not goes:
+            self._folder(path).sync()
+        if goes:
+            raise PowerCut
+
+    def open_volume(self, path: Path) -> LyingVolume:
+        """Open the whole disk."""
+        del path
+        return LyingVolume(self)
+
+    def lock(self, path: Path, holder: bytes) -> LyingFile | None:
+        """Lock a file; there is nobody else."""
+        file = self.open(path, create=True)
+        file.truncate(0)
+        file.write([holder], 0)
+        return file
+
+    # ------------------------------------------------------------------------------------------ inside
+
+    def sync_file(self, file: DiskFile, name: str) -> None:
+        """Make a file durable, if the disk keeps that promise."""
+        if not self.promises.file_sync and name.endswith(".log"):
+            return
+        if not self.promises.rename_order and name.endswith(".tmp"):
+            return
+        file.sync()
+
+    def sync_all(self) -> None:
+        """Make everything durable, as far as the promises go."""
+        pending = [self.root]
+        while pending:
+            folder = pending.pop()
+            if self.promises.folder_sync:
+                folder.sync()
+            for name, node in folder.names.items():
+                if isinstance(node, DiskFolder):
+                    pending.append(node)
+                else:
+                    self.sync_file(node, name)
+
+    def _change(self, folder: DiskFolder, *changes: NameChange) -> None:
+        goes = self.begin()
+        folder.change(*changes)
+        if goes:
+            raise PowerCut
+
+    def _folder(self, path: Path) -> DiskFolder:
+        node: DiskFile | DiskFolder | None = self.root
+        for part in path.parts[1:]:
+            node = node.names.get(part) if isinstance(node, DiskFolder) else None
+        if not isinstance(node, DiskFolder):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        return node
+
+
+class LyingFile:
+    """An open file."""
+
+    __slots__ = ("_disk", "_file", "_path")
+
+    def __init__(self, disk: LyingDisk, file: DiskFile, path: Path) -> None:
+        self._disk = disk
+        self._file = file
+        self._path = path
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        """Write all buffers one after another."""
+        goes = self._disk.begin()
+        self._file.write(position, b"".join(buffers))
+        if goes:
+            raise PowerCut
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """Fill the buffer unless the file ends."""
+        data = self._file.content[position : position + len(buffer)]
+        buffer[: len(data)] = data
+        return len(data)
+
+    def read_into_cached(self, buffer: memoryview, position: int) -> int:
+        """Read; everything is in memory."""
+        return self.read_into(buffer, position)
+
+    def size(self) -> int:
+        """Return the bytes of the file."""
+        return len(self._file.content)
+
+    def truncate(self, size: int) -> None:
+        """Make the file this long."""
+        goes = self._disk.begin()
+        self._file.truncate(size)
+        if goes:
+            raise PowerCut
+
+    def sync(self) -> None:
+        """Make bytes and size durable, if the disk keeps that promise."""
+        goes = self._disk.begin()
+        if goes:
+            raise PowerCut
+        self._disk.sync_file(self._file, self._path.name)
+
+
+class LyingVolume:
+    """The whole disk, to be synced at once."""
+
+    __slots__ = ("_disk",)
+
+    def __init__(self, disk: LyingDisk) -> None:
+        self._disk = disk
+
+    def sync(self) -> None:
+        """Make everything durable, as far as the promises go."""
+        if self._disk.begin():
+            raise PowerCut
+        self._disk.sync_all()

@@ -1,0 +1,202 @@
+"""A disk that fails under a real broker: what its clients are told, what still works, and what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from broker_kit import Calls, sequenced
+from broker_process import BrokerProcess
+from conftest import FaultyBroker
+from fairlead_api.batches import encode, record_batch
+
+VALUES = [b"first", b"second", b"third"]
+TIME_US = 1_700_000_000_000_000
+
+
+def batch(*values: bytes) -> bytes:
+    """Return an unstamped batch."""
+    return encode(record_batch(list(values), default_timestamp_us=TIME_US)).to_bytes()
+
+
+async def store_three(faulty: FaultyBroker) -> None:
+    """Make a topic with three acknowledged batches."""
+    await faulty.calls.create("t")
+    for value in VALUES:
+        assert (await faulty.calls.send("t", batch(value))).status == 200
+
+
+@pytest.mark.parametrize("fault", ["sync", "write"])
+async def test_the_first_failed_sync_or_write_ends_all_writes_until_a_restart(
+    faulty: FaultyBroker, fault: str
+) -> None:
+    """Writes are refused for good, also when the disk works again; reads go on, the process lives, it is not ready."""
+    await store_three(faulty)
+    assert await faulty.ops("/readyz") == 200
+    if fault == "sync":
+        faulty.storage.sync_error = errno.EIO
+    else:
+        faulty.storage.room_bytes, faulty.storage.write_error = 100, errno.EIO
+    first = await faulty.calls.send("t", batch(b"doubtful"))
+    syncs = len(faulty.storage.syncs)
+    faulty.storage.sync_error, faulty.storage.room_bytes = 0, None
+    second = await faulty.calls.send("t", batch(b"refused"))
+
+    assert (first.status, first.code, first.json["side_effect"]) == (500, "storage_failed", "maybe")
+    assert (second.status, second.code, second.json["side_effect"]) == (500, "storage_failed", "none")
+    assert await faulty.calls.values("t") == VALUES
+    assert (await faulty.ops("/readyz"), await faulty.ops("/healthz")) == (503, 200)
+    assert not [path for path in faulty.storage.syncs[syncs:] if path.suffix == ".log"], (
+        "a sync was tried again"
+    )
+
+    await faulty.stop()
+    await faulty.start()
+    assert await faulty.ops("/readyz") == 200
+    assert (await faulty.calls.values("t"))[:3] == VALUES
+    assert (await faulty.calls.send("t", batch(b"after"))).status == 200
+    assert (await faulty.calls.values("t"))[-1] == b"after"
+
+
+async def test_one_topics_failed_sync_ends_the_whole_directory(faulty: FaultyBroker) -> None:
+    """What the kernel dropped is unknown, so no partition of the directory takes another write."""
+    await store_three(faulty)
+    await faulty.calls.create("other")
+    faulty.storage.sync_error = errno.EIO
+    await faulty.calls.send("t", batch(b"doubtful"))
+    faulty.storage.sync_error = 0
+
+    assert (await faulty.calls.send("other", batch(b"refused"))).code == "storage_failed"
+    assert (await faulty.calls.post("/v1/topics", {"name": "third"})).status in {201, 500, 503}
+    assert (await faulty.calls.send("t", batch(b"refused"), query="?acks=0")).code == "storage_failed"
+
+
+async def test_a_failed_read_is_told_and_does_not_end_writes(faulty: FaultyBroker) -> None:
+    """Who meets a bad sector hears of it; everybody else is served, and the next read tries again."""
+    await store_three(faulty)
+    faulty.storage.read_error = errno.EIO
+    answer = await faulty.calls.call("GET", "/v1/topics/t/partitions/0/records?offset=1")
+
+    assert (answer.status, answer.code) == (500, "storage_failed")
+    assert "cannot read" in answer.json["detail"]
+    assert (await faulty.calls.send("t", batch(b"fourth"))).status == 200
+    assert await faulty.ops("/readyz") == 200
+
+    faulty.storage.read_error = 0
+    assert await faulty.calls.values("t") == [*VALUES, b"fourth"]
+
+
+async def test_an_idempotent_batch_in_doubt_is_there_once_after_a_restart(faulty: FaultyBroker) -> None:
+    """A batch whose sync failed may be stored; the same batch sent again after the restart is stored once."""
+    await store_three(faulty)
+    doubtful = sequenced(0, [b"doubtful"])
+    faulty.storage.sync_error = errno.EIO
+    assert (await faulty.calls.send("t", doubtful)).json["side_effect"] == "maybe"
+    await faulty.stop()
+    await faulty.start()
+
+    assert (await faulty.calls.send("t", doubtful)).status == 200
+    assert (await faulty.calls.values("t")).count(b"doubtful") == 1
+
+
+@pytest.mark.slow
+async def test_a_full_disk_refuses_writes_serves_reads_and_recovers_by_itself(
+    small_volume: Path, tmp_path: Path
+) -> None:
+    """On a file system that is really full writes answer 507; when space is freed they go on, without a restart."""
+    # Bytecode would fill half of the volume.
+    elsewhere = {"PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode")}
+    broker = BrokerProcess(small_volume / "data", errors=tmp_path / "errors", environment=elsewhere)
+    await asyncio.to_thread(broker.start)
+    try:
+        async with Calls(broker.url) as calls:
+            await calls.create("t")
+            stored = await fill(calls)
+            ballast = small_volume / "ballast"
+            for _ in range(3):
+                eat(ballast)
+                stored += await fill(calls)
+                assert await calls.values("t") == stored
+                ballast.unlink()
+                value = f"freed {len(stored)}".encode()
+                answer = await calls.send("t", batch(value))
+
+                assert answer.status == 200, answer
+                stored.append(value)
+        await asyncio.to_thread(broker.kill)
+        await asyncio.to_thread(broker.start)
+        async with Calls(broker.url) as calls:
+            assert await calls.values("t") == stored
+    finally:
+        broker.kill()
+
+
+async def fill(calls: Calls) -> list[bytes]:
+    """Produce until the disk is full, or for 15 MB; returns what was acknowledged."""
+    stored = []
+    for number in range(250):
+        value = b"%d " % number + b"x" * 60_000
+        answer = await calls.send("t", batch(value))
+        if answer.status != 200:
+            assert (answer.status, answer.code) == (507, "disk_full"), answer
+            assert answer.json["side_effect"] == "none"
+            assert answer.json["retryable"]
+            break
+        stored.append(value)
+    return stored
+
+
+def eat(path: Path) -> None:
+    """Write a file until its file system has no room left."""
+    with path.open("ab", buffering=0) as file:
+        for nbytes in (1 << 20, 4096, 1):
+            with pytest.raises(OSError, match="No space left"):
+                write_for_ever(file, nbytes)
+
+
+def write_for_ever(file: IO[bytes], nbytes: int) -> None:
+    """Write until it fails."""
+    while True:
+        file.write(b"x" * nbytes)
+
+
+@pytest.mark.slow
+def test_a_directory_of_another_broker_or_cluster_is_refused(tmp_path: Path) -> None:
+    """A broker that is given somebody else's directory does not start, and says what to do."""
+    broker = BrokerProcess(tmp_path / "data")
+    broker.start()
+    broker.stop()
+    other = BrokerProcess(tmp_path / "data", environment={"FAIRLEAD_ID": "7"}, errors=tmp_path / "refused")
+
+    with pytest.raises(RuntimeError, match="belongs to broker 0, this is broker 7: start it with its own"):
+        other.start()
+
+    (tmp_path / "data" / ".fairlead" / "coordination.sqlite").unlink()
+    other = BrokerProcess(tmp_path / "data", errors=tmp_path / "refused-again")
+    with pytest.raises(
+        RuntimeError,
+        match=r"belongs to cluster .*, but the embedded store holds no cluster named .*; start it with",
+    ):
+        other.start()
+
+
+@pytest.mark.slow
+async def test_after_an_unclean_stop_everything_acknowledged_is_there(tmp_path: Path) -> None:
+    """A killed broker starts again by itself, with its log as it was told to its clients."""
+    broker = BrokerProcess(tmp_path / "data")
+    await asyncio.to_thread(broker.start)
+    async with Calls(broker.url) as calls:
+        await calls.create("t")
+        for value in VALUES:
+            assert (await calls.send("t", batch(value))).status == 200
+    broker.kill()
+    await asyncio.to_thread(broker.start)
+    async with Calls(broker.url) as calls:
+        found = await calls.values("t")
+    broker.kill()
+
+    assert found == VALUES

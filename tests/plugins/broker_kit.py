@@ -1,0 +1,148 @@
+"""Brokers as programs that can be killed, calls to any broker that show their answers, and batches to send.
+
+For tests that are about a broker as a client meets it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+from pyreqwest.client import Client, ClientBuilder
+
+from fairlead_api.batches import ProducerStamp, decode_records, encode, record_batch
+
+BATCHES = "application/vnd.fairlead.batches"
+JSON = {"content-type": "application/json"}
+FREE = "127.0.0.1:0"
+TIME_US = 1_700_000_000_000_000
+START_SECONDS_MAX = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON."""
+        return msgspec.json.decode(self.body)
+
+    @property
+    def code(self) -> str:
+        """The code of a problem answer."""
+        assert self.headers["content-type"] == "application/problem+json", self
+        return str(self.json["code"])
+
+
+class Calls:
+    """Calls to one address over one connection of HTTP/2."""
+
+    def __init__(self, address: str) -> None:
+        self._base = f"http://{address.removeprefix('http://')}"
+        self._client: Client = ClientBuilder().http2_prior_knowledge().build()
+
+    async def __aenter__(self) -> Self:
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._client.close()
+
+    async def call(
+        self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> Answer:
+        """One request as it is given."""
+        request = self._client.request(method, self._base + path).headers(headers or {})
+        if body is not None:
+            request = request.body_bytes(body)
+        answer = await request.build().send()
+        return Answer(answer.status, dict(answer.headers), bytes(await answer.bytes()))
+
+    async def post(self, path: str, value: object, **headers: str) -> Answer:
+        """A POST of JSON; header names with underscores."""
+        named = {name.replace("_", "-"): text for name, text in headers.items()}
+        return await self.call("POST", path, msgspec.json.encode(value), {**JSON, **named})
+
+    async def create(self, topic: str, partitions: int = 1, **config: object) -> str:
+        """A topic; returns its id."""
+        named = {key.replace("_", "."): value for key, value in config.items()}
+        answer = await self.post("/v1/topics", {"name": topic, "partitions": partitions, "config": named})
+        assert answer.status == 201, answer
+        return str(answer.json["topic_id"])
+
+    async def send(self, topic: str, batch: bytes, partition: int = 0, query: str = "") -> Answer:
+        """A produce call of one record batch."""
+        path = f"/v1/topics/{topic}/partitions/{partition}/records{query}"
+        return await self.call("POST", path, batch, {"content-type": BATCHES})
+
+    async def values(self, topic: str, partition: int = 0) -> list[bytes]:
+        """Every committed value of a partition."""
+        path = f"/v1/topics/{topic}/partitions/{partition}"
+        offsets = (await self.call("GET", f"{path}/offsets")).json
+        offset, values = offsets["log_start_offset"], []
+        while offset < offsets["high_watermark"]:
+            answer = await self.call(
+                "GET", f"{path}/records?offset={offset}&max_bytes=8388608", None, {"accept": BATCHES}
+            )
+            assert answer.status == 200, answer
+            values += [record.value or b"" for record in decode_records(answer.body)]
+            offset = int(answer.headers["fairlead-next-offset"])
+        return values
+
+
+class BrokerProgram:
+    """`fairlead broker start` over one data directory, to be killed and started again."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self._process: subprocess.Popen[bytes] | None = None
+        self.address = ""
+
+    async def start(self) -> None:
+        """Start it and wait until it serves."""
+        self._process = await asyncio.to_thread(self._spawn)
+        assert self._process.stdout is not None
+        async with asyncio.timeout(START_SECONDS_MAX):
+            ready = await asyncio.to_thread(self._process.stdout.readline)
+        self.address = json.loads(ready)["brokers"][0]["data"]
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        command = [str(Path(sys.executable).with_name("fairlead")), "broker", "start", "--output", "json"]
+        command += ["--data", str(self.data), "--listen", FREE, "--peer-listen", FREE, "--ops-listen", FREE]
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=dict(os.environ)
+        )
+
+    def kill(self) -> None:
+        """End it as the machine would: nothing is flushed, nothing is answered."""
+        process, self._process = self._process, None
+        if process is not None:
+            assert process.stdout is not None
+            process.kill()
+            process.wait(20)
+            process.stdout.close()
+
+
+def sequenced(
+    sequence: int,
+    values: list[bytes],
+    *,
+    producer_id: int = 7,
+    epoch: int = 0,
+    timestamp_us: int = TIME_US,
+) -> bytes:
+    """A batch of an idempotent producer; the same arguments make the same bytes."""
+    columns = record_batch(list(values), default_timestamp_us=timestamp_us)
+    return encode(columns, producer=ProducerStamp(producer_id, epoch, sequence)).to_bytes()

@@ -1,0 +1,175 @@
+"""Several brokers of one process over one embedded store: started, stopped and looked into one by one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from fairlead_api.configuration import ConfigInput
+from fairlead_api.identifiers import BrokerId, Offset, PartitionIndex, TopicId
+from fairlead_api.requests import CreateTopicRequest
+from fairlead_broker.clock import SystemClock
+from fairlead_broker.coordination.embedded import EmbeddedCoordination
+from fairlead_broker.log import PartitionLog
+from fairlead_broker.registry.records import PartitionRecord
+from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.settings import BrokerSettings
+from fairlead_broker.wiring import RunningBroker, acquaint, start_broker
+from runtime_kit import TopicClient
+
+FREE = "127.0.0.1:0"
+SECONDS_MAX = 30.0
+"""How long anything may take that is waited for; a loaded machine is slow."""
+QUIET = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
+
+
+async def until(met: Callable[[], bool], what: str) -> None:
+    """Wait until something holds that nothing tells of."""
+    try:
+        async with asyncio.timeout(SECONDS_MAX):
+            while not met():
+                await asyncio.get_running_loop().run_in_executor(None, lambda: None)
+    except TimeoutError:
+        raise AssertionError(what) from None
+
+
+@dataclass
+class Cluster:
+    """Brokers by id, each with a folder of its own."""
+
+    path: Path
+    store: EmbeddedCoordination
+    brokers: dict[int, RunningBroker] = field(default_factory=dict)
+
+    @classmethod
+    async def open(cls, path: Path) -> Cluster:
+        """Make the store; no broker yet."""
+        return cls(path, await EmbeddedCoordination.open(path / "coordination.sqlite", SystemClock()))
+
+    async def start(self, *ids: int, **settings: object) -> None:
+        """Start brokers, or start them again; returns once each that runs knows them."""
+        for broker in ids:
+            self.brokers[broker] = await start_broker(
+                BrokerSettings(
+                    **{  # type: ignore[arg-type]
+                        "id": broker,
+                        "data": self.path / str(broker),
+                        "listen": FREE,
+                        "peer_listen": FREE,
+                        "ops_listen": FREE,
+                        **settings,
+                    }
+                ),
+                log=QUIET,
+                coordination=self.store.connect(),
+            )
+        await acquaint(self.brokers.values())
+
+    async def stop(self, broker: int) -> None:
+        """Stop one in order."""
+        await self.brokers.pop(broker).stop()
+
+    async def close(self) -> None:
+        """Stop all, and the store."""
+        await asyncio.gather(*(broker.stop() for broker in self.brokers.values()))
+        self.brokers.clear()
+        await self.store.close()
+
+    # -- looking in
+
+    def runtime(self, broker: int) -> BrokerRuntime:
+        """A broker without its listeners."""
+        return self.brokers[broker].runtime
+
+    @property
+    def any(self) -> BrokerRuntime:
+        """Some broker that runs."""
+        return next(iter(self.brokers.values())).runtime
+
+    @property
+    def controller(self) -> BrokerRuntime:
+        """The broker that holds the office."""
+        controller = self.any.controller
+        assert controller is not None, "nobody is the controller"
+        return self.runtime(controller)
+
+    async def topic(
+        self, name: str, partitions: int = 1, replication_factor: int = 3, **config: ConfigInput
+    ) -> TopicId:
+        """Create a topic; returns once every broker has heard of it."""
+        request = CreateTopicRequest(
+            name=name,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            config={key.replace("_", "."): value for key, value in config.items()},
+        )
+        view, _ = await self.controller.create_topic(request)
+        await until(
+            lambda: all(
+                len(each.runtime._parts.metadata.partitions(view.topic_id)) == partitions
+                for each in self.brokers.values()
+            ),
+            f"not every broker knows {name}",
+        )
+        return view.topic_id
+
+    def record(self, topic_id: TopicId, partition: int = 0) -> PartitionRecord:
+        """A partition's record as some broker sees it."""
+        return self.any._parts.metadata.partitions(topic_id)[PartitionIndex(partition)].value
+
+    def leader(self, topic_id: TopicId, partition: int = 0) -> BrokerId | None:
+        """Who leads a partition by the record."""
+        leader = self.record(topic_id, partition).leader
+        return leader.broker if leader else None
+
+    async def led(self, name: str, topic_id: TopicId, partition: int = 0) -> TopicClient:
+        """A client at the leader, once there is one that runs and serves."""
+
+        def serves() -> bool:
+            leader = self.leader(topic_id, partition)
+            return leader in self.brokers and any(
+                each.index == partition for each in self.runtime(leader)._parts.partitions.of_topic(topic_id)
+            )
+
+        await until(serves, f"nobody leads {name}-{partition}")
+        leader = self.leader(topic_id, partition)
+        assert leader is not None
+        return TopicClient(self.runtime(leader), name)
+
+    def log(self, broker: int, topic_id: TopicId, partition: int = 0) -> PartitionLog:
+        """A broker's copy."""
+        hosted = self.runtime(broker)._parts.partitions._hosted
+        return hosted[topic_id][PartitionIndex(partition)].log
+
+    async def in_sync(self, topic_id: TopicId, *brokers: int, partition: int = 0) -> None:
+        """Wait until the isr is exactly these brokers."""
+        wanted = set(brokers)
+
+        def met() -> bool:
+            return {entry.broker for entry in self.record(topic_id, partition).isr} == wanted
+
+        await until(met, f"the isr is not {wanted}")
+
+    async def copied(self, topic_id: TopicId, end: int, partition: int = 0) -> list[bytes]:
+        """Wait until every running copy ends at an offset; return their bytes."""
+
+        def met() -> bool:
+            return all(self.log(each, topic_id, partition).end_offset == end for each in self.brokers)
+
+        await until(met, f"not every copy ends at {end}")
+        return [content(self.log(each, topic_id, partition)) for each in self.brokers]
+
+
+def content(log: PartitionLog) -> bytes:
+    """Every byte of a log."""
+    data, at = bytearray(), log.log_start_offset
+    while at < log.end_offset:
+        read = log.read(at, 1 << 20, log.end_offset)
+        assert read.next_offset > at, "a read comes no further"
+        data += read.data
+        at = Offset(read.next_offset)
+    return bytes(data)

@@ -1,0 +1,149 @@
+"""Runs `fairlead` as a user does: in a pipe, and in a terminal. Used by the tests of the command line.
+
+What only a process shows (signals, how it ends, input that stays open) is tested by processes; what a command prints
+and answers is the same within the process of the tests, and quicker.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+
+import pytest
+
+from fairlead.cli.main import run_command
+
+
+class CommandLine:
+    """Runs commands whose input and output are pipes, in this process: one of its own costs a second each time."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._environment = environment
+        self.errors = ""
+
+    def __call__(self, *arguments: str, typed: bytes = b"", code: int = 0) -> str:
+        """Run one command with `typed` on standard input; its exit code must be `code`."""
+        output, errors = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+        with (
+            _environment(self._environment),
+            _standard_input(typed),
+            redirect_stdout(output),
+            redirect_stderr(errors),
+        ):
+            ended_with = run_command(arguments)
+        self.errors = _written(errors)
+        assert ended_with == code, (arguments, ended_with, self.errors)
+        return _written(output)
+
+
+@contextmanager
+def _environment(wanted: dict[str, str]) -> Iterator[None]:
+    """Set the variables of this process that are not as wanted, and put them back."""
+    with pytest.MonkeyPatch.context() as variables:
+        for name in os.environ.keys() - wanted.keys():
+            variables.delenv(name)
+        for name, value in wanted.items():
+            variables.setenv(name, value)
+        yield
+
+
+@contextmanager
+def _standard_input(typed: bytes) -> Iterator[None]:
+    """Make standard input a pipe into which `typed` is written; a command need not read it."""
+    theirs, ours = os.pipe()
+    writer = threading.Thread(target=_write_all, args=(ours, typed))
+    before = sys.stdin
+    writer.start()
+    try:
+        with os.fdopen(theirs) as sys.stdin:
+            yield
+    finally:
+        sys.stdin = before
+        writer.join()
+
+
+def _write_all(pipe: int, data: bytes) -> None:
+    with suppress(BrokenPipeError), os.fdopen(pipe, "wb") as file:
+        file.write(data)
+
+
+def _written(stream: io.TextIOWrapper) -> str:
+    stream.flush()
+    assert isinstance(stream.buffer, io.BytesIO), "made by the command line"
+    return stream.buffer.getvalue().decode()
+
+
+class TerminalWindow:
+    """One command in a pseudo-terminal: what it shows, and keys that are pressed."""
+
+    def __init__(self, terminal: int, process: subprocess.Popen[bytes]) -> None:
+        self._terminal = terminal
+        self._process = process
+        self.shown = ""
+
+    def press(self, keys: str) -> None:
+        """Type `keys`, control characters as well: 3 is Ctrl-C, 4 is Ctrl-D."""
+        os.write(self._terminal, keys.encode())
+
+    def read_until(self, text: str, timeout_seconds: float = 30) -> None:
+        """Wait until `text` was shown."""
+        deadline = time.monotonic() + timeout_seconds
+        while text not in self.shown:
+            assert self._read(deadline), (text, self.shown)
+
+    def exit_code(self, timeout_seconds: float = 30) -> int:
+        """Wait for the end of the command."""
+        deadline = time.monotonic() + timeout_seconds
+        while self._read(deadline):
+            pass
+        return self._process.wait(max(0.1, deadline - time.monotonic()))
+
+    def _read(self, deadline: float) -> bool:
+        """Take what is shown next; false at the end or after the deadline."""
+        ready, _, _ = select.select([self._terminal], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            return False
+        data = b""
+        with suppress(OSError):  # Linux answers EIO once the other side is closed
+            data = os.read(self._terminal, 65536)
+        self.shown += data.decode(errors="replace")
+        return bool(data)
+
+
+@contextmanager
+def terminal_window(environment: dict[str, str], *arguments: str) -> Iterator[TerminalWindow]:
+    """Run `fairlead` with a terminal as its standard input, output and error."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        ["fairlead", *arguments],
+        env={**environment, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=_take_terminal,  # noqa: PLW1509 - one call to the kernel, no lock taken
+    )
+    os.close(theirs)
+    try:
+        yield TerminalWindow(ours, process)
+    finally:
+        os.close(ours)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            process.wait(10)
+
+
+def _take_terminal() -> None:
+    """Make standard input the controlling terminal, so that Ctrl-C in it is a signal to the command."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)

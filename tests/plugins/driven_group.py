@@ -1,0 +1,169 @@
+"""A consumer group of the pure room with its store, driven by events: every change is written before the next event.
+
+Members that obey are told apart from events that a test makes up: `Driven.come` sends what a well-behaved client
+would send and believes the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fairlead_api.identifiers import TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.groups import (
+    Group,
+    GroupChange,
+    GroupEvent,
+    GroupRecords,
+    Heartbeat,
+    HeartbeatReply,
+    Leave,
+    MemberKey,
+    Partitions,
+    Reply,
+    StateKey,
+    Subscription,
+    TargetKey,
+    Topics,
+    TopicShape,
+    Turn,
+)
+from fairlead_broker.registry.group_records import GroupRecord, MemberRecord, TargetRecord
+
+T, U = TopicId("t"), TopicId("u")
+FLIGHTS: dict[str, TopicShape] = {"flights": TopicShape(T, 6)}
+"""One topic of six partitions."""
+BOTH: dict[str, TopicShape] = FLIGHTS | {"weather": TopicShape(U, 2)}
+
+
+def wanting(*topics: str, **fields: str | int | None) -> Subscription:
+    """Subscribe to topics by name."""
+    return Subscription(topics=frozenset(topics), **fields)  # type: ignore[arg-type]  # by keyword
+
+
+@dataclass
+class Client:
+    """What a member knows about itself."""
+
+    epoch: int = 0
+    owned: Partitions = field(default_factory=dict)
+
+
+@dataclass
+class Driven:
+    """A group, the records that were written for it, and the time."""
+
+    topics: Topics = field(default_factory=lambda: FLIGHTS)
+    now: float = 100.0
+    records: GroupRecords = field(default_factory=GroupRecords)
+    writes: int = 0
+    clients: dict[str, Client] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Load the group."""
+        self.group = self.loaded()
+
+    @property
+    def state(self) -> GroupRecord | None:
+        """The group's record, as written."""
+        return self.records.state
+
+    @property
+    def targets(self) -> Mapping[TopicId, TargetRecord]:
+        """Targets, as written."""
+        return self.records.targets
+
+    @property
+    def members(self) -> Mapping[str, MemberRecord]:
+        """Members, as written."""
+        return self.records.members
+
+    def loaded(self) -> Group:
+        """Load what is written, as another coordinator would."""
+        self.group = Group("g", self.records, self.now)
+        return self.group
+
+    def turn(self, *events: GroupEvent) -> tuple[Reply, ...]:
+        """Take one turn and write what it wants."""
+        return self.stand(self.group.turn(events, self.topics, self.now, int(self.now * 1e6)))
+
+    def stand(self, turn: Turn) -> tuple[Reply, ...]:
+        """Write the change of a turn and commit it."""
+        if turn.change is not None:
+            self.writes += 1
+            for portion in turn.change.portions(2):
+                self.records = written(self.records, portion)
+            self.group.commit(turn)
+        return turn.replies
+
+    def heard(self, event: Heartbeat) -> HeartbeatReply:
+        """Send one heartbeat, which has to count."""
+        (reply,) = self.turn(event)
+        assert isinstance(reply, HeartbeatReply), reply
+        return reply
+
+    def refused(self, event: GroupEvent) -> str:
+        """Send one event that has to be refused; return the code."""
+        (reply,) = self.turn(event)
+        assert isinstance(reply, ProblemError), reply
+        return reply.code
+
+    def join(self, member_id: str, subscription: Subscription | None = None) -> HeartbeatReply:
+        """Join, to `flights` unless something else is said, and believe the answer."""
+        self.clients[member_id] = Client()
+        return self._believe(member_id, Heartbeat(member_id, 0, subscription or wanting("flights")))
+
+    def come(self, member_id: str, *, owned: bool = True) -> HeartbeatReply:
+        """Send the heartbeat of an obedient member and believe the answer; `owned`: say what it has."""
+        client = self.clients[member_id]
+        return self._believe(
+            member_id, Heartbeat(member_id, client.epoch, owned=client.owned if owned else None)
+        )
+
+    def settle(self, *member_ids: str) -> None:
+        """Let time pass for a target, and members come until all have what they should."""
+        self.now += 1
+        self.turn()
+        for _ in range(4):
+            for member_id in member_ids:
+                self.come(member_id)
+
+    def leave(self, member_id: str, *, static: bool = False) -> None:
+        """Leave in an orderly way."""
+        self.turn(Leave(member_id, static=static))
+        del self.clients[member_id]
+
+    def has(self, member_id: str) -> dict[str, set[int]]:
+        """Say what a member may consume, as written."""
+        return {str(topic): set(each) for topic, each in self.members[member_id].assigned.items()}
+
+    def _believe(self, member_id: str, event: Heartbeat) -> HeartbeatReply:
+        reply = self.heard(event)
+        client = self.clients[member_id]
+        client.epoch = reply.member_epoch
+        if reply.assignment is not None:
+            client.owned = reply.assignment
+        return reply
+
+
+def written(records: GroupRecords, change: GroupChange) -> GroupRecords:
+    """Return what a store holds after a change."""
+    state = None if StateKey() in change.deletes else records.state
+    targets = {key: each for key, each in records.targets.items() if TargetKey(key) not in change.deletes}
+    members = {key: each for key, each in records.members.items() if MemberKey(key) not in change.deletes}
+    for key, value in change.puts.items():
+        match key, value:
+            case TargetKey(topic_id), TargetRecord():
+                targets[topic_id] = value
+            case MemberKey(member_id), MemberRecord():
+                members[member_id] = value
+            case _:
+                assert isinstance(value, GroupRecord)
+                state = value
+    return GroupRecords(state, targets, members)
+
+
+def partitions(*numbers: int, topic: TopicId = T) -> Mapping[TopicId, frozenset[int]]:
+    """Some partitions of a topic."""
+    return {topic: frozenset(numbers)}

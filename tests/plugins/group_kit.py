@@ -1,0 +1,160 @@
+"""Members of consumer groups that a test moves by hand: each call is one heartbeat, through whoever coordinates."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from cluster_kit import SECONDS_MAX, Cluster
+from fairlead_api.group_answers import GroupDescription, HeartbeatAnswer
+from fairlead_api.group_requests import CommitRequest, HeartbeatRequest, OffsetCommit, OwnedPartitions
+from fairlead_api.identifiers import TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.runtime.groups import Groups
+
+T = TypeVar("T")
+AGAIN = frozenset({"not_coordinator", "coordination_unavailable", "shutting_down"})
+"""What a client tries again, perhaps elsewhere."""
+
+
+@dataclass
+class GroupClient:
+    """Calls about one group, from broker to broker until its coordinator answers."""
+
+    cluster: Cluster
+    name: str
+    refusals: list[ProblemError] = field(default_factory=list)
+    """What was tried again."""
+
+    async def coordinator(self) -> int:
+        """The broker that answers for the group, or is to."""
+        asked = self.cluster.any
+        elsewhere = await asked.groups.coordinator_elsewhere(self.name, again=True)
+        return asked.broker_id if elsewhere is None else elsewhere
+
+    async def call(self, about: Callable[[Groups], Awaitable[T]]) -> T:
+        """Call the coordinator, as long as it takes until somebody is it."""
+        async with asyncio.timeout(SECONDS_MAX):
+            while True:
+                try:
+                    broker = await self.coordinator()
+                    if broker in self.cluster.brokers:
+                        return await about(self.cluster.runtime(broker).groups)
+                except ProblemError as problem:
+                    if problem.code not in AGAIN:
+                        raise
+                    self.refusals.append(problem)
+                # Nothing tells that another broker has become the coordinator.
+                await asyncio.get_running_loop().run_in_executor(None, lambda: None)
+
+    async def describe(self) -> GroupDescription:
+        """The group as its coordinator has it."""
+        return await self.call(lambda groups: groups.describe(self.name))
+
+    async def offsets(self) -> dict[tuple[str, int], int]:
+        """Committed offsets by topic and partition."""
+        answer = await self.call(lambda groups: groups.offsets(self.name, None))
+        return {(each.topic, each.partition): each.offset for each in answer.offsets}
+
+    async def commit(
+        self, offsets: dict[tuple[str, int], int], member: GroupMember | None = None
+    ) -> list[str]:
+        """Commit as a member or as nobody; the codes of what was refused."""
+        request = CommitRequest(
+            member_id=member.member_id if member else None,
+            member_epoch=member.epoch if member else -1,
+            offsets=tuple(
+                OffsetCommit(topic=topic, partition=partition, offset=offset)
+                for (topic, partition), offset in offsets.items()
+            ),
+        )
+        answer = await self.call(lambda groups: groups.commit(self.name, request))
+        return [str(each.problem["code"]) for each in answer.offsets if isinstance(each.problem, dict)]
+
+    def member(self, member_id: str, *topics: str, epoch: int = 0, **options: Any) -> GroupMember:
+        """A member that has not joined; with an epoch one that says that it has."""
+        return GroupMember(self, member_id, topics, options, epoch)
+
+
+@dataclass
+class GroupMember:
+    """A member that gives up at once what it is told to give up, and says so with its next heartbeat."""
+
+    client: GroupClient
+    member_id: str
+    topics: tuple[str, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+    epoch: int = 0
+    owned: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    """Name and partitions by topic id."""
+    told: int = 0
+    """How often it was told an assignment."""
+
+    @property
+    def partitions(self) -> set[tuple[str, int]]:
+        """What it may consume."""
+        return {(name, index) for name, indexes in self.owned.values() for index in indexes}
+
+    def request(self) -> HeartbeatRequest:
+        """What it says next: everything in a join, then what it has."""
+        if self.epoch == 0:
+            return HeartbeatRequest(member_epoch=0, topics=self.topics, **self.options)
+        owned = tuple(
+            OwnedPartitions(topic_id=topic_id, partitions=indexes)
+            for topic_id, (_, indexes) in self.owned.items()
+        )
+        return HeartbeatRequest(member_epoch=self.epoch, owned=owned)
+
+    async def beat(self) -> HeartbeatAnswer:
+        """Join, or say that it lives and what it has."""
+        request = self.request()
+        answer = await self.client.call(
+            lambda groups: groups.heartbeat(self.client.name, self.member_id, request)
+        )
+        self.epoch = answer.member_epoch
+        if answer.assignment is not None:
+            self.told += 1
+            self.owned = {each.topic_id: (each.topic, tuple(each.partitions)) for each in answer.assignment}
+        return answer
+
+    async def leave(self, *, static: bool = False) -> None:
+        """Go."""
+        await self.client.call(lambda groups: groups.leave(self.client.name, self.member_id, static=static))
+        self.epoch, self.owned = 0, {}
+
+
+async def filled_topic(
+    cluster: Cluster, name: str, partitions: int, records: int, replication_factor: int = 3
+) -> TopicId:
+    """A topic with so many records in each partition, so that offsets up to there may be committed."""
+    topic_id = await cluster.topic(name, partitions=partitions, replication_factor=replication_factor)
+
+    async def fill(index: int) -> None:
+        client = await cluster.led(name, topic_id, index)
+        await client.produce(*(b"value" for _ in range(records)), partition=index)
+
+    await asyncio.gather(*map(fill, range(partitions)))
+    return topic_id
+
+
+async def settle(*members: GroupMember) -> None:
+    """Let members beat in turn until the group is stable and each has been told what it has."""
+    client = members[0].client
+    async with asyncio.timeout(SECONDS_MAX):
+        while True:
+            for member in members:
+                await member.beat()
+            described = await client.describe()
+            if described.state == "stable" and _as_told(members, described):
+                return
+
+
+def _as_told(members: Sequence[GroupMember], described: GroupDescription) -> bool:
+    held = {each.member_id: each.assignment for each in described.members}
+    return all(
+        member.partitions
+        == {(each.topic, index) for each in held[member.member_id] for index in each.partitions}
+        for member in members
+    )

@@ -1,0 +1,446 @@
+"""One leader over real logs and a real store, with followers that fetch without a network; for tests of leading.
+
+Time stands still until a test moves it, and the store misbehaves when a test says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from fairlead_api.batch_header import batch_span
+from fairlead_api.configuration import Durability as ConfiguredDurability
+from fairlead_api.configuration import TopicConfig
+from fairlead_api.identifiers import (
+    Acks,
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    PartitionIndex,
+    Revision,
+    TopicId,
+    TopicIdPartition,
+)
+from fairlead_api.problems import ProblemError
+from fairlead_broker.clock import SystemClock
+from fairlead_broker.coordination.embedded import EmbeddedCoordination
+from fairlead_broker.coordination.protocol import CoordinationUnavailable, UnknownOutcome
+from fairlead_broker.log import LogDirectory
+from fairlead_broker.log.storage import PosixStorage
+from fairlead_broker.peers.messages import (
+    NEW_SESSION,
+    PeerLife,
+    PeerPartition,
+    ProgressPartition,
+    ProgressRequest,
+    ReplicaFetchPartition,
+    ReplicaFetchRequest,
+    ReplicaFetchResult,
+)
+from fairlead_broker.registry.keys import Keys
+from fairlead_broker.registry.records import Durability, InSync, PartitionRecord, Replica, decode, encode
+from fairlead_broker.registry.transactions import Compare, Get, Operation, Put, TransactionResult
+from fairlead_broker.replication import PartitionLeader, RegisteredBroker, ReplicaProgress
+from fairlead_broker.runtime.budget import ByteBudget
+from fairlead_broker.runtime.disk_pool import DiskPool
+from fairlead_broker.runtime.leader_writes import LeaderWrites
+from fairlead_broker.runtime.meters import BrokerMeters
+from fairlead_broker.runtime.partition import Partition
+from fairlead_broker.runtime.producing import Producing
+from fairlead_broker.runtime.replica_serving import ReplicaServing
+from fairlead_broker.runtime.requests import AppendResult, ProduceItem
+from fairlead_broker.runtime.shared_parts import SharedParts
+from fairlead_broker.runtime.sync_rounds import Syncing, SyncRounds
+from fairlead_broker.telemetry import Telemetry
+from log_kit import CLUSTER, DIRECTORY, TOPIC, SteppingClock
+from runtime_kit import batch
+
+KEYS = Keys("test")
+LEADER, SECOND, THIRD = BrokerId(1), BrokerId(2), BrokerId(3)
+BROKERS = (LEADER, SECOND, THIRD)
+LEADER_EPOCH = LeaderEpoch(5)
+LAG_SECONDS = 10.0
+ZERO = Offset(0)
+
+
+class UnreliableStore:
+    """A store whose next transactions fail as told: `away`, `lost` (applied or not, nobody knows)."""
+
+    def __init__(self, store: EmbeddedCoordination) -> None:
+        self._store = store
+        self.faults: list[str] = []
+        """`away`; `lost` before it was applied; `applied`, and the answer lost."""
+        self.transactions = 0
+
+    async def transact(
+        self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
+    ) -> TransactionResult:
+        """Run a transaction, or fail as told."""
+        self.transactions += 1
+        fault = self.faults.pop(0) if self.faults else ""
+        if fault == "away":
+            raise CoordinationUnavailable(fault)
+        if fault == "lost":
+            raise UnknownOutcome(fault)
+        result = await self._store.transact(compares, success, failure)
+        if fault == "applied":
+            raise UnknownOutcome(fault)
+        return result
+
+
+@dataclass
+class Leading:
+    """Broker 1, which leads every partition of one topic."""
+
+    clock: SteppingClock
+    store: EmbeddedCoordination
+    unreliable: UnreliableStore
+    directory: LogDirectory
+    shared: SharedParts
+    meters: BrokerMeters
+    partitions: list[Partition]
+    serving: ReplicaServing
+    producing: Producing
+    epochs: dict[BrokerId, BrokerEpoch]
+    confirmed: list[bool]
+    """Whether the lease is, as a list of one that a test changes."""
+    failures: list[Exception]
+
+    @property
+    def partition(self) -> Partition:
+        """The first one."""
+        return self.partitions[0]
+
+    async def produce(
+        self, *values: bytes, acks: Acks = Acks.ALL, timeout_seconds: float = 30.0, partition: int = 0
+    ) -> AppendResult:
+        """Append one batch; raises the refusal."""
+        item = ProduceItem(self.partitions[partition], memoryview(batch(*values)))
+        [answer] = await self.producing.produce([item], acks=acks, timeout_seconds=timeout_seconds)
+        if isinstance(answer, ProblemError):
+            raise answer
+        return answer
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, and tell the machines so."""
+        self.clock.time_us += int(seconds * 1e6)
+        for partition in self.partitions:
+            partition.time_passed()
+
+    async def stored(self, partition: int = 0) -> PartitionRecord:
+        """The record as it stands in the store."""
+        key = KEYS.partition(TOPIC, PartitionIndex(partition))
+        result = await self.store.transact((), (Get(key),))
+        [found] = result.reads
+        assert found is not None
+        return decode(key, found.value, PartitionRecord)
+
+    async def isr(self, partition: int = 0) -> set[int]:
+        """Who is in sync by the store."""
+        return {entry.broker for entry in (await self.stored(partition)).isr}
+
+    async def put(self, record: PartitionRecord, partition: int = 0) -> Revision:
+        """Write a record past the leader, as a controller does."""
+        key = KEYS.partition(TOPIC, PartitionIndex(partition))
+        return (await self.store.transact((), (Put(key, encode(record)),))).revision
+
+    def follower(self, broker: BrokerId = SECOND) -> Follower:
+        """A follower with empty logs."""
+        return Follower(self, PeerLife(broker, self.epochs[broker]), len(self.partitions))
+
+
+@dataclass
+class Copy:
+    """A follower's log of one partition, as far as its leader can see."""
+
+    end: Offset = ZERO
+    synced: Offset = ZERO
+    log_start: Offset = ZERO
+    last_epoch: LeaderEpoch | None = None
+    leader_epoch: LeaderEpoch = LEADER_EPOCH
+    generation: int = 0
+    named: bool = False
+    high_watermark: Offset | None = None
+
+
+class Follower:
+    """Fetches by hand: one call, one request."""
+
+    def __init__(self, leading: Leading, life: PeerLife, partitions: int) -> None:
+        self.leading = leading
+        self.life = life
+        self.copies = [Copy() for _ in range(partitions)]
+        self.session = NEW_SESSION
+        self.sequence = 0
+
+    @property
+    def copy(self) -> Copy:
+        """Its log of the first partition."""
+        return self.copies[0]
+
+    async def fetch(
+        self, wait_ms: int = 0, *, syncs: bool = True, forgotten: Iterable[int] = (), max_bytes: int = 1 << 20
+    ) -> list[ReplicaFetchResult]:
+        """Name what changed, take what comes, and sync it unless told otherwise."""
+        specs = [self._spec(index) for index, copy in enumerate(self.copies) if not copy.named]
+        request = ReplicaFetchRequest(
+            session=self.session,
+            sequence=self.sequence,
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=max_bytes,
+            partitions=specs,
+            forgotten=[PeerPartition(topic_id=TOPIC, partition=PartitionIndex(each)) for each in forgotten],
+        )
+        for copy in self.copies:
+            copy.named = True
+        answer = await self.leading.serving.fetch(self.life, request)
+        self.session, self.sequence = answer.session, self.sequence + 1
+        if answer.session == NEW_SESSION:
+            self.restart()
+        for result in answer.results:
+            self._take(self.copies[result.partition], result, syncs)
+        return list(answer.results)
+
+    async def catch_up(self) -> None:
+        """Fetch until there is nothing, and once more, so that the leader knows."""
+        while any(result.data for result in await self.fetch()):
+            pass
+
+    def progress(self, partition: int = 0) -> None:
+        """Sync what was fetched and tell the leader."""
+        copy = self.copies[partition]
+        copy.synced = copy.end
+        told = ProgressPartition(
+            topic_id=TOPIC,
+            partition=PartitionIndex(partition),
+            generation=copy.generation,
+            leader_epoch=copy.leader_epoch,
+            synced_offset=copy.end,
+        )
+        self.leading.serving.progress(self.life, ProgressRequest(partitions=[told]))
+
+    def restart(self) -> None:
+        """Begin a new session with the next request."""
+        self.session, self.sequence = NEW_SESSION, 0
+        for copy in self.copies:
+            copy.named = False
+
+    def _spec(self, index: int) -> ReplicaFetchPartition:
+        copy = self.copies[index]
+        return ReplicaFetchPartition(
+            topic_id=TOPIC,
+            partition=PartitionIndex(index),
+            generation=copy.generation,
+            leader_epoch=copy.leader_epoch,
+            last_epoch=copy.last_epoch,
+            fetch_offset=copy.end,
+            synced_offset=copy.synced,
+            log_start=copy.log_start,
+            max_bytes=1 << 20,
+        )
+
+    def _take(self, copy: Copy, result: ReplicaFetchResult, syncs: bool) -> None:
+        if result.problem is not None or result.diverging is not None:
+            copy.named = False
+            return
+        copy.high_watermark = result.high_watermark
+        for data in result.data:
+            at = 0
+            while at < len(data):
+                base_offset, nbytes, last_delta = batch_span(data, at)
+                assert base_offset == copy.end, "batches come without a gap"
+                copy.end, at = Offset(base_offset + last_delta + 1), at + nbytes
+            copy.last_epoch, copy.named = result.leader_epoch, False
+        if syncs:
+            copy.synced = copy.end
+        if result.log_start > copy.log_start:
+            copy.log_start, copy.named = result.log_start, False
+
+
+class Tasks:
+    """What runs beside the test, and how all of it ends."""
+
+    def __init__(self) -> None:
+        self.tasks: list[asyncio.Task[None]] = []
+        self.closing: list[Callable[[], object]] = []
+
+    def spawn(self, coroutine: Awaitable[None]) -> None:
+        """Run something until the end of the test."""
+        self.tasks.append(asyncio.ensure_future(coroutine))
+
+    async def end(self) -> None:
+        """Cancel everything and close what was opened, the last first; what failed by itself fails the test."""
+        for task in self.tasks:
+            if not task.done():
+                task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        for close in reversed(self.closing):
+            closed = close()
+            if isinstance(closed, Awaitable):
+                await closed
+
+
+async def start_leading(
+    path: Path,
+    tasks: Tasks,
+    *,
+    durability: Durability = Durability.REPLICATED,
+    partitions: int = 1,
+    isr: Sequence[BrokerId] = BROKERS,
+    min_isr: int = 2,
+    unclean: bool = False,
+    storage: PosixStorage | None = None,
+) -> Leading:
+    """Register three brokers, write the records, and take office in all of them."""
+    clock = SteppingClock(SystemClock().now_us())
+    store = await EmbeddedCoordination.open(path / "coordination.sqlite", clock)
+    tasks.closing.append(store.close)
+    epochs = {
+        broker: BrokerEpoch((await store.transact((), (Put(KEYS.broker(broker), b"{}"),))).revision)
+        for broker in BROKERS
+    }
+    lives = {broker: InSync(broker=broker, broker_epoch=epoch) for broker, epoch in epochs.items()}
+    record = PartitionRecord(
+        leader=lives[LEADER],
+        leader_epoch=LEADER_EPOCH,
+        replicas=tuple(Replica(broker=broker, directory=f"d{broker}") for broker in BROKERS),
+        isr=tuple(lives[broker] for broker in isr),
+        min_isr=min_isr,
+        durability=durability,
+        unclean=unclean,
+    )
+    leading = _parts(path, tasks, clock, store, epochs, storage)
+    for index in map(PartitionIndex, range(partitions)):
+        revision = await leading.put(record, index)
+        partition = _take_office(leading, index, record, revision)
+        leading.partitions.append(partition)
+        tasks.spawn(partition.run())
+    return leading
+
+
+def _parts(
+    path: Path,
+    tasks: Tasks,
+    clock: SteppingClock,
+    store: EmbeddedCoordination,
+    epochs: dict[BrokerId, BrokerEpoch],
+    storage: PosixStorage | None,
+) -> Leading:
+    """What the partitions share, as a broker puts it together."""
+    telemetry = Telemetry(structlog.wrap_logger(structlog.ReturnLogger(), processors=[]))
+    directory = LogDirectory.open(
+        path / "data",
+        cluster_id=CLUSTER,
+        broker_id=1,
+        clock=clock,
+        new_directory_id=DIRECTORY,
+        storage=storage,
+    )
+    pool, syncing, meters = DiskPool("disk", 2), Syncing(2, directory.volume), BrokerMeters(telemetry)
+    tasks.closing += [lambda: directory.close(False), syncing.close, pool.close]
+    unreliable = UnreliableStore(store)
+    writes = LeaderWrites(unreliable, KEYS, telemetry.log)  # type: ignore[arg-type]
+    partitions: list[Partition] = []
+    confirmed: list[bool] = [True]
+    failures: list[Exception] = []
+
+    def failed(error: Exception) -> None:
+        failures.append(error)
+        for each in partitions:
+            each.storage_failed()
+
+    def find(topic_id: TopicId, index: PartitionIndex) -> Partition:
+        found = partitions[index]
+        if found.closed:
+            raise ProblemError("no_leader", f"nobody leads {topic_id} here")
+        return found
+
+    rounds = SyncRounds(
+        syncing, clock, unsynced_bytes_max=1 << 28, failed=failed, observe_seconds=lambda _: None
+    )
+    tasks.spawn(rounds.run())
+    tasks.spawn(writes.run())
+    budget = ByteBudget(1 << 28)
+    shared = _shared(clock, pool, rounds, budget, failed, writes, confirmed)
+    serving = ReplicaServing(find, pool, clock, epochs[LEADER], bytes_max=1 << 26, wait_seconds_max=30.0)
+    producing = Producing(clock, pool, budget, meters, on_loop_bytes_max=1 << 21, timeout_seconds_max=60.0)
+    return Leading(
+        clock,
+        store,
+        unreliable,
+        directory,
+        shared,
+        meters,
+        partitions,
+        serving,
+        producing,
+        epochs,
+        confirmed,
+        failures,
+    )
+
+
+def _shared(
+    clock: SteppingClock,
+    pool: DiskPool,
+    rounds: SyncRounds,
+    budget: ByteBudget,
+    failed: Callable[[Exception], None],
+    writes: LeaderWrites,
+    confirmed: list[bool],
+) -> SharedParts:
+    return SharedParts(
+        clock=clock,
+        pool=pool,
+        rounds=rounds,
+        budget=budget,
+        queue_batches_max=1000,
+        sync_interval_seconds=5.0,
+        decompressed_bytes_max=1 << 26,
+        directory_failed=failed,
+        write_record=writes.write,
+        lease_confirmed=lambda epoch: confirmed[0],
+    )
+
+
+def _take_office(
+    leading: Leading, index: PartitionIndex, record: PartitionRecord, revision: Revision
+) -> Partition:
+    config = TopicConfig(
+        durability=ConfiguredDurability(record.durability.value), min_insync_replicas=record.min_isr
+    )
+    registered = {
+        broker: RegisteredBroker(epoch, Revision(epoch), joins=True, directories=(f"d{broker}",))
+        for broker, epoch in leading.epochs.items()
+    }
+    log = leading.directory.open_partition(TOPIC, index, config)
+    machine = PartitionLeader(
+        LEADER,
+        leading.epochs[LEADER],
+        record,
+        revision,
+        registered,
+        ReplicaProgress(log.end_offset, log.synced_offset),
+        log.checkpoint_high_watermark,
+        log.log_start_offset,
+        leading.clock.monotonic(),
+        LAG_SECONDS,
+    )
+    key, meters = TopicIdPartition(TOPIC, index), leading.meters.topic("flights")
+    partition = Partition("flights", key, config, log, machine, leading.shared, meters)
+    partition.take_office()
+    return partition
+
+
+def replaced(record: PartitionRecord, **fields: object) -> PartitionRecord:
+    """A successor of a record."""
+    return msgspec.structs.replace(record, **fields)

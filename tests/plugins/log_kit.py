@@ -1,0 +1,265 @@
+"""What tests of the log share: batches as a leader stamps them, a data directory to stop and kill, a failing disk.
+
+Imported by tests/unit/log. The disk is the real one with faults in front of it: what it does write it writes to
+real files.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fairlead_api.batch_header import STAMP_BYTES, make_stamp, read_header
+from fairlead_api.batches import encode, record_batch
+from fairlead_api.configuration import TopicConfig
+from fairlead_api.identifiers import LeaderEpoch, Offset, PartitionIndex, TimestampUs, TopicId
+from fairlead_broker.log import LogDirectory, PartitionLog, StampedBatch
+from fairlead_broker.log.storage import Buffer, PosixFile, PosixStorage, PosixVolume
+
+TOPIC = TopicId("3f1d6c1e-0b6a-4d3c-9b3e-2f4f5a6b7c8d")
+OTHER_TOPIC = TopicId("77b2cf52-43ea-4f84-8bd5-2d0f0f4a7c11")
+PARTITION = PartitionIndex(0)
+CLUSTER = "0c2f3a52-55f2-4c53-a6c7-0c9a6f4c1d11"
+DIRECTORY = "9d3c8a3e-93de-4b6e-8d3f-51f1f0a3c001"
+FIRST_TIME_US = 1_700_000_000_000_000
+
+
+@dataclass(slots=True)
+class SteppingClock:
+    """A clock that stands still until it is moved."""
+
+    time_us: int = FIRST_TIME_US
+
+    def now_us(self) -> TimestampUs:
+        """Return the set time."""
+        return TimestampUs(self.time_us)
+
+    def monotonic(self) -> float:
+        """Return the set time in seconds."""
+        return self.time_us / 1e6
+
+
+@dataclass(slots=True)
+class BatchMaker:
+    """Makes stamped batches as a leader would."""
+
+    leader_epoch: int = 1
+    append_time_us: int = FIRST_TIME_US
+    stamp_flags: int = 0
+    made: dict[tuple[object, ...], bytes] = field(default_factory=dict)
+
+    def content(self, times_us: Sequence[int], value_bytes: int) -> bytes:
+        """Return an unstamped batch with one record for each time."""
+        key = (*times_us, value_bytes)
+        if key not in self.made:
+            values = [bytes([65 + index % 26]) * value_bytes for index in range(len(times_us))]
+            columns = record_batch(values, timestamps_us=list(times_us), default_timestamp_us=0)
+            self.made[key] = encode(columns).to_bytes()
+        return self.made[key]
+
+    def at_times(self, base_offset: int, times_us: Sequence[int], value_bytes: int = 10) -> StampedBatch:
+        """Return a batch with one record for each time."""
+        data = self.content(times_us, value_bytes)
+        header = read_header(data)
+        stamp = make_stamp(header, base_offset, self.leader_epoch, self.append_time_us, self.stamp_flags)
+        newest = self.append_time_us if self.stamp_flags else header.max_timestamp_us
+        content = memoryview(data)[STAMP_BYTES:]
+        last_offset = Offset(base_offset + len(times_us) - 1)
+        return StampedBatch(stamp, content, Offset(base_offset), last_offset, newest, len(data))
+
+    def __call__(self, base_offset: int, records: int = 1, value_bytes: int = 10) -> StampedBatch:
+        """Return a batch with records one microsecond apart."""
+        times = [FIRST_TIME_US + base_offset + index for index in range(records)]
+        return self.at_times(base_offset, times, value_bytes)
+
+    def fill(
+        self, log: PartitionLog, count: int, records: int = 2, value_bytes: int = 10
+    ) -> list[StampedBatch]:
+        """Append batches one by one and return them."""
+        batches = []
+        for _ in range(count):
+            batches.append(self(log.end_offset, records, value_bytes))
+            log.append(batches[-1:])
+        return batches
+
+
+def stored(*batches: StampedBatch) -> bytes:
+    """Return batches as they stand in a file."""
+    return b"".join(batch.stamp + bytes(batch.content) for batch in batches)
+
+
+def read_all(log: PartitionLog, bytes_max: int = 1 << 20, offset: int | None = None) -> bytes:
+    """Read a log from an offset to its end, each read going on where the last one ended."""
+    at, data = log.log_start_offset if offset is None else Offset(offset), bytearray()
+    while at < log.end_offset:
+        part = log.read(at, bytes_max, log.end_offset)
+        assert part.next_offset > at, f"a read at {at} of {log.end_offset} came no further"
+        data += part.data
+        at = part.next_offset
+    return bytes(data)
+
+
+@dataclass(slots=True)
+class LogBox:
+    """A data directory with one partition, to stop in order, to kill, and to start again."""
+
+    path: Path
+    config: TopicConfig = field(default_factory=TopicConfig)
+    storage: PosixStorage | None = None
+    clock: SteppingClock = field(default_factory=SteppingClock)
+    directory: LogDirectory | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the partition."""
+        return self.path / TOPIC / str(PARTITION)
+
+    @property
+    def opened(self) -> LogDirectory:
+        """The open directory."""
+        assert self.directory is not None
+        return self.directory
+
+    def open_directory(self) -> LogDirectory:
+        """Open the directory alone."""
+        self.directory = LogDirectory.open(
+            self.path,
+            cluster_id=CLUSTER,
+            broker_id=1,
+            clock=self.clock,
+            new_directory_id=DIRECTORY,
+            storage=self.storage,
+        )
+        return self.directory
+
+    def open(self, config: TopicConfig | None = None) -> PartitionLog:
+        """Open the directory and its one partition."""
+        self.config = config or self.config
+        return self.open_directory().open_partition(TOPIC, PARTITION, self.config)
+
+    def kill(self) -> None:
+        """Forget all that is in memory, as the end of the process does: nothing is written any more."""
+        if self.directory is not None:
+            self.directory._lock_file = None
+        self.directory = None
+
+    def stop(self) -> None:
+        """Stop in order."""
+        self.opened.close(True)
+        self.directory = None
+
+    def log_files(self) -> list[Path]:
+        """Return the files of batches in order."""
+        return sorted(self.folder.glob("*.log"))
+
+
+def begin(log: PartitionLog, epoch: int = 1) -> None:
+    """Begin a leader epoch."""
+    log.begin_epoch(LeaderEpoch(epoch))
+
+
+class FaultyFile(PosixFile):
+    """A file on a `FaultyStorage`."""
+
+    __slots__ = ("_faults", "path")
+
+    def __init__(self, descriptor: int, storage: FaultyStorage, path: Path) -> None:
+        super().__init__(descriptor, storage)
+        self._faults = storage
+        self.path = path
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        """Write, unless the disk runs full or broken: then only the first bytes."""
+        data = b"".join(buffers)
+        room = self._faults.take_room(self.path, len(data))
+        super().write([data[:room]], position)
+        if room < len(data):
+            raise OSError(self._faults.write_error, os.strerror(self._faults.write_error))
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """Read, unless told to fail."""
+        self._faults.check_read(self.path)
+        return super().read_into(buffer, position)
+
+    def read_into_cached(self, buffer: memoryview, position: int) -> int:
+        """Read, unless told to fail."""
+        self._faults.check_read(self.path)
+        return super().read_into_cached(buffer, position)
+
+    def sync(self) -> None:
+        """Sync, unless told to fail."""
+        self._faults.syncs.append(self.path)
+        if self._faults.sync_error:
+            raise OSError(self._faults.sync_error, os.strerror(self._faults.sync_error))
+        super().sync()
+
+
+class FaultyVolume(PosixVolume):
+    """A volume on a `FaultyStorage`."""
+
+    __slots__ = ("_faults",)
+
+    def __init__(self, descriptor: int, faults: FaultyStorage) -> None:
+        super().__init__(descriptor)
+        self._faults = faults
+
+    def sync(self) -> None:
+        """Sync, unless told to fail."""
+        self._faults.volume_syncs += 1
+        if self._faults.sync_error:
+            raise OSError(self._faults.sync_error, os.strerror(self._faults.sync_error))
+        super().sync()
+
+
+class FaultyStorage(PosixStorage):
+    """The real file system with faults in front of it, and a note of what was done."""
+
+    __slots__ = (
+        "full_suffixes",
+        "opened",
+        "read_error",
+        "room_bytes",
+        "sync_error",
+        "syncs",
+        "volume_syncs",
+        "write_error",
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.room_bytes: int | None = None
+        """Bytes that may still be written to files with these suffixes; None = no limit."""
+        self.full_suffixes = {".log"}
+        self.write_error = errno.ENOSPC
+        self.sync_error = 0
+        self.read_error = 0
+        """Error of every read of a log file; 0 = none."""
+        self.opened: list[Path] = []
+        self.syncs: list[Path] = []
+        self.volume_syncs = 0
+
+    def take_room(self, path: Path, nbytes: int) -> int:
+        """Return how many of the bytes may be written."""
+        if self.room_bytes is None or path.suffix not in self.full_suffixes:
+            return nbytes
+        room = min(nbytes, self.room_bytes)
+        self.room_bytes -= room
+        return room
+
+    def check_read(self, path: Path) -> None:
+        """Raise the set error for a log file."""
+        if self.read_error and path.suffix == ".log":
+            raise OSError(self.read_error, os.strerror(self.read_error))
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
+        """Open a file and note its name."""
+        self.opened.append(path)
+        flags = os.O_CLOEXEC | (os.O_RDWR if write or create else os.O_RDONLY) | (os.O_CREAT if create else 0)
+        return FaultyFile(os.open(path, flags, 0o640), self, path)
+
+    def open_volume(self, path: Path) -> PosixVolume:
+        """Open the volume."""
+        return FaultyVolume(os.open(path, os.O_RDONLY | os.O_DIRECTORY), self)

@@ -1,0 +1,141 @@
+"""An API server of one process for passes that need no more: objects by their names, and what was last seen of them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from fairlead_operator.naming import CLUSTER, TOPIC, Kind, Manifest, ObjectRef
+from fairlead_operator.ports import Conflict, EventType, Forbidden, NotFound, Propagation
+
+
+class MemoryApi:
+    """An API server of one process: objects by their names, versions that count up. Also what was last seen of it."""
+
+    def __init__(self) -> None:
+        """Nothing exists."""
+        self.objects: dict[ObjectRef, Manifest] = {}
+        self.writes: list[str] = []
+        self.events: list[tuple[str, str]] = []
+        self.forbidden: set[Kind] = set()
+
+    def put(self, kind: Kind, name: str, namespace: str = "shop", **parts: Any) -> ObjectRef:
+        """Have an object."""
+        ref = ObjectRef(kind, namespace, name)
+        metadata: Manifest = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "generation": 3}
+        metadata |= {"resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+        metadata |= parts.pop("metadata", {})
+        self.objects[ref] = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **parts}
+        return ref
+
+    async def get(self, ref: ObjectRef) -> Manifest | None:
+        """See `KubernetesApi`."""
+        if ref.kind in self.forbidden:
+            raise Forbidden(403, "Forbidden", f"cannot get {ref}")
+        return copy.deepcopy(self.objects.get(ref))
+
+    async def patch(
+        self,
+        ref: ObjectRef,
+        patch: Manifest | Sequence[Manifest],
+        *,
+        subresource: str = "",
+        resource_version: str | None = None,
+    ) -> Manifest:
+        """See `KubernetesApi`; only finalizers are patched here."""
+        assert isinstance(patch, dict)
+        assert subresource == ""
+        live = self.objects.get(ref)
+        if live is None:
+            raise NotFound(404, "NotFound", str(ref))
+        if resource_version != live["metadata"]["resourceVersion"]:
+            raise Conflict(409, "Conflict", str(ref))
+        live["metadata"]["finalizers"] = patch["metadata"]["finalizers"]
+        self._written("patch", live)
+        if not live["metadata"]["finalizers"] and "deletionTimestamp" in live["metadata"]:
+            del self.objects[ref]
+        return live
+
+    async def apply_status_if_changed(self, manifest: Manifest, live: Manifest) -> bool:
+        """See `KubernetesApi`."""
+        metadata = manifest["metadata"]
+        stored = self.objects[ObjectRef(TOPIC, metadata["namespace"], metadata["name"])]
+        if stored.get("status") == manifest["status"]:
+            return False
+        stored["status"] = manifest["status"]
+        self._written("status", stored)
+        return True
+
+    async def event(self, about: Manifest, type_: EventType, reason: str, message: str) -> None:
+        """See `KubernetesApi`."""
+        del about, message
+        self.events.append((type_, reason))
+
+    async def list(self, kind: Kind, namespace: str | None, selector: str = "") -> list[Manifest]:
+        """Nobody asks for it here."""
+        raise NotImplementedError
+
+    async def apply(self, manifest: Manifest, *, force: bool = True, dry_run: bool = False) -> Manifest:
+        """Nobody asks for it here."""
+        raise NotImplementedError
+
+    async def apply_if_changed(self, manifest: Manifest, live: Manifest | None) -> bool:
+        """Nobody asks for it here."""
+        raise NotImplementedError
+
+    async def apply_status(self, manifest: Manifest) -> Manifest:
+        """Nobody asks for it here."""
+        raise NotImplementedError
+
+    async def delete(
+        self, ref: ObjectRef, *, uid: str | None = None, propagation: Propagation = "Background"
+    ) -> bool:
+        """Nobody asks for it here."""
+        raise NotImplementedError
+
+    def _written(self, what: str, live: Manifest) -> None:
+        self.writes.append(what)
+        live["metadata"]["resourceVersion"] = str(int(live["metadata"]["resourceVersion"]) + 1)
+
+
+class MemoryCache:
+    """What was last seen, which here is what there is."""
+
+    def __init__(self, api: MemoryApi) -> None:
+        """Look at this one."""
+        self._api = api
+
+    def get(self, ref: ObjectRef) -> Manifest | None:
+        """See `ObjectCache`."""
+        return copy.deepcopy(self._api.objects.get(ref))
+
+    def all(self, kind: Kind, namespace: str | None = None) -> list[Manifest]:
+        """See `ObjectCache`."""
+        return [
+            manifest
+            for ref, manifest in self._api.objects.items()
+            if ref.kind == kind and namespace in {None, ref.namespace}
+        ]
+
+    def owned_by(self, namespace: str, cluster: str, kind: Kind | None = None) -> list[Manifest]:
+        """See `ObjectCache`; nothing is owned here."""
+        del namespace, cluster, kind
+        return []
+
+    def serves(self, kind: Kind) -> bool:
+        """See `ObjectCache`."""
+        return kind in {CLUSTER, TOPIC}
+
+
+class StandingClock:
+    """Noon, for ever."""
+
+    def now(self) -> datetime:
+        """Noon."""
+        return datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+    def monotonic(self) -> float:
+        """Nothing passes."""
+        return 0.0

@@ -1,0 +1,389 @@
+"""A broker as a process under load: what it holds, what a well-behaved client sees meanwhile, and raw HTTP/2.
+
+For the tests in tests/overload. Frames are written by hand, for no client library sends what an attacker sends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, cast
+
+from broker_kit import Calls
+from fairlead_api.batches import encode, record_batch
+from fairlead_broker.clock import SystemClock
+
+MIB = 1 << 20
+FREE = "127.0.0.1:0"
+FIGURES_VARIABLE = "FAIRLEAD_FIGURES"
+"""Names the file in which `make prove` wants the figures of the full runs."""
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
+END_STREAM, ACK, END_HEADERS = 1, 1, 4
+CANCEL = 8
+INITIAL_WINDOW_SIZE, HEADER_TABLE_SIZE = 4, 1
+STATUS_200 = 0x88
+"""The field `:status: 200` in HPACK's static table."""
+
+now = SystemClock().monotonic
+
+
+# ------------------------------------------------------------------------------------------------ the broker
+
+
+class BrokerUnderLoad:
+    """One `fairlead broker start` with small limits where a test wants to reach them."""
+
+    def __init__(self, folder: Path, **limits: object) -> None:
+        """`limits`: settings of the group `limits` by name."""
+        self.folder = folder
+        self._environment = {f"FAIRLEAD_LIMITS__{name.upper()}": str(value) for name, value in limits.items()}
+        self.process: subprocess.Popen[bytes] | None = None
+        self.address = ""
+        self.ops = ""
+
+    async def start(self) -> None:
+        """Start it and wait until it serves."""
+        process = self.spawn()
+        assert process.stdout is not None
+        line = await asyncio.to_thread(process.stdout.readline)
+        assert line, (self.folder / "broker.log").read_text()[-2000:]
+        ready = json.loads(line)["brokers"][0]
+        self.address = ready["data"].removeprefix("http://")
+        self.ops = ready["ops"].removeprefix("http://")
+
+    def spawn(self) -> subprocess.Popen[bytes]:
+        """Start it and do not wait."""
+        self.kill()
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
+        command = [str(Path(sys.executable).with_name("fairlead")), "broker", "start", "--output", "json"]
+        command += ["--data", str(self.folder / "data"), "--listen", FREE]
+        command += ["--peer-listen", FREE, "--ops-listen", FREE]
+        with (self.folder / "broker.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, env={**kept, **self._environment}
+            )
+        return self.process
+
+    @property
+    def host(self) -> str:
+        """Host of the data listener."""
+        return self.address.rpartition(":")[0]
+
+    @property
+    def port(self) -> int:
+        """Port of the data listener."""
+        return int(self.address.rpartition(":")[2])
+
+    @property
+    def pid(self) -> int:
+        """Of the running process."""
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def memory_mib(self) -> float:
+        """Resident memory."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / MIB
+
+    def metric(self, name: str) -> float:
+        """A metric without labels, as the ops listener shows it."""
+        with urllib.request.urlopen(f"http://{self.ops}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} "))
+
+    @property
+    def descriptors(self) -> int:
+        """Open files and sockets."""
+        return sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())
+
+    def connect(self, receive_bytes: int | None = None) -> socket.socket:
+        """A connection with, if given, a small receive buffer: what is not read stays with the broker."""
+        connection = socket.socket()
+        if receive_bytes is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        connection.connect((self.host, self.port))
+        connection.setblocking(False)
+        return connection
+
+    async def stop(self, number: int) -> tuple[int, float]:
+        """Send a signal and wait for the end; answers exit code and seconds."""
+        assert self.process is not None
+        begun = now()
+        self.process.send_signal(number)
+        code = await asyncio.to_thread(self.process.wait, 60)
+        return code, now() - begun
+
+    def output(self) -> bytes:
+        """What the ended program said on stdout."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        return self.process.stdout.read()
+
+    def kill(self) -> None:
+        """End what is left."""
+        process, self.process = self.process, None
+        if process is not None:
+            process.kill()
+            process.wait(20)
+            if process.stdout is not None:
+                process.stdout.close()
+
+
+async def until(condition: Callable[[], bool], seconds: float) -> bool:
+    """Wait for what only the outside of a process shows; answers whether it came to hold."""
+    end = now() + seconds
+    while not condition():
+        if now() > end:
+            return False
+        await pause(0.05)
+    return True
+
+
+async def pause(seconds: float) -> None:
+    """Let time pass: here it is the load that is given its time, not an event that is hoped for."""
+    await asyncio.sleep(seconds)  # noqa: TID251 - see above
+
+
+# ------------------------------------------------------------------------------------------------ a client
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """What a client measured, in milliseconds."""
+
+    count: int
+    failures: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float], failures: int = 0) -> Self:
+        """Percentiles of samples; of none they are infinite."""
+        ordered = sorted(seconds) or [float("inf")]
+        at = [ordered[min(len(ordered) - 1, int(len(ordered) * share))] for share in (0.5, 0.99, 1.0)]
+        return cls(len(seconds), failures, *(round(each * 1000, 2) for each in at))
+
+
+class WellBehavedClient:
+    """Produces a small batch and reads it back, again and again at a calm pace, and measures both together."""
+
+    def __init__(self, calls: Calls, topic: str = "calm", interval_seconds: float = 0.02) -> None:
+        self._calls = calls
+        self._topic = topic
+        self._interval = interval_seconds
+        self._samples: list[float] = []
+        self._failures = 0
+        self._batch = one_batch(1000, 1)
+
+    async def create(self) -> None:
+        """Make its topic."""
+        await self._calls.create(self._topic)
+
+    async def run(self, seconds: float) -> Latencies:
+        """Work for so long."""
+        end = now() + seconds
+        self._samples, self._failures = [], 0
+        while now() < end:
+            begun = now()
+            if await self._turn():
+                self._samples.append(now() - begun)
+            else:
+                self._failures += 1
+            await pause(max(0.0, self._interval - (now() - begun)))
+        return Latencies.of(self._samples, self._failures)
+
+    async def _turn(self) -> bool:
+        stored = await self._calls.send(self._topic, self._batch)
+        if stored.status != 200:
+            return False
+        path = f"/v1/topics/{self._topic}/partitions/0/records?offset={stored.json['base_offset']}"
+        read = await self._calls.call("GET", path, None, {"accept": "application/vnd.fairlead.batches"})
+        return read.status == 200
+
+
+@asynccontextmanager
+async def calm_client(broker: BrokerUnderLoad) -> AsyncIterator[WellBehavedClient]:
+    """A well-behaved client with a topic of its own."""
+    async with Calls(broker.address) as calls:
+        client = WellBehavedClient(calls)
+        await client.create()
+        yield client
+
+
+def one_batch(value_bytes: int, count: int, *, random: bool = True) -> bytes:
+    """A batch of `count` values; random ones do not compress."""
+    values = [os.urandom(value_bytes) if random else bytes(value_bytes) for _ in range(count)]
+    return encode(record_batch(list(values), default_timestamp_us=SystemClock().now_us())).to_bytes()
+
+
+# ------------------------------------------------------------------------------------------------ HTTP/2 by hand
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """A frame (RFC 9113, 4.1)."""
+    return len(payload).to_bytes(3) + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def settings(values: Mapping[int, int]) -> bytes:
+    """A SETTINGS frame."""
+    return frame(SETTINGS, 0, 0, b"".join(struct.pack(">HI", *pair) for pair in values.items()))
+
+
+def block(fields: Iterable[tuple[str, str]]) -> bytes:
+    """Headers as HPACK literals that no table remembers (RFC 7541, 6.2.2)."""
+    return b"".join(b"\0" + _literal(name) + _literal(value) for name, value in fields)
+
+
+def request_block(method: str, path: str, **headers: str) -> bytes:
+    """The headers of a request; names with underscores."""
+    pseudo = [(":method", method), (":scheme", "http"), (":authority", "x"), (":path", path)]
+    return block([*pseudo, *((name.replace("_", "-"), value) for name, value in headers.items())])
+
+
+def reset(stream: int) -> bytes:
+    """Give a stream up."""
+    return frame(RST_STREAM, 0, stream, struct.pack(">I", CANCEL))
+
+
+def _literal(text: str) -> bytes:
+    data = text.encode()
+    if len(data) < 127:
+        return bytes([len(data)]) + data
+    rest, coded = len(data) - 127, bytearray([127])
+    while rest >= 128:
+        coded.append(rest % 128 | 128)
+        rest //= 128
+    return bytes([*coded, rest]) + data
+
+
+class Http2Load(asyncio.Protocol):
+    """One connection that posts the same body over and over, as often as it is told, and times each answer.
+
+    Cheap enough to offer more than a broker can take from the same machine: the request is encoded once.
+    """
+
+    def __init__(self, path: str, body: bytes, **headers: str) -> None:
+        self._head = request_block("POST", path, content_length=str(len(body)), **headers)
+        self._body = body
+        self._stream = -1
+        self._buffer = bytearray()
+        self._begun: dict[int, float] = {}
+        self._refused_streams: set[int] = set()
+        self._window = 65_535
+        self._stream_window = 65_535
+        self._frame_bytes = 16_384
+        self.transport: asyncio.Transport | None = None
+        self.stored: list[tuple[float, float]] = []
+        """When each stored request was answered, and after how many seconds."""
+        self.refused: list[tuple[float, float]] = []
+        self.on_answer: Callable[[], None] = lambda: None
+        self.ready = asyncio.Event()
+        self.lost = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self.transport = transport = cast("asyncio.Transport", transport)
+        window = frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 1 << 30))
+        transport.write(PREFACE + settings({HEADER_TABLE_SIZE: 0, INITIAL_WINDOW_SIZE: 1 << 30}) + window)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """End."""
+        self.lost = True
+
+    @property
+    def unanswered(self) -> int:
+        """Requests under way."""
+        return len(self._begun)
+
+    @property
+    def may_send(self) -> bool:
+        """Whether the server's windows let a whole request through."""
+        assert self.transport is not None
+        fits = self._window >= len(self._body) and self._stream_window >= len(self._body)
+        return not self.lost and fits and self.transport.get_write_buffer_size() < 64 * MIB
+
+    def send(self) -> None:
+        """Send one request."""
+        assert self.transport is not None
+        self._stream += 2
+        pieces = [frame(HEADERS, END_HEADERS, self._stream, self._head)]
+        for at in range(0, len(self._body), self._frame_bytes):
+            piece = self._body[at : at + self._frame_bytes]
+            last = at + len(piece) == len(self._body)
+            pieces.append(frame(DATA, END_STREAM if last else 0, self._stream, piece))
+        self._window -= len(self._body)
+        self._begun[self._stream] = now()
+        self.transport.writelines(pieces)
+
+    def data_received(self, data: bytes) -> None:
+        """Walk over the frames."""
+        buffer = self._buffer
+        buffer += data
+        at = 0
+        while len(buffer) - at >= 9:
+            length = int.from_bytes(buffer[at : at + 3])
+            if len(buffer) - at < 9 + length:
+                break
+            kind, flags = buffer[at + 3], buffer[at + 4]
+            stream = int.from_bytes(buffer[at + 5 : at + 9])
+            self._frame(kind, flags, stream, bytes(buffer[at + 9 : at + 9 + length]))
+            at += 9 + length
+        del buffer[:at]
+
+    def _frame(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        assert self.transport is not None
+        if kind == SETTINGS and not flags & ACK:
+            for name, value in struct.iter_unpack(">HI", payload):
+                if name == INITIAL_WINDOW_SIZE:
+                    self._stream_window = value
+                elif name == 5:
+                    self._frame_bytes = value
+            self.transport.write(frame(SETTINGS, ACK, 0))
+            self.ready.set()
+        elif kind == PING and not flags & ACK:
+            self.transport.write(frame(PING, ACK, 0, payload))
+        elif kind == WINDOW_UPDATE and stream == 0:
+            self._window += int.from_bytes(payload) & 0x7FFFFFFF
+        elif kind == HEADERS:
+            self._answered(stream, payload)
+        elif kind == RST_STREAM:
+            self._begun.pop(stream, None)
+
+    def _answered(self, stream: int, payload: bytes) -> None:
+        begun = self._begun.pop(stream, None)
+        if begun is None:
+            return
+        at = now()
+        # A table size update may stand in front, since we allow none.
+        status = payload[1] if payload[0] & 0xE0 == 0x20 else payload[0]
+        (self.stored if status == STATUS_200 else self.refused).append((at, at - begun))
+        self.on_answer()
+
+
+def record(name: str, figures: Mapping[str, Any]) -> None:
+    """Keep the figures of a full run, where `make prove` says to."""
+    told = os.environ.get(FIGURES_VARIABLE)
+    if told is None:
+        return
+    path = Path(told)
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    kept[name] = dict(figures)
+    path.write_text(json.dumps(kept))

@@ -1,0 +1,116 @@
+"""The examples of a page of the docs, as they stand there, and a shell to type them into.
+
+For tests that run a page against what it is about. Somebody else's addresses and folders take the place of the page's
+own; nothing else of a command is changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from textwrap import dedent
+from typing import IO, Final
+
+import checkout
+
+FENCE: Final = re.compile(
+    r"^(?P<indent> *)```(?P<language>\w*)(?: (?P<remark>[^\n]*))?\n(?P<text>.*?)^(?P=indent)```$",
+    re.MULTILINE | re.DOTALL,
+)
+COMMAND_SECONDS_MAX: Final = 120.0
+"""Far more than a command takes; a loaded machine is slow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One fenced block of a page."""
+
+    language: str
+    text: str
+    remark: str = ""
+
+
+def blocks(text: str, *languages: str) -> list[Block]:
+    """Return the fenced blocks of a page or of a part of it, all of them or those in some languages."""
+    found = [
+        Block(each["language"], dedent(each["text"]), each["remark"] or "") for each in FENCE.finditer(text)
+    ]
+    return [block for block in found if not languages or block.language in languages]
+
+
+def sections(page: str) -> dict[str, str]:
+    """Return what stands under each heading of the second level of a page below `docs`."""
+    parts = (checkout.ROOT / "docs" / page).read_text(encoding="utf-8").split("\n## ")[1:]
+    return {heading: text for heading, _, text in (part.partition("\n") for part in parts)}
+
+
+def words(text: str) -> list[list[str]]:
+    """What a person sees of a table: its words, line by line."""
+    return [line.split() for line in text.splitlines() if line.strip()]
+
+
+@dataclass(slots=True)
+class PageShell:
+    """Where somebody types the commands of a page, in a folder and with `FAIRLEAD_...` variables of their own."""
+
+    folder: Path
+    variables: dict[str, str] = field(default_factory=dict)
+    instead: Mapping[str, str] = field(default_factory=dict)
+    """Addresses and folders of the page, and what stands for them here."""
+
+    async def run(self, command: str, code: int = 0) -> str:
+        """Run a block and return what it printed; it must end with `code`."""
+        ended, printed, complaints = await self.answer(command)
+        assert ended == code, f"{command}\n{ended}\n{printed}\n{complaints}"
+        return printed
+
+    async def answer(self, command: str) -> tuple[int, str, str]:
+        """Run a block that may fail: its exit code, what it printed, and what it said beside."""
+        with tempfile.TemporaryFile() as said:
+            async with self.running(command, said) as shell, asyncio.timeout(COMMAND_SECONDS_MAX):
+                printed, _ = await shell.communicate()
+                assert shell.returncode is not None, "it has ended"
+                said.seek(0)
+                return shell.returncode, printed.decode(), said.read().decode()
+
+    async def until(self, command: str, shown: str) -> str:
+        """Run a command again and again until it prints something; returns all that it printed then."""
+        answer: tuple[int, str, str] | None = None
+        try:
+            async with asyncio.timeout(COMMAND_SECONDS_MAX):
+                while answer is None or shown not in answer[1]:
+                    answer = await self.answer(command)
+        except TimeoutError:
+            message = f"{command} does not show {shown!r}: {answer}"
+            raise AssertionError(message) from None
+        return answer[1]
+
+    @asynccontextmanager
+    async def running(
+        self, command: str, said: IO[bytes] | int = subprocess.DEVNULL
+    ) -> AsyncIterator[asyncio.subprocess.Process]:
+        """Start a block that runs until it is told to end, its messages in a file; what is left of it is killed."""
+        for theirs, ours in self.instead.items():
+            command = command.replace(theirs, ours)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
+        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        shell = await asyncio.create_subprocess_exec(
+            "bash", "-euo", "pipefail", "-c", command,
+            cwd=self.folder, env={**kept, "COLUMNS": "200", **self.variables, "PATH": programs},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, start_new_session=True,
+        )  # fmt: skip
+        try:
+            yield shell
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
+            await shell.communicate()

@@ -1,0 +1,135 @@
+"""A partition that stands behind the producers' machine: appends what it is told, fails when it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, Sequence, TimestampUs
+from fairlead_broker.producers import (
+    AnswerAsAppended,
+    AnswerStored,
+    Append,
+    Appended,
+    AppendFailed,
+    Effect,
+    KeyedArrived,
+    PartitionProducers,
+    ProducerState,
+    Refusal,
+    Refuse,
+    SequencedArrived,
+    TimePassed,
+    Withdrawn,
+    advanced,
+)
+
+FIRST_TIME_US = 1_700_000_000_000_000
+
+
+class Request:
+    """What a shell gives the machine to get it back; it is told apart by identity."""
+
+    def __init__(self, sequence: int = -1, count: int = 1, digest: bytes = b"") -> None:
+        self.sequence = sequence
+        self.count = count
+        self.digest = digest
+
+
+@dataclass
+class Shell:
+    """Runs a machine as the partition's task does, with a list for a log."""
+
+    machine: PartitionProducers[Request] = field(default_factory=lambda: PartitionProducers(ProducerState()))
+    now: float = 0.0
+    time_us: int = FIRST_TIME_US
+    log: list[Request] = field(default_factory=list)
+    end: int = 0
+    group: list[Request] = field(default_factory=list)
+    following: list[tuple[Request, Request]] = field(default_factory=list)
+    answers: dict[Request, tuple[int, int] | Refusal | None] = field(default_factory=dict)
+    """Base and last offset, a refusal, or None for a failed append."""
+
+    def send(
+        self,
+        sequence: int,
+        count: int = 1,
+        *,
+        producer_id: int = 7,
+        epoch: int = 0,
+        request: Request | None = None,
+    ) -> Request:
+        """A batch arrives."""
+        request = request or Request(sequence, count)
+        last = advanced(sequence, count - 1)
+        self.run(
+            self.machine.step(
+                SequencedArrived(
+                    request, ProducerId(producer_id), ProducerEpoch(epoch), Sequence(sequence), last, self.now
+                )
+            )
+        )
+        return request
+
+    def send_key(self, key: bytes, digest: bytes = b"body") -> Request:
+        """A keyed batch arrives."""
+        request = Request(digest=digest)
+        self.run(self.machine.step(KeyedArrived(request, key, digest)))
+        return request
+
+    def run(self, effects: Iterable[Effect[Request]]) -> None:
+        """Do what the machine says."""
+        for effect in effects:
+            match effect:
+                case Append(request):
+                    self.group.append(request)
+                case AnswerStored(request, base, last, _):
+                    self.answers[request] = (base, last)
+                case AnswerAsAppended(request, original):
+                    self.following.append((request, original))
+                case Refuse(request, refusal):
+                    self.answers[request] = refusal
+
+    def append(self) -> None:
+        """The group reaches the log."""
+        bases, lasts = [], []
+        for request in self.group:
+            bases.append(Offset(self.end))
+            self.end += request.count
+            lasts.append(Offset(self.end - 1))
+            self.answers[request] = (bases[-1], lasts[-1])
+        self.machine.step(Appended(bases, lasts, TimestampUs(self.time_us)))
+        self.log += self.group
+        self._finish()
+
+    def fail(self) -> None:
+        """The group does not reach the log."""
+        for request in self.group:
+            self.answers[request] = None
+        self.machine.step(AppendFailed())
+        self._finish()
+
+    def wait(self, seconds: float) -> None:
+        """Time passes; the machine hears of it when it asked to."""
+        self.now += seconds
+        deadline = self.machine.next_deadline()
+        if deadline is not None and deadline <= self.now:
+            self.run(self.machine.step(TimePassed(self.now)))
+
+    def withdraw(self, request: Request) -> None:
+        """The call of a batch ended."""
+        self.machine.step(Withdrawn(request))
+
+    def store(self, *sequences: int, **who: Any) -> list[Request]:
+        """Batches of one record, each appended by itself."""
+        requests = []
+        for sequence in sequences:
+            requests.append(self.send(sequence, **who))
+            self.append()
+        return requests
+
+    def _finish(self) -> None:
+        for request, original in self.following:
+            self.answers[request] = self.answers[original]
+        self.group, self.following = [], []

@@ -1,0 +1,192 @@
+"""A leader's machine with a clock of its own, and records of three replicas, for tests of replication."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset, Revision
+from fairlead_broker.registry.records import Durability, InSync, PartitionRecord, Replica
+from fairlead_broker.replication import (
+    AdvanceHighWatermark,
+    Appended,
+    BrokersChanged,
+    FollowerFetched,
+    FollowerReport,
+    FollowerSynced,
+    LeaderEffect,
+    LeaderEvent,
+    PartitionLeader,
+    RecordChanged,
+    RegisteredBroker,
+    ReplicaProgress,
+    Synced,
+    TimePassed,
+    WriteAnswered,
+    WriteOutcome,
+    WriteRecord,
+)
+
+LEADER, SECOND, THIRD = BrokerId(1), BrokerId(2), BrokerId(3)
+EVERYBODY = (LEADER, SECOND, THIRD)
+LEADER_EPOCH = LeaderEpoch(3)
+LAG_SECONDS = 10.0
+FIRST_REVISION = Revision(50)
+
+
+def life(broker: int) -> BrokerEpoch:
+    """First life of a broker."""
+    return BrokerEpoch(10 + broker)
+
+
+def entries(brokers: Iterable[int]) -> tuple[InSync, ...]:
+    """Brokers in their first lives."""
+    return tuple(InSync(broker=BrokerId(broker), broker_epoch=life(broker)) for broker in brokers)
+
+
+def registered(broker: int, **fields: object) -> RegisteredBroker:
+    """How the leader's mirror shows a broker in its first life."""
+    plain = RegisteredBroker(life(broker), Revision(20 + broker), joins=True, directories=(f"d{broker}",))
+    values = {name: fields.get(name, getattr(plain, name)) for name in RegisteredBroker.__slots__}
+    return RegisteredBroker(**values)  # type: ignore[arg-type]
+
+
+def partition_record(**fields: object) -> PartitionRecord:
+    """Everybody in sync, two needed, written bytes count; fields as given."""
+    plain = PartitionRecord(
+        leader=entries([LEADER])[0],
+        leader_epoch=LEADER_EPOCH,
+        replicas=tuple(Replica(broker=broker, directory=f"d{broker}") for broker in EVERYBODY),
+        isr=entries(EVERYBODY),
+        min_isr=2,
+        durability=Durability.REPLICATED,
+    )
+    return msgspec.structs.replace(plain, **fields)
+
+
+def isr_of(record: PartitionRecord) -> set[int]:
+    """Who is in sync by a record."""
+    return {entry.broker for entry in record.isr}
+
+
+def elr_of(record: PartitionRecord) -> set[int]:
+    """Who is eligible by a record."""
+    return {entry.broker for entry in record.elr}
+
+
+class Office:
+    """A leader that has just taken office, at time 0."""
+
+    def __init__(
+        self,
+        record: PartitionRecord | None = None,
+        *,
+        end: int = 0,
+        synced: int | None = None,
+        high_watermark: int = 0,
+        log_start: int = 0,
+        brokers: Mapping[BrokerId, RegisteredBroker] | None = None,
+    ) -> None:
+        self.now = 0.0
+        self.brokers = dict(brokers or {broker: registered(broker) for broker in EVERYBODY})
+        self.machine = PartitionLeader(
+            LEADER,
+            life(LEADER),
+            partition_record() if record is None else record,
+            FIRST_REVISION,
+            self.brokers,
+            ReplicaProgress(Offset(end), Offset(end if synced is None else synced)),
+            Offset(high_watermark),
+            Offset(log_start),
+            self.now,
+            LAG_SECONDS,
+        )
+
+    def step(self, event: LeaderEvent) -> list[LeaderEffect]:
+        """Feed an event."""
+        return self.machine.step(event)
+
+    def append(self, end: int) -> list[LeaderEffect]:
+        """The leader's log reaches this end."""
+        return self.step(Appended(Offset(end), self.now))
+
+    def sync(self, offset: int) -> list[LeaderEffect]:
+        """The leader's log is synced up to here."""
+        return self.step(Synced(Offset(offset), self.now))
+
+    def report(self, broker: int, offset: int, **fields: object) -> FollowerReport:
+        """What a follower says with a fetch; all of its log is synced unless it is said otherwise."""
+        plain: dict[str, object] = {
+            "broker": BrokerId(broker),
+            "broker_epoch": life(broker),
+            "generation": 0,
+            "leader_epoch": LEADER_EPOCH,
+            "last_epoch": LEADER_EPOCH if offset else None,
+            "fetch_offset": Offset(offset),
+            "synced_offset": Offset(offset),
+            "log_start": Offset(0),
+        }
+        return FollowerReport(**{**plain, **fields})  # type: ignore[arg-type]
+
+    def fetch(self, broker: int, offset: int, **fields: object) -> list[LeaderEffect]:
+        """A follower whose log ends here fetches."""
+        return self.step(FollowerFetched(self.report(broker, offset, **fields), self.now))
+
+    def progress(self, broker: int, synced: int, **fields: object) -> list[LeaderEffect]:
+        """A follower says that it has synced."""
+        plain: dict[str, object] = {
+            "broker": BrokerId(broker),
+            "broker_epoch": life(broker),
+            "generation": 0,
+            "leader_epoch": LEADER_EPOCH,
+            "synced_offset": Offset(synced),
+            "now": self.now,
+        }
+        return self.step(FollowerSynced(**{**plain, **fields}))  # type: ignore[arg-type]
+
+    def pass_time(self, seconds: float) -> list[LeaderEffect]:
+        """Let time pass, with the tick that the shell gives each second; answer all effects."""
+        effects: list[LeaderEffect] = []
+        until = self.now + seconds
+        while self.now < until:
+            self.now = min(until, self.now + 1.0)
+            effects += self.step(TimePassed(self.now))
+        return effects
+
+    def change(self, revision: int, **fields: object) -> list[LeaderEffect]:
+        """The mirror shows a successor of the record."""
+        record = msgspec.structs.replace(self.machine.record, **fields)
+        return self.step(RecordChanged(record, Revision(revision)))
+
+    def register(self, broker: int, **fields: object) -> list[LeaderEffect]:
+        """The mirror shows another registration of a broker."""
+        self.brokers = {**self.brokers, BrokerId(broker): registered(broker, **fields)}
+        return self.step(BrokersChanged(self.brokers))
+
+    def answer(
+        self, write: WriteRecord, outcome: WriteOutcome, stored: int | None = None
+    ) -> list[LeaderEffect]:
+        """Tell what became of a write."""
+        return self.step(WriteAnswered(write.revision, outcome, None if stored is None else Revision(stored)))
+
+
+def advanced(effects: Iterable[LeaderEffect]) -> list[int]:
+    """The high watermarks among effects."""
+    return [effect.offset for effect in effects if isinstance(effect, AdvanceHighWatermark)]
+
+
+def writes(effects: Iterable[LeaderEffect]) -> list[WriteRecord]:
+    """The writes among effects."""
+    return [effect for effect in effects if isinstance(effect, WriteRecord)]
+
+
+def only_write(effects: Iterable[LeaderEffect]) -> WriteRecord:
+    """The one write among effects."""
+    [write] = writes(effects)
+    return write
+
+
+def proposes(effects: Iterable[LeaderEffect]) -> bool:
+    """Whether there is a write among effects."""
+    return len(writes(effects)) == 1

@@ -1,0 +1,167 @@
+"""Talks to a broker runtime without HTTP, as the server does; for tests of the runtime and of what stands on it."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import threading
+from pathlib import Path
+from uuid import UUID
+
+from fairlead_api.batch_columns import record_batch
+from fairlead_api.batches import encode
+from fairlead_api.identifiers import Acks, Offset, PartitionIndex
+from fairlead_api.problems import ProblemError
+from fairlead_api.requests import CreateTopicRequest
+from fairlead_broker.clock import SystemClock
+from fairlead_broker.log.storage import PosixFile, PosixStorage, PosixVolume
+from fairlead_broker.runtime import (
+    AppendResult,
+    BrokerRuntime,
+    FetchResult,
+    FetchSpec,
+    PartitionFetch,
+    ProduceItem,
+)
+from fairlead_broker.runtime.partition import Partition
+
+_numbers = itertools.count(1)
+
+
+def new_id() -> str:
+    """A version 4 UUID; distinct is enough, chance is not needed."""
+    return str(UUID(int=next(_numbers), version=4))
+
+
+class TopicClient:
+    """Produces to and fetches from one topic of a runtime, as the server would."""
+
+    def __init__(self, runtime: BrokerRuntime, name: str) -> None:
+        self.runtime = runtime
+        self.name = name
+        self.topic_id = runtime.topic(name).topic_id
+
+    async def produce(
+        self, *values: bytes, partition: int = 0, acks: Acks = Acks.ALL, timeout_seconds: float = 10.0
+    ) -> AppendResult:
+        """Append the values as one batch; raises the refusal."""
+        [answer] = await self.produce_batch(
+            batch(*values), partition, acks=acks, timeout_seconds=timeout_seconds
+        )
+        if isinstance(answer, ProblemError):
+            raise answer
+        return answer
+
+    async def produce_batch(
+        self, data: bytes, partition: int = 0, *, acks: Acks = Acks.ALL, timeout_seconds: float = 10.0
+    ) -> list[AppendResult | ProblemError]:
+        """Append bytes as they are."""
+        items = [ProduceItem(self.handle(partition), memoryview(data))]
+        return await self.runtime.produce(items, acks=acks, timeout_seconds=timeout_seconds)
+
+    def handle(self, partition: int = 0) -> Partition:
+        """The partition behind a handle, with what only tests look at."""
+        handle = self.runtime.partition(self.topic_id, PartitionIndex(partition))
+        assert isinstance(handle, Partition), "handles come from this runtime"
+        return handle
+
+    def spec(self, offset: int = 0, partition: int = 0, **fields: object) -> FetchSpec:
+        """A fetch of one partition; fields of the partition and of the call by name."""
+        of_partition = {"bytes_max", "leader_epoch", "last_epoch"}
+        fetch = PartitionFetch(
+            self.topic_id,
+            PartitionIndex(partition),
+            Offset(offset),
+            **{name: value for name, value in fields.items() if name in of_partition},  # type: ignore[arg-type]
+        )
+        call = {"max_wait_seconds": 0.0, **{n: v for n, v in fields.items() if n not in of_partition}}
+        return FetchSpec([fetch], **call)  # type: ignore[arg-type]
+
+    async def fetch(self, offset: int = 0, partition: int = 0, **fields: object) -> FetchResult:
+        """Fetch from one partition; raises the refusal."""
+        [answer] = await self.runtime.fetch(self.spec(offset, partition, **fields))
+        if isinstance(answer, ProblemError):
+            raise answer
+        return answer
+
+
+async def topic(
+    runtime: BrokerRuntime, name: str = "flights", partitions: int = 1, **config: object
+) -> TopicClient:
+    """Create a topic; configuration keys with underscores for dots."""
+    request = CreateTopicRequest(
+        name=name,
+        partitions=partitions,
+        config={key.replace("_", "."): value for key, value in config.items()},  # type: ignore[misc]
+    )
+    await runtime.create_topic(request)
+    return TopicClient(runtime, name)
+
+
+def batch(*values: bytes) -> bytes:
+    """An encoded batch of these values."""
+    now_us = SystemClock().now_us()
+    return encode(record_batch(list(values), default_timestamp_us=now_us)).to_bytes()
+
+
+class WatchedStorage(PosixStorage):
+    """The real disk, with syncs of log files counted, held up, or made to fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.syncs = 0
+        """Syncs of log files that have ended."""
+        self.may_sync = threading.Event()
+        """Set it and they go on."""
+        self.may_sync.set()
+        self.failing = False
+        """Whether syncs fail from now on."""
+        self.volume_syncs = 0
+        """Syncs of the whole volume."""
+        self.waiting = threading.Event()
+        """Set once a sync waits or has run."""
+
+    def hold(self) -> None:
+        """Let syncs wait from now on; `waiting` tells of the next one."""
+        self.waiting.clear()
+        self.may_sync.clear()
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
+        """Open a file whose syncs are watched if it is a log."""
+        file = super().open(path, write=write, create=create)
+        return WatchedFile(file, self) if path.suffix == ".log" else file
+
+    def open_volume(self, path: Path) -> PosixVolume:
+        """Open a volume whose syncs are counted."""
+        return WatchedVolume(os.open(path, os.O_RDONLY), self)
+
+
+class WatchedVolume(PosixVolume):
+    """The file system of a data directory."""
+
+    def __init__(self, descriptor: int, storage: WatchedStorage) -> None:
+        super().__init__(descriptor)
+        self._watched = storage
+
+    def sync(self) -> None:
+        """Sync everything on it."""
+        super().sync()
+        self._watched.volume_syncs += 1
+
+
+class WatchedFile(PosixFile):
+    """A log file."""
+
+    def __init__(self, file: PosixFile, storage: WatchedStorage) -> None:
+        super().__init__(os.dup(file._descriptor), storage)
+        self._watched = storage
+
+    def sync(self) -> None:
+        """Sync when the storage lets it."""
+        self._watched.waiting.set()
+        assert self._watched.may_sync.wait(30), "nobody let the sync go on"
+        if self._watched.failing:
+            raise OSError(errno.EIO, "the test says so")
+        super().sync()
+        self._watched.syncs += 1

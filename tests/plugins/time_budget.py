@@ -1,0 +1,101 @@
+"""Holds each group of tests to its budget of minutes, so that the whole suite stays quick enough to be run often.
+
+A group is a folder below `tests/`, and its budget stands in pyproject.toml (`time_budgets`); the longest name that
+fits a test decides. What counts is the time that the group's tests took, added up over the workers of a parallel
+run. A group over its budget is reported; a group over twice its budget fails the run, because machines differ by
+less than that. Loaded by tests/conftest.py; knows nothing of what is tested.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+INI_NAME = "time_budgets"
+TESTS_FOLDER = "tests"
+SECONDS_PER_MINUTE = 60.0
+FAILING_FACTOR = 2.0
+
+
+def parse_budgets(lines: Sequence[str]) -> dict[str, float]:
+    """Read `group = minutes` lines into seconds by group; raises `pytest.UsageError` for a line of another form."""
+    budgets = {}
+    for line in lines:
+        group, separator, minutes = line.partition("=")
+        try:
+            budgets[group.strip()] = float(minutes) * SECONDS_PER_MINUTE
+        except ValueError:
+            separator = ""
+        if not separator:
+            message = f"{INI_NAME}: {line!r} is not of the form 'folder = minutes'"
+            raise pytest.UsageError(message)
+    return budgets
+
+
+def group_of(node_id: str, budgets: Mapping[str, float]) -> str | None:
+    """Name the most specific group with a budget that a test belongs to; None where no budget fits."""
+    parts = node_id.split("::", 1)[0].split("/")
+    if parts[0] == TESTS_FOLDER:
+        parts = parts[1:]
+    candidates = ("/".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((name for name in candidates if name in budgets), None)
+
+
+class TimeBudget:
+    """Adds up what each group took, and fails the run of a group that took more than twice its budget."""
+
+    def __init__(self, budgets: Mapping[str, float]) -> None:
+        """Start with nothing spent; `budgets` are seconds by group."""
+        self._budgets = budgets
+        self._spent_seconds: defaultdict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count set-up, call and tear-down of every test, also those that ran in another worker."""
+        group = group_of(report.nodeid, self._budgets)
+        if group is not None:
+            self._spent_seconds[group] += report.duration
+
+    def failed_groups(self) -> list[str]:
+        """Groups that took more than twice their budget."""
+        return [
+            group
+            for group, spent in sorted(self._spent_seconds.items())
+            if spent > FAILING_FACTOR * self._budgets[group]
+        ]
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Turn a passing run into a failing one when a group overspent."""
+        if self.failed_groups() and exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print what each group took beside its budget, where it took at least a tenth of it or failed."""
+        failed = self.failed_groups()
+        lines = []
+        for group, spent in sorted(self._spent_seconds.items()):
+            budget = self._budgets[group]
+            if spent < budget / 10:
+                continue
+            verdict = "more than twice its budget" if group in failed else "over" if spent > budget else "ok"
+            lines.append(f"{group:24} {spent:7.1f} s of {budget:5.0f} s  {verdict}")
+        if lines:
+            terminalreporter.section("time budgets")
+            for line in lines:
+                terminalreporter.write_line(line)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the ini option that holds the budgets."""
+    parser.addini(INI_NAME, "lines of 'folder below tests = minutes'", type="linelist", default=[])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Judge in the process that sees every report; a worker of a parallel run sees only its own."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(TimeBudget(parse_budgets(config.getini(INI_NAME))), "time-budget")

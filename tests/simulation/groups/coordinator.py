@@ -1,0 +1,354 @@
+"""A group at its coordinator: claimed, loaded, then one round after the other: decide, write, replay, answer.
+
+One transaction of a group is under way at a time, commits of offsets included: a commit that was let in is written
+before any partition changes hands. After a write with an unknown outcome the group is dropped, and taken anew by a
+claim with a new revision, which that write cannot outlive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from fairlead_api.identifiers import BrokerId, LeaderEpoch, Offset, Revision, TimestampUs, TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.groups import (
+    Group,
+    GroupChange,
+    GroupKey,
+    GroupRecords,
+    Heartbeat,
+    HeartbeatReply,
+    Leave,
+    MemberKey,
+    StateKey,
+    TargetKey,
+    Topics,
+    Turn,
+)
+from fairlead_broker.registry.group_records import (
+    OFFSETS_PER_KEY,
+    CoordinatorRecord,
+    OffsetEntry,
+    OffsetsRecord,
+)
+from groups import guards
+from groups.keys import coordinator_key, member_key, offsets_key, state_key, target_key
+from groups.messages import Answer, Commit, Committed, Offsets, Partition, ReadOffsets, Refused, Request
+from simulator.store import Item, Key, Transaction
+
+if TYPE_CHECKING:
+    from groups.broker import Broker
+
+DUE_SECONDS: Final = 0.05
+"""A deadline that has passed is looked at so much later, not at once for ever."""
+
+
+class Coordinator:
+    """One claim of one group by one process."""
+
+    def __init__(self, broker: Broker, name: str) -> None:
+        """Know nothing of the group yet."""
+        self.name = name
+        self.group: Group | None = None
+        self.closed = False
+        self.claim_revision = Revision(0)
+        self.broker = broker
+        self.entries: dict[Partition, OffsetEntry] = {}
+        self.loaded_at = 0.0
+        self.heard: dict[str, float] = {}
+        """When each member's last heartbeat was accepted: for the judge."""
+        self.topics_seen: Topics | None = None
+        """By the turn before."""
+        self._world = broker._world
+        self._queue: list[Request] = []
+        self._busy = True
+        self._in_round: list[Request] = []
+        self._timer = 0
+        self._releasing = False
+
+    # -- claim and load
+
+    def claim(self, found: Item | None) -> None:
+        """Take a group that nobody has; `found` is its key as it was read."""
+        broker = self.broker
+        record = CoordinatorRecord(broker=BrokerId(broker.number), broker_epoch=broker.epoch)
+        broker.transact(
+            Transaction(
+                guards.claim(self.name, found, broker), ((coordinator_key(self.name), record, None),)
+            ),
+            self._claimed,
+        )
+
+    def _claimed(self, answer: tuple[bool, Revision] | None) -> None:
+        if self.closed:
+            return
+        if answer is None or not answer[0]:
+            self.drop()
+            return
+        self.claim_revision = answer[1]
+        self._world.note("claims:", self.broker.number, self.name, self.claim_revision)
+        self.load()
+
+    def load(self) -> None:
+        """Read the group at one revision, behind the claim."""
+        store = self._world.store
+        self.broker.ask_store(lambda: store.group_items(self.name), self.loaded)
+
+    def loaded(self, items: dict[Key, Item] | None) -> None:
+        """Begin to coordinate with what was read."""
+        if self.closed:
+            return
+        if items is None:
+            self.drop()
+            return
+        state, targets, members = None, {}, {}
+        for key, item in items.items():
+            if key[0] == "state":
+                state = item.value
+            elif key[0] == "target":
+                targets[TopicId(key[2])] = item.value
+            elif key[0] == "member":
+                members[key[2]] = item.value
+            elif key[0] == "offsets":
+                for entry in item.value.entries:
+                    self.entries[TopicId(key[2]), entry.partition] = entry
+        self.group = Group(self.name, GroupRecords(state, targets, members), guards.sessions_begin(self))
+        self.loaded_at = self._world.now
+        self._world.judge.took_over(self.name, self.claim_revision)
+        self._busy = False
+        self.wake()
+
+    def release(self) -> None:
+        """Give the group back once nothing of it is under way."""
+        self._releasing = True
+        if not self._busy:
+            self._release()
+
+    def _release(self) -> None:
+        compares = (
+            *guards.claimed(self.name, self.claim_revision),
+            *guards.registration(self.broker.number, self.broker.epoch),
+        )
+        self.broker.transact(Transaction(compares, (), (coordinator_key(self.name),)), self._released)
+        self.drop()
+
+    def _released(self, answer: Any) -> None:
+        """Nothing hangs on it: a key that stays is void with the registration."""
+
+    def drop(self) -> None:
+        """Coordinate no longer; who waits for an answer asks again."""
+        if self.closed:
+            return
+        self.closed = True
+        self.broker.drop(self)
+        self._world.note("drops:", self.broker.number, self.name)
+        waiting, self._queue, self._in_round = [*self._in_round, *self._queue], [], []
+        for request in waiting:
+            self.broker.answer(request, Refused("coordination_unavailable"))
+
+    # -- rounds
+
+    def take(self, request: Request) -> None:
+        """Queue a call."""
+        self._queue.append(request)
+        self.wake()
+
+    def wake(self) -> None:
+        """Have a round if none is under way."""
+        if not self._busy and not self.closed:
+            if self._releasing:
+                self._release()
+            else:
+                self._turn()
+
+    def _turn(self) -> None:
+        """Decide all heartbeats and leaves that have come, and what is due."""
+        assert self.group is not None, "loaded"
+        if not guards.may_answer(self.broker):
+            # Members could not be heard meanwhile: their sessions start full, under a new claim.
+            self.drop()
+            return
+        world = self._world
+        requests = [each for each in self._queue if isinstance(each.content, (Heartbeat, Leave))]
+        self._queue = [each for each in self._queue if not isinstance(each.content, (Heartbeat, Leave))]
+        events = [each.content for each in requests if isinstance(each.content, (Heartbeat, Leave))]
+        topics = self.broker.mirror.topics
+        turn = self.group.turn(events, topics, world.now, int(world.now * 1e6))
+        world.judge.decided(self, events, turn)
+        self.topics_seen = topics
+        self._in_round = requests
+        if turn.change is None:
+            self._replied(turn, requests)
+            self._commit_offsets()
+        else:
+            self._busy = True
+            world.note("turn:", self.broker.number, self.name, events, turn.change)
+            self.send(turn, requests, self.portions(turn.change))
+
+    def portions(self, change: GroupChange) -> Sequence[GroupChange]:
+        """Cut a change into transactions; room is kept for the compares."""
+        return list(change.portions(self._world.plan.operations_max - 2))
+
+    def send(self, turn: Turn, requests: list[Request], portions: Sequence[GroupChange]) -> None:
+        """Write one portion; what follows from the whole waits for the last."""
+        first, *rest = portions
+        puts = tuple((self._key(key), record, None) for key, record in first.puts.items())
+        deletes = tuple(self._key(key) for key in sorted(first.deletes, key=repr))
+        self.broker.transact(
+            Transaction(self._compares(), puts, deletes), self._written, turn, requests, rest
+        )
+
+    def _compares(self) -> tuple[Any, ...]:
+        return (
+            *guards.claimed(self.name, self.claim_revision),
+            *guards.registration(self.broker.number, self.broker.epoch),
+        )
+
+    def _written(
+        self,
+        answer: tuple[bool, Revision] | None,
+        turn: Turn,
+        requests: list[Request],
+        rest: Sequence[GroupChange],
+    ) -> None:
+        if self.closed:
+            return
+        if answer is None:
+            guards.in_doubt(self)
+        elif not answer[0]:
+            self.drop()
+        elif rest:
+            self.send(turn, requests, rest)
+        else:
+            self.stands(turn, requests)
+
+    def stands(self, turn: Turn, requests: list[Request]) -> None:
+        """Replay a change that is written, and tell who waits for it."""
+        assert self.group is not None, "loaded"
+        self.group.commit(turn)
+        self._replied(turn, requests)
+        self._busy = False
+        self._commit_offsets()
+
+    def _replied(self, turn: Turn, requests: list[Request]) -> None:
+        self._in_round = []
+        for request, reply in zip(requests, turn.replies, strict=True):
+            answer = Refused(reply.code) if isinstance(reply, ProblemError) else reply
+            self._answer(request, answer)
+
+    def _answer(self, request: Request, answer: Answer) -> None:
+        if not guards.may_answer(self.broker):
+            answer = Refused("coordination_unavailable")
+        elif isinstance(answer, HeartbeatReply) and isinstance(request.content, Heartbeat):
+            self._world.judge.answers(self, request.content.member_id, answer)
+        elif isinstance(answer, Refused) and isinstance(request.content, Heartbeat):
+            heartbeat = request.content
+            self._world.judge.fences(self, heartbeat.member_id, heartbeat.member_epoch, answer.code)
+        self.broker.answer(request, answer)
+
+    # -- offsets
+
+    def _commit_offsets(self) -> None:
+        requests, self._queue = self._queue, []
+        # What has come meanwhile is decided first: a member that is gone commits no more.
+        self._queue = [each for each in requests if isinstance(each.content, (Heartbeat, Leave))]
+        commits: list[Request] = []
+        for request in requests:
+            if isinstance(request.content, ReadOffsets):
+                found = {
+                    each: self.entries[each].offset
+                    for each in request.content.partitions
+                    if each in self.entries
+                }
+                self._answer(request, Offsets(found))
+            elif isinstance(request.content, Commit):
+                try:
+                    allowed = guards.check_commit(self, request.content)
+                except ProblemError as problem:
+                    self._answer(request, Refused(problem.code))
+                    continue
+                offsets = {each: request.content.offsets[each] for each in allowed}
+                commits.append(replace(request, content=replace(request.content, offsets=offsets)))
+        if commits:
+            self._busy = True
+            self._in_round = commits
+            self.write_offsets(commits)
+        elif self._queue:
+            self.wake()
+        else:
+            self._rest()
+
+    def write_offsets(self, commits: list[Request]) -> None:
+        """Write all commits that were let in, in the order in which they came."""
+        entries = dict(self.entries)
+        touched: set[tuple[TopicId, int]] = set()
+        for request in commits:
+            content = request.content
+            assert isinstance(content, Commit), "only commits are written"
+            for (topic_id, partition), offset in content.offsets.items():
+                entries[topic_id, partition] = OffsetEntry(
+                    partition=partition,
+                    offset=Offset(offset),
+                    leader_epoch=LeaderEpoch(0),
+                    metadata=f"{content.member_id}:{content.member_epoch}",
+                    committed_us=TimestampUs(int(self._world.now * 1e6)),
+                )
+                touched.add((topic_id, partition // OFFSETS_PER_KEY))
+        puts = tuple(
+            (
+                offsets_key(self.name, topic_id, slot),
+                OffsetsRecord(
+                    entries=tuple(
+                        entry
+                        for (topic, partition), entry in sorted(entries.items())
+                        if topic == topic_id and partition // OFFSETS_PER_KEY == slot
+                    )
+                ),
+                None,
+            )
+            for topic_id, slot in sorted(touched)
+        )
+        self.broker.transact(Transaction(self._compares(), puts), self._offsets_written, commits, entries)
+
+    def _offsets_written(
+        self,
+        answer: tuple[bool, Revision] | None,
+        commits: list[Request],
+        entries: dict[Partition, OffsetEntry],
+    ) -> None:
+        if self.closed:
+            return
+        if answer is None or not answer[0]:
+            self.drop()
+            return
+        self.entries = entries
+        self._in_round = []
+        for request in commits:
+            self._answer(request, Committed())
+        self._busy = False
+        self.wake()
+
+    # -- time
+
+    def _rest(self) -> None:
+        """Sleep until something is due."""
+        assert self.group is not None, "loaded"
+        deadline = self.group.deadline()
+        self._timer += 1
+        if deadline is not None:
+            self.broker.after(max(DUE_SECONDS, deadline - self._world.now), self._due, self._timer)
+
+    def _due(self, timer: int) -> None:
+        if timer == self._timer:
+            self.wake()
+
+    def _key(self, key: GroupKey) -> Key:
+        match key:
+            case StateKey():
+                return state_key(self.name)
+            case TargetKey(topic_id):
+                return target_key(self.name, topic_id)
+            case MemberKey(member_id):
+                return member_key(self.name, member_id)

@@ -1,0 +1,65 @@
+"""What members ask, and what they are told; a message is a value that nobody changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from fairlead_api.identifiers import TopicId
+from fairlead_broker.groups import Heartbeat, HeartbeatReply, Leave, Left
+
+Partition: TypeAlias = tuple[TopicId, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Offsets that a member wants stored: the next one to read."""
+
+    member_id: str
+    member_epoch: int
+    offsets: Mapping[Partition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOffsets:
+    """What was committed for these partitions."""
+
+    partitions: tuple[Partition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call on its way."""
+
+    group: str
+    content: Heartbeat | Leave | Commit | ReadOffsets
+    sender: int
+    """The member's number in the network."""
+    life: int
+    """The sender's process: an answer to an earlier one is not delivered."""
+    attempt: int
+    hops: int = 0
+    """How often it was forwarded; once is the most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A problem by its code."""
+
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The offsets are stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """What is committed; partitions without are left out."""
+
+    offsets: Mapping[Partition, int]
+
+
+Answer: TypeAlias = HeartbeatReply | Left | Committed | Offsets | Refused

@@ -1,0 +1,121 @@
+"""What one world is made of, drawn from the seed.
+
+Each world knows some of the faults; one that always happens hides what only its absence shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+
+from simulator.network import Weather
+
+
+class Fault(Enum):
+    """What can go wrong, or merely happen."""
+
+    KILL = "kill"
+    STOP = "stop"
+    PAUSE = "pause"
+    CUT_STORE = "cut store"
+    DEPOSE = "depose"
+    CUT_PEERS = "cut peers"
+    LEASE_EARLY = "lease early"
+    LEASE_LATE = "lease late"
+    STORE_AWAY = "store away"
+    WATCH = "watch"
+    MEMBER_CRASH = "member crash"
+    MEMBER_PAUSE = "member pause"
+    MEMBER_LEAVE = "member leave"
+    MEMBER_CUT = "member cut"
+    MEMBER_SLOW = "member slow"
+    MEMBER_DOUBLE = "member double"
+    MEMBER_RESUBSCRIBE = "member resubscribe"
+    TOPIC_CREATE = "topic create"
+    TOPIC_GROW = "topic grow"
+    TOPIC_DELETE = "topic delete"
+
+
+BROKER_FAULTS = tuple(fault for fault in Fault if not fault.name.startswith(("MEMBER", "TOPIC")))
+
+DEPOSED_SHARE = 0.15
+"""Worlds about coordinators that were deposed and do not know it."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """One world."""
+
+    brokers: int
+    members: int
+    static: int
+    """How many of the members have an instance id."""
+    same_id: bool
+    """Whether a dynamic member that comes back uses the member id that it had."""
+    topics: int
+    partitions_max: int
+    assignor: str | None
+    sdk: bool
+    """Whether the members think with the SDK's machine."""
+    patterns: bool
+    """Whether members subscribe by pattern."""
+    mixed: bool
+    """Whether members subscribe to different topics."""
+    lease_seconds: float
+    session_seconds: float
+    rebalance_seconds: float
+    commit_seconds: float
+    wind_seconds: float
+    """How long a member takes at most to finish what it has before it gives a partition up."""
+    operations_max: int
+    """Of one transaction; a larger change is written in portions."""
+    storm_seconds: float
+    """How long faults happen."""
+    fault_seconds: float
+    """Mean time between two."""
+    faults: tuple[Fault, ...]
+    weather: Weather
+
+
+def draw(rng: Random) -> Plan:
+    """Draw a world."""
+    faults = [each for each in Fault if rng.random() < 0.35]
+    weather = Weather()
+    if rng.random() < 0.7:
+        weather = Weather(
+            loss=rng.choice((0.0, 0.02, 0.1)),
+            repeat=rng.choice((0.0, 0.1, 0.4)),
+            slow=rng.choice((0.0, 0.1, 0.3)),
+            slow_seconds=rng.choice((0.3, 1.5, 4.0)),
+            usual_seconds=rng.choice((0.005, 0.03)),
+        )
+    members = rng.choice((1, 2, 2, 3, 3, 4, 5))
+    plan = Plan(
+        brokers=rng.choice((1, 2, 2, 3, 3)),
+        members=members,
+        static=rng.choice((0, 0, members, rng.randint(0, members))),
+        same_id=rng.random() < 0.3,
+        topics=rng.choice((1, 1, 2, 3)),
+        partitions_max=rng.choice((1, 3, 6)),
+        assignor=rng.choice((None, "uniform", "uniform", "range")),
+        sdk=rng.random() < 0.5,
+        patterns=rng.random() < 0.2,
+        mixed=rng.random() < 0.2,
+        lease_seconds=1.0,
+        session_seconds=rng.choice((2.0, 3.0, 6.0)),
+        rebalance_seconds=rng.choice((1.5, 4.0)),
+        commit_seconds=rng.choice((0.1, 0.4, 3.0)),
+        wind_seconds=rng.choice((0.02, 0.3, 1.0)),
+        operations_max=rng.choice((5, 8, 128, 128)),
+        storm_seconds=rng.choice((8.0, 14.0)),
+        fault_seconds=rng.choice((0.3, 0.7, 1.5)),
+        faults=tuple(faults),
+        weather=weather,
+    )
+    if rng.random() < DEPOSED_SHARE:
+        # A coordinator that writes notices soon that it is none any more: here hardly anybody commits.
+        plan.brokers, plan.members, plan.commit_seconds = 3, max(3, members), 6.0
+        plan.faults = (Fault.DEPOSE, Fault.MEMBER_LEAVE, Fault.MEMBER_RESUBSCRIBE)
+        plan.fault_seconds = 1.0
+    return plan

@@ -1,0 +1,188 @@
+"""Clients: producers of unique values, idempotent or not, and readers that remember what they were told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from simulator.leading import Leading
+from simulator.messages import Outcome, Produce, ReadAnswer
+
+if TYPE_CHECKING:
+    from simulator.world import World
+
+PATIENCE_SECONDS = 2.0
+ATTEMPTS_MAX = 8
+IN_FLIGHT_MAX = 3
+READ_MAX = 4
+
+
+class Request:
+    """One value on its way."""
+
+    __slots__ = ("acks_all", "attempts", "done", "maybe", "producer", "sent", "sequence", "value")
+
+    def __init__(self, value: int, producer: int, sequence: int, acks_all: bool) -> None:
+        self.value = value
+        self.producer = producer
+        self.sequence = sequence
+        self.acks_all = acks_all
+        self.attempts = 0
+        self.sent = 0
+        """Number of the attempt that is under way; answers of others are late."""
+        self.done = False
+        self.maybe = False
+        """Whether some attempt ended without anybody knowing."""
+
+
+class Client:
+    """What all clients share: a number in the network, and a guess who leads."""
+
+    def __init__(self, world: World, number: int, partition: int) -> None:
+        """Be there."""
+        self.world = world
+        self.number = number
+        self.partition = partition
+
+    def receive(self, action: Callable[..., None], *arguments: Any) -> None:
+        """Clients are always up."""
+        action(*arguments)
+
+    def leader(self) -> Leading | None:
+        """Pick one of those who believe that they lead, the deposed ones among them."""
+        world = self.world
+        found = [
+            role
+            for broker in world.brokers.values()
+            if isinstance(role := broker.roles.get(self.partition), Leading)
+        ]
+        if not found:
+            return None
+        return found[0] if len(found) == 1 else world.schedule.rng.choice(found)
+
+
+class Producer(Client):
+    """Stores values, one after the other or a few at once."""
+
+    def __init__(self, world: World, number: int, partition: int, idempotent: bool) -> None:
+        """Begin with the first value."""
+        super().__init__(world, number, partition)
+        self._idempotent = idempotent
+        self._producer = world.next_producer() if idempotent else -1
+        self._sequence = 0
+        self.open: list[Request] = []
+        world.schedule.after(world.schedule.between(0, 1), self._go_on)
+
+    def _go_on(self) -> None:
+        world = self.world
+        if len(self.open) < (IN_FLIGHT_MAX if self._idempotent else 1) and world.traffic:
+            acks_all = world.schedule.happens(0.9)
+            request = Request(world.next_value(), self._producer, self._sequence, acks_all)
+            if self._idempotent:
+                self._sequence += 1
+            self.open.append(request)
+            self._send(request)
+        if world.traffic or self.open:
+            world.schedule.after(world.schedule.between(0.2, 1.8) * world.plan.think_seconds, self._go_on)
+
+    def _send(self, request: Request) -> None:
+        if request.done:
+            return
+        world = self.world
+        leading = self.leader()
+        request.attempts += 1
+        request.sent += 1
+        if leading is None:
+            self._answered(request, request.sent, Outcome.FAILED, -1)
+            return
+        broker, sent = leading.broker.number, request.sent
+        partition = self.partition
+
+        def answer(outcome: Outcome, offset: int) -> None:
+            world.network.send(broker, self.number, self._answered, request, sent, outcome, offset)
+
+        produce = Produce(request.value, request.producer, request.sequence, request.acks_all, answer)
+        send = world.network.send if self._idempotent else world.network.send_once
+        send(self.number, broker, world.produce, broker, partition, produce)
+        world.schedule.after(PATIENCE_SECONDS, self._answered, request, sent, Outcome.MAYBE, -1)
+
+    def _answered(self, request: Request, sent: int, outcome: Outcome, offset: int) -> None:
+        if request.done or (sent != request.sent and outcome is not Outcome.OK):
+            return
+        if outcome is Outcome.OK:
+            if request.acks_all:
+                self.world.judge.acknowledged(self.partition, request.value, offset)
+            self._finish(request)
+        elif not self._idempotent:
+            if outcome is Outcome.FAILED and not request.maybe:
+                self.world.judge.failed_values.add(request.value)
+            self._finish(request)
+        elif outcome is Outcome.UNKNOWN_PRODUCER or request.attempts >= ATTEMPTS_MAX:
+            self._give_up(request)
+        else:
+            request.maybe = True
+            request.sent += 1
+            pause = self.world.schedule.between(0.05, 0.4)
+            self.world.schedule.after(pause, self._send, request)
+
+    def _finish(self, request: Request) -> None:
+        request.done = True
+        if request in self.open:
+            self.open.remove(request)
+
+    def _give_up(self, request: Request) -> None:
+        """Take another id: what was sent under this one may be stored or not."""
+        producer = request.producer
+        for each in [each for each in self.open if each.producer == producer]:
+            self._finish(each)
+        if producer == self._producer:
+            self._producer = self.world.next_producer()
+            self._sequence = 0
+
+
+class Reader(Client):
+    """Reads on and on, and never forgets the newest leader epoch that it has heard of."""
+
+    def __init__(self, world: World, number: int, partition: int) -> None:
+        """Begin at the beginning."""
+        super().__init__(world, number, partition)
+        self._position = 0
+        self._seen = (-1, 0)
+        """Leader epoch and high watermark, each the highest so far."""
+        world.schedule.after(world.schedule.between(0, 1), self._go_on)
+
+    def _go_on(self) -> None:
+        world = self.world
+        leading = self.leader()
+        if leading is not None:
+            world.network.send(
+                self.number,
+                leading.broker.number,
+                world.read,
+                leading.broker.number,
+                self.partition,
+                self._position,
+                self.carried_epoch(),
+                self._answer_from(leading.broker.number, self._seen),
+            )
+        world.schedule.after(world.schedule.between(0.2, 1.8) * world.plan.think_seconds, self._go_on)
+
+    def carried_epoch(self) -> int:
+        """The highest leader epoch that this reader has seen (rule 4.9)."""
+        return self._seen[0]
+
+    def _answer_from(self, broker: int, seen: tuple[int, int]) -> Callable[[ReadAnswer], None]:
+        def answer(what: ReadAnswer) -> None:
+            self.world.network.send(broker, self.number, self._answered, what, seen)
+
+        return answer
+
+    def _answered(self, answer: ReadAnswer, seen: tuple[int, int]) -> None:
+        judge = self.world.judge
+        judge.read(self.partition, answer.leader_epoch, answer.offset, answer.values)
+        if answer.offset == self._position:
+            self._position += len(answer.values)
+        high_watermark = answer.high_watermark
+        if high_watermark is not None:
+            judge.latest(self.partition, seen, answer.leader_epoch, high_watermark)
+            self._seen = (max(self._seen[0], answer.leader_epoch), max(self._seen[1], high_watermark))

@@ -1,0 +1,151 @@
+"""The controller's office: claimed by any broker, fenced by its key's create revision.
+
+Every registered broker wants it; who has it lets `controller.next_record` say what becomes of each partition and
+writes that down, one partition a transaction, with a wish of the operator between.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionIndex, Revision
+from fairlead_broker.controller.partition_changes import ClusterView, LogEnd, elect_unclean, next_record
+from fairlead_broker.registry.keys import PartitionKey
+from fairlead_broker.registry.records import ControllerRecord, PartitionRecord
+from simulator import guards
+from simulator.store import CONTROLLER, Compare, Transaction, partition_key
+
+if TYPE_CHECKING:
+    from fairlead_broker.registry.metadata import Versioned
+    from simulator.broker import Broker
+
+LOOK_SECONDS = 0.5
+
+
+class Controlling:
+    """What one process of a broker does about the office."""
+
+    def __init__(self, broker: Broker) -> None:
+        """Not hold it."""
+        self._broker = broker
+        self._office: Revision | None = None
+        self._claiming = False
+        self._writing: dict[int, Revision] = {}
+        self._leaderless_since: dict[int, float] = {}
+        self._timed = False
+
+    @property
+    def holds_office(self) -> bool:
+        """Whether this broker believes that it is the controller."""
+        return self._office is not None
+
+    def look(self) -> None:
+        """Do what is to be done, as the mirror shows it."""
+        broker = self._broker
+        if not broker.ready or broker.stopping:
+            return
+        if not self._timed:
+            self._timed = True
+            self._tick()
+            return
+        key = broker.mirror.controller
+        if key is None:
+            self._office = None
+            self._claim()
+            return
+        record: ControllerRecord = key.value
+        own = (record.broker, record.broker_epoch) == (broker.number, broker.epoch)
+        self._office = key.create_revision if own else None
+        if own:
+            for partition in list(broker.mirror.partitions):
+                self._look_at(partition)
+
+    def _tick(self) -> None:
+        self.look()
+        self._broker.after(LOOK_SECONDS, self._tick)
+
+    def _claim(self) -> None:
+        if self._claiming:
+            return
+        self._claiming = True
+        broker = self._broker
+        value = ControllerRecord(broker=BrokerId(broker.number), broker_epoch=BrokerEpoch(broker.epoch))
+        transaction = Transaction(
+            (Compare(CONTROLLER, 0, created=True), *guards.own_registration(broker.number, broker.epoch)),
+            ((CONTROLLER, value, broker.lease),),
+        )
+        broker.ask_store(lambda: broker.world.store.transact(transaction), self._claimed)
+
+    def _claimed(self, _: object) -> None:
+        self._claiming = False
+
+    # -- partitions
+
+    def _look_at(self, partition: int) -> None:
+        broker, world = self._broker, self._broker.world
+        item = broker.mirror.partitions[partition]
+        if self._writing.get(partition) == item.mod_revision:
+            return
+        view = ClusterView(brokers=broker.mirror.brokers)
+        key = world.keys[partition]
+        record = next_record(key, item.value, view)
+        if record is None:
+            record = self._unclean(partition, key, item.value, view) or world.wishes.next_record(
+                partition, key, item, view
+            )
+        else:
+            self._leaderless_since.pop(partition, None)
+        if record is not None and record != item.value:
+            self.write(partition, item, record)
+
+    def write(self, partition: int, item: Versioned[PartitionRecord], record: PartitionRecord) -> None:
+        """Write a successor of a partition's record."""
+        assert self._office is not None, "only the controller writes"
+        self._writing[partition] = item.mod_revision
+        broker = self._broker
+        transaction = Transaction(
+            (
+                *guards.controller_office(self._office),
+                *guards.controller_sees_partition(partition, item.mod_revision),
+                *guards.installed_leader(record),
+            ),
+            ((partition_key(partition), record, None),),
+        )
+        broker.world.note("controller writes", broker.number, item.mod_revision, record)
+        broker.ask_store(lambda: broker.world.store.transact(transaction), self._written, partition)
+
+    def _written(self, result: tuple[bool, Revision] | None, partition: int) -> None:
+        if result is None or not result[0]:
+            # The next look plans anew from what the mirror shows by then.
+            self._broker.after(LOOK_SECONDS / 2, self._forget, partition)
+
+    def _forget(self, partition: int) -> None:
+        self._writing.pop(partition, None)
+
+    def _unclean(
+        self, partition: int, key: PartitionKey, record: PartitionRecord, view: ClusterView
+    ) -> PartitionRecord | None:
+        """Elect somebody who may lack records, where that is allowed and nobody better has come for a while."""
+        world = self._broker.world
+        if record.leader is not None or not record.unclean:
+            self._leaderless_since.pop(partition, None)
+            return None
+        since = self._leaderless_since.setdefault(partition, world.now)
+        if world.now - since < world.plan.unclean_seconds:
+            return None
+        ends = {}
+        for replica in record.replicas:
+            other = world.brokers[replica.broker]
+            if other.ready and (self._broker.number, other.number) not in world.network.cut:
+                log = other.log(partition)
+                epoch = log.last_epoch
+                ends[replica.broker] = LogEnd(LeaderEpoch(-1) if epoch is None else epoch, Offset(log.end))
+        elected = elect_unclean(key, record, view, ends)
+        if elected is not None:
+            world.judge.unclean.append(elected)
+        return elected
+
+
+def partition_key_of(topic: str, partition: int) -> PartitionKey:
+    """Return the key by which the controller's rules know a partition."""
+    return PartitionKey(topic, PartitionIndex(partition))

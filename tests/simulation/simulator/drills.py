@@ -1,0 +1,356 @@
+"""Short plays that lead a world to the brink of one coincidence, with every moment drawn from the seed.
+
+Some rules matter only when three or four rare things meet, which faults drawn one by one hardly ever do. A drill
+makes them meet, again and again through the storm, and stays within what the protocol promises to bear: it damages
+through `Faults`, which keeps count. Each is a generator that yields how long to wait before it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeAlias
+
+from fairlead_broker.registry.records import InSync, PartitionRecord
+from simulator.disk import Disk
+from simulator.leading import Leading
+from simulator.network import STORE
+from simulator.plan import Fault
+
+if TYPE_CHECKING:
+    from simulator.broker import Broker
+    from simulator.world import World
+
+Play: TypeAlias = Iterator[float]
+LOOK_SECONDS = 0.02
+PARTITION = 0
+
+
+class Drills:
+    """Plays the drill of a world over and over."""
+
+    def __init__(self, world: World) -> None:
+        """Play nothing yet."""
+        self._world = world
+        self._calm = False
+        self._cut: list[tuple[int, int]] = []
+
+    def begin(self) -> None:
+        """Play from now on, where the world has a drill."""
+        if self._world.plan.drill is not None:
+            self._world.schedule.after(self._between(0.3, 1.0), self._again)
+
+    def stop(self) -> None:
+        """Play no more; links are healed with all others."""
+        self._calm = True
+        self._world.network.late.clear()
+
+    def _again(self) -> None:
+        drill = self._world.plan.drill
+        assert drill is not None, "only a world with a drill plays"
+        found = self._pair()
+        if found is None:
+            if not self._calm:
+                self._world.schedule.after(0.3, self._again)
+            return
+        self._world.note("drill", drill.value, found[0].number, found[1].number)
+        self._world.judge.counts[f"drill {drill.value}"] += 1
+        play: Callable[[Broker, Broker], Play] = getattr(self, f"_{drill.name.lower()}")
+        self._go_on(play(*found))
+
+    def _go_on(self, play: Play) -> None:
+        if self._calm:
+            return
+        pause = next(play, None)
+        if pause is not None:
+            self._world.schedule.after(pause, self._go_on, play)
+            return
+        self._heal()
+        self._world.network.late.clear()
+        self._world.schedule.after(self._between(0.5, 1.5), self._again)
+
+    # -- what drills are made of
+
+    def _between(self, least: float, most: float) -> float:
+        return self._world.schedule.between(least, most)
+
+    def _record(self) -> PartitionRecord:
+        return self._world.records()[PARTITION].value
+
+    def _pair(self) -> tuple[Broker, Broker] | None:
+        """Pick the leader and one other member of the isr, both at work."""
+        brokers, record = self._world.brokers, self._record()
+        if record.leader is None or not brokers[record.leader.broker].ready:
+            return None
+        others = [
+            entry.broker
+            for entry in record.isr
+            if entry.broker != record.leader.broker
+            and brokers[entry.broker].ready
+            and brokers[entry.broker].epoch == entry.broker_epoch
+        ]
+        if not others:
+            return None
+        return brokers[record.leader.broker], brokers[self._world.schedule.rng.choice(others)]
+
+    def _others(self, broker: Broker) -> list[Broker]:
+        return [each for each in self._world.brokers.values() if each is not broker]
+
+    def _until(self, met: Callable[[], bool], seconds: float) -> Play:
+        """Wait until something is so, or for too long."""
+        end = self._world.now + seconds
+        while not met() and self._world.now < end:
+            yield LOOK_SECONDS
+
+    def _part(self, *links: tuple[int, int]) -> None:
+        self._world.network.cut.update(links)
+        self._cut.extend(links)
+
+    def _heal(self) -> None:
+        self._world.network.cut.difference_update(self._cut)
+        self._cut.clear()
+
+    def _end(self, broker: Broker, least: float, most: float) -> None:
+        """Kill a process; sometimes its lease ends with it. It comes back after a while."""
+        if broker.alive:
+            lease = broker.lease
+            broker.kill()
+            if self._world.schedule.happens(0.7):
+                self._world.store.revoke(lease)
+            self._world.faults.bring_back(broker, least, most)
+
+    def _end_at_once(self, broker: Broker) -> None:
+        """Kill a process whose lease ends with it; the drill brings it back."""
+        if broker.alive:
+            broker.kill()
+            self._world.store.revoke(broker.lease)
+
+    def _start(self, broker: Broker) -> None:
+        if not broker.alive:
+            broker.start()
+
+    def _damages(self, broker: Broker) -> bool:
+        return self._world.faults.damages(broker)
+
+    def _is_live_member(self, broker: Broker) -> bool:
+        record = self._record()
+        return broker.ready and InSync(broker=broker.number, broker_epoch=broker.epoch) in record.isr
+
+    def _leads(self, broker: Broker) -> bool:
+        return isinstance(broker.roles.get(PARTITION), Leading)
+
+    # -- drills
+
+    def _damaged_follower(self, leader: Broker, follower: Broker) -> Play:
+        """A follower drops damaged bytes, the leader has only what it said before, and goes."""
+        if not self._world.faults.may_impair(follower):
+            return
+        self._part((follower.number, leader.number))
+        yield self._between(0.0, 0.1)
+        if not self._damages(follower):
+            return
+        yield self._between(0.05, 0.6)
+        self._end(leader, 1.0, 2.5)
+        yield 1.2
+
+    def _damaged_newcomer(self, leader: Broker, follower: Broker) -> Play:
+        """A follower with a new disk finds damage after it has caught up, and before it is back in the isr."""
+        late = self._world.network.late
+        if not self._loses_disk(follower):
+            return
+        late["write", leader.number] = self._between(0.4, 0.58)
+        yield self._between(0.02, 0.1)
+        self._start(follower)
+        yield self._between(0.1, 0.5)
+        if not self._damages(follower):
+            return
+        self._part((follower.number, leader.number))
+        late.clear()
+        yield self._between(0.1, 0.6)
+        self._end(leader, 1.0, 2.5)
+        yield 1.2
+
+    def _power_after_stop(self, leader: Broker, follower: Broker) -> Play:
+        """A follower was stopped cleanly once; later the power goes, and it comes back before anybody else."""
+        follower.receive(follower.stop)
+        yield 0.3
+        yield from self._until(lambda: self._is_live_member(follower), 4.0)
+        yield self._between(0.2, 1.0)
+        if not self._is_live_member(follower) or not self._loses_power(follower):
+            return
+        for other in self._others(follower):
+            self._end(other, 1.2, 2.5)
+        yield self._between(0.02, 0.3)
+        self._start(follower)
+        yield 1.5
+
+    def _loses_disk(self, broker: Broker) -> bool:
+        """Replace the disk where that is allowed; process and lease end with it."""
+        if not self._world.faults.may_impair(broker):
+            return False
+        self._world.faults.impair(broker)
+        self._end_at_once(broker)
+        broker.disk = Disk(self._world.next_directory(), boot=-1)
+        return True
+
+    def _loses_power(self, broker: Broker) -> bool:
+        """Cut the power where that is allowed; the lease ends with it."""
+        faults = self._world.faults
+        if not faults.may_impair(broker):
+            return False
+        faults.impair(broker)
+        faults.cut_power(broker)
+        self._world.store.revoke(broker.lease)
+        return True
+
+    def _deposed_alone(self, leader: Broker, follower: Broker) -> Play:
+        """A leader is alone in the isr, loses the store, and another is elected uncleanly."""
+        for other in self._others(leader):
+            self._part((leader.number, other.number), (other.number, leader.number))
+        yield from self._until(lambda: len(self._record().isr) == 1, 3.0)
+        yield self._between(0.0, 0.3)
+        self._part((leader.number, STORE), (STORE, leader.number))
+        yield self._between(3.0, 4.5)
+
+    def _late_progress(self, leader: Broker, follower: Broker) -> Play:
+        """What a follower has said of its fsyncs arrives when its disk has been replaced."""
+        late = self._world.network.late
+        late["progress", follower.number] = self._between(0.5, 1.2)
+        yield self._between(0.1, 0.7)
+        late.clear()
+        if not self._loses_disk(follower):
+            return
+        self._part((leader.number, follower.number))
+        yield self._between(0.02, 0.1)
+        self._start(follower)
+        yield self._between(0.6, 1.4)
+        self._end(leader, 1.0, 2.5)
+        yield 1.2
+
+    def _synced_tail(self, leader: Broker, follower: Broker) -> Play:
+        """A deposed leader syncs what only it has before it hears from the next one that it has to go."""
+        late = self._world.network.late
+        self._part((leader.number, follower.number))
+        yield self._between(0.1, 0.4)
+        self._world.wishes.wish(PARTITION, Fault.MOVE_LEADER)
+        yield from self._until(lambda: self._leads(follower), 1.5)
+        late["fetch", leader.number] = self._between(0.0, 0.3)
+        late["progress", leader.number] = self._between(0.3, 1.0)
+        self._heal()
+        yield self._between(0.1, 0.6)
+        self._part((follower.number, leader.number))
+        yield self._between(0.5, 1.2)
+
+    def _short_of_epoch(self, leader: Broker, follower: Broker) -> Play:
+        """One has lost committed records, the other leads and has forgotten how far they go, and is gone again."""
+        short, whole = self._world.schedule.rng.sample((leader, follower), 2)
+        if not self._loses_power(short):
+            return
+        for other in self._others(short):
+            self._end_at_once(other)
+        self._part((whole.number, short.number))
+        yield self._between(0.02, 0.1)
+        self._start(whole)
+        yield self._between(0.05, 0.3)
+        self._start(short)
+        yield from self._until(lambda: self._is_live_member(short), 1.0)
+        yield self._between(0.0, 0.1)
+        self._end(whole, 1.0, 2.0)
+        yield 1.0
+        for other in self._others(short):
+            self._start(other)
+        yield 0.5
+
+    def _damaged_survivor(self, leader: Broker, follower: Broker) -> Play:
+        """All are killed, one comes back, leads alone and finds damage."""
+        first = self._world.schedule.rng.choice((leader, follower))
+        if not self._world.faults.may_impair(first):
+            return
+        for broker in self._world.brokers.values():
+            self._end_at_once(broker)
+        yield self._between(0.02, 0.1)
+        self._start(first)
+        yield from self._until(lambda: self._leads(first), 1.5)
+        yield self._between(0.02, 0.3)
+        self._damages(first)
+        yield self._between(0.8, 1.5)
+        for other in self._others(first):
+            self._start(other)
+
+    def _late_join(self, leader: Broker, follower: Broker) -> Play:
+        """The write that takes a follower in is carried out long after its outcome became unknown."""
+        network = self._world.network
+        both = ((follower.number, leader.number), (leader.number, follower.number))
+        self._part(*both)
+        yield from self._until(lambda: not self._is_live_member(follower), 2.5)
+        network.late["write", leader.number] = self._between(0.7, 1.4)
+        self._heal()
+        yield from self._until(lambda: self._is_proposed(leader, follower), 1.5)
+        self._part(*both)
+        network.late.clear()
+        yield self._between(1.2, 1.9)
+        self._end(leader, 1.0, 2.5)
+        yield 1.2
+
+    def _is_proposed(self, leader: Broker, follower: Broker) -> bool:
+        role = leader.roles.get(PARTITION)
+        return isinstance(role, Leading) and follower.number in role.machine.maximal_isr
+
+    def _lost_in_between(self, leader: Broker, follower: Broker) -> Play:
+        """A follower comes back with less than it had said, and the leader goes before it says so."""
+        if not self._loses_power(follower):
+            return
+        self._part((leader.number, follower.number), (follower.number, leader.number))
+        yield self._between(0.02, 0.1)
+        self._start(follower)
+        yield from self._until(lambda: follower.ready, 1.0)
+        yield self._between(0.1, 0.5)
+        self._end(leader, 1.2, 2.5)
+        yield 1.5
+
+    def _late_watch(self, leader: Broker, _: Broker) -> Play:
+        """A leader hears late that it is deposed, and goes on answering readers."""
+        leader.stalled_until = self._world.now + self._between(1.2, 3.0)
+        self._world.wishes.wish(PARTITION, Fault.MOVE_LEADER)
+        yield from self._until(lambda: False, 2.5)
+
+    def _powered_last(self, leader: Broker, _: Broker) -> Play:
+        """The others are killed and keep what they have; the last one in the isr loses power and comes back first.
+
+        What it lost was never only its own, so somebody still has it, and nobody may lead without it.
+        """
+        faults = self._world.faults
+        for other in self._others(leader):
+            self._end_at_once(other)
+        yield from self._until(lambda: len(self._record().isr) == 1, 1.0)
+        yield self._between(0.0, 0.4)
+        faults.all_lost_power = True
+        faults.cut_power(leader)
+        self._world.store.revoke(leader.lease)
+        yield self._between(0.02, 0.1)
+        self._start(leader)
+        yield self._between(0.3, 1.2)
+        for other in self._others(leader):
+            self._start(other)
+
+    def _short_move(self, leader: Broker, follower: Broker) -> Play:
+        """Of a partition that moves one replica is away, and when the move is done only the new one would be left."""
+        world, late = self._world, self._world.network.late
+        gone, stays = world.schedule.rng.sample((leader, follower), 2)
+        homes = {replica.broker for replica in self._record().replicas}
+        new = next((broker for number, broker in world.brokers.items() if number not in homes), None)
+        if new is None or not new.ready:
+            return
+        late["write", leader.number] = late["write", stays.number] = 0.4
+        world.wishes.homes[PARTITION] = [gone.number, new.number]
+        world.wishes.wish(PARTITION, Fault.REASSIGN)
+        yield from self._until(lambda: bool(self._record().adding), 1.0)
+        self._end_at_once(gone)
+        yield self._between(0.3, 0.5)
+        late.clear()
+        yield from self._until(lambda: not self._record().adding, 2.0)
+        yield self._between(0.0, 0.2)
+        if self._loses_disk(new):
+            yield self._between(0.1, 0.3)
+            self._start(new)
+        self._start(gone)
+        yield 1.0

@@ -1,0 +1,402 @@
+"""The shell of a leader: appends what clients send, serves followers, runs the orders of `PartitionLeader`.
+
+As `runtime` does it, without bytes. Lives as long as one leader epoch of one partition; `closed` afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fairlead_api.identifiers import BrokerId, LeaderEpoch, Offset, Revision, TimestampUs
+from fairlead_broker.producers import (
+    AnswerAsAppended,
+    AnswerStored,
+    Append,
+    PartitionProducers,
+    ProducerState,
+    Refuse,
+    SequencedArrived,
+    UnknownProducer,
+    stored_batch,
+)
+from fairlead_broker.producers import Appended as ProducersAppended
+from fairlead_broker.producers import TimePassed as ProducersTimePassed
+from fairlead_broker.registry.records import PartitionRecord
+from fairlead_broker.replication.divergence import divergence
+from fairlead_broker.replication.effects import AdvanceHighWatermark, LeaderEffect, WriteRecord
+from fairlead_broker.replication.events import (
+    Appended,
+    BrokersChanged,
+    FollowerFetched,
+    FollowerReport,
+    FollowerSynced,
+    LeaderEvent,
+    LeaseChanged,
+    LogStartMoved,
+    RecordChanged,
+    Synced,
+    TimePassed,
+    WriteAnswered,
+    WriteOutcome,
+)
+from fairlead_broker.replication.leader import PartitionLeader
+from fairlead_broker.replication.progress import ReplicaProgress
+from simulator import guards
+from simulator.disk import Cell, Log
+from simulator.messages import (
+    FetchAnswer,
+    FetchDiverged,
+    FetchedCells,
+    FetchOutside,
+    FetchRefused,
+    Outcome,
+    Produce,
+    ReadAnswer,
+)
+from simulator.store import Transaction, partition_key
+
+if TYPE_CHECKING:
+    from simulator.broker import Broker
+
+PARK_SECONDS = 0.5
+PRODUCER_EPOCH = 0
+
+
+class Parked:
+    """A follower's fetch that waits for something to tell."""
+
+    __slots__ = ("answer", "report", "until")
+
+    def __init__(self, report: FollowerReport, answer: Callable[[FetchAnswer], None], until: float) -> None:
+        self.report = report
+        self.answer = answer
+        self.until = until
+
+
+class Leading:
+    """One partition led by one broker in one leader epoch."""
+
+    def __init__(
+        self, broker: Broker, partition: int, log: Log, record: PartitionRecord, revision: Revision
+    ) -> None:
+        """Take office."""
+        world = broker.world
+        self.broker = broker
+        self.partition = partition
+        self.log = log
+        self.epoch = record.leader_epoch
+        self.broker_epoch = broker.epoch
+        self.closed = False
+        self.machine = PartitionLeader(
+            BrokerId(broker.number),
+            broker.epoch,
+            record,
+            revision,
+            broker.registered(),
+            ReplicaProgress(log.end, Offset(log.synced)),
+            Offset(log.high_watermark),
+            Offset(log.log_start),
+            world.now,
+            world.plan.lag_seconds,
+        )
+        self._producers: PartitionProducers[Produce] = PartitionProducers(replayed(log))
+        self._waiting: list[tuple[int, Produce]] = []
+        self._parked: dict[int, Parked] = {}
+        self._told: dict[int, tuple[int | None, int]] = {}
+        world.judge.leads(self)
+        self.step(LeaseChanged(broker.lease_is_confirmed()))
+        self._tick()
+
+    def step(self, event: LeaderEvent) -> None:
+        """Feed the machine and run its orders."""
+        if self.closed:
+            return
+        effects = self.machine.step(event)
+        for effect in effects:
+            self._run(effect)
+            if self.closed:
+                return
+
+    def _run(self, effect: LeaderEffect) -> None:
+        match effect:
+            case AdvanceHighWatermark(offset):
+                self._advance(offset)
+            case WriteRecord():
+                self._write(effect)
+            case _:
+                pass
+
+    def _advance(self, offset: int) -> None:
+        self.broker.world.judge.commits(self, offset)
+        self.log.high_watermark = offset
+        waiting, self._waiting = self._waiting, []
+        for at, produce in waiting:
+            if at < offset:
+                produce.answer(Outcome.OK, at)
+            else:
+                self._waiting.append((at, produce))
+        self._wake()
+
+    # -- the partition's record
+
+    def _write(self, order: WriteRecord) -> None:
+        broker = self.broker
+        transaction = Transaction(
+            (
+                *guards.leader_sees_partition(self.partition, order.revision),
+                *guards.own_registration(broker.number, self.broker_epoch),
+                *guards.added_brokers(order.added),
+            ),
+            ((partition_key(self.partition), order.record, None),),
+        )
+        broker.world.note("leader writes", broker.number, order.revision, order.record)
+        late = broker.world.network.lateness("write", broker.number)
+        broker.ask_store(lambda: broker.world.store.transact(transaction), self._written, order, late=late)
+
+    def _written(self, result: tuple[bool, Revision] | None, order: WriteRecord) -> None:
+        if self.closed:
+            return
+        if result is None:
+            self.written_unknown(order)
+        elif result[0]:
+            self.step(WriteAnswered(order.revision, WriteOutcome.STORED, result[1]))
+        else:
+            self.step(WriteAnswered(order.revision, WriteOutcome.REFUSED))
+
+    def written_unknown(self, order: WriteRecord) -> None:
+        """Say that nobody knows; only another record or a definite answer settles it."""
+        self.step(WriteAnswered(order.revision, WriteOutcome.UNKNOWN))
+
+    def record_changed(self, record: PartitionRecord, revision: Revision) -> None:
+        """Hear what the mirror shows."""
+        self.step(RecordChanged(record, revision))
+        self._drop_refused()
+
+    def brokers_changed(self) -> None:
+        """Hear what the mirror shows."""
+        self.step(BrokersChanged(self.broker.registered()))
+
+    # -- time
+
+    def _tick(self) -> None:
+        if self.closed:
+            return
+        world = self.broker.world
+        self.look_at_lease()
+        self.step(TimePassed(world.now))
+        self._producers_effects(self._producers.step(ProducersTimePassed(world.now)))
+        for number, parked in list(self._parked.items()):
+            if parked.until <= world.now:
+                del self._parked[number]
+                self._answer(parked)
+        self.broker.after(min(world.plan.lag_seconds / 2, PARK_SECONDS), self._tick)
+
+    def look_at_lease(self) -> None:
+        """Tell the machine what the clock says about the lease."""
+        confirmed = self.broker.lease_is_confirmed()
+        if confirmed != self.machine.lease_confirmed:
+            self.step(LeaseChanged(confirmed))
+
+    def close(self) -> None:
+        """Lead no longer: what waits may be stored or not."""
+        if self.closed:
+            return
+        self.closed = True
+        for _, produce in self._waiting:
+            produce.answer(Outcome.MAYBE, -1)
+        for held in self._producers.held():
+            held.answer(Outcome.FAILED, -1)
+        for parked in self._parked.values():
+            parked.answer(FetchRefused())
+
+    # -- clients
+
+    def produce(self, produce: Produce) -> None:
+        """Take a value, or say why not."""
+        self.look_at_lease()
+        if (
+            self.closed
+            or not self.broker.takes_writes
+            or (produce.acks_all and not self.machine.enough_in_sync)
+            or (not produce.acks_all and not self.machine.serves_weak_acks)
+        ):
+            produce.answer(Outcome.FAILED, -1)
+        elif produce.producer < 0:
+            self._append([produce])
+        else:
+            self._producers_effects(
+                self._producers.step(
+                    SequencedArrived(
+                        produce,
+                        produce.producer,
+                        PRODUCER_EPOCH,
+                        produce.sequence,
+                        produce.sequence,
+                        self.broker.world.now,
+                    )
+                )
+            )
+
+    def _producers_effects(self, effects: list[object]) -> None:
+        appended: list[Produce] = []
+        later: list[object] = []
+        for effect in effects:
+            if isinstance(effect, Append):
+                appended.append(effect.request)
+            else:
+                later.append(effect)
+        base = self.log.end
+        if appended:
+            offsets = [Offset(base + index) for index in range(len(appended))]
+            self._append(
+                appended,
+                lambda: self._producers.step(
+                    ProducersAppended(offsets, offsets, TimestampUs(int(self.broker.world.now * 1e6)))
+                ),
+            )
+        for effect in later:
+            match effect:
+                case AnswerStored(request, base_offset):
+                    self.answer_repeat(request, base_offset)
+                case AnswerAsAppended(request, original):
+                    place = next(index for index, each in enumerate(appended) if each is original)
+                    self.answer_repeat(request, base + place)
+                case Refuse(request, refusal):
+                    unknown = isinstance(refusal, UnknownProducer)
+                    request.answer(Outcome.UNKNOWN_PRODUCER if unknown else Outcome.OUT_OF_ORDER, -1)
+
+    def answer_repeat(self, produce: Produce, offset: int) -> None:
+        """Answer a duplicate as its own acks ask for (protocol section 6, rule 1)."""
+        if produce.acks_all and offset >= self.machine.readable_limit:
+            self._waiting.append((offset, produce))
+        else:
+            produce.answer(Outcome.OK, offset)
+
+    def _append(self, produced: list[Produce], then: Callable[[], object] | None = None) -> None:
+        first = self.log.end
+        self.log.append([Cell(self.epoch, each.value, each.producer, each.sequence) for each in produced])
+        if then is not None:
+            then()
+        for index, each in enumerate(produced):
+            if each.acks_all:
+                self._waiting.append((first + index, each))
+            else:
+                each.answer(Outcome.OK, first + index)
+        self.step(Appended(self.log.end, self.broker.world.now))
+        self.broker.sync_soon(self.partition)
+        self._wake()
+
+    def synced(self, offset: int) -> None:
+        """Hear that the own log is durable below an offset."""
+        self.step(Synced(Offset(offset), self.broker.world.now))
+
+    def read(self, offset: int, leader_epoch: int, most: int) -> ReadAnswer | None:
+        """Answer a reader; None where this broker cannot know, or knows that it does not lead."""
+        self.look_at_lease()
+        if self.closed or not reader_is_known(leader_epoch, self.epoch):
+            return None
+        machine = self.machine
+        limit = machine.readable_limit
+        cells = (
+            self.log.read(offset, max(0, min(most, limit - offset))) if offset >= self.log.log_start else []
+        )
+        known = machine.high_watermark if machine.lease_confirmed else None
+        return ReadAnswer(offset, [cell.value for cell in cells], known, self.epoch)
+
+    # -- followers
+
+    def fetch(self, report: FollowerReport, answer: Callable[[FetchAnswer], None]) -> None:
+        """Serve a follower's fetch, at once or later."""
+        self.look_at_lease()
+        if self.closed or self.machine.refusal_of(report) is not None:
+            answer(FetchRefused())
+            return
+        log = self.log
+        if log.log_start > report.fetch_offset:
+            answer(FetchOutside(log.log_start, log.end))
+            return
+        parted = divergence(log.epochs, log.end, report.last_epoch, report.fetch_offset)
+        if parted is not None:
+            self.broker.world.note("diverges", report.broker, report, parted)
+            answer(FetchDiverged(parted))
+            return
+        if report.fetch_offset > log.end:
+            answer(FetchOutside(log.log_start, log.end))
+            return
+        self.step(FollowerFetched(report, self.broker.world.now))
+        if self.closed:
+            answer(FetchRefused())
+            return
+        parked = Parked(report, answer, self.broker.world.now + PARK_SECONDS)
+        if self._has_news(parked):
+            self._answer(parked)
+        else:
+            self._parked[report.broker] = parked
+
+    def _has_news(self, parked: Parked) -> bool:
+        report = parked.report
+        told = self._told.get(report.broker)
+        return report.fetch_offset < self.log.end or told != (self.machine.readable_limit, self.log.log_start)
+
+    def _wake(self) -> None:
+        for number, parked in list(self._parked.items()):
+            if self._has_news(parked):
+                del self._parked[number]
+                self._answer(parked)
+
+    def _answer(self, parked: Parked) -> None:
+        log, report = self.log, parked.report
+        if report.fetch_offset < log.log_start:
+            parked.answer(FetchOutside(log.log_start, log.end))
+            return
+        self._told[report.broker] = (self.machine.readable_limit, log.log_start)
+        cells = log.read(report.fetch_offset, self.broker.world.plan.fetch_cells)
+        parked.answer(FetchedCells(self.epoch, self.machine.readable_limit, log.log_start, cells))
+
+    def _drop_refused(self) -> None:
+        """Answer parked fetches that the record does not allow any more."""
+        if self.closed:
+            return
+        for number, parked in list(self._parked.items()):
+            if self.machine.refusal_of(parked.report) is not None:
+                del self._parked[number]
+                parked.answer(FetchRefused())
+
+    def progress(
+        self, broker: int, broker_epoch: int, generation: int, leader_epoch: LeaderEpoch, synced: int
+    ) -> None:
+        """Hear of a follower's fsync."""
+        self.look_at_lease()
+        self.step(
+            FollowerSynced(
+                BrokerId(broker),
+                broker_epoch,
+                generation,
+                leader_epoch,
+                Offset(synced),
+                self.broker.world.now,
+            )
+        )
+
+    def move_log_start(self, offset: int) -> None:
+        """Drop the oldest records, as retention does."""
+        if offset > self.log.log_start:
+            self.log.log_start = offset
+            self.step(LogStartMoved(Offset(offset)))
+            self._wake()
+
+
+def reader_is_known(seen: int, own: int) -> bool:
+    """Say whether a leader is at least as new as what a client has seen (rule 4.9)."""
+    return seen <= own
+
+
+def replayed(log: Log) -> ProducerState:
+    """Rebuild what the log says about its producers."""
+    state = ProducerState()
+    for index, cell in enumerate(log.cells):
+        if cell.producer >= 0:
+            batch = stored_batch(cell.sequence, 0, log.base + index, 0)
+            state.replay(cell.producer, PRODUCER_EPOCH, batch)
+    return state

@@ -1,0 +1,179 @@
+"""What a world is like, drawn from its seed: size, rules, times, and which faults it knows.
+
+Every world knows only some faults (swarm testing): a fault that always happens hides what only its absence shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+
+from fairlead_broker.registry.records import Durability
+from simulator.network import Weather
+
+
+class Fault(Enum):
+    """What can go wrong."""
+
+    KILL = "kill"
+    KILL_ALL = "kill all"
+    POWER = "power"
+    POWER_ALL = "power all"
+    STOP = "stop"
+    PAUSE = "pause"
+    CUT_STORE = "cut store"
+    CUT_PEERS = "cut peers"
+    ISOLATE = "isolate"
+    LEASE_EARLY = "lease early"
+    LEASE_LATE = "lease late"
+    STORE_AWAY = "store away"
+    WATCH = "watch"
+    WIPE = "wipe"
+    OLD_DISK = "old disk"
+    DAMAGE = "damage"
+    TORN = "torn tail"
+    DISK_FULL = "disk full"
+    SYNC_FAILS = "sync fails"
+    RETENTION = "retention"
+    REASSIGN = "reassign"
+    CHANGE_MIN_ISR = "change min isr"
+    CHANGE_DURABILITY = "change durability"
+    MOVE_LEADER = "move leader"
+
+
+class Drill(Enum):
+    """A play of faults that belong together."""
+
+    DAMAGED_FOLLOWER = "damaged follower"
+    DAMAGED_NEWCOMER = "damaged newcomer"
+    DAMAGED_SURVIVOR = "damaged survivor"
+    POWER_AFTER_STOP = "power after stop"
+    DEPOSED_ALONE = "deposed alone"
+    LATE_PROGRESS = "late progress"
+    SYNCED_TAIL = "synced tail"
+    SHORT_OF_EPOCH = "short of epoch"
+    LATE_JOIN = "late join"
+    LOST_IN_BETWEEN = "lost in between"
+    LATE_WATCH = "late watch"
+    POWERED_LAST = "powered last"
+    SHORT_MOVE = "short move"
+
+
+TWO_SHARE = 0.2
+"""Worlds with two partitions on each disk."""
+DRILLED_SHARE = 0.5
+"""Worlds that have a drill."""
+LONE: frozenset[Drill] = frozenset(
+    {Drill.DEPOSED_ALONE, Drill.LATE_JOIN, Drill.LATE_WATCH, Drill.POWERED_LAST}
+)
+"""Drills in which a leader goes on without the others."""
+WRITTEN: frozenset[Drill] = frozenset(
+    {Drill.POWER_AFTER_STOP, Drill.SHORT_OF_EPOCH, Drill.LOST_IN_BETWEEN, Drill.POWERED_LAST}
+)
+"""Drills that need records which count before they are synced."""
+SYNCED: frozenset[Drill] = frozenset({Drill.LATE_PROGRESS, Drill.SYNCED_TAIL})
+
+
+@dataclass(slots=True)
+class Plan:
+    """One world."""
+
+    brokers: int
+    replicas: int
+    partitions: int
+    min_isr: int
+    min_isr_least: int
+    """The smallest that it may become."""
+    durability: Durability
+    unclean: bool
+    idempotent: bool
+    producers: int
+    readers: int
+    lease_seconds: float
+    lag_seconds: float
+    unclean_seconds: float
+    sync_seconds: float
+    think_seconds: float
+    fetch_cells: int
+    storm_seconds: float
+    """How long faults happen."""
+    fault_seconds: float
+    """Mean time between two."""
+    faults: tuple[Fault, ...]
+    weather: Weather
+    drill: Drill | None = None
+
+    @property
+    def replicated(self) -> bool:
+        """Whether what was only written counts, all the time."""
+        return self.durability is Durability.REPLICATED and Fault.CHANGE_DURABILITY not in self.faults
+
+
+def draw(rng: Random) -> Plan:
+    """Draw a world."""
+    brokers = rng.choice((2, 2, 3, 3, 3))
+    replicas = brokers if brokers == 2 or rng.random() < 0.6 else 2
+    min_isr = rng.choice((1, 2, 2)) if replicas == 2 else rng.choice((1, 2, 2, 2, 3))
+    faults = [each for each in Fault if rng.random() < 0.35]
+    if replicas == brokers and Fault.REASSIGN in faults:
+        faults.remove(Fault.REASSIGN)
+    faults = faults or [Fault.KILL, Fault.POWER]
+    weather = Weather()
+    if rng.random() < 0.6:
+        weather = Weather(
+            loss=rng.choice((0.0, 0.02, 0.1)),
+            repeat=rng.choice((0.0, 0.1)),
+            slow=rng.choice((0.0, 0.1, 0.3)),
+            slow_seconds=rng.choice((0.3, 1.5, 1.5)),
+            usual_seconds=rng.choice((0.005, 0.03)),
+        )
+    plan = Plan(
+        brokers=brokers,
+        replicas=replicas,
+        partitions=2 if rng.random() < TWO_SHARE else 1,
+        min_isr=min_isr,
+        min_isr_least=1 if Fault.CHANGE_MIN_ISR in faults else min_isr,
+        durability=rng.choice((Durability.SYNCED, Durability.REPLICATED)),
+        unclean=rng.random() < 0.15,
+        idempotent=rng.random() < 0.5,
+        producers=rng.choice((1, 2)),
+        readers=rng.choice((0, 1, 2)),
+        lease_seconds=1.0,
+        lag_seconds=rng.choice((0.6, 1.2)),
+        # At least the lease: one that ends early leaves a leader alone in the belief that it leads.
+        unclean_seconds=rng.choice((1.0, 1.5)),
+        sync_seconds=rng.choice((0.01, 0.3, 1.0)),
+        think_seconds=rng.choice((0.1, 0.3)),
+        fetch_cells=rng.choice((1, 3, 100)),
+        storm_seconds=rng.choice((5.0, 8.0)),
+        fault_seconds=rng.choice((0.15, 0.4, 0.8)),
+        faults=tuple(faults),
+        weather=weather,
+    )
+    if rng.random() < DRILLED_SHARE:
+        _drill(plan, rng)
+    return plan
+
+
+def _drill(plan: Plan, rng: Random) -> None:
+    """Make a world that one drill fits, with few other faults."""
+    plan.drill = drill = rng.choice(tuple(Drill))
+    quiet = rng.random() < 0.6
+    plan.faults = () if quiet else tuple(rng.sample(plan.faults, min(2, len(plan.faults))))
+    plan.partitions = 1
+    plan.fault_seconds = 0.8
+    plan.storm_seconds = 8.0
+    plan.min_isr = 1 if drill in LONE else 2
+    plan.min_isr_least = 1 if Fault.CHANGE_MIN_ISR in plan.faults else plan.min_isr
+    if drill is Drill.SHORT_MOVE:
+        plan.brokers, plan.replicas = 3, 2
+    plan.unclean = drill is Drill.DEPOSED_ALONE
+    if drill in WRITTEN:
+        plan.durability = Durability.REPLICATED
+    elif drill in SYNCED:
+        plan.durability, plan.sync_seconds = Durability.SYNCED, rng.choice((0.1, 0.3, 1.0))
+    if drill is Drill.LATE_WATCH:
+        plan.readers, plan.lag_seconds = 2, 0.6
+    if rng.random() < 0.7:
+        plan.weather = Weather()

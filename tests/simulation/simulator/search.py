@@ -1,0 +1,186 @@
+"""Runs seeds: for `make sim`, and for the table of how soon each dropped rule is found.
+
+`python -m simulator.search --seconds 60 --seed 1` runs fresh worlds until the time is over; `--seed 17 --trace` shows
+one; `--switches` writes the table. With `--groups` all of it is about consumer groups instead of partitions, with
+`--brokers` about whole brokers on virtual time. Ends with 1 when an invariant was broken, and says how to see it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import islice, pairwise, repeat
+from pathlib import Path
+from statistics import median
+
+import groups.switches
+import groups.world
+import simulator.switches
+import simulator.world
+import virtual_time.world
+from simulator.switches import Switch
+from simulator.world import Verdict
+
+SEEDS_MAX = 10_000
+"""Within so many seeds each dropped rule must be found."""
+TABLE_FOUND = 3
+"""Findings of which the table gives the median distance."""
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "explanation" / "simulation.md"
+END = "<!-- end of the table -->"
+TABLE_HEAD = """| dropped rule | switch | found as | median seeds | first seed |
+|---|---|---|---|---|"""
+NOT_FOUND = "not found within"
+DETERMINISM_EVERY = 50
+"""Every so many seeds a run is made twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Worlds of one kind, and the rules that can be dropped in them."""
+
+    name: str
+    run: Callable[..., Verdict]
+    switches: tuple[Switch, ...]
+    option: str = ""
+    """What chooses these worlds on the command line."""
+
+    @property
+    def begin(self) -> str:
+        """The line of the page before the table."""
+        return f"<!-- made by: make sim SIM='{self.option}--switches --write' -->"
+
+    @property
+    def by_name(self) -> dict[str, Switch]:
+        """The switches by name."""
+        return {switch.name: switch for switch in self.switches}
+
+
+PARTITIONS = Suite("partitions", simulator.world.run, tuple(simulator.switches.SWITCHES))
+GROUPS = Suite("groups", groups.world.run, groups.switches.SWITCHES, "--groups ")
+BROKERS = Suite(
+    "brokers",
+    virtual_time.world.run,
+    # Those of the shells are about the twins of the shells.
+    tuple(switch for switch in simulator.switches.SWITCHES if not switch.shell),
+    "--brokers ",
+)
+SUITES = {suite.name: suite for suite in (PARTITIONS, GROUPS, BROKERS)}
+
+
+def findings(suite: Suite, switch: Switch, first: int = 0, most: int = SEEDS_MAX) -> Iterator[Verdict]:
+    """Run seeds in order without a rule; yield those that break an invariant, and none with the rule."""
+    for seed in range(first, first + most):
+        with switch.drop():
+            verdict = suite.run(seed)
+        if verdict.violation is not None and suite.run(seed).violation is None:
+            yield verdict
+
+
+def first_found(suite: Suite, switch: Switch, first: int = 0, most: int = SEEDS_MAX) -> Verdict | None:
+    """Return the first run that notices a dropped rule."""
+    return next(findings(suite, switch, first, most), None)
+
+
+def search(suite: Suite, first: int, seconds: float, most: int | None = None) -> int:
+    """Run fresh worlds for a while; return how many broke an invariant."""
+    started = time.perf_counter()
+    counts: Counter[str] = Counter()
+    broken: list[Verdict] = []
+    seed = first
+    while time.perf_counter() - started < seconds and (most is None or seed < first + most):
+        verdict = suite.run(seed)
+        counts.update(verdict.counts)
+        if verdict.violation is not None:
+            broken.append(verdict)
+            report(suite, verdict)
+        if seed % DETERMINISM_EVERY == 0 and suite.run(seed).digest != verdict.digest:
+            print(f"seed {seed}: two runs differ")
+            broken.append(verdict)
+        seed += 1
+    runs, took = seed - first, time.perf_counter() - started
+    print(
+        f"{runs} worlds, seeds {first} to {seed - 1}, {runs / took * 60:.0f} a minute, {len(broken)} broken"
+    )
+    for name, count in sorted(counts.items()):
+        print(f"  {name:24} {count}")
+    return len(broken)
+
+
+def report(suite: Suite, verdict: Verdict) -> None:
+    """Say what was wrong, and how to see it again."""
+    print(f"seed {verdict.seed}: {type(verdict.violation).__name__}: {str(verdict.violation)[:300]}")
+    print(f"  again, with every step: make sim SIM='{suite.option}--seed {verdict.seed} --trace'")
+
+
+def measure(suite_name: str, name: str, most: int) -> str:
+    """Return the table's line of a switch: how many seeds each of the first findings took, in the median."""
+    suite = SUITES[suite_name]
+    switch = suite.by_name[name]
+    found = list(islice(findings(suite, switch, most=most), TABLE_FOUND))
+    if not found:
+        return f"| {switch.rule} | `{name}` | {NOT_FOUND} {most} | | |"
+    kinds = Counter(type(verdict.violation).__name__ for verdict in found).most_common(1)[0][0]
+    seeds = [verdict.seed for verdict in found]
+    distances = [seed - before for before, seed in pairwise([-1, *seeds])]
+    return f"| {switch.rule} | `{name}` | {kinds} | {median(distances):.0f} | {seeds[0]} |"
+
+
+def write_table(suite: Suite, path: Path | None, names: list[str], most: int, processes: int) -> int:
+    """Measure the switches, print the table, and put it into the page; return how many were not found."""
+    chosen = names or [switch.name for switch in suite.switches]
+    lines = []
+    with ProcessPoolExecutor(processes) as pool:
+        for line in pool.map(measure, repeat(suite.name), chosen, repeat(most)):
+            print(line, flush=True)
+            lines.append(line)
+    if path is not None:
+        before, _, rest = path.read_text().partition(suite.begin)
+        _, _, after = rest.partition(END)
+        path.write_text("\n".join((before + suite.begin, "", TABLE_HEAD, *lines, "", END + after)))
+    return sum(NOT_FOUND in line for line in lines)
+
+
+def main(arguments: list[str]) -> int:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(prog="make sim SIM=...", description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long to run fresh worlds")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--trace", action="store_true", help="run one seed and print every step")
+    parser.add_argument("--groups", action="store_true", help="worlds of consumer groups")
+    parser.add_argument("--brokers", action="store_true", help="worlds of whole brokers on virtual time")
+    parser.add_argument("--worlds", type=int, help="stop after so many")
+    parser.add_argument("--drop", metavar="NAME", help="run with one rule dropped")
+    parser.add_argument(
+        "--switches", nargs="*", metavar="NAME", help="measure all switches, or the named ones"
+    )
+    parser.add_argument("--seeds", type=int, default=SEEDS_MAX, help="seeds for each switch")
+    parser.add_argument("--write", action="store_true", help="put the table of switches into the docs")
+    parser.add_argument("--processes", type=int, default=2, help="how many measure at a time")
+    chosen = parser.parse_args(arguments)
+    suite = BROKERS if chosen.brokers else GROUPS if chosen.groups else PARTITIONS
+    if chosen.drop is not None and chosen.drop not in suite.by_name:
+        parser.error(f"no rule {chosen.drop!r}; there are {', '.join(sorted(suite.by_name))}")
+    if chosen.switches is not None:
+        page = PAGE if chosen.write else None
+        return 1 if write_table(suite, page, chosen.switches, chosen.seeds, chosen.processes) else 0
+    dropped: AbstractContextManager[None] = (
+        suite.by_name[chosen.drop].drop() if chosen.drop else nullcontext()
+    )
+    with dropped:
+        if chosen.trace:
+            verdict = suite.run(chosen.seed, traced=True)
+            print("\n".join(verdict.trace))
+            if verdict.violation is not None:
+                report(suite, verdict)
+            return int(verdict.violation is not None)
+        return 1 if search(suite, chosen.seed, chosen.seconds, chosen.worlds) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

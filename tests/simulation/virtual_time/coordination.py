@@ -1,0 +1,195 @@
+"""The store of coordination as brokers on virtual time see it: the embedded one, reached over a bad link.
+
+What it decides is what the shipped store decides. Requests and answers take time, get lost, or arrive after their
+sender has given up; watches lag and break; leases end early.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from fairlead_api.identifiers import Revision
+from fairlead_broker.coordination.embedded import EmbeddedCoordination
+from fairlead_broker.coordination.protocol import (
+    PAGE_KEYS_MAX,
+    CoordinationError,
+    CoordinationUnavailable,
+    Lease,
+    Page,
+    UnknownOutcome,
+    Watch,
+    WatchBatch,
+)
+from fairlead_broker.registry.transactions import Compare, Operation, TransactionResult
+from virtual_time.life import Life
+from virtual_time.loop import pass_time
+
+CALL_SECONDS = 5.0
+"""After which a client of etcd gives a call up."""
+
+
+@dataclass(slots=True)
+class StoreWeather:
+    """What is wrong with the store at the moment."""
+
+    chance: random.Random
+    cut: set[str] = field(default_factory=set)
+    """Brokers that do not reach it."""
+    away: bool = False
+    slow_seconds: float = 0.0
+    unknown: float = 0.0
+    """Share of transactions whose outcome stays unknown."""
+    breaking: float = 0.0
+    """Share of watch answers with which the watch breaks."""
+    unknown_outcomes: int = 0
+    broken_watches: int = 0
+
+
+class FarCoordination:
+    """One broker's client of a store that stands elsewhere; implements `Coordination`."""
+
+    def __init__(self, inner: EmbeddedCoordination, weather: StoreWeather, life: Life) -> None:
+        self._inner = inner
+        self._weather = weather
+        self._life = life
+        self.leases: list[Lease] = []
+        """Granted, in order; for whoever ends one early."""
+
+    async def list(
+        self,
+        prefix: str,
+        *,
+        revision: Revision | None = None,
+        after: str | None = None,
+        limit: int = PAGE_KEYS_MAX,
+    ) -> Page:
+        """Read."""
+        await self._reach()
+        page = await self._inner.list(prefix, revision=revision, after=after, limit=limit)
+        await self._reach()
+        return page
+
+    def watch(self, prefix: str, from_revision: Revision) -> Watch:
+        """Follow."""
+        return FarWatch(self._inner.watch(prefix, from_revision), self)
+
+    async def transact(
+        self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
+    ) -> TransactionResult:
+        """Write, and perhaps never hear of it."""
+        await self._reach()
+        weather = self._weather
+        if weather.chance.random() < weather.unknown:
+            weather.unknown_outcomes += 1
+            fate = weather.chance.random()
+            if fate < 0.4:
+                await self._inner.transact(compares, success, failure)
+            elif fate < 0.8:
+                late = self._late(weather.chance.random() * 10, compares, success, failure)
+                # Not of this life: what is on its way outlives its sender.
+                asyncio.get_running_loop().create_task(late, context=_nobody())
+            await pass_time(weather.chance.random() * CALL_SECONDS)
+            raise UnknownOutcome("the answer got lost")
+        result = await self._inner.transact(compares, success, failure)
+        try:
+            await self._reach()
+        except CoordinationUnavailable as error:
+            raise UnknownOutcome(str(error)) from error
+        return result
+
+    async def grant_lease(self, ttl_seconds: int) -> Lease:
+        """Begin a lease."""
+        await self._reach()
+        lease = await self._inner.grant_lease(ttl_seconds)
+        self.leases.append(lease)
+        await self._reach()
+        return lease
+
+    async def keep_alive(self, lease: Lease) -> None:
+        """Prolong a lease."""
+        await self._reach()
+        await self._inner.keep_alive(lease)
+        await self._reach()
+
+    async def revoke(self, lease: Lease) -> None:
+        """End a lease."""
+        await self._reach()
+        await self._inner.revoke(lease)
+        await self._reach()
+
+    async def compact(self, revision: Revision) -> None:
+        """Forget history."""
+        await self._reach()
+        await self._inner.compact(revision)
+
+    async def close(self) -> None:
+        """Let go."""
+        await self._inner.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether nothing gets there or back."""
+        return self._life.dead or self._weather.away or self._life.name in self._weather.cut
+
+    async def _reach(self) -> None:
+        """Let a message take its time one way. Raises `CoordinationUnavailable`."""
+        weather = self._weather
+        delay = weather.chance.expovariate(1_000) + weather.chance.random() * weather.slow_seconds
+        await pass_time(delay)
+        if self.is_cut:
+            await pass_time(CALL_SECONDS)
+            raise CoordinationUnavailable("nobody answers")
+
+    async def _late(self, seconds: float, *transaction: Any) -> None:
+        await pass_time(seconds)
+        with suppress(CoordinationError):
+            await self._inner.transact(*transaction)
+
+
+class FarWatch:
+    """A watch over the same link."""
+
+    def __init__(self, inner: Watch, client: FarCoordination) -> None:
+        self._inner = inner
+        self._client = client
+        self._held: WatchBatch | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> WatchBatch:
+        # Kept until it is handed out: whoever gives up waiting loses nothing.
+        if self._held is None:
+            self._held = await self._inner.__anext__()
+        weather = self._client._weather
+        if weather.chance.random() < weather.breaking:
+            weather.broken_watches += 1
+            raise CoordinationUnavailable("the watch broke")
+        await self._client._reach()
+        batch, self._held = self._held, None
+        return batch
+
+    async def request_progress(self) -> None:
+        """Ask how far everything is told."""
+        if not self._client.is_cut:
+            await self._inner.request_progress()
+
+    async def cancel(self) -> None:
+        """End it."""
+        await self._inner.cancel()
+
+
+def _nobody() -> contextvars.Context:
+    return contextvars.Context()

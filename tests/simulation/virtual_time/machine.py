@@ -1,0 +1,221 @@
+"""One broker's machine: its disk, and the process that runs on it or does not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from fairlead_api.identifiers import TimestampUs
+from fairlead_broker.coordination.embedded import EmbeddedCoordination
+from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.server.listeners import Addresses, Listeners
+from fairlead_broker.settings import BrokerSettings
+from fairlead_broker.telemetry import Telemetry
+from fairlead_broker.wiring import RunningBroker
+from lying_disk import LyingDisk
+from virtual_time.coordination import FarCoordination, StoreWeather
+from virtual_time.life import LIFE, Life
+from virtual_time.loop import VirtualLoop
+from virtual_time.network import Served, VirtualNetwork
+
+EPOCH_US = 1_800_000_000_000_000
+DATA = Path("/data")
+
+
+class VirtualClock:
+    """The loop's time, and the calendar by it."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    def now_us(self) -> TimestampUs:
+        """Microseconds since 1970."""
+        return TimestampUs(EPOCH_US + int(self._loop.time() * 1e6))
+
+    def monotonic(self) -> float:
+        """Seconds of the loop."""
+        return self._loop.time()
+
+
+class VirtualListener:
+    """Serves an application under an address while it is started."""
+
+    def __init__(self, application: Callable[..., Any], address: str, network: VirtualNetwork) -> None:
+        self._application = application
+        self._address = address
+        self._network = network
+
+    async def start(self) -> None:
+        """Answer."""
+        life = LIFE.get()
+        assert life is not None
+        self._network.served[self._address] = Served(self._application, life, contextvars.copy_context())
+
+    async def stop(self, timeout_seconds: float = 0.0) -> None:
+        """Answer no more."""
+        del timeout_seconds
+        self._network.served.pop(self._address, None)
+
+
+class VirtualListeners(Listeners):
+    """The broker's listeners with everything but the sockets."""
+
+    def __init__(self, *arguments: Any, name: str, network: VirtualNetwork, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._name = name
+        self._network = network
+
+    @property
+    def addresses(self) -> Addresses:
+        """Names, as if they were hosts."""
+        return Addresses(**{each: f"{self._name}.{each}:1" for each in ("data", "peer", "ops")})
+
+    def bind(self) -> None:
+        """Take no port."""
+        self._bound = {each: f"{self._name}.{each}:1" for each in ("data", "peer", "ops")}  # type: ignore[misc,assignment]
+
+    async def start_ops(self) -> None:
+        """Nobody scrapes."""
+
+    def _http2(self, bound: Any, endpoints: Any, gate: Any = None) -> Any:
+        made = super()._http2(_Bound(bound), endpoints, gate)  # type: ignore[arg-type]
+        return VirtualListener(made._application, bound, self._network)
+
+    def _close_sockets(self) -> None:
+        self._bound.clear()
+
+
+@dataclass(slots=True)
+class _Bound:
+    """What a listener reads of its socket before it starts."""
+
+    name: str
+
+
+class Machine:
+    """A broker that can be started, stopped, killed, and lose its power."""
+
+    def __init__(
+        self,
+        number: int,
+        store: EmbeddedCoordination,
+        weather: StoreWeather,
+        network: VirtualNetwork,
+        chance: random.Random,
+        settings: dict[str, Any],
+    ) -> None:
+        self.number = number
+        self.name = f"broker-{number}"
+        self.disk = LyingDisk()
+        self.disk.make_folder(DATA)
+        self.life: Life | None = None
+        self.running: RunningBroker | None = None
+        self.coordination: FarCoordination | None = None
+        self.boot = 1
+        """Counts the times that the power came: what residence is told by."""
+        self.refusals: list[str] = []
+        """What starts ended with that did not lead to a running broker."""
+        self._store, self._weather, self._network = store, weather, network
+        self._chance = chance
+        self._settings = settings
+        self._starts = 0
+
+    @property
+    def url(self) -> str:
+        """Where clients find it."""
+        return f"http://{self.name}.data:1"
+
+    @property
+    def alive(self) -> bool:
+        """Whether a process runs, ready or not."""
+        return self.life is not None and not self.life.dead
+
+    def start(self) -> asyncio.Task[None]:
+        """Begin a life; the task ends when the broker is ready, or with what it refused to start for."""
+        assert not self.alive
+        self._starts += 1
+        life = self.life = Life(self.name, f"boot-{self.number}-{self.boot}")
+        context = contextvars.copy_context()
+        context.run(LIFE.set, life)
+        loop = asyncio.get_running_loop()
+        start = loop.create_task(self._run(life), context=context)
+        return loop.create_task(self._started(start, life))
+
+    async def _started(self, start: asyncio.Task[None], life: Life) -> None:
+        await asyncio.wait([start])
+        error = None if start.cancelled() else start.exception()
+        if error is not None:
+            # Whatever a process ends with, it is started again.
+            self.refusals.append(f"{type(error).__name__}: {error}")
+            if not life.dead:
+                self.kill()
+
+    async def _run(self, life: Life) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        clock = VirtualClock(loop)
+        log = structlog.get_logger()
+        settings = BrokerSettings(
+            id=self.number, data=DATA, listen="127.0.0.1:0", peer_listen="127.0.0.1:0",
+            ops_listen="127.0.0.1:0", **self._settings,
+        )  # fmt: skip
+        telemetry = Telemetry(log)
+        self.coordination = FarCoordination(self._store.connect(), self._weather, life)
+        runtime = BrokerRuntime(
+            settings,
+            telemetry,
+            clock,
+            release="0",
+            new_id=lambda: str(uuid.UUID(int=self._chance.getrandbits(128), version=4)),
+            storage=self.disk,
+            coordination=self.coordination,
+        )
+        listeners = VirtualListeners(
+            runtime, settings.listeners, telemetry, clock, name=self.name, network=self._network
+        )
+        listeners.bind()
+        bound = listeners.addresses
+        runtime.set_advertised(data=bound.data, peer=bound.peer, ops=bound.ops)
+        await runtime.start()
+        await listeners.start_data()
+        await listeners.start_peer()
+        self.running = RunningBroker(runtime, listeners, clock, log, settings.limits.stop_answer_seconds)
+
+    async def stop(self) -> None:
+        """Stop in order."""
+        running, life = self.running, self.life
+        assert running is not None
+        assert life is not None
+        context = contextvars.copy_context()
+        context.run(LIFE.set, life)
+        await asyncio.get_running_loop().create_task(running.stop(), context=context)
+        self._end()
+        self.disk = self.disk.restart()
+
+    def kill(self) -> None:
+        """Kill the process; what it wrote stays."""
+        self._end()
+        self.disk = self.disk.restart()
+
+    def cut_power(self) -> None:
+        """Lose the process, and of what was not synced what the disk likes."""
+        self._end()
+        self.boot += 1
+        self.disk = self.disk.cut(self._chance)
+
+    def _end(self) -> None:
+        assert self.life is not None
+        # No operation of the disk from here on.
+        self.disk.cut_at = self.disk.operations
+        self.life.end()
+        for address in [each for each in self._network.served if each.startswith(f"{self.name}.")]:
+            del self._network.served[address]
+        self.running = None

@@ -1,0 +1,252 @@
+"""HTTP between processes without sockets: requests reach the ASGI applications of the other side, or do not.
+
+Stands for `pyreqwest.client.ClientBuilder` in brokers and SDK alike. A link delays, holds back in one direction or in
+both, and breaks with what was on its way; a dead process refuses connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import msgspec
+from pyreqwest.exceptions import ClientClosedError, ConnectError, ReadError, RequestTimeoutError
+
+from virtual_time.life import LIFE, Life
+from virtual_time.loop import pass_time
+
+CLIENTS = "clients"
+"""Name of everybody who is no broker."""
+
+
+@dataclass(slots=True)
+class Served:
+    """An application at an address."""
+
+    application: Callable[..., Any]
+    life: Life
+    context: contextvars.Context
+
+
+@dataclass(slots=True)
+class VirtualNetwork:
+    """Every address, and what is wrong between whom."""
+
+    chance: random.Random
+    served: dict[str, Served] = field(default_factory=dict)
+    cut: set[tuple[str, str]] = field(default_factory=set)
+    """(from, to): nothing of what is sent arrives."""
+    slow_seconds: float = 0.0
+    requests: int = 0
+    lost: int = 0
+
+    def link_is_cut(self, sender: str, receiver: str) -> bool:
+        """Whether what one sends to the other gets lost."""
+        return (sender, receiver) in self.cut
+
+    async def travel(self, sender: str, receiver: str) -> bool:
+        """Let one message take its time; False if it does not arrive."""
+        await pass_time(self.chance.expovariate(2_000) + self.chance.random() * self.slow_seconds)
+        if self.link_is_cut(sender, receiver):
+            self.lost += 1
+            return False
+        return True
+
+
+class VirtualClientBuilder:
+    """Takes every option of a client and makes one; the options are about sockets."""
+
+    network: VirtualNetwork
+
+    def __getattr__(self, name: str) -> Callable[..., Self]:
+        return lambda *_, **__: self
+
+    def build(self) -> VirtualClient:
+        """Make a client of whoever runs now."""
+        return VirtualClient(self.network, LIFE.get())
+
+
+class VirtualClient:
+    """Sends requests."""
+
+    def __init__(self, network: VirtualNetwork, life: Life | None) -> None:
+        self.network = network
+        self.life = life
+        self.closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Refuse what comes later."""
+        self.closed = True
+
+    def request(self, method: str, url: str) -> VirtualRequest:
+        """Begin a request."""
+        return VirtualRequest(self, method, url)
+
+
+class VirtualRequest:
+    """A request, its builder too."""
+
+    def __init__(self, client: VirtualClient, method: str, url: str) -> None:
+        self._client = client
+        self._method = method
+        self._url = urlsplit(url)
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._body = b""
+        self._seconds = 3600.0
+
+    def timeout(self, limit: timedelta) -> Self:
+        """Bound the whole exchange."""
+        self._seconds = limit.total_seconds()
+        return self
+
+    def header(self, name: str, value: str) -> Self:
+        """Add a header."""
+        self._headers.append((name.lower().encode(), value.encode()))
+        return self
+
+    def headers(self, values: Mapping[str, str]) -> Self:
+        """Add headers."""
+        for name, value in values.items():
+            self.header(name, value)
+        return self
+
+    def query(self, values: Mapping[str, Any]) -> Self:
+        """Add to the query."""
+        query = "&".join(f"{name}={value}" for name, value in dict(values).items())
+        both = "&".join(part for part in (self._url.query, query) if part)
+        self._url = self._url._replace(query=both)
+        return self
+
+    def body_bytes(self, body: bytes) -> Self:
+        """Set the body."""
+        self._body = bytes(body)
+        return self
+
+    def body_json(self, body: object) -> Self:
+        """Set the body."""
+        return self.header("content-type", "application/json").body_bytes(msgspec.json.encode(body))
+
+    def build(self) -> Self:
+        """Be complete."""
+        return self
+
+    async def send(self) -> VirtualResponse:
+        """Bring it there and the answer back. Raises as pyreqwest does."""
+        client, network = self._client, self._client.network
+        if client.closed:
+            raise ClientClosedError("the client is closed")
+        network.requests += 1
+        own = CLIENTS if client.life is None else client.life.name
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._exchange(network, own)
+        except TimeoutError:
+            raise RequestTimeoutError("no answer in time", {"causes": []}) from None
+
+    async def _exchange(self, network: VirtualNetwork, own: str) -> VirtualResponse:
+        served = network.served.get(self._url.netloc)
+        if served is None or served.life.dead:
+            await network.travel(own, self._url.netloc)
+            raise ConnectError("refused", {"causes": [{"message": "client error (Connect)"}]})
+        there = served.life.name
+        if not await network.travel(own, there):
+            await _never()
+        if served.life.dead:
+            raise ReadError("the connection broke", {"causes": [{"message": "connection reset"}]})
+        exchange = Exchange(self._scope(), self._body)
+        loop = asyncio.get_running_loop()
+        task = served.context.copy().run(
+            loop.create_task, served.application(exchange.scope, exchange.receive, exchange.send)
+        )
+        try:
+            # As with a real connection, the other side does not stop because nobody waits any more.
+            await asyncio.wait([task])
+        finally:
+            exchange.gone.set()
+        if served.life.dead or task.cancelled():
+            raise ReadError("the connection broke", {"causes": [{"message": "connection reset"}]})
+        task.result()
+        if not await network.travel(there, own):
+            await _never()
+        return exchange.response()
+
+    def _scope(self) -> dict[str, Any]:
+        return {
+            "type": "http",
+            "http_version": "2",
+            "method": self._method,
+            "scheme": "http",
+            "path": self._url.path,
+            "raw_path": self._url.path.encode(),
+            "query_string": self._url.query.encode(),
+            "root_path": "",
+            "headers": [*self._headers, (b"content-length", b"%d" % len(self._body))],
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 2),
+            "state": {},
+        }
+
+
+async def _never() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+class Exchange:
+    """The server's side of a request."""
+
+    def __init__(self, scope: dict[str, Any], body: bytes) -> None:
+        self.scope = scope
+        self._body: bytes | None = body
+        self.gone = asyncio.Event()
+        self._status = 0
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._parts: list[bytes] = []
+
+    async def receive(self) -> dict[str, Any]:
+        """Return the body, then that the client has gone, once it has."""
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Take a part of the answer."""
+        if message["type"] == "http.response.start":
+            self._status, self._headers = message["status"], list(message.get("headers", ()))
+        else:
+            self._parts.append(bytes(message.get("body", b"")))
+
+    def response(self) -> VirtualResponse:
+        """Return the whole answer."""
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in self._headers}
+        return VirtualResponse(self._status, headers, b"".join(self._parts))
+
+
+@dataclass(slots=True)
+class VirtualResponse:
+    """An answer."""
+
+    status: int
+    headers: dict[str, str]
+    content: bytes
+
+    async def bytes(self) -> bytes:
+        """Return the body."""
+        return self.content
+
+    def get_header(self, name: str) -> str | None:
+        """Return one header."""
+        return self.headers.get(name.lower())

@@ -1,0 +1,94 @@
+"""What stands below the real broker and the real SDK while a world runs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import anyio.to_thread
+import pyreqwest.client
+import structlog
+
+import chaos_cluster
+import fairlead.clock
+import producing_clients
+from fairlead_broker.coordination import embedded
+from fairlead_broker.runtime import cluster_entry, sync_rounds
+from fairlead_broker.runtime.disk_pool import DiskPool
+from virtual_time.life import LIFE
+from virtual_time.loop import VirtualLoop
+from virtual_time.machine import VirtualClock
+from virtual_time.network import VirtualClientBuilder, VirtualNetwork
+from virtual_time.threads import InlineExecutor, pool_submit
+
+PAUSE_SECONDS = 0.15
+"""Between two sends of a client: a world is to be long and eventful, not full."""
+
+
+@contextmanager
+def substituted(
+    loop: VirtualLoop, network: VirtualNetwork, chance: random.Random, trace: list[str] | None = None
+) -> Iterator[None]:
+    """Put virtual threads, connections and clocks where the real ones are reached; put them back at the end.
+
+    `trace` gets what is logged, which goes nowhere without it.
+    """
+    clock = VirtualClock(loop)
+    builder = type("Builder", (VirtualClientBuilder,), {"network": network})
+    submit = pool_submit(chance, lambda: 0.2 if chance.random() < 0.002 else 0.0)
+    places: list[tuple[Any, str, Any]] = [
+        (pyreqwest.client, "ClientBuilder", builder),
+        (chaos_cluster, "ClientBuilder", builder),
+        (DiskPool, "submit", submit),
+        (anyio.to_thread, "run_sync", _run_here),
+        (sync_rounds, "ThreadPoolExecutor", InlineExecutor),
+        (embedded, "ThreadPoolExecutor", InlineExecutor),
+        (cluster_entry.ClusterEntry, "_present_residence", _residence),
+        (fairlead.clock, "monotonic", loop.time),
+        (fairlead.clock, "now_ns", lambda: int(clock.now_us()) * 1000),
+        (fairlead.clock, "chance", chance.random),
+        (fairlead.clock, "new_id", lambda: f"{chance.getrandbits(128):032x}"),
+        (producing_clients, "PAUSE_SECONDS", PAUSE_SECONDS),
+    ]
+    before = [(place, name, getattr(place, name)) for place, name, _ in places]
+    logging_before = structlog.get_config()
+    structlog.configure(processors=[_Tracing(loop, trace)], logger_factory=structlog.ReturnLoggerFactory())
+    for place, name, value in places:
+        setattr(place, name, value)
+    try:
+        yield
+    finally:
+        structlog.configure(**logging_before)
+        for place, name, value in before:
+            setattr(place, name, value)
+
+
+class _Tracing:
+    """Writes log lines down with their time and their process."""
+
+    def __init__(self, loop: VirtualLoop, trace: list[str] | None) -> None:
+        self._loop = loop
+        self._trace = trace
+
+    def __call__(self, logger: object, level: str, event: dict[str, Any]) -> str:
+        life = LIFE.get()
+        if self._trace is not None:
+            more = " ".join(
+                f"{key}={value}" for key, value in event.items() if key not in {"event", "broker"}
+            )
+            who = life.name if life else ""
+            self._trace.append(f"{self._loop.time():9.3f} {who:9} {level}: {event['event']} {more}")
+        return ""
+
+
+def _residence(entry: cluster_entry.ClusterEntry) -> str | None:
+    del entry
+    life = LIFE.get()
+    return None if life is None else life.residence
+
+
+async def _run_here(call: Callable[..., Any], *arguments: Any, **named: object) -> Any:
+    del named
+    return call(*arguments)
