@@ -1,0 +1,264 @@
+"""A cluster of real processes: etcd, brokers, and every link between them in the hands of the test.
+
+Brokers keep their addresses for life: clients and other brokers find them again after a restart, always through the
+relays of `links.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from pyreqwest.client import Client, ClientBuilder
+from pyreqwest.exceptions import PyreqwestError
+
+from broker_process import BrokerProcess
+from etcd_cluster import EtcdCluster, etcd_cluster, free_ports
+from fairlead_api.metadata import Metadata, PartitionMetadata
+from links import Links
+
+ETCD: Final = "etcd"
+START_SECONDS: Final = 60.0
+CALL_SECONDS: Final = 10.0
+LEASE_SECONDS: Final = 3
+LAG_MS: Final = 4000
+"""Kafka's 30 s would be longer than most faults last here."""
+BYTECODE: Final = Path(__file__).parents[2] / "build" / "bytecode"
+"""Kept from run to run: compiling everything is most of a first start."""
+
+
+@dataclass(slots=True)
+class Node:
+    """One broker: its process and where it is found."""
+
+    number: int
+    process: BrokerProcess
+    url: str
+    """For clients, through a relay."""
+
+    @property
+    def name(self) -> str:
+        """As the links know it."""
+        return f"broker-{self.number}"
+
+
+@dataclass(slots=True)
+class ChaosCluster:
+    """Everything that runs."""
+
+    folder: Path
+    nodes: list[Node] = field(default_factory=list)
+    etcd: EtcdCluster | None = None
+    links: Links = field(default_factory=lambda: Links(dict))
+    paused: set[str] = field(default_factory=set)
+
+    @property
+    def urls(self) -> list[str]:
+        """Where clients find the brokers."""
+        return [node.url for node in self.nodes]
+
+    def pids(self) -> dict[str, int]:
+        """Return the process of every broker that runs."""
+        return {node.name: node.process.pid for node in self.nodes if node.process.running}
+
+    def alive(self) -> list[Node]:
+        """Return the brokers that run and do not stand still."""
+        return [node for node in self.nodes if node.process.running and node.name not in self.paused]
+
+    # ------------------------------------------------------------------------------------------ lives
+
+    async def start(self, *nodes: Node) -> None:
+        """Start brokers side by side, all without arguments."""
+        async with asyncio.TaskGroup() as group:
+            for node in nodes or self.nodes:
+                if not node.process.running:
+                    group.create_task(asyncio.to_thread(node.process.start, START_SECONDS))
+
+    async def kill(self, *nodes: Node) -> None:
+        """End brokers without warning."""
+        for node in nodes:
+            await asyncio.to_thread(node.process.kill)
+            self.paused.discard(node.name)
+
+    async def stop(self, *nodes: Node) -> list[int]:
+        """Stop brokers in order, side by side; returns their exit codes."""
+        return list(await asyncio.gather(*(asyncio.to_thread(node.process.stop, 60) for node in nodes)))
+
+    def pause(self, *nodes: Node) -> None:
+        """Let brokers stand still."""
+        for node in nodes:
+            node.process.pause()
+            self.paused.add(node.name)
+
+    def resume(self) -> None:
+        """Let all go on."""
+        for node in self.nodes:
+            if node.name in self.paused and node.process.running:
+                node.process.resume()
+        self.paused.clear()
+
+    async def heal(self) -> None:
+        """Take every fault back."""
+        self.links.mend()
+        self.resume()
+        if self.etcd is not None:
+            for member in self.etcd.members:
+                if member.process is None:
+                    member.start()
+                else:
+                    member.resume()
+            await self.etcd.wait_until_ready()
+        await self.start()
+
+    # ------------------------------------------------------------------------------------------ questions
+
+    async def metadata(self, topic: str) -> Metadata:
+        """Ask the brokers one after the other until one answers."""
+        error: Exception | None = None
+        async with http_client() as client:
+            for node in self.alive():
+                try:
+                    answer = await call(client, "GET", f"{node.url}/v1/metadata?topics={topic}", seconds=3.0)
+                    if answer.status == 200:
+                        return msgspec.json.decode(answer.body, type=Metadata)
+                except (PyreqwestError, TimeoutError) as failure:
+                    error = failure
+        message = f"no broker tells the metadata: {error!r}"
+        raise RuntimeError(message)
+
+    async def partitions(self, topic: str) -> list[PartitionMetadata]:
+        """Return where the partitions are."""
+        found = await self.metadata(topic)
+        return found.topics[0].partitions if found.topics else []
+
+    async def wait_for_partitions(
+        self, topic: str, check: Any, seconds: float = 60.0
+    ) -> list[PartitionMetadata]:
+        """Wait until all partitions satisfy a check; raises `TimeoutError` with what they are then."""
+        partitions: list[PartitionMetadata] = []
+        deadline = asyncio.get_running_loop().time() + seconds
+        while asyncio.get_running_loop().time() < deadline:
+            with suppress(RuntimeError):
+                partitions = await self.partitions(topic)
+                if partitions and all(check(each) for each in partitions):
+                    return partitions
+            await pause(0.2)
+        message = f"after {seconds} s the partitions are {partitions}"
+        raise TimeoutError(message)
+
+    def node(self, number: int) -> Node:
+        """Return the broker of a number."""
+        return next(node for node in self.nodes if node.number == number)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON."""
+        return msgspec.json.decode(self.body)
+
+
+@asynccontextmanager
+async def http_client() -> AsyncIterator[Client]:
+    """A client of its own connections."""
+    async with ClientBuilder().http2_prior_knowledge().build() as client:
+        yield client
+
+
+async def call(
+    client: Client,
+    method: str,
+    url: str,
+    body: object = None,
+    *,
+    headers: Mapping[str, str] | None = None,
+    seconds: float = CALL_SECONDS,
+) -> Answer:
+    """One request, bytes as they are and everything else as JSON; raises when no answer came."""
+    request = client.request(method, url).headers(dict(headers or {})).timeout(timedelta(seconds=seconds))
+    if isinstance(body, bytes):
+        request = request.body_bytes(body)
+    elif body is not None:
+        request = request.body_json(body)
+    answer = await request.build().send()
+    return Answer(answer.status, dict(answer.headers), bytes(await answer.bytes()))
+
+
+async def pause(seconds: float) -> None:
+    """Let time pass: faults last, and loads have a rate."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await asyncio.Event().wait()
+
+
+@asynccontextmanager
+async def chaos_cluster(
+    folder: Path,
+    size: int = 3,
+    *,
+    etcd_members: int = 1,
+    environment: Mapping[str, str] | None = None,
+) -> AsyncIterator[ChaosCluster]:
+    """Run a cluster; without etcd members it is one broker on its own coordination."""
+    cluster = ChaosCluster(folder)
+    cluster.links = Links(cluster.pids)
+    settings = {
+        "FAIRLEAD_LEASE_SECONDS": str(LEASE_SECONDS),
+        "FAIRLEAD_CONFIG_VALUES": json.dumps({"replica.lag.time.max.ms": LAG_MS}),
+        "PYTHONPYCACHEPREFIX": str(BYTECODE),
+        **(environment or {}),
+    }
+    try:
+        if etcd_members:
+            async with etcd_cluster(folder / "etcd", etcd_members) as cluster.etcd:
+                relays = [await cluster.links.relay(ETCD, each.client_port) for each in cluster.etcd.members]
+                await _add_brokers(cluster, size, relays, settings)
+                yield cluster
+                await _end(cluster)
+        else:
+            await _add_brokers(cluster, 1, (), settings)
+            yield cluster
+    finally:
+        await _end(cluster)
+
+
+async def _add_brokers(
+    cluster: ChaosCluster, size: int, etcd_relays: Sequence[int], environment: dict[str, str]
+) -> None:
+    ports = free_ports()
+    for number in range(size):
+        data, peer, ops = next(ports), next(ports), next(ports)
+        data_relay = await cluster.links.relay(f"broker-{number}", data)
+        peer_relay = await cluster.links.relay(f"broker-{number}", peer)
+        arguments = ["--id", str(number), "--advertise", f"127.0.0.1:{data_relay}"]
+        arguments += ["--peer-advertise", f"127.0.0.1:{peer_relay}", "--rack", f"rack-{number % 3}"]
+        if etcd_relays:
+            arguments += ["--etcd", ",".join(f"http://127.0.0.1:{port}" for port in etcd_relays)]
+        process = BrokerProcess(
+            cluster.folder / f"broker-{number}",
+            environment,
+            arguments=tuple(arguments),
+            listeners=(f"127.0.0.1:{data}", f"127.0.0.1:{peer}", f"127.0.0.1:{ops}"),
+        )
+        cluster.nodes.append(Node(number, process, f"http://127.0.0.1:{data_relay}"))
+    await cluster.start()
+
+
+async def _end(cluster: ChaosCluster) -> None:
+    for node in cluster.nodes:
+        await asyncio.to_thread(node.process.kill)
+    await cluster.links.close()

@@ -1,0 +1,90 @@
+"""Members of a consumer group that commit what they were given, and tell a history of both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Final, Protocol
+
+from chaos_cluster import pause
+from fairlead import Consumer, ConsumerBatch, FairleadError, TopicPartition
+from history_recorder import HistoryRecorder
+from producing_clients import REFUSED_PAUSE_SECONDS
+
+GROUP: Final = "members"
+SESSION_SECONDS: Final = 6
+POLL_SECONDS: Final = "1s"
+
+
+class Addressed(Protocol):
+    """What a reader knows of the cluster: where its brokers are."""
+
+    @property
+    def urls(self) -> list[str]:
+        """Of every broker."""
+
+
+class GroupReader:
+    """The SDK's consumer as a member: every batch is committed once it was noted, before the next one is taken."""
+
+    def __init__(
+        self, cluster: Addressed, history: HistoryRecorder, topic: str, group: str = GROUP, **more: Any
+    ) -> None:
+        self._cluster, self._history, self._topic, self._group = cluster, history, topic, group
+        self._more = {"session_timeout": f"{SESSION_SECONDS}s", **more}
+        self.stopping = asyncio.Event()
+        self.assigned = 0
+        """Partitions that came, counted each time."""
+
+    async def run(self) -> None:
+        """Read until told to stop; after an error another member takes its place."""
+        while not self.stopping.is_set():
+            try:
+                await self._read(self._history.process())
+            except FairleadError as error:
+                self._history.note("note", "ok", member=str(error))
+                await pause(REFUSED_PAUSE_SECONDS)
+
+    async def _read(self, process: int) -> None:
+        def assigned(partitions: Iterable[TopicPartition]) -> None:
+            places = sorted(partitions)
+            self.assigned += len(places)
+            starts = {f"{place.topic}-{place.partition}": consumer.position(place) for place in places}
+            if starts:
+                self._history.note("assign", "ok", process=process, keys=starts)
+
+        consumer = Consumer(
+            self._cluster.urls,
+            group=self._group,
+            topics=[self._topic],
+            commit="manual",
+            on_assigned=assigned,
+            request_timeout="5s",
+            connect_timeout="2s",
+            **self._more,
+        )
+        async with consumer:
+            while not self.stopping.is_set():
+                began = self._history.now
+                batch = await consumer.next_batch(POLL_SECONDS)
+                if batch is not None:
+                    await self._take(consumer, process, batch, began)
+
+    async def _take(self, consumer: Consumer, process: int, batch: ConsumerBatch, began: float) -> None:
+        key = f"{self._topic}-{batch.partition}"
+        records = [[record.offset, (record.value or b"").decode()] for record in batch]
+        self._history.note(
+            "poll", "ok", process=process, key=key, records=records, began=began, group=self._group
+        )
+        place = TopicPartition(self._topic, batch.partition)
+        epoch = consumer.membership.member_epoch
+        number = self._history.begin_commit(process, self._group, key, batch.next_offset, epoch)
+        # Whatever else it ends with, an attempt before may have been carried out.
+        outcome = "info"
+        try:
+            await consumer.commit({place: batch.next_offset})
+            outcome = "ok"
+        except FairleadError as error:
+            self._history.note("note", "ok", commit=str(error))
+        finally:
+            self._history.note("commit", outcome, process=process, id=number, group=self._group, key=key)

@@ -1,0 +1,101 @@
+"""Runs whose topic is read by a group: members of this process, members that can be killed, and the end of it all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from chaos_cluster import Node
+from chaos_run import PARTITIONS, TOPIC, ChaosRun, assert_good, chaos_run
+from group_clients import GROUP, GroupReader
+from group_watch import Place, assert_consumed_by, is_settled, owned, places_of, wait_for_group, wait_for_lag
+from member_process import MemberProcess
+from producing_clients import SdkProducer
+
+LONG: Final[dict[str, Any]] = {"session_timeout": "30s"}
+"""Longer than a fault lasts: nobody is put out by mistake, so nothing may move."""
+
+
+@asynccontextmanager
+async def group_run(folder: Path, partitions: int = PARTITIONS) -> AsyncIterator[ChaosRun]:
+    """A cluster with the topic and a producer at work."""
+    async with chaos_run(folder, partitions=partitions, settings={"reader": "subscribe"}) as run:
+        await run.create_topic(min_insync_replicas=2)
+        run.start(SdkProducer(run.cluster, run.history, TOPIC, range(run.partitions), idempotent=True))
+        await run.wait_for_acknowledgements(50)
+        yield run
+
+
+def start_members(run: ChaosRun, count: int, **more: Any) -> list[GroupReader]:
+    """Let so many members of this process join."""
+    readers = [GroupReader(run.cluster, run.history, TOPIC, **more) for _ in range(count)]
+    run.start(*readers)
+    return readers
+
+
+@asynccontextmanager
+async def member_processes(
+    run: ChaosRun, folder: Path, count: int, **more: Any
+) -> AsyncIterator[list[MemberProcess]]:
+    """Members that can be killed; none of them is left."""
+    async with AsyncExitStack() as stack:
+        members = []
+        for _ in range(count):
+            member = MemberProcess(folder, run.cluster.urls, run.history, TOPIC, more=more)
+            stack.push_async_callback(member.kill)
+            member.start()
+            members.append(member)
+        yield members
+
+
+async def settled(run: ChaosRun, members: int) -> int:
+    """Wait until so many members share all partitions; returns the group's epoch."""
+    found = await wait_for_group(run.cluster, GROUP, is_settled(members, places_of(TOPIC, run.partitions)))
+    return found.epoch
+
+
+async def shares(run: ChaosRun) -> dict[str, set[Place]]:
+    """Return what each member owns, by its id."""
+    description = await wait_for_group(run.cluster, GROUP, lambda _: True)
+    return {member.member_id: set(owned(member)) for member in description.members}
+
+
+async def named_shares(run: ChaosRun) -> dict[str | None, set[Place]]:
+    """Return what each static member owns, by its name."""
+    description = await wait_for_group(run.cluster, GROUP, lambda _: True)
+    return {member.instance_id: set(owned(member)) for member in description.members}
+
+
+async def coordinator(run: ChaosRun) -> Node:
+    """Return the broker that coordinates the group."""
+    description = await wait_for_group(run.cluster, GROUP, lambda _: True)
+    return run.cluster.node(description.coordinator)
+
+
+async def until(run: ChaosRun, check: Callable[[], bool]) -> None:
+    """Wait for something of this process; raises `TimeoutError`."""
+    async with asyncio.timeout(60):
+        while not check():
+            await run.work(0.1)
+
+
+async def finish(run: ChaosRun, *members: MemberProcess, unheard: bool = False) -> int:
+    """Heal, end the load, wait until the group has read all of it, judge; returns how many records came twice.
+
+    `unheard`: a member may have been cut off for longer than its session.
+    """
+    await run.cluster.heal()
+    await run.wait_for_acknowledgements(50)
+    # To their end: a burst that is stored after the lag was nothing would be read by nobody.
+    await run.stop_clients(SdkProducer)
+    await wait_for_lag(run.cluster, GROUP, places_of(TOPIC, run.partitions))
+    for member in members:
+        await member.stop()
+    await run.stop_clients()
+    for member in members:
+        member.tell()
+    assert_good(run, await run.finish())
+    return assert_consumed_by(run.history.events, GROUP, unheard=unheard)

@@ -1,0 +1,222 @@
+"""Looks at a consumer group from outside: what brokers tell of it, what the store has, what neither may ever say."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from pyreqwest.exceptions import PyreqwestError
+
+from chaos_cluster import Answer, ChaosCluster, call, http_client, pause
+from fairlead_api.group_answers import GroupDescription, LagAnswer, MemberDescription
+from fairlead_broker.coordination.protocol import CoordinationError
+from fairlead_broker.registry.group_keys import GroupKeys
+from fairlead_broker.registry.group_records import MemberRecord
+from fairlead_broker.registry.keys import Keys
+from fairlead_broker.registry.records import decode
+
+if TYPE_CHECKING:
+    from pyreqwest.client import Client
+
+CLUSTER_NAME: Final = "fairlead"
+WAIT_SECONDS: Final = 60.0
+SAMPLE_SECONDS: Final = 0.02
+
+Place = tuple[str, int]
+"""Topic, by name or by id, and partition."""
+
+
+def owned(member: MemberDescription) -> Iterator[Place]:
+    """Go through what a member owns: what is assigned to it, and what it has not given up yet."""
+    for each in (*member.assignment, *member.revoking):
+        for partition in each.partitions:
+            yield each.topic, partition
+
+
+def owned_twice(description: GroupDescription) -> list[Place]:
+    """Return the partitions that have more than one owner: there must never be any."""
+    count = Counter(place for member in description.members for place in owned(member))
+    return [place for place, owners in count.items() if owners > 1]
+
+
+def is_settled(members: int, places: set[Place]) -> Callable[[GroupDescription], bool]:
+    """Check that so many members are where they are to be, and share exactly these partitions."""
+
+    def check(description: GroupDescription) -> bool:
+        found = [place for member in description.members for place in owned(member)]
+        return (
+            description.state == "stable"
+            and len(description.members) == members
+            and len(found) == len(places)
+            and set(found) == places
+        )
+
+    return check
+
+
+def places_of(topic: str, partitions: int) -> set[Place]:
+    """Return all partitions of a topic."""
+    return {(topic, partition) for partition in range(partitions)}
+
+
+async def ask_any(cluster: ChaosCluster, client: Client, path: str) -> Answer | None:
+    """Ask the living brokers one after the other; None where none answers 200."""
+    for node in cluster.alive():
+        with suppress(PyreqwestError):
+            answer = await call(client, "GET", f"{node.url}{path}", seconds=5.0)
+            if answer.status == 200:
+                return answer
+    return None
+
+
+async def wait_for_group(
+    cluster: ChaosCluster,
+    group: str,
+    check: Callable[[GroupDescription], bool],
+    seconds: float = WAIT_SECONDS,
+) -> GroupDescription:
+    """Wait until a group is as it should be; raises `TimeoutError` with how it is then."""
+    description: GroupDescription | None = None
+    deadline = asyncio.get_running_loop().time() + seconds
+    async with http_client() as client:
+        while asyncio.get_running_loop().time() < deadline:
+            answer = await ask_any(cluster, client, f"/v1/groups/{group}")
+            if answer is not None:
+                description = msgspec.json.decode(answer.body, type=GroupDescription)
+                assert not owned_twice(description), description
+                if check(description):
+                    return description
+            await pause(0.1)
+    message = f"after {seconds} s the group is {description}"
+    raise TimeoutError(message)
+
+
+async def wait_for_lag(
+    cluster: ChaosCluster, group: str, places: set[Place], seconds: float = WAIT_SECONDS
+) -> None:
+    """Wait until a group has committed the end of all these partitions; raises `TimeoutError` with its lag then."""
+    lag: LagAnswer | None = None
+    deadline = asyncio.get_running_loop().time() + seconds
+    async with http_client() as client:
+        while asyncio.get_running_loop().time() < deadline:
+            answer = await ask_any(cluster, client, f"/v1/groups/{group}/lag")
+            if answer is not None:
+                lag = msgspec.json.decode(answer.body, type=LagAnswer)
+                if {(each.topic, each.partition) for each in lag.lag if each.lag_records == 0} >= places:
+                    return
+            await pause(0.2)
+    message = f"after {seconds} s the lag is {lag}"
+    raise TimeoutError(message)
+
+
+class OwnershipWatch:
+    """Looks at who owns what as often as it can, by any broker and in the store; no partition may have two owners."""
+
+    def __init__(self, cluster: ChaosCluster, group: str) -> None:
+        self._cluster, self._group = cluster, group
+        self._urls = itertools.cycle(cluster.urls)
+        self.stopping = asyncio.Event()
+        self.told = 0
+        """Descriptions that brokers gave."""
+        self.read = 0
+        """Reads of the members' records."""
+        self.findings: list[str] = []
+
+    async def run(self) -> None:
+        """Look until told to stop."""
+        async with asyncio.TaskGroup() as tasks:
+            for _ in self._cluster.urls:
+                tasks.create_task(self._ask())
+            if self._cluster.etcd is not None:
+                tasks.create_task(self._read())
+
+    async def _ask(self) -> None:
+        async with http_client() as client:
+            while not self.stopping.is_set():
+                with suppress(PyreqwestError):
+                    url = f"{next(self._urls)}/v1/groups/{self._group}"
+                    answer = await call(client, "GET", url, seconds=3.0)
+                    if answer.status == 200:
+                        description = msgspec.json.decode(answer.body, type=GroupDescription)
+                        self.told += 1
+                        self.findings += [
+                            f"told: {place} in {description}" for place in owned_twice(description)
+                        ]
+                await pause(SAMPLE_SECONDS)
+
+    async def _read(self) -> None:
+        assert self._cluster.etcd is not None
+        store = self._cluster.etcd.client()
+        prefix = GroupKeys(Keys(CLUSTER_NAME), self._group).members
+        while not self.stopping.is_set():
+            with suppress(CoordinationError):
+                page = await store.list(prefix)
+                owners: defaultdict[Place, list[str]] = defaultdict(list)
+                for item in page.items:
+                    record = decode(item.key, item.value, MemberRecord)
+                    for topic, partitions in (*record.assigned.items(), *record.revoking.items()):
+                        for partition in partitions:
+                            owners[topic, partition].append(item.key)
+                self.read += bool(page.items)
+                self.findings += [f"read: {place}: {who}" for place, who in owners.items() if len(who) > 1]
+            await pause(SAMPLE_SECONDS)
+
+
+def deliveries(events: list[dict[str, Any]], group: str) -> dict[str, dict[int, list[tuple[int, int]]]]:
+    """Return by partition and offset which processes of a group were given it, and in which event."""
+    found: defaultdict[str, dict[int, list[tuple[int, int]]]] = defaultdict(dict)
+    for number, event in enumerate(events):
+        if event["op"] == "poll" and event.get("group") == group:
+            for offset, _ in event["records"]:
+                found[event["key"]].setdefault(offset, []).append((number, event["process"]))
+    return found
+
+
+def assert_consumed_by(events: list[dict[str, Any]], group: str, *, unheard: bool = False) -> int:
+    """Fail unless the group was given every record, and a second time only where its partition had moved meanwhile.
+
+    `unheard`: members may have been cut off for longer than their session. Such a one reads what it has at hand until
+    it hears that its partitions are somebody else's; that it commits nothing of it the checker sees by the epochs.
+    Returns how many records were given more than once.
+    """
+    given = deliveries(events, group)
+    lost = [
+        (event["key"], offset)
+        for event in events
+        if event["op"] == "poll" and event.get("final")
+        for offset, _ in event["records"]
+        if offset not in given.get(event["key"], {})
+    ]
+    assert not lost, f"{len(lost)} records were given to no member, as {lost[:5]}"
+    starts = _starts(events)
+    twice = 0
+    for key, offsets in given.items():
+        for offset, times in offsets.items():
+            twice += len(times) > 1
+            for (first, before), (second, process) in itertools.pairwise(times):
+                mine, theirs = (
+                    _last(starts.get((who, key), ()), at) for who, at in ((process, second), (before, first))
+                )
+                moved = mine > first or (unheard and theirs > mine >= 0)
+                assert moved, f"{key}: {offset} was given twice to process {process}, and nothing had moved"
+    return twice
+
+
+def _last(numbers: Sequence[int], before: int) -> int:
+    """Return the last one before another; -1 where there is none."""
+    return max((number for number in numbers if number < before), default=-1)
+
+
+def _starts(events: list[dict[str, Any]]) -> dict[tuple[int, str], list[int]]:
+    """Return by process and partition in which events it was assigned."""
+    starts: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
+    for number, event in enumerate(events):
+        if event["op"] == "assign":
+            for key in event["keys"]:
+                starts[event["process"], key].append(number)
+    return starts

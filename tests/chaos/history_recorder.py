@@ -1,0 +1,68 @@
+"""Writes down what clients did and were told, in the order in which one clock saw it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+Event = dict[str, Any]
+
+
+class HistoryRecorder:
+    """The history of one run. Everything in it has a number and a name of its own."""
+
+    def __init__(self, settings: Event) -> None:
+        """Begin with the settings of the workload."""
+        self.events: list[Event] = [{"op": "settings", **settings}]
+        self._begun = time.monotonic()
+        self._requests = 0
+        self._processes = 0
+
+    @property
+    def now(self) -> float:
+        """Seconds since the beginning."""
+        return round(time.monotonic() - self._begun, 6)
+
+    def process(self) -> int:
+        """Give a process a number; whoever does not know how a request ended takes another one."""
+        self._processes += 1
+        return self._processes
+
+    def note(self, op: str, kind: str, **more: object) -> None:
+        """Write an event down."""
+        self.events.append({"op": op, "type": kind, "time": self.now, **more})
+
+    def begin_send(self, process: int, key: str, values: list[str] | None = None) -> tuple[int, list[str]]:
+        """Note that values are about to be sent, a new one if none is given; returns the request's number too."""
+        self._requests += 1
+        sent = values or [f"{process}.{self._requests}"]
+        self.note("send", "invoke", process=process, id=self._requests, key=key, values=sent)
+        return self._requests, sent
+
+    def end_send(self, process: int, request: int, kind: str, **more: object) -> None:
+        """Note how a request ended."""
+        self.note("send", kind, process=process, id=request, **more)
+
+    def begin_commit(self, process: int, group: str, key: str, offset: int, epoch: int) -> int:
+        """Note that a member is about to commit the next offset to read; return the request's number."""
+        self._requests += 1
+        number, told = self._requests, {"group": group, "key": key, "offset": offset, "epoch": epoch}
+        self.note("commit", "invoke", process=process, id=number, **told)
+        return number
+
+    def begin_question(self, process: int, key: str) -> int:
+        """Note that somebody asks for the end of a partition."""
+        self._requests += 1
+        self.note("offsets", "invoke", process=process, id=self._requests, key=key)
+        return self._requests
+
+    def count(self, op: str, kind: str) -> int:
+        """Count events."""
+        return sum(event["op"] == op and event.get("type") == kind for event in self.events)
+
+    def write(self, path: Path) -> None:
+        """Leave the history in a file."""
+        path.write_bytes(msgspec.json.Encoder().encode_lines(self.events))

@@ -1,0 +1,227 @@
+"""The network between the processes of a cluster: every connection passes here, and can be held, cut or delayed.
+
+A node is a name: `broker-1`, `etcd`, `clients`. A connection belongs to the node whose relay it reached and to the one
+whose process opened it, which the system's own table of sockets tells. What may not pass is a set of directed pairs
+of nodes, so a partition may be one-way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+CHUNK_BYTES: Final = 65_536
+CLIENTS: Final = "clients"
+
+Pair = tuple[str, str]
+"""From one node to another: the bytes that flow so."""
+
+
+@dataclass(slots=True)
+class AnswerTrouble:
+    """What becomes of answers on their way to clients: half of a share is lost, the other half is late."""
+
+    share: float
+    """Of all pieces that come from brokers."""
+    rng: random.Random
+    seconds_max: float = 2.0
+    """How late."""
+    lost: int = field(default=0, init=False)
+    late: int = field(default=0, init=False)
+
+    async def lets_pass(self) -> bool:
+        """Decide about a piece; False: it is lost, and its connection with it, as whoever waits for it has to find."""
+        chance = self.rng.random()
+        if chance < self.share / 2:
+            self.lost += 1
+            return False
+        if chance < self.share:
+            self.late += 1
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.rng.uniform(0, self.seconds_max)):
+                    await asyncio.Event().wait()
+        return True
+
+
+class Links:
+    """All relays of a cluster, and what may pass between its nodes."""
+
+    def __init__(self, pids: Callable[[], dict[str, int]]) -> None:
+        """Take a function that names the process of every node that runs."""
+        self._pids = pids
+        self._servers: list[asyncio.Server] = []
+        self._passages: set[_Passage] = set()
+        self._blocked: frozenset[Pair] = frozenset()
+        self.delay_seconds = 0.0
+        """Added to whatever passes, in each direction."""
+        self.trouble: AnswerTrouble | None = None
+        """What clients suffer; brokers do not, nor does etcd."""
+        self.held_bytes = 0
+        """How much was kept from passing so far: a partition that held nothing proves nothing."""
+
+    async def relay(self, target: str, port: int) -> int:
+        """Relay to a port of a node; returns the port to connect to."""
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await self._serve(target, port, reader, writer)
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        self._servers.append(server)
+        return int(server.sockets[0].getsockname()[1])
+
+    def block(self, pairs: Iterable[Pair]) -> None:
+        """Hold what flows between these from now on; connections stay open, as on a network that loses packets."""
+        self._blocked |= frozenset(pairs)
+        self._regulate()
+
+    def cut(self, pairs: Iterable[Pair]) -> None:
+        """Break the connections between these, and refuse new ones until they are mended."""
+        broken = frozenset(pairs)
+        self._blocked |= broken
+        for passage in tuple(self._passages):
+            if {(passage.source, passage.target), (passage.target, passage.source)} & broken:
+                passage.abort()
+        self._regulate()
+
+    def mend(self, *, lose_held: bool = False) -> None:
+        """Let everything pass again, and with it what was held, unless that is to be lost with its connections."""
+        if lose_held:
+            for passage in tuple(self._passages):
+                if self._blocks(passage.source, passage.target) or self._blocks(
+                    passage.target, passage.source
+                ):
+                    passage.abort()
+        self._blocked = frozenset()
+        self.delay_seconds = 0.0
+        self.trouble = None
+        self._regulate()
+
+    async def close(self) -> None:
+        """End all."""
+        for server in self._servers:
+            server.close()
+        for passage in tuple(self._passages):
+            passage.abort()
+        self.mend()
+
+    def _blocks(self, source: str, target: str) -> bool:
+        return (source, target) in self._blocked
+
+    def _regulate(self) -> None:
+        for passage in self._passages:
+            passage.regulate(self._blocked)
+
+    async def _serve(
+        self, target: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        source = self._source_of(writer)
+        passage = _Passage(source, target, writer)
+        self._passages.add(passage)
+        passage.regulate(self._blocked)
+        try:
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            writer.transport.abort()
+            self._passages.discard(passage)
+            return
+        passage.writers.append(far_writer)
+        try:
+            await asyncio.gather(
+                self._pass_on(reader, far_writer, passage.forward),
+                self._pass_on(far_reader, writer, passage.back, to_client=source == CLIENTS),
+            )
+        finally:
+            self._passages.discard(passage)
+
+    async def _pass_on(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        gate: asyncio.Event,
+        *,
+        to_client: bool = False,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while chunk := await reader.read(CHUNK_BYTES):
+                if not gate.is_set():
+                    self.held_bytes += len(chunk)
+                    await gate.wait()
+                if to_client and self.trouble is not None and not await self.trouble.lets_pass():
+                    break
+                if self.delay_seconds:
+                    loop.call_later(self.delay_seconds, _write, writer, chunk)
+                else:
+                    writer.write(chunk)
+                    await writer.drain()
+        except OSError:
+            pass
+        finally:
+            writer.transport.abort()
+
+    def _source_of(self, writer: asyncio.StreamWriter) -> str:
+        port = writer.get_extra_info("peername")[1]
+        inode = _inode_of(port)
+        for node, pid in self._pids().items():
+            if inode and _holds(pid, inode):
+                return node
+        return CLIENTS
+
+
+class _Passage:
+    """One connection through a relay."""
+
+    def __init__(self, source: str, target: str, writer: asyncio.StreamWriter) -> None:
+        self.source, self.target = source, target
+        self.writers = [writer]
+        self.forward, self.back = asyncio.Event(), asyncio.Event()
+
+    def regulate(self, blocked: frozenset[Pair]) -> None:
+        """Open and close both directions."""
+        for gate, pair in (
+            (self.forward, (self.source, self.target)),
+            (self.back, (self.target, self.source)),
+        ):
+            if pair in blocked:
+                gate.clear()
+            else:
+                gate.set()
+
+    def abort(self) -> None:
+        """Break it; what was held is lost."""
+        for writer in self.writers:
+            writer.transport.abort()
+        self.forward.set()
+        self.back.set()
+
+
+def _write(writer: asyncio.StreamWriter, chunk: bytes) -> None:
+    if not writer.transport.is_closing():
+        writer.write(chunk)
+
+
+def _inode_of(port: int) -> str | None:
+    """Return the inode of the socket that has this local port, as the system lists it."""
+    wanted = f":{port:04X}"
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        columns = line.split()
+        if columns[1].endswith(wanted):
+            return columns[9]
+    return None
+
+
+def _holds(pid: int, inode: str) -> bool:
+    """Say whether a process has this socket open."""
+    socket = f"socket:[{inode}]"
+    with suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - a few hundred names, many times
+            with suppress(OSError):
+                if os.readlink(f"/proc/{pid}/fd/{name}") == socket:  # noqa: PTH115 - as above
+                    return True
+    return False

@@ -1,0 +1,137 @@
+"""A member of a group as a process of its own: killed, it leaves nobody a word.
+
+Run as a program it is the member; its part of the history goes to a file, line by line, and is put in its place among
+the other events once it has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from group_clients import GROUP, GroupReader
+from history_recorder import HistoryRecorder
+
+NUMBERS_EACH: Final = 1_000_000
+"""Processes and requests of one member have numbers that no other has."""
+_LIVES: Final = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Addresses:
+    """All that a reader needs to know of the cluster."""
+
+    urls: list[str]
+
+
+class _WrittenHistory(HistoryRecorder):
+    """Writes every event down at once: a kill loses none."""
+
+    def __init__(self, path: Path, begun: float, first: int) -> None:
+        super().__init__({})
+        self._begun, self._requests, self._processes = begun, first, first
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def note(self, op: str, kind: str, **more: object) -> None:
+        event = {"op": op, "type": kind, "time": self.now, **more}
+        os.write(self._file, msgspec.json.encode(event) + b"\n")
+
+
+@dataclass(slots=True)
+class MemberProcess:
+    """Lives of one member. `more`: settings of its consumer."""
+
+    folder: Path
+    urls: list[str]
+    history: HistoryRecorder
+    topic: str
+    group: str = GROUP
+    more: dict[str, Any] = field(default_factory=dict)
+    _process: subprocess.Popen[bytes] | None = None
+    _files: list[Path] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Begin a life."""
+        first = next(_LIVES) * NUMBERS_EACH
+        file = self.folder / f"member-{first}.jsonl"
+        self._files.append(file)
+        told = {
+            "urls": self.urls,
+            "topic": self.topic,
+            "group": self.group,
+            "more": self.more,
+            "file": str(file),
+            "begun": time.monotonic() - self.history.now,
+            "first": first,
+        }
+        # Its own path, so that it finds what this process found.
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
+        with file.with_suffix(".log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, json.dumps(told)], stdout=log, stderr=log, env=environment
+            )
+
+    @property
+    def has_assigned(self) -> bool:
+        """Whether the present life was given partitions."""
+        return b'"op":"assign"' in self._files[-1].read_bytes() if self._files[-1].exists() else False
+
+    def pause(self) -> None:
+        """Let it stand still, its connections open; it does when this returns."""
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    async def kill(self) -> None:
+        """End the life without a word to anybody."""
+        await self._end(signal.SIGKILL)
+
+    async def stop(self) -> None:
+        """End the life in order; the member leaves."""
+        code = await self._end(signal.SIGTERM)
+        assert code == 0, self._files[-1].with_suffix(".log").read_text()[-2000:]
+
+    async def _end(self, number: signal.Signals) -> int:
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        process.send_signal(number)
+        return await asyncio.to_thread(process.wait, 60)
+
+    def tell(self) -> None:
+        """Put what the member did into the history, in the order of time. Nobody else may be writing to it."""
+        decoder = msgspec.json.Decoder(dict[str, Any])
+        events = self.history.events
+        for file in self._files:
+            lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+            # A kill may have come in the middle of the last one.
+            events += [decoder.decode(line) for line in lines if line.endswith(b"\n")]
+        self._files.clear()
+        events[1:] = sorted(events[1:], key=lambda event: float(event["time"]))
+
+
+async def _work(told: dict[str, Any]) -> None:
+    history = _WrittenHistory(Path(told["file"]), told["begun"], told["first"])
+    reader = GroupReader(_Addresses(told["urls"]), history, told["topic"], told["group"], **told["more"])
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, reader.stopping.set)
+    await reader.run()
+
+
+if __name__ == "__main__":
+    asyncio.run(_work(json.loads(sys.argv[1])))

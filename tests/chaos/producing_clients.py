@@ -1,0 +1,170 @@
+"""Clients that produce as long as they are let, and tell a history what they were told.
+
+A process sends to one partition. When it does not know how a request ended, it goes on as another process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from pyreqwest.exceptions import PyreqwestError
+
+from chaos_cluster import Answer, ChaosCluster, call, http_client, pause
+from fairlead import Delivery, FairleadError, Producer
+from fairlead_api.batches import encode, record_batch
+from history_recorder import HistoryRecorder
+
+if TYPE_CHECKING:
+    from pyreqwest.client import Client
+
+BATCHES: Final = "application/vnd.fairlead.batches"
+BURST: Final = 8
+"""Records that an idempotent process has under way at once."""
+PAUSE_SECONDS: Final = 0.02
+REFUSED_PAUSE_SECONDS: Final = 0.2
+REQUEST_SECONDS: Final = 15.0
+
+
+def round_robin(cluster: ChaosCluster, first: int) -> Iterator[str]:
+    """Go around all brokers, dead ones too, as a plain load balancer does."""
+    return itertools.islice(itertools.cycle(cluster.urls), first, None)
+
+
+def outcome_of(error: FairleadError) -> str:
+    """Say what a refused send means: certainly nothing, or nobody knows."""
+    effect = getattr(error, "side_effect", None)
+    return "fail" if effect is not None and effect.value == "none" else "info"
+
+
+class SdkProducer:
+    """The SDK's producer, on some partitions: idempotent with several records under way, or once each."""
+
+    def __init__(
+        self,
+        cluster: ChaosCluster,
+        history: HistoryRecorder,
+        topic: str,
+        partitions: range,
+        *,
+        idempotent: bool,
+    ) -> None:
+        self._cluster, self._history, self._topic = cluster, history, topic
+        self._partitions = partitions
+        self._idempotent = idempotent
+        self.stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Produce until told to stop."""
+        while not self.stopping.is_set():
+            async with AsyncExitStack() as stack:
+                try:
+                    producer = await self._open(stack)
+                    await asyncio.gather(*(self._produce(producer, each) for each in self._partitions))
+                except FairleadError:
+                    await pause(REFUSED_PAUSE_SECONDS)
+
+    async def _open(self, stack: AsyncExitStack) -> Producer:
+        more = {} if self._idempotent else {"retries_max": 0, "idempotence": False, "linger_ms": 0}
+        producer = Producer(
+            self._cluster.urls,
+            delivery_timeout="40s",
+            request_timeout="10s",
+            connect_timeout="2s",
+            **more,  # type: ignore[arg-type]
+        )
+        await producer.start()
+        # What was not delivered has told its own delivery so.
+        stack.push_async_callback(_close, producer)
+        return producer
+
+    async def _produce(self, producer: Producer, partition: int) -> None:
+        process = self._history.process()
+        while not self.stopping.is_set():
+            burst: list[tuple[int, Delivery]] = []
+            for _ in range(BURST if self._idempotent else 1):
+                number, (value,) = self._history.begin_send(process, f"{self._topic}-{partition}")
+                try:
+                    delivery = await producer.send(self._topic, value.encode(), partition=partition)
+                except FairleadError:
+                    self._history.end_send(process, number, "fail")
+                    raise
+                burst.append((number, delivery))
+            kinds = [await self._settle(process, number, delivery) for number, delivery in burst]
+            if "info" in kinds:
+                process = self._history.process()
+            await pause(PAUSE_SECONDS if set(kinds) == {"ok"} else REFUSED_PAUSE_SECONDS)
+
+    async def _settle(self, process: int, number: int, delivery: Delivery) -> str:
+        try:
+            told = await delivery
+        except FairleadError as error:
+            kind = outcome_of(error)
+            self._history.end_send(process, number, kind)
+            return kind
+        # A duplicate whose offset is forgotten is stored, and nobody is told where.
+        if told.offset < 0:
+            self._history.end_send(process, number, "info")
+            return "info"
+        self._history.end_send(process, number, "ok", offset=told.offset)
+        return "ok"
+
+
+async def _close(producer: Producer) -> None:
+    with suppress(FairleadError, ExceptionGroup):
+        await producer.close()
+
+
+class PlainProducer:
+    """Plain requests to one broker after the other, each once: an unanswered one is there zero times or once."""
+
+    def __init__(self, cluster: ChaosCluster, history: HistoryRecorder, topic: str, partition: int) -> None:
+        self._history = history
+        self._key = f"{topic}-{partition}"
+        self._path = f"/v1/topics/{topic}/partitions/{partition}/records?acks=all&timeout_ms=8000"
+        self._urls = round_robin(cluster, partition % len(cluster.urls))
+        self.stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Produce until told to stop."""
+        process, count = self._history.process(), itertools.count()
+        async with http_client() as client:
+            while not self.stopping.is_set():
+                values = [f"{self._key}/{process}.{next(count)}" for _ in range(1 + next(count) % 3)]
+                number, _ = self._history.begin_send(process, self._key, values)
+                kind = await self._send(client, process, number, values)
+                if kind == "info":
+                    process = self._history.process()
+                await pause(PAUSE_SECONDS if kind == "ok" else REFUSED_PAUSE_SECONDS)
+
+    async def _send(self, client: Client, process: int, number: int, values: list[str]) -> str:
+        body = encode(record_batch([each.encode() for each in values], default_timestamp_us=0)).to_bytes()
+        headers = {"content-type": BATCHES}
+        try:
+            url = next(self._urls) + self._path
+            answer = await call(client, "POST", url, body, headers=headers, seconds=REQUEST_SECONDS)
+        except PyreqwestError:
+            self._history.end_send(process, number, "info")
+            return "info"
+        if answer.status == 200:
+            self._history.end_send(process, number, "ok", offset=answer.json["base_offset"])
+            return "ok"
+        kind = "fail" if _side_effect(answer) == "none" else "info"
+        self._history.end_send(process, number, kind, code=_code(answer), said=answer.body.decode())
+        return kind
+
+
+def _side_effect(answer: Answer) -> str:
+    with suppress(msgspec.DecodeError):
+        return str(answer.json.get("side_effect"))
+    return "maybe"
+
+
+def _code(answer: Answer) -> str:
+    with suppress(msgspec.DecodeError):
+        return str(answer.json.get("code"))
+    return str(answer.status)

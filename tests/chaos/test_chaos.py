@@ -1,0 +1,78 @@
+"""Short runs of `chaos.py`; `make chaos` takes as long as it is told."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from chaos_faults import ALONE, FAULTS, inject
+from chaos_run import TOPIC, Producers, assert_good, chaos_run
+from history_checker import check
+
+
+@pytest.mark.parametrize("producers", Producers)
+async def test_one_broker_keeps_its_promises_under_faults(tmp_path: Path, producers: Producers) -> None:
+    """Killed, paused and stopped under load, a broker alone makes a valid history."""
+    async with chaos_run(tmp_path, 1, producers=producers, etcd_members=0) as run:
+        await run.create_topic()
+        run.usual_load()
+        await run.wait_for_acknowledgements(50)
+        await inject(run, random.Random(3), set(ALONE) - {"nothing"}, 8)
+        report = await run.finish()
+
+    assert (report.verdict, report.anomalies, report.undecided) == ("valid", {}, [])
+    assert run.faults, "nothing happened to the broker"
+    # The same history with a record that nobody could read at the end would have been noticed.
+    acknowledged = next(
+        event for event in run.history.events if event["op"] == "send" and event["type"] == "ok"
+    )
+    lost = acknowledged["offset"]
+    sends = {event["id"]: event for event in run.history.events if event.get("type") == "invoke"}
+    key = sends[acknowledged["id"]]["key"]
+    assert key.startswith(TOPIC)
+    harmed = [
+        {**event, "records": [each for each in event["records"] if (event["key"], each[0]) != (key, lost)]}
+        if "records" in event
+        else event
+        for event in run.history.events
+    ]
+    assert check(harmed).verdict == "invalid"
+
+
+@pytest.mark.etcd
+@pytest.mark.parametrize(("producers", "seed"), [(Producers.IDEMPOTENT, 7), (Producers.ONCE, 8)])
+async def test_a_cluster_keeps_its_promises_under_faults(
+    tmp_path: Path, producers: Producers, seed: int
+) -> None:
+    """Three brokers and etcd; leaders killed, paused, stopped and cut off in a random order.
+
+    With idempotence every record is there exactly once; without it, and without retries, a write that nobody
+    answered once or not at all.
+    """
+    faults = {"kill-leader", "pause-leader", "restart-leader", "part-from-all", "part-one-way", "kill-etcd"}
+    async with chaos_run(tmp_path, producers=producers) as run:
+        await run.create_topic(min_insync_replicas=2)
+        run.usual_load()
+        await run.wait_for_acknowledgements(50)
+        await inject(run, random.Random(seed), faults, 14)
+        assert_good(run, await run.finish())
+
+    assert run.faults, "nothing happened to the cluster"
+
+
+@pytest.mark.etcd
+async def test_an_election_of_etcd_loses_nothing(tmp_path: Path) -> None:
+    """Its leader is killed under load, then, of three brokers, the controller: a late lease elects nobody wrongly."""
+    async with chaos_run(tmp_path, etcd_members=3) as run:
+        await run.create_topic(min_insync_replicas=2)
+        run.usual_load()
+        await run.wait_for_acknowledgements(50)
+        assert run.cluster.etcd is not None
+        member = await run.cluster.etcd.leader()
+        member.kill()
+        await run.wait_for_acknowledgements(100)
+        assert await FAULTS["kill-controller"](run, random.Random(1))
+        await run.wait_for_acknowledgements(100)
+        assert_good(run, await run.finish())

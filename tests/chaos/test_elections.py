@@ -1,0 +1,148 @@
+"""Kafka's eligible_leader_replicas_test and truncation_test: who may lead when the in-sync replicas are gone."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from chaos_cluster import call, http_client
+from chaos_run import TOPIC, ChaosRun, Producers, chaos_run, post
+from history_checker import check
+from producing_clients import PlainProducer
+from reading_clients import SdkReader, read_everything
+
+pytestmark = pytest.mark.etcd
+
+
+async def _produce_more(run: ChaosRun, count: int) -> None:
+    """Produce beside what else is working, until so many more are acknowledged."""
+    run.start(PlainProducer(run.cluster, run.history, TOPIC, 0))
+    await run.wait_for_acknowledgements(count)
+
+
+async def _produce(run: ChaosRun, count: int) -> None:
+    """Produce by plain requests until so many are acknowledged, and end it."""
+    await _produce_more(run, count)
+    await run.stop_clients()
+
+
+async def test_an_eligible_replica_leads_when_the_last_in_sync_one_is_gone(tmp_path: Path) -> None:
+    """Two brokers stop in order, the last one is killed: those two alone still have every record."""
+    async with chaos_run(tmp_path, producers=Producers.ONCE, partitions=1) as run:
+        await run.create_topic(min_insync_replicas=2)
+        await _produce(run, 100)
+        partition = await run.partition()
+        first, second, last = (run.cluster.node(number) for number in partition.replicas)
+        assert await run.cluster.stop(first) == [0]
+        await run.cluster.wait_for_partitions(TOPIC, lambda each: first.number not in each.isr)
+        assert await run.cluster.stop(second) == [0]
+        partitions = await run.cluster.wait_for_partitions(TOPIC, lambda each: each.isr == [last.number])
+        assert second.number in partitions[0].elr
+        await run.cluster.kill(last)
+
+        await run.cluster.start(first, second)
+        alive = {first.number, second.number}
+        partitions = await run.cluster.wait_for_partitions(TOPIC, lambda each: each.leader in alive)
+        assert partitions[0].leader == second.number, "only this one is known to have everything"
+        await read_everything(run.cluster, run.history, TOPIC, 1)
+        report = check(run.history.events)
+
+        assert (report.verdict, report.anomalies) == ("valid", {})
+
+
+async def test_readers_are_told_of_what_an_unclean_election_takes(tmp_path: Path) -> None:
+    """The last in-sync replica is gone for good: a shorter log leads, and whoever read beyond its end is told."""
+    async with chaos_run(tmp_path, producers=Producers.ONCE, partitions=1, settings={"unclean": True}) as run:
+        await _set_in_cluster(run, "unclean.leader.election.delay.ms", 500)
+        await run.create_topic(unclean_leader_election_enable=True, min_insync_replicas=1)
+        await _produce(run, 50)
+        partition = await run.partition()
+        last, *others = (run.cluster.node(number) for number in partition.replicas)
+        kept = max(
+            event["offset"] for event in run.history.events if event.get("type") == "ok" and "offset" in event
+        )
+        await run.cluster.kill(*others)
+        await run.cluster.wait_for_partitions(TOPIC, lambda each: each.isr == [last.number])
+        await _produce(run, 50)
+        reader = SdkReader(run.cluster, run.history, TOPIC, 1)
+        run.start(reader)
+        while not any(
+            event["op"] == "poll" and event["records"][-1][0] > kept for event in run.history.events
+        ):
+            await run.work(0.1)
+
+        await run.cluster.kill(last)
+        await run.cluster.start(*others)
+        await run.cluster.wait_for_partitions(
+            TOPIC, lambda each: each.leader in {node.number for node in others}
+        )
+        async with asyncio.timeout(30):
+            while not reader.truncations:
+                await run.work(0.1)
+        told = len(run.history.events)
+        await _produce_more(run, 20)
+        await run.stop_clients()
+        again = [event["records"][0][0] for event in run.history.events[told:] if event["op"] == "poll"]
+        await read_everything(run.cluster, run.history, TOPIC, 1)
+        report = check(run.history.events)
+
+        assert (report.verdict, report.anomalies) == ("valid", {})
+        assert "A2 lost-write" in report.allowed or "A3 unseen" in report.allowed, "nothing was truncated"
+        end = reader.truncations[0].data["end_offset"]
+        assert again, "the reader did not go on"
+        assert min(again) == end, "the reader went back further than the truncation"
+
+
+@pytest.mark.scenario
+async def test_an_unclean_election_waits_to_be_asked_for(tmp_path: Path) -> None:
+    """Where the topic does not allow it nobody leads until the last in-sync replica is back, and nothing is lost."""
+    async with chaos_run(tmp_path, producers=Producers.ONCE, partitions=1) as run:
+        await run.create_topic(min_insync_replicas=1)
+        await _produce(run, 50)
+        partition = await run.partition()
+        last, *others = (run.cluster.node(number) for number in partition.replicas)
+        await run.cluster.kill(*others)
+        await run.cluster.wait_for_partitions(TOPIC, lambda each: each.isr == [last.number])
+        await _produce(run, 50)
+        await run.cluster.kill(last)
+        await run.cluster.start(*others)
+        await run.cluster.wait_for_partitions(TOPIC, lambda each: each.leader is None)
+        async with http_client() as client:
+            path = f"{others[0].url}/v1/topics/{TOPIC}/partitions/0:elect"
+            refused = await call(client, "POST", path, {"kind": "unclean"})
+        assert refused.status >= 400
+        await run.cluster.start(last)
+        report = await run.finish()
+
+        assert (report.verdict, report.anomalies, run.unsettled) == ("valid", {}, "")
+
+
+async def _set_in_cluster(run: ChaosRun, key: str, value: object) -> None:
+    async with http_client() as client:
+        answer = await call(
+            client, "PATCH", f"{run.cluster.urls[0]}/v1/cluster/config", {"config": {key: value}}
+        )
+        assert answer.status == 200, answer.body
+
+
+@pytest.mark.scenario
+async def test_an_operator_may_elect_uncleanly(tmp_path: Path) -> None:
+    """Asked for by name, where the topic allows it, the election does not wait."""
+    async with chaos_run(tmp_path, producers=Producers.ONCE, partitions=1, settings={"unclean": True}) as run:
+        await _set_in_cluster(run, "unclean.leader.election.delay.ms", 600_000)
+        await run.create_topic(unclean_leader_election_enable=True, min_insync_replicas=1)
+        partition = await run.partition()
+        last, *others = (run.cluster.node(number) for number in partition.replicas)
+        await run.cluster.kill(*others)
+        await run.cluster.wait_for_partitions(TOPIC, lambda each: each.isr == [last.number])
+        await run.cluster.kill(last)
+        await run.cluster.start(*others)
+        await run.cluster.wait_for_partitions(TOPIC, lambda each: each.leader is None)
+
+        await post(run, f"/v1/topics/{TOPIC}/partitions/0:elect", {"kind": "unclean"})
+
+        await run.cluster.wait_for_partitions(
+            TOPIC, lambda each: each.leader in {node.number for node in others}
+        )

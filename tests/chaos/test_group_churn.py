@@ -1,0 +1,79 @@
+"""Members come and go while coordinators and etcd are killed: nothing is lost, nothing has two owners."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from chaos_cluster import LEASE_SECONDS
+from chaos_faults import etcd_killed
+from chaos_run import ChaosRun
+from group_clients import GROUP, GroupReader
+from group_runs import coordinator, finish, group_run, member_processes, settled, start_members
+from group_watch import OwnershipWatch
+from member_process import MemberProcess
+
+pytestmark = pytest.mark.etcd
+PARTITIONS: Final = 8
+SIZES: Final = (2, 3, 4, 5, 6, 5, 4, 3, 2, 1)
+SAMPLES_A_SECOND_MIN: Final = 1000 / 60
+
+
+async def _kill_in_turn(run: ChaosRun, rng: random.Random, over: asyncio.Event) -> None:
+    """Kill the coordinator and etcd in turn until the churn is over, each once at least."""
+    while not over.is_set() or len(run.faults) < 2:
+        node = await coordinator(run)
+        await run.cluster.kill(node)
+        await run.work(rng.uniform(0.5, 2.0) * LEASE_SECONDS)
+        await run.cluster.start(node)
+        run.count("kill-coordinator")
+        assert await etcd_killed(run, rng)
+        run.count("kill-etcd")
+
+
+async def _churn(
+    run: ChaosRun, seconds: float, doomed: Sequence[MemberProcess], over: asyncio.Event
+) -> list[GroupReader]:
+    """Let the group grow and shrink, evenly over so long; returns who is left."""
+    left = list(doomed)
+    readers: list[GroupReader] = []
+    try:
+        for size in SIZES:
+            await run.work(seconds / len(SIZES))
+            while len(readers) + len(left) < size:
+                readers += start_members(run, 1)
+            if len(readers) + len(left) > size and left:
+                await left.pop().kill()
+            while len(readers) + len(left) > size:
+                readers.pop(0).stopping.set()
+    finally:
+        over.set()
+    return readers
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("seconds", "seed"), [(8, 12), *(pytest.param(60, seed, marks=pytest.mark.scenario) for seed in (2, 3))]
+)
+async def test_churn_under_load(tmp_path: Path, seconds: float, seed: int) -> None:
+    """One to six members and back, one of them killed: records come twice only where their partition has moved."""
+    rng, over = random.Random(seed), asyncio.Event()
+    async with group_run(tmp_path, PARTITIONS) as run, member_processes(run, tmp_path, 1) as doomed:
+        watch = OwnershipWatch(run.cluster, GROUP)
+        run.start(watch)
+        await settled(run, 1)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_kill_in_turn(run, rng, over))
+            left = tasks.create_task(_churn(run, seconds, doomed, over))
+        await run.cluster.heal()
+        await settled(run, len(left.result()))
+        await finish(run, *doomed, unheard=True)
+
+    assert watch.findings == []
+    assert min(watch.told, watch.read) >= SAMPLES_A_SECOND_MIN * seconds / 2, (watch.told, watch.read)
+    assert watch.told + watch.read >= SAMPLES_A_SECOND_MIN * seconds, "too seldom to prove anything"

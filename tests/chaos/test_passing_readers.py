@@ -1,0 +1,84 @@
+"""Readers without a group come and go in hundreds: groups that read the same topic do not notice."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+
+from chaos_cluster import http_client, pause
+from chaos_run import TOPIC, ChaosRun
+from fairlead import Admin, Consumer, FairleadError
+from fairlead_api.group_answers import LagAnswer
+from group_clients import GROUP
+from group_runs import LONG, finish, group_run, settled, start_members
+from group_watch import ask_any
+
+pytestmark = pytest.mark.etcd
+READERS: Final = 500
+AT_ONCE: Final = 50
+LAG_SECONDS_MAX: Final = 15.0
+"""Of a loaded machine; a group that stands still is behind by all the time it takes."""
+
+
+class _LagWatch:
+    """Asks for the lag of the group again and again."""
+
+    def __init__(self, run: ChaosRun) -> None:
+        self._run = run
+        self.stopping = asyncio.Event()
+        self.seconds: list[float] = []
+        self.committed: list[int] = []
+
+    async def run(self) -> None:
+        """Ask until told to stop."""
+        async with http_client() as client:
+            while not self.stopping.is_set():
+                answer = await ask_any(self._run.cluster, client, f"/v1/groups/{GROUP}/lag")
+                if answer is not None:
+                    lag = msgspec.json.decode(answer.body, type=LagAnswer)
+                    self.seconds.append(lag.max_seconds)
+                    self.committed.append(sum(each.committed_offset or 0 for each in lag.lag))
+                await pause(0.2)
+
+
+async def _pass_by(run: ChaosRun, turns: asyncio.Semaphore) -> int:
+    """Read one batch somewhere and go; returns how many records it had."""
+    async with turns, asyncio.timeout(60):
+        while True:
+            try:
+                async with Consumer(run.cluster.urls) as consumer:
+                    await consumer.assign(topic=TOPIC)
+                    batch = await consumer.next_batch("20s")
+                    return 0 if batch is None else len(batch.offsets)
+            except FairleadError as error:
+                run.history.note("note", "ok", passer=str(error))
+
+
+@pytest.mark.scenario
+@pytest.mark.timeout(300)
+async def test_hundreds_of_passing_readers_do_not_touch_a_group(tmp_path: Path) -> None:
+    """No group appears, nothing is committed or moved by them, and the group's own reading goes on."""
+    async with group_run(tmp_path) as run:
+        readers = start_members(run, 2, **LONG)
+        epoch = await settled(run, 2)
+        came = [reader.assigned for reader in readers]
+        watch = _LagWatch(run)
+        run.start(watch)
+        turns = asyncio.Semaphore(AT_ONCE)
+        got = await asyncio.gather(*(_pass_by(run, turns) for _ in range(READERS)))
+        seen = len(watch.seconds)
+        async with Admin(run.cluster.urls) as admin:
+            groups = [each.group for each in await admin.list_groups()]
+        assert min(got) > 0, "some read nothing"
+        assert seen > 1
+        assert max(watch.seconds) < LAG_SECONDS_MAX
+        assert watch.committed == sorted(watch.committed)
+        assert watch.committed[-1] > watch.committed[0], "the group stood still"
+        assert groups == [GROUP]
+        assert await settled(run, 2) == epoch
+        assert [reader.assigned for reader in readers] == came
+        assert await finish(run) == 0, "nothing moved, so nothing may come twice"

@@ -1,0 +1,76 @@
+"""A short mutation fuzz of the leader's validation; `batch_mutations.py` itself takes larger counts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("batch_mutations.py")
+MUTANTS = 12_000
+SEALED_SHARE_MIN = 0.9
+REACHED_SHARES_MIN = {
+    "sizes": 1.0,
+    "checksum": 0.95,
+    "header": 0.9,
+    "declared size": 0.7,
+    "opening": 0.7,
+    "Arrow metadata": 0.65,
+    "Arrow reading": 0.3,
+    "Arrow validation": 0.3,
+    "nulls": 0.15,
+    "timestamps": 0.15,
+    "window": 0.1,
+}
+"""Shares of the mutants that must get as far as each check, or the fuzz tests less than it seems to."""
+
+
+def mutate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the mutations in a process of their own, which may crash."""
+    command = [sys.executable, str(PROGRAM), "--mutants", str(MUTANTS), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+
+
+@pytest.fixture(scope="module")
+def report() -> dict[str, Any]:
+    """Return the report of a run, which must have ended by itself."""
+    finished = mutate("--seed", "1")
+    assert finished.returncode in (0, 1), f"the interpreter died of hostile bytes: {finished.stderr[-2000:]}"
+    loaded: dict[str, Any] = json.loads(finished.stdout)
+    return loaded
+
+
+def test_every_mutant_is_refused_by_a_problem_or_sound(
+    report: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No mutant raises anything but a problem, and what is accepted is valid and survives a round trip."""
+    shares = ", ".join(f"{check} {share:.1%}" for check, share in report["reached"].items())
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\n{report['mutants']} mutants, {report['sealed']:.1%} resealed; reached: {shares}\n"
+        )
+
+    assert report["broken"] is None
+    assert report["mutants"] == MUTANTS
+    assert report["refused"]["accepted"] > 0
+
+
+def test_the_mutants_get_past_the_checksum(report: dict[str, Any]) -> None:
+    """At least nine of ten have a checksum that holds, and enough of them reach every check."""
+    assert report["sealed"] >= SEALED_SHARE_MIN
+    assert {
+        check: share for check, share in report["reached"].items() if share < REACHED_SHARES_MIN[check]
+    } == {}
+
+
+def test_leaving_validation_out_is_noticed() -> None:
+    """Without Arrow's full validation the same run finds a broken promise, or dies of it."""
+    finished = mutate("--seed", "1", "--without-validation")
+    found = finished.returncode == 1 and "ArrowInvalid" in json.loads(finished.stdout)["broken"]["error"]
+    died = finished.returncode < 0
+
+    assert found or died

@@ -1,0 +1,130 @@
+"""Coordinators that stop, lose their lease, or claim at once: members and offsets are kept, and one broker writes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from cluster_kit import Cluster, until
+from fairlead_api.problems import ProblemError
+from fairlead_broker.coordination.group_store import ClaimLost, GroupStore
+from fairlead_broker.registry.keys import Keys
+from fairlead_broker.runtime.groups import Groups
+from group_kit import GroupClient, GroupMember, filled_topic, settle
+
+
+@pytest.fixture
+async def three(cluster: Cluster) -> Cluster:
+    """Three brokers with a topic of six partitions."""
+    await cluster.start(1, 2, 3)
+    await filled_topic(cluster, "flights", partitions=6, records=100)
+    return cluster
+
+
+async def settled_pair(cluster: Cluster) -> tuple[GroupClient, GroupMember, GroupMember]:
+    """A group of two members that have three partitions each, one of them with a committed offset."""
+    group = GroupClient(cluster, "etl")
+    first, second = group.member("m1", "flights"), group.member("m2", "flights")
+    await settle(first, second)
+    await group.commit({("flights", index): 10 + index for _, index in first.partitions}, first)
+    return group, first, second
+
+
+async def goes_on(group: GroupClient, *members: GroupMember) -> None:
+    """Check that members go on with what they had, in the epochs that they had."""
+    before = [(member.epoch, member.partitions) for member in members]
+    epoch, offsets = (await group.describe()).epoch, await group.offsets()
+    for member in members:
+        await member.beat()
+
+    assert [(member.epoch, member.partitions) for member in members] == before
+    described = await group.describe()
+    assert (described.state, described.epoch) == ("stable", epoch)
+    assert await group.offsets() == offsets == {each: 10 + each[1] for each in members[0].partitions}
+
+
+async def test_members_do_not_notice_that_their_coordinator_stops(three: Cluster) -> None:
+    """It gives the group back before it ends; the next one reads it and changes nothing."""
+    group, first, second = await settled_pair(three)
+    was = await group.coordinator()
+    await three.stop(was)
+
+    await goes_on(group, first, second)
+    assert await group.coordinator() != was
+    assert await group.commit({next(iter(first.partitions)): 99}, first) == []
+
+
+async def test_members_are_kept_when_the_coordinator_loses_its_lease(three: Cluster) -> None:
+    """Its claim ended with its life; what it would still write is refused by the store."""
+    group, first, second = await settled_pair(three)
+    was = await group.coordinator()
+    old = next(each for each in three.runtime(was).groups if each.name == "etl")
+    life = three.runtime(was)._parts.entry.life
+    ended = life.epoch
+    await three.store.revoke(life.membership.lease)
+    await until(lambda: life.epoch > ended, "the broker did not register again")
+
+    await goes_on(group, first, second)
+    keys = three.runtime(was)._parts.entry.keys
+    with pytest.raises(ClaimLost):
+        await GroupStore(three.store, keys).write(old.claim, ())
+    assert not old.usable
+
+
+async def test_one_broker_gets_a_group_that_all_ask_for(three: Cluster) -> None:
+    """The others name it; only its claim stands, and it answers all."""
+    group = GroupClient(three, "etl")
+
+    async def join(broker: int) -> str:
+        """What a broker answers to a member."""
+        groups: Groups = three.runtime(broker).groups
+        member = group.member(f"m{broker}", "flights")
+        try:
+            await groups.heartbeat("etl", member.member_id, member.request())
+        except ProblemError as problem:
+            return f"{problem.code} {problem.data['address'] is not None}"
+        return "joined"
+
+    answers = await asyncio.gather(*(join(broker) for broker in (1, 2, 3)))
+
+    assert sorted(answers) == ["joined", "not_coordinator True", "not_coordinator True"]
+    holder = await GroupStore(three.store, Keys("fairlead")).holder("etl")
+    assert holder is not None
+    assert holder.broker == await group.coordinator() == answers.index("joined") + 1
+
+
+async def test_claims_at_once_leave_one(three: Cluster) -> None:
+    """Two brokers that both believe that a group is theirs: the store lets one of them have it."""
+    keys = Keys("fairlead")
+    lives = [three.runtime(broker)._parts.entry.life for broker in (1, 2, 3)]
+    store = GroupStore(three.store, keys)
+    claims = await asyncio.gather(*(store.claim("mine", None, life.broker, life.epoch) for life in lives))
+
+    won = [claim for claim in claims if claim is not None]
+    assert len(won) == 1
+    holder = await store.holder("mine")
+    assert holder is not None
+    for life in lives:
+        again = await store.claim("mine", holder, life.broker, life.epoch)
+        assert (again is not None) == (life.broker == won[0].broker)
+    with pytest.raises(ClaimLost):
+        await store.write(won[0], ())
+
+
+async def test_a_group_that_nobody_asks_about_is_taken_on(three: Cluster) -> None:
+    """Its members died with its coordinator: somebody has to miss them."""
+    group = GroupClient(three, "etl")
+    member = group.member("m1", "flights", session_timeout_ms=1000)
+    await settle(member)
+    was = await group.coordinator()
+    await three.stop(was)
+
+    def is_empty() -> bool:
+        """Whether one coordinator has the group, without members."""
+        found = [each for broker in three.brokers.values() for each in broker.runtime.groups]
+        return [each.group.member_count for each in found if each.name == "etl"] == [0]
+
+    await until(is_empty, "nobody missed the member")
+    with pytest.raises(ProblemError, match="member_not_found"):
+        await member.beat()

@@ -1,0 +1,262 @@
+"""Committed offsets: who may write them, how they share transactions, how they expire, lag and resets."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from cluster_kit import Cluster, until
+from fairlead_api.group_requests import ResetPartition, ResetRequest, ResetTarget
+from fairlead_api.identifiers import TimestampUs, TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.clock import SystemClock
+from fairlead_broker.coordination.mirror import Mirror
+from fairlead_broker.runtime.coordinated_group import CoordinatedGroup
+from fairlead_broker.runtime.group_upkeep import GroupUpkeep
+from group_kit import GroupClient, filled_topic, settle
+
+IN_AN_HOUR_US = 3600 * 1_000_000
+
+
+@pytest.fixture
+async def alone(cluster: Cluster) -> Cluster:
+    """One broker with a topic of four partitions."""
+    await cluster.start(1)
+    await filled_topic(cluster, "flights", partitions=4, records=100, replication_factor=1)
+    return cluster
+
+
+def coordinated(cluster: Cluster, name: str) -> CoordinatedGroup:
+    """The group as its coordinator holds it."""
+    return next(each for each in cluster.runtime(1).groups if each.name == name)
+
+
+async def test_only_who_has_a_partition_commits_it(alone: Cluster) -> None:
+    """Stale epochs, unknown members, partitions of others and of no topic: refused, and nothing overwritten."""
+    group = GroupClient(alone, "etl")
+    first, second = group.member("m1", "flights"), group.member("m2", "flights")
+    await settle(first)
+    stale = group.member("m1", epoch=first.epoch)
+    await settle(first, second)
+    mine, theirs = min(first.partitions), min(second.partitions)
+    assert await group.commit({mine: 5}, first) == []
+
+    with pytest.raises(ProblemError, match="stale_member_epoch"):
+        await group.commit({mine: 1}, stale)
+    with pytest.raises(ProblemError, match="member_not_found"):
+        await group.commit({mine: 1}, group.member("m3", epoch=first.epoch))
+    with pytest.raises(ProblemError, match="group_not_empty"):
+        await group.commit({mine: 1})
+    with pytest.raises(ProblemError, match="member_not_found"):
+        await GroupClient(alone, "other").commit({mine: 1}, first)
+    refused = await group.commit({theirs: 1, ("ships", 0): 1, ("flights", 4): 1, mine: 6}, first)
+    assert refused == ["member_fenced", "topic_not_found", "partition_not_found"]
+    assert await group.offsets() == {mine: 6}
+    assert [each.group for each in (await alone.runtime(1).groups.listing(None, 10)).items] == ["etl"]
+
+
+async def test_commits_share_transactions(alone: Cluster) -> None:
+    """A hundred that come at once are a few writes, and each is stored."""
+    group = GroupClient(alone, "job")
+    await group.commit({("flights", 0): 1})
+    budget = coordinated(alone, "job")._shared.budget
+    before = budget.granted
+    await asyncio.gather(*(group.commit({("flights", at % 4): at}) for at in range(100)))
+
+    assert await group.offsets() == {("flights", index): 96 + index for index in range(4)}
+    assert 1 <= budget.granted - before <= 10
+
+
+async def test_offsets_of_a_group_without_members_expire_and_then_the_group(alone: Cluster) -> None:
+    """Never while there are members, however old a commit is; what a restart has to load is gone too."""
+    group = GroupClient(alone, "etl")
+    member = group.member("m1", "flights")
+    await settle(member)
+    await group.commit(dict.fromkeys(member.partitions, 5), member)
+    later = TimestampUs(alone.runtime(1)._clock.now_us() + IN_AN_HOUR_US)
+
+    def is_gone(topic_id: TopicId) -> bool:
+        """Whether the topic is gone."""
+        return alone.runtime(1)._parts.metadata.topic_by_id(topic_id) is None
+
+    await coordinated(alone, "etl").forget_old(later, is_gone)
+    assert len(await group.offsets()) == 4
+    await member.leave()
+    await coordinated(alone, "etl").forget_old(TimestampUs(later - 2 * IN_AN_HOUR_US), is_gone)
+    assert len(await group.offsets()) == 4
+    await coordinated(alone, "etl").forget_old(later, is_gone)
+    with pytest.raises(ProblemError, match="group_not_found"):
+        await group.offsets()
+    left = await alone.store.list(alone.runtime(1)._parts.metadata.keys.prefix + "groups/")
+    assert left.items == ()
+
+
+class Later(SystemClock):
+    """A clock that is ahead of the broker's."""
+
+    def __init__(self, minutes: int) -> None:
+        """Be so far ahead."""
+        self._ahead_us = minutes * 60_000_000
+
+    def now_us(self) -> TimestampUs:
+        """The time of the wall, and more."""
+        return TimestampUs(super().now_us() + self._ahead_us)
+
+
+def upkeep(cluster: Cluster, *, minutes: int, mirror: Mirror | None = None) -> GroupUpkeep:
+    """What looks after the groups, so much later; `mirror`: by another picture of the topics than the broker's."""
+    parts = cluster.runtime(1)._parts
+    return GroupUpkeep(parts.groups, mirror or parts.entry.mirror, parts.group_lag, Later(minutes), parts.log)
+
+
+async def test_offsets_expire_after_seven_days(alone: Cluster) -> None:
+    """Counted from the last commit where nobody ever was a member."""
+    group = GroupClient(alone, "job")
+    await group.commit({("flights", 0): 5})
+    week = 7 * 24 * 60
+    await upkeep(alone, minutes=week - 1).forget_old()
+    kept = await group.offsets()
+    await upkeep(alone, minutes=week + 1).forget_old()
+
+    assert kept == {("flights", 0): 5}
+    with pytest.raises(ProblemError, match="group_not_found"):
+        await group.offsets()
+
+
+async def test_offsets_of_a_topic_that_is_not_known_yet_are_kept(alone: Cluster) -> None:
+    """Whoever takes a group over may know less than whoever had it: first it learns all up to then."""
+    behind = Mirror(alone.store.connect(), alone.runtime(1)._parts.metadata.keys)
+    await behind.load()
+    await alone.topic("ships", partitions=1, replication_factor=1)
+    group = GroupClient(alone, "job")
+    await group.commit({("ships", 0): 0, ("flights", 0): 5})
+    early = upkeep(alone, minutes=0, mirror=behind)
+    await early.forget_old()
+    assert "ships" not in behind.metadata.topics
+    assert await group.offsets() == {("flights", 0): 5, ("ships", 0): 0}
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(behind.run())
+        await early.forget_old()
+        running.cancel()
+
+    assert "ships" in behind.metadata.topics
+    assert await group.offsets() == {("flights", 0): 5, ("ships", 0): 0}
+
+
+async def test_offsets_of_a_topic_that_was_made_again_begin_clean(alone: Cluster) -> None:
+    """They belong to the topic's id; those of the one that is gone are forgotten at the next look."""
+    group = GroupClient(alone, "job")
+    await group.commit({("flights", 0): 5})
+    await alone.runtime(1).delete_topic("flights")
+    await alone.topic("flights", partitions=4, replication_factor=1)
+
+    assert await group.offsets() == {}
+    metadata = alone.runtime(1)._parts.metadata
+    old = TimestampUs(0)
+    assert coordinated(alone, "job").offsets
+    await coordinated(alone, "job").forget_old(old, lambda each: metadata.topic_by_id(each) is None)
+    assert not coordinated(alone, "job").offsets
+
+
+async def test_lag_and_resets_go_by_what_the_leaders_have(alone: Cluster) -> None:
+    """Records and seconds behind; every kind of reset, refused while there are members and beyond the log."""
+    group = GroupClient(alone, "etl")
+    member = group.member("m1", "flights")
+    await settle(member)
+    await group.commit({("flights", 0): 98, ("flights", 1): 100, ("flights", 2): 100}, member)
+
+    lag = await group.call(lambda groups: groups.lag("etl"))
+    assert [(each.lag_records, each.committed_offset, each.member_id) for each in lag.lag] == [
+        (2, 98, "m1"),
+        (0, 100, "m1"),
+        (0, 100, "m1"),
+        (100, None, "m1"),
+    ]
+    assert lag.total_records == 102
+    assert [each.lag_seconds for each in lag.lag[1:3]] == [0, 0]
+    assert 0 < lag.max_seconds < 60
+
+    async def reset(to: object, *, dry_run: bool = False, partition: int = 0) -> int | None:
+        """Where a partition goes; None where it stays."""
+        request = ResetRequest(
+            to=to,  # type: ignore[arg-type]
+            topics=(ResetPartition(topic="flights", partition=partition),),
+        )
+        answer = await group.call(lambda groups: groups.reset("etl", request, dry_run=dry_run))
+        return answer.offsets[0].after
+
+    with pytest.raises(ProblemError, match="group_not_empty"):
+        await reset("earliest")
+    await member.leave()
+    assert await reset("earliest", dry_run=True) == 0
+    assert (await group.offsets())["flights", 0] == 98
+    assert await reset("latest") == 100
+    assert await reset(ResetTarget(shift=-2)) == 98
+    assert await reset(ResetTarget(shift=-200)) == 0
+    assert await reset(ResetTarget(offset=2)) == 2
+    assert await reset(ResetTarget(offset=101)) is None
+    assert (await group.offsets())["flights", 0] == 2
+    assert await reset(ResetTarget(timestamp="2020-01-01T00:00:00Z")) == 0
+    assert await reset(ResetTarget(duration=0)) == 100
+    assert await reset("earliest", partition=3) == 0
+    assert await group.offsets() == {
+        ("flights", index): offset for index, offset in enumerate((100, 100, 100, 0))
+    }
+    gone = await group.call(lambda groups: groups.delete_offsets("etl", ["flights"]))
+    assert len(gone.offsets) == 4
+    assert await group.offsets() == {}
+
+
+async def test_who_commits_while_the_group_is_deleted_comes_again(alone: Cluster) -> None:
+    """And founds it anew: what waited has nothing to do with what was deleted."""
+    group = GroupClient(alone, "job")
+    place = ("flights", 0)
+    await group.commit({place: 1})
+    budget = alone.runtime(1).groups._shared.budget
+    budget.spend(200)
+    committing = asyncio.create_task(group.commit({place: 2}))
+    await until(lambda: budget.waiting == 1, "the commit does not wait")
+    await group.call(lambda groups: groups.delete("job"))
+
+    assert await committing == []
+    assert {refusal.code for refusal in group.refusals} == {"coordination_unavailable"}
+    assert await group.offsets() == {place: 2}
+
+
+async def test_metrics_tell_how_far_groups_are_behind(alone: Cluster) -> None:
+    """By group, topic and partition, and no more of a group that is gone."""
+    group = GroupClient(alone, "job")
+    await group.commit({("flights", 0): 99})
+    telemetry = alone.runtime(1)._telemetry
+
+    def lag() -> float | None:
+        """What a scrape would show."""
+        labels = {"group": "job", "topic": "flights", "partition": "0"}
+        return telemetry.registry.get_sample_value("fairlead_group_lag_records", labels)
+
+    meters = alone.runtime(1)._parts.group_lag
+    await meters.show()
+    assert lag() == 1
+    assert telemetry.registry.get_sample_value("fairlead_coordinated_groups") == 1
+    await group.call(lambda groups: groups.delete("job"))
+    await meters.show()
+    assert lag() is None
+
+
+async def test_members_follow_topics_and_silence(alone: Cluster) -> None:
+    """New partitions and topics of a pattern are divided without anybody asking; who is silent is out in time."""
+    group = GroupClient(alone, "etl")
+    silent = group.member("m1", "flights", session_timeout_ms=1000)
+    await settle(silent)
+    watching = group.member("m2", topic_pattern="fl.*")
+    while len(watching.partitions) < 4:
+        await watching.beat()
+    await alone.topic("fleet", partitions=2, replication_factor=1)
+    await until(lambda: coordinated(alone, "etl").group.member_count == 1, "the silent one is still a member")
+    await settle(watching)
+
+    assert {name for name, _ in watching.partitions} == {"flights", "fleet"}
+    assert len(watching.partitions) == 6
+    with pytest.raises(ProblemError, match="member_not_found"):
+        await silent.beat()

@@ -1,0 +1,186 @@
+"""A store that is away or does not answer, and a lease in doubt: nothing is answered that does not stand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from cluster_kit import Cluster, until
+from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.clock import SystemClock
+from fairlead_broker.coordination.embedded import EmbeddedCoordination
+from fairlead_broker.coordination.protocol import CoordinationUnavailable, UnknownOutcome
+from fairlead_broker.registry.transactions import Compare, Operation, Put, TransactionResult
+from fairlead_broker.runtime.coordinated_group import CoordinatedGroup
+from fairlead_broker.runtime.group_upkeep import GroupUpkeep
+from group_kit import GroupClient, filled_topic, settle
+
+Trouble = Literal["away", "lost before", "lost after"]
+
+
+class TroubledStore:
+    """A real store in which what is written to groups may go wrong."""
+
+    def __init__(self, store: EmbeddedCoordination, faults: list[Trouble]) -> None:
+        self._store = store
+        self.faults = faults
+        """What becomes of the next transactions that change groups, in their order."""
+
+    def connect(self) -> TroubledStore:
+        """Another client, with the same trouble."""
+        return TroubledStore(self._store.connect(), self.faults)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def transact(
+        self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
+    ) -> TransactionResult:
+        """Run it, or what is to become of it."""
+        if not self.faults or not any("/groups/" in each.key for each in compares):
+            return await self._store.transact(compares, success, failure)
+        match self.faults.pop(0):
+            case "away":
+                raise CoordinationUnavailable("the store is away")
+            case "lost before":
+                raise UnknownOutcome("no answer, and nothing was done")
+            case _:
+                await self._store.transact(compares, success, failure)
+                raise UnknownOutcome("no answer, and all was done")
+
+
+@pytest.fixture
+async def troubled(cluster: Cluster, tmp_path: Path) -> tuple[Cluster, list[Trouble]]:
+    """One broker, and the trouble that its store is to have."""
+    faults: list[Trouble] = []
+    real = cluster.store
+    cluster.store = TroubledStore(real, faults)  # type: ignore[assignment]
+    await cluster.start(1)
+    await filled_topic(cluster, "flights", partitions=4, records=10, replication_factor=1)
+    return cluster, faults
+
+
+def coordinated(cluster: Cluster) -> CoordinatedGroup | None:
+    """The group as it is held now."""
+    return next(iter(cluster.runtime(1).groups), None)
+
+
+@pytest.mark.parametrize("trouble", ["away", "lost before", "lost after"])
+async def test_a_commit_that_may_not_stand_is_not_acknowledged(
+    troubled: tuple[Cluster, list[Trouble]], trouble: Trouble
+) -> None:
+    """What was acknowledged is read, and what is read is what is stored, whatever became of the write."""
+    cluster, faults = troubled
+    group = GroupClient(cluster, "etl")
+    member = group.member("m1", "flights")
+    await settle(member)
+    mine = min(member.partitions)
+    await group.commit({mine: 1}, member)
+    faults.append(trouble)
+    assert await group.commit({mine: 2}, member) == []
+
+    [refused] = group.refusals
+    assert refused.code == "coordination_unavailable"
+    assert refused.side_effect is (SideEffect.NONE if trouble == "away" else SideEffect.MAYBE)
+    assert await group.offsets() == {mine: 2}
+
+
+@pytest.mark.parametrize("trouble", ["away", "lost before", "lost after"])
+async def test_members_get_over_a_change_whose_answer_was_lost(
+    troubled: tuple[Cluster, list[Trouble]], trouble: Trouble
+) -> None:
+    """The group is read anew where nobody knows what stands; whoever asks again gets what is written."""
+    cluster, faults = troubled
+    group = GroupClient(cluster, "etl")
+    first, second = group.member("m1", "flights"), group.member("m2", "flights")
+    await settle(first)
+    before = coordinated(cluster)
+    faults.append(trouble)
+    await settle(first, second)
+
+    assert not faults
+    assert len(group.refusals) == 1
+    assert len(first.partitions) == len(second.partitions) == 2
+    assert not first.partitions & second.partitions
+    assert (coordinated(cluster) is before) == (trouble == "away")
+
+
+async def test_a_claim_whose_answer_was_lost_is_made_anew(troubled: tuple[Cluster, list[Trouble]]) -> None:
+    """Whether the first one stands or not, the second one does."""
+    cluster, faults = troubled
+    group = GroupClient(cluster, "etl")
+    faults += ["lost after", "lost before"]
+    await settle(group.member("m1", "flights"))
+
+    assert not faults
+    assert not group.refusals
+
+
+async def test_a_lease_in_doubt_answers_nothing_and_ends_no_session(
+    troubled: tuple[Cluster, list[Trouble]],
+) -> None:
+    """Members could not be heard meanwhile: afterwards all of them have their whole session again."""
+    cluster, _ = troubled
+    group = GroupClient(cluster, "etl")
+    member = group.member("m1", "flights", session_timeout_ms=1000)
+    await settle(member)
+    groups, before = cluster.runtime(1).groups, coordinated(cluster)
+    life = cluster.runtime(1)._parts.entry.life
+    life.membership.confirmed_at = -1e9
+
+    with pytest.raises(ProblemError, match="cannot prove its lease") as refusal:
+        await groups.heartbeat("etl", "m1", member.request())
+    assert refusal.value.code == "coordination_unavailable"
+    with pytest.raises(ProblemError, match="cannot prove its lease"):
+        await groups.describe("etl")
+    await until(lambda: life.confirmed, "the lease was not kept")
+    epoch, partitions = member.epoch, member.partitions
+    await member.beat()
+
+    assert (member.epoch, member.partitions) == (epoch, partitions)
+    assert coordinated(cluster) is not before
+
+
+@pytest.mark.parametrize("damaged", ["coordinator", "state"])
+async def test_a_group_that_cannot_be_read_holds_up_no_other(
+    troubled: tuple[Cluster, list[Trouble]], damaged: str
+) -> None:
+    """It is listed, refused with what is wrong, and those after it are looked after."""
+    cluster, _ = troubled
+    await GroupClient(cluster, "zzz").commit({("flights", 0): 1})
+    parts = cluster.runtime(1)._parts
+    key = f"{parts.metadata.keys.prefix}groups/aaa/{damaged}"
+    await cluster.store.transact((), (Put(key, b"?"), Put(f"{parts.metadata.keys.prefix}groups/aaa/x", b"")))
+    parts.groups.life_changed()
+    assert not len(parts.groups)
+    await GroupUpkeep(
+        parts.groups, parts.entry.mirror, parts.group_lag, SystemClock(), parts.log
+    ).look_at_all()
+
+    assert [each.name for each in parts.groups] == ["zzz"]
+    assert [each.group for each in (await parts.groups.listing(None, 10)).items] == ["aaa", "zzz"]
+    with pytest.raises(ProblemError, match=f"aaa/{damaged} cannot be read") as refusal:
+        await parts.groups.describe("aaa")
+    assert refusal.value.code == "coordination_unavailable"
+
+
+async def test_nothing_is_left_of_a_join_that_was_refused(troubled: tuple[Cluster, list[Trouble]]) -> None:
+    """Names of groups that never were fill neither store nor memory."""
+    cluster, _ = troubled
+    group = GroupClient(cluster, "never")
+    with pytest.raises(ProblemError, match="invalid_pattern"):
+        await group.member("m1", topic_pattern="(").beat()
+    await until(lambda: coordinated(cluster) is None, "the group is still there")
+    keys = cluster.runtime(1)._parts.metadata.keys
+
+    async def left() -> int:
+        """Keys of groups in the store."""
+        return len((await cluster.store.list(keys.prefix + "groups/")).items)
+
+    async with asyncio.timeout(30):
+        while await left():
+            await asyncio.get_running_loop().run_in_executor(None, lambda: None)

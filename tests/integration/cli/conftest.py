@@ -1,0 +1,52 @@
+"""A broker of its own for the tests of the command line, started as a user would."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from command_line_kit import CommandLine
+
+
+@pytest.fixture(scope="session")
+def shell_environment() -> dict[str, str]:
+    """The environment of a user who has activated the virtual environment."""
+    programs = str(Path(sys.executable).parent)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
+    return {**kept, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "200"}
+
+
+@pytest.fixture(scope="session")
+def _dev_broker(shell_environment: dict[str, str]) -> Iterator[str]:
+    command = ["fairlead", "dev", "up", "--listen", "127.0.0.1:0", "--output", "json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=shell_environment)
+    try:
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        assert ready, "the broker ended before it was ready"
+        yield json.loads(ready)["brokers"][0]["data"]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        process.stdout.close()
+
+
+@pytest.fixture
+def dev_broker(_dev_broker: str, shell_environment: dict[str, str]) -> str:
+    """Address of the data listener; the command line finds it in FAIRLEAD_BOOTSTRAP."""
+    shell_environment["FAIRLEAD_BOOTSTRAP"] = _dev_broker
+    return _dev_broker
+
+
+@pytest.fixture
+def fairlead(dev_broker: str, shell_environment: dict[str, str]) -> CommandLine:
+    """The command line with the test's broker as its default."""
+    assert shell_environment["FAIRLEAD_BOOTSTRAP"] == dev_broker
+    return CommandLine(shell_environment)

@@ -1,0 +1,100 @@
+"""`fairlead broker start` as an operator of a machine uses it: data that stay, ports, signals."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from command_line_kit import CommandLine
+
+FREE = "127.0.0.1:0"
+FREE_OTHERS = ("--peer-listen", FREE, "--ops-listen", FREE)
+
+
+@contextmanager
+def broker(data: Path, environment: dict[str, str], *more: str) -> Iterator[dict[str, str]]:
+    """A broker on free ports; its addresses. SIGTERM must end it with 0."""
+    command = ["fairlead", "broker", "start", "--data", str(data), "--output", "json"]
+    command += ["--listen", FREE, "--peer-listen", FREE, "--ops-listen", FREE, *more]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
+    assert process.stdout is not None
+    with process.stdout:
+        ready = process.stdout.readline()
+        try:
+            assert ready
+            yield json.loads(ready)["brokers"][0]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            code = process.wait(20)
+        assert code == 0
+        assert process.stdout.read() == b""
+
+
+def test_records_stay_over_a_restart(tmp_path: Path, shell_environment: dict[str, str]) -> None:
+    """What was acknowledged before the stop is read after the start, by the same offsets."""
+    fairlead = CommandLine(shell_environment)
+    with broker(tmp_path / "data", shell_environment) as first:
+        fairlead("topic", "create", "kept", "--bootstrap", first["data"])
+        fairlead("produce", "kept", "--bootstrap", first["data"], typed=b"one\ntwo\n")
+    with broker(tmp_path / "data", shell_environment) as second:
+        lines = fairlead(
+            "consume", "kept", "-o", "start", "-e", "-f", r"%o %v\n", "--bootstrap", second["data"]
+        )
+
+    assert lines == "0 one\n1 two\n"
+
+
+def test_the_ops_listener_tells_health_and_metrics(tmp_path: Path, shell_environment: dict[str, str]) -> None:
+    """Alive, ready, and metrics that Prometheus reads."""
+    with broker(tmp_path / "data", shell_environment) as addresses:
+        answers = {
+            path: urllib.request.urlopen(addresses["ops"] + path, timeout=10).read().decode()
+            for path in ("/healthz", "/readyz", "/metrics")
+        }
+
+    assert "fairlead_build_info" in answers["/metrics"]
+
+
+def test_a_port_in_use_is_named(tmp_path: Path, shell_environment: dict[str, str]) -> None:
+    """A second broker on the same port does not start, and says which port."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = subprocess.run(
+            ["fairlead", "broker", "start", "--data", str(tmp_path), "--listen", address, *FREE_OTHERS],
+            env=shell_environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    assert done.returncode == 1
+    assert address in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_second_broker_on_the_same_data_is_refused(
+    tmp_path: Path, shell_environment: dict[str, str]
+) -> None:
+    """Two processes never share a data directory; the message names the folder."""
+    with broker(tmp_path / "data", shell_environment):
+        done = subprocess.run(
+            ["fairlead", "broker", "start", "--data", str(tmp_path / "data"), "--listen", FREE, *FREE_OTHERS],
+            env=shell_environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    assert done.returncode == 1
+    assert str(tmp_path / "data") in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,150 @@
+"""Every command in a real terminal: what a person types in tmux, and what then stands on the screen."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import typer
+
+from fairlead.cli.main import app, imported
+from tmux_terminal import tmux_terminals
+
+if TYPE_CHECKING:
+    from click import Command
+
+COMMANDS = [
+    ("version", "fairlead 0."),
+    ("profile create here --bootstrap {data}", "profile here stands in "),
+    ("profile list", "*   here      {data}"),
+    ("profile use here", "commands go to {data}"),
+    (
+        "fairlead profile create off --bootstrap {data}; fairlead profile delete off",
+        "profile off is forgotten",
+    ),
+    ("completion bash", "complete -o default -F _fairlead_completion fairlead"),
+    ("topic create orders -p 3 -r 3", "created topic orders with 3 partitions"),
+    ("topic list", "orders   3            3"),
+    ("topic describe orders", "retention.ms                      604800000             default"),
+    ("topic alter orders -c retention.ms=86400000", "retention.ms   86400000   topic"),
+    (r"printf 'a\nb\nc\n' | fairlead produce orders --partition 0 -v", "orders-0 offsets 0 to 2"),
+    ("consume orders --from-beginning -n 3", "a\nb\nc\nended with 0"),
+    ("topic offsets orders", "0           0       3     3"),
+    ("topic trim orders --partition 0 --before 1", "orders-0 begins at offset 1"),
+    ("consume orders -g team --from-beginning -n 2", "b\nc\nended with 0"),
+    ("group list", "team    "),
+    ("group describe team", "state        empty"),
+    ("group lag team", "orders   0           3           3     0"),
+    ("group reset team --topic orders --to earliest", "orders   0           3        1"),
+    ("group delete team --yes", "deleted group team"),
+    ("broker list", "running   1         3"),
+    ("broker describe 1", "controller  no"),
+    ("broker cordon 1", "broker 1 gets no new replicas"),
+    ("broker uncordon 1", "broker 1 may get new replicas"),
+    ("broker drain 1", "warning: the drain of broker 1 cannot end"),
+    ("broker undrain 1", "broker 1 is not draining any more"),
+    ("broker request-restart 1", "broker 1 may be restarted within 300 s"),
+    ("broker unregister 1", "broker 1 is registered; stop it"),
+    ("broker prepare-stop --listen {data_address} --seconds 1", "ended with 0"),
+    ("partition digest orders 0", "compared"),
+    ("partition elect orders 0", "-        -          "),
+    ("partition reassign orders 0 --to 0,1", "0,1,2      -        2"),
+    ("partition moves", "TOPIC   PARTITION"),
+    ("partition accept-damage orders 0 --first-offset 1 --next-good-offset 2", "error: "),
+    ("cluster config", "default.replication.factor"),
+    ("cluster health", "brokers           3"),
+    ("cluster info", "controller  0"),
+    ("cluster move-coordination", "Missing option '--from'"),
+    ("bench produce orders -n 2000", "produce   2000      200000"),
+    ("bench consume orders -n 1000", "consume   1"),
+    ("bench latency orders -n 20", "latency   20        2000"),
+    ("job list", "flight_windows"),
+    ("job info", "pyspark"),
+    ("job run nothing", "nothing"),
+    ("operator start", "cannot tell where the API server is"),
+    ("topic delete orders --yes", "deleted topic orders"),
+]
+"""What is typed after `fairlead`, in this order, and what is seen."""
+INTERACTIVE = {"dev up", "top", "broker start"}
+"""What goes on until Ctrl-C: in the test below by name."""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> dict[str, str]:
+    """The environment of somebody who has just installed it."""
+    programs = str(Path(sys.executable).parent)
+    return {
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(tmp_path),
+        "LC_ALL": "C.UTF-8",
+    }
+
+
+def every_command() -> set[str]:
+    """The names of all commands that the program has."""
+    root = typer.main.get_command(app)
+    return {path for name in root.commands for path in _below(name, imported_or_own(root, name))}  # type: ignore[attr-defined]
+
+
+def imported_or_own(root: Command, name: str) -> Command:
+    """A command with all that is below it: most are loaded when they are called."""
+    try:
+        return imported(name)
+    except ModuleNotFoundError:
+        return root.commands[name]  # type: ignore[attr-defined, no-any-return]
+
+
+def _below(path: str, command: Command) -> set[str]:
+    below = getattr(command, "commands", None)
+    if below is None:
+        return {path}
+    return {each for name, child in below.items() for each in _below(f"{path} {name}", child)}
+
+
+def test_every_command_is_typed_here() -> None:
+    """A new command needs a line above."""
+    words = [line.rpartition("fairlead ")[2] for line, _ in COMMANDS]
+    missing = {
+        name for name in every_command() - INTERACTIVE if not any(each.startswith(name) for each in words)
+    }
+
+    assert missing == set()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_every_command_in_a_terminal(home: dict[str, str], tmp_path: Path) -> None:
+    """Three brokers in one window, everything else in the other; nothing shows a traceback."""
+    with tmux_terminals(tmp_path, home, "cluster", "user") as (cluster, user):
+        cluster.begin(f"fairlead dev up --brokers 3 --listen 127.0.0.1:0 --data {tmp_path}/brokers")
+        ready = cluster.wait_for("broker 2: data")
+        address = re.findall(r"broker 0: data http://(\S+),", ready)[0]
+        names = {"data": f"http://{address}", "data_address": address}
+        wrong = []
+        for line, seen in COMMANDS:
+            typed = line if "fairlead " in line else f"fairlead {line}"
+            shown = user.run(typed.format(**names))
+            if seen.format(**names) not in shown or "Traceback" in shown:
+                wrong.append(f"{typed}: {seen!r} is not in\n{shown}")
+        user.begin("fairlead top")
+        user.wait_for("TOPIC")
+        user.press("C-c")
+        after_top = user.end()
+        user.begin(
+            f"fairlead broker start --data {tmp_path}/one --listen 127.0.0.1:0 --peer-listen 127.0.0.1:0 "
+            "--ops-listen 127.0.0.1:0"
+        )
+        user.wait_for("is ready")
+        user.press("C-c")
+        after_broker = user.end()
+        cluster.press("C-c")
+        after_cluster = cluster.end()
+
+    assert wrong == [], "\n\n".join(wrong)
+    assert [after.splitlines()[-2].strip() for after in (after_top, after_broker, after_cluster)] == [
+        "ended with 0"
+    ] * 3

@@ -1,0 +1,160 @@
+"""Consumer groups from the command line: what is printed, what is committed, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from command_line_kit import CommandLine
+
+VALUES = [f"v{number}" for number in range(12)]
+
+
+@pytest.fixture
+def topic(fairlead: CommandLine, request: pytest.FixtureRequest) -> str:
+    """A topic of the test's own: two partitions of six records."""
+    name = request.node.name.translate(str.maketrans("[]", "--"))[:200]
+    fairlead("topic", "create", name, "-p", "2")
+    for partition in (0, 1):
+        typed = "".join(f"{value}\n" for value in VALUES[partition::2])
+        fairlead("produce", name, "--partition", str(partition), typed=typed.encode())
+    return name
+
+
+@pytest.fixture
+def live_group(dev_broker: str, topic: str) -> Iterator[str]:
+    """A group with one member, which joined by hand and owns both partitions."""
+    group = f"live-{topic}"[:200]
+    url = f"{dev_broker}/v1/groups/{group}/members/by-hand"
+    body = json.dumps({"member_epoch": 0, "topics": [topic], "session_timeout_ms": 120_000}).encode()
+    headers = {"Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(url, body, headers, method="PUT")) as answer:
+        assert answer.status == 200
+    yield group
+    with urllib.request.urlopen(urllib.request.Request(url, method="DELETE")) as answer:
+        assert answer.status == 204
+
+
+def documents(text: str) -> dict[str, object]:
+    """An answer that was asked for as JSON."""
+    found: dict[str, object] = json.loads(text)
+    return found
+
+
+def test_a_group_goes_on_where_it_stopped(fairlead: CommandLine, topic: str) -> None:
+    """-n ends in the middle of a batch, and what was printed is committed: nothing twice, nothing left out."""
+    first = fairlead("consume", topic, "-g", "reader", "--from-beginning", "-n", "4").split()
+    rest = fairlead("consume", topic, "-g", "reader", "--from-beginning", "-e").split()
+    nothing = fairlead("consume", topic, "-g", "reader", "--from-beginning", "-e")
+    lag = documents(fairlead("group", "lag", "reader", "--output", "json"))
+
+    assert len(first) == 4
+    assert sorted(first + rest) == sorted(VALUES)
+    assert nothing == ""
+    assert lag["total_records"] == 0
+
+
+def test_a_group_that_begins_at_the_end_has_a_place_there(fairlead: CommandLine, topic: str) -> None:
+    """What comes between two calls is not lost, though the first of them printed nothing."""
+    assert fairlead("consume", topic, "-g", "late", "-e") == ""
+    fairlead("produce", topic, "--partition", "1", typed=b"new\n")
+
+    assert fairlead("consume", topic, "-g", "late", "-e", "-f", r"%p %v\n") == "1 new\n"
+
+
+def test_an_idle_group_is_moved_and_deleted(fairlead: CommandLine, topic: str) -> None:
+    """A dry run changes nothing; positions and partitions are as told; then the group is gone."""
+    fairlead("consume", topic, "-g", "moved", "--from-beginning", "-e")
+
+    def reset(to: str, *more: str) -> list[list[str]]:
+        lines = fairlead("group", "reset", "moved", "--to", to, *more).splitlines()
+        return [line.split("\t")[1:] for line in lines[1:]]
+
+    assert reset("-2", "--dry-run") == [["0", "6", "4"], ["1", "6", "4"]]
+    assert "--dry-run" in fairlead.errors
+    assert reset("-2", "--topic", f"{topic}:1") == [["1", "6", "4"]]
+    assert reset("earliest", "--topic", f"{topic}:0") == [["0", "6", "0"]]
+    assert reset("latest") == [["0", "0", "6"], ["1", "4", "6"]]
+    assert reset("@2000-01-01T00:00:00Z") == [["0", "6", "0"], ["1", "6", "0"]]
+    assert reset("3", "--topic", topic) == [["0", "0", "3"], ["1", "0", "3"]]
+    assert len(fairlead("consume", topic, "-g", "moved", "-e").split()) == 6
+    assert fairlead("group", "delete", "moved", "--yes") == "deleted group moved\n"
+    fairlead("group", "describe", "moved", code=3)
+
+
+def test_a_live_group_is_shown_and_refuses_to_be_moved(
+    fairlead: CommandLine, topic: str, live_group: str
+) -> None:
+    """List, describe and lag in their forms; reset and delete end with the code for a refusal."""
+    listed = yaml.safe_load(fairlead("group", "list", "--output", "yaml"))
+    described = fairlead("group", "describe", live_group)
+    lag = fairlead("group", "lag", live_group).splitlines()
+
+    assert {"group": live_group, "coordinator": 0} in listed
+    assert f"by-hand\t-\t1\t{topic}\t{topic}:0,1" in described
+    assert "total records\t12" in lag
+    assert [line.split("\t")[:5] for line in lag[-2:]] == [
+        [topic, "0", "-", "6", "6"],
+        [topic, "1", "-", "6", "6"],
+    ]
+    for command in (("reset", live_group, "--to", "earliest"), ("delete", live_group, "--yes")):
+        assert fairlead("group", *command, code=4) == ""
+        assert live_group in fairlead.errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "named"),
+    [
+        (("group", "describe", "nobody"), 3, "nobody"),
+        (("group", "lag", "nobody"), 3, "nobody"),
+        (("group", "delete", "nobody", "--yes"), 3, "nobody"),
+        (("group", "reset", "nobody", "--to", "earliest"), 3, "nobody"),
+        (("group", "reset", "x", "--to", "yesterday"), 2, "yesterday"),
+        (("group", "reset", "x", "--to", "0", "--topic", "t:x"), 2, "t:x"),
+        (("group", "describe", "no/slash"), 4, "no/slash"),
+        (("consume", "x", "-g", "y", "--partition", "0"), 2, "--partition"),
+        (("consume", "x", "-g", "y", "-o", "5"), 2, "group reset"),
+        (("consume", "x", "-g", "no/slash"), 4, "no/slash"),
+        (("consume", "misspelt", "-g", "y"), 3, "misspelt"),
+        (("consume", "misspelt", "-g", "y", "-e"), 3, "misspelt"),
+    ],
+)
+def test_what_goes_wrong_is_named_and_has_its_exit_code(
+    fairlead: CommandLine, arguments: tuple[str, ...], code: int, named: str
+) -> None:
+    """2 usage, 3 not found, 4 refused; the message on stderr names the thing."""
+    assert fairlead(*arguments, code=code) == ""
+    assert named in fairlead.errors
+
+
+@pytest.mark.parametrize("verb", ["list", "describe", "lag", "reset", "delete"])
+def test_the_help_of_groups_shows_an_example(fairlead: CommandLine, verb: str) -> None:
+    """Every verb shows how it is used."""
+    assert f"Example: fairlead group {verb}" in fairlead("group", verb, "--help")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+def test_a_stopped_member_commits_what_was_printed(
+    fairlead: CommandLine, topic: str, shell_environment: dict[str, str], number: signal.Signals
+) -> None:
+    """A member that waits for more is interrupted: it leaves, and the next one goes on behind what was shown."""
+    group = f"stopped-{number.name}"
+    command = ["fairlead", "consume", topic, "-g", group, "--from-beginning"]
+    with subprocess.Popen(command, env=shell_environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        shown = [process.stdout.readline().strip() for _ in VALUES]
+        process.send_signal(number)
+        assert process.wait(30) == 0
+
+    described = documents(fairlead("group", "describe", group, "--output", "json"))
+    lag = documents(fairlead("group", "lag", group, "--output", "json"))
+
+    assert sorted(shown) == sorted(VALUES)
+    assert described["members"] == []
+    assert lag["total_records"] == 0

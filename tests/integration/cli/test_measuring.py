@@ -1,0 +1,132 @@
+"""`fairlead bench`, `fairlead top` and `fairlead topic offsets` against a real broker."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from command_line_kit import CommandLine, terminal_window
+
+
+def test_bench_produces_and_consumes(fairlead: CommandLine) -> None:
+    """What was asked for, counted, with rates and latencies; the topic holds it."""
+    fairlead("topic", "create", "load", "-p", "2")
+    produced = json.loads(
+        fairlead("bench", "produce", "load", "-n", "5000", "-s", "50", "-b", "700", "--output", "json")
+    )
+    consumed = json.loads(fairlead("bench", "consume", "load", "--output", "json"))
+    fewer = json.loads(fairlead("bench", "consume", "load", "-n", "10", "--output", "json"))
+    rows = json.loads(fairlead("topic", "offsets", "load", "--output", "json"))
+
+    assert (produced["records"], produced["bytes"]) == (5000, 250_000)
+    assert 0 < produced["p50_ms"] <= produced["p99_ms"] <= produced["max_ms"]
+    assert produced["records_per_second"] > 0
+    # One more: the topic is tried before the clock starts.
+    assert consumed["records"] == sum(row["records"] for row in rows) >= 5000
+    assert 10 <= fewer["records"] <= consumed["records"]
+    assert "RECORDS PER SECOND" in fairlead("bench", "consume", "load")
+
+
+def test_bench_latency_measures_each_record(fairlead: CommandLine) -> None:
+    """From sending to reading, at the rate that was asked for."""
+    fairlead("topic", "create", "latency")
+    found = json.loads(fairlead("bench", "latency", "latency", "-n", "50", "-r", "200", "--output", "json"))
+
+    assert found["records"] == 50
+    assert 0 < found["p50_ms"] < 10_000
+    assert found["seconds"] >= 0.2
+
+
+def test_bench_shows_what_it_does(fairlead: CommandLine, shell_environment: dict[str, str]) -> None:
+    """Live figures on a terminal, and a table at the end."""
+    fairlead("topic", "create", "shown")
+    with terminal_window(
+        shell_environment, "bench", "produce", "shown", "-n", "3000", "-b", "100", "-r", "2000"
+    ) as window:
+        window.read_until("records/s")
+        code = window.exit_code()
+
+    assert code == 0, window.shown
+    assert "RECORDS PER SECOND" in window.shown
+
+
+COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+LIVE = re.compile(r"[\d,]+ records, [\d,]+ records/s, [\d.]+ MB/s(, p99 [\d.]+ ms)?")
+
+
+def test_bench_consume_shows_how_far_it_is(fairlead: CommandLine, shell_environment: dict[str, str]) -> None:
+    """Figures that grow while records come, without latencies, which a reader has none of; then the table."""
+    fairlead("topic", "create", "read", "-p", "2")
+    fairlead("bench", "produce", "read", "-n", "400000", "-s", "50")
+    with terminal_window(shell_environment, "bench", "consume", "read") as window:
+        code = window.exit_code()
+
+    shown = COLOURS.sub("", window.shown)
+    live = [found[0] for found in LIVE.finditer(shown)]
+    assert code == 0, window.shown
+    assert live
+    assert all("p99" not in line for line in live)
+    assert re.search(r"consume\s+400[01]\d\d\b", shown)
+
+
+def test_bench_latency_shows_how_far_it_is(fairlead: CommandLine, shell_environment: dict[str, str]) -> None:
+    """Figures again and again for as long as it measures, with a latency; then the table."""
+    fairlead("topic", "create", "slow")
+    with terminal_window(shell_environment, "bench", "latency", "slow", "-n", "150", "-r", "100") as window:
+        code = window.exit_code()
+
+    shown = COLOURS.sub("", window.shown)
+    live = [found[0] for found in LIVE.finditer(shown)]
+    counts = [int(line.split()[0].replace(",", "")) for line in live]
+    assert code == 0, window.shown
+    assert len(counts) > 1
+    assert counts == sorted(counts)
+    assert counts[0] < counts[-1]
+    assert all("p99" in line for line in live)
+    assert re.search(r"latency\s+150\b", shown)
+
+
+@pytest.mark.parametrize("command", ["produce", "consume", "latency"])
+def test_bench_of_a_topic_that_is_not_there(fairlead: CommandLine, command: str) -> None:
+    """Says so, where the broker creates none for readers."""
+    if command == "consume":
+        fairlead("bench", command, "nothing-there", code=3)
+        assert "nothing-there" in fairlead.errors
+    fairlead("bench", command, "x", "-n", "0", code=2)
+
+
+def test_offsets_at_a_time(fairlead: CommandLine) -> None:
+    """The first offset at or after it, or none; what is no time is told."""
+    fairlead("topic", "create", "times")
+    fairlead("produce", "times", typed=b"a\nb\n")
+    table = fairlead("topic", "offsets", "times", "--at", "2001-01-01T00:00:00Z")
+    late = json.loads(fairlead("topic", "offsets", "times", "--at", "32503680000000", "--output", "json"))
+    fairlead("topic", "offsets", "times", "--at", "noon", code=2)
+
+    assert table.splitlines() == ["PARTITION\tSTART\tEND\tRECORDS\tAT", "0\t0\t2\t2\t0"]
+    assert late == [{"partition": 0, "start": 0, "end": 2, "records": 2, "at": None}]
+    assert "--at 'noon' is no time" in fairlead.errors
+    fairlead("topic", "offsets", "nothing-there", code=3)
+
+
+def test_top_tells_rates_and_lag(fairlead: CommandLine, shell_environment: dict[str, str]) -> None:
+    """Once in a pipe, again and again on a terminal until Ctrl-C."""
+    fairlead("topic", "create", "busy")
+    fairlead("produce", "busy", typed=b"a\n" * 10)
+    fairlead("consume", "busy", "-g", "readers", "-n", "4", "--from-beginning")
+    found = json.loads(fairlead("top", "-i", "0.2", "--output", "json"))
+    table = fairlead("top", "-i", "0.2")
+    with terminal_window(shell_environment, "top", "-i", "0.2") as window:
+        window.read_until("busy")
+        window.read_until("readers")
+        window.press("\x03")
+        code = window.exit_code()
+
+    [topic] = [row for row in found["topics"] if row["topic"] == "busy"]
+    [group] = [row for row in found["groups"] if row["group"] == "readers"]
+    assert topic == {"topic": "busy", "partitions": 1, "records_per_s": 0, "records": 10}
+    assert (group["lag"], group["coordinator"]) == (6, 0)
+    assert "busy\t1\t0\t10" in table
+    assert code == 0

@@ -1,0 +1,176 @@
+"""`fairlead produce` where something is wrong: nothing is lost without a word, nothing is read in vain."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from command_line_kit import CommandLine
+
+GOOD = 300_000
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def no_auto_creation(fairlead: CommandLine) -> Iterator[None]:
+    """A cluster where topics are created by those who mean to."""
+    fairlead("cluster", "config", "--broker", "0", "-c", "auto.create.topics.enable=false")
+    yield
+    fairlead("cluster", "config", "--broker", "0", "--unset", "auto.create.topics.enable")
+
+
+def stored(fairlead: CommandLine, topic: str) -> int:
+    """Records of a topic with one partition."""
+    last = fairlead("consume", topic, "-o", "-1", "-e", "-f", r"%o\n")
+    return int(last) + 1 if last else 0
+
+
+def test_the_lines_before_a_bad_one_are_stored(fairlead: CommandLine) -> None:
+    """All of them, acknowledged, and the message says which line it was and how many are stored."""
+    fairlead("topic", "create", "lines")
+
+    fairlead(
+        "produce",
+        "lines",
+        "--key-separator",
+        ":",
+        typed=b"key:value\n" * GOOD + b"bad line\nkey:value\n",
+        code=2,
+    )
+
+    assert fairlead.errors == (
+        f"error: line {GOOD + 1}: 'bad line' does not fit the format '%k:%v'; {GOOD} records are stored\n"
+    )
+    assert stored(fairlead, "lines") == GOOD
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "named"),
+    [
+        ("rows.ndjson", b'{"a":1}\n' * GOOD + b"bad\n", f"rows.ndjson, line {GOOD + 1}"),
+        ("rows.csv", b"a,b\n" + b"1,2\n" * GOOD + b"bad\n", "rows.csv: CSV parse error"),
+    ],
+)
+def test_the_rows_before_a_bad_one_are_stored(
+    fairlead: CommandLine, tmp_path: Path, name: str, content: bytes, named: str
+) -> None:
+    """A file is loaded up to its first wrong row, and the message says so."""
+    path = tmp_path / name
+    path.write_bytes(content)
+    fairlead("topic", "create", name)
+
+    fairlead("produce", name, "--file", str(path), code=2)
+
+    assert fairlead.errors.startswith(f"error: {named}")
+    assert fairlead.errors.endswith(f"; {GOOD} records are stored\n")
+    assert stored(fairlead, name) == GOOD
+
+
+def test_a_file_of_records_comes_back_as_it_was(fairlead: CommandLine, tmp_path: Path) -> None:
+    """Bytes, keys and headers of a Parquet file with a column `value` are those of the records."""
+    path = tmp_path / "records.parquet"
+    headers = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), ("value", pa.binary())]))
+    table = pa.table(
+        {
+            "key": [b"UA", b"AA"],
+            "value": [b"\xff\x01", b"plain"],
+            "headers": pa.array([[{"key": "from", "value": b"file"}], []], headers),
+        }
+    )
+    pq.write_table(table, path)
+    fairlead("topic", "create", "records")
+
+    fairlead("produce", "records", "--file", str(path))
+    lines = fairlead(
+        "consume", "records", "--from-beginning", "-e", "--output", "json", "--encoding", "base64"
+    )
+    records = [json.loads(line) for line in lines.splitlines()]
+
+    assert [base64.b64decode(record["value"]) for record in records] == [b"\xff\x01", b"plain"]
+    assert [base64.b64decode(record["key"]) for record in records] == [b"UA", b"AA"]
+    assert [record["headers"] for record in records] == [[["from", "file"]], []]
+
+
+def test_a_refusal_in_the_middle_tells_what_is_stored(
+    fairlead: CommandLine, shell_environment: dict[str, str]
+) -> None:
+    """The topic goes away after the first line: that line is counted as stored, the second is not."""
+    fairlead("topic", "create", "short-lived")
+    producer = subprocess.Popen(
+        ["fairlead", "produce", "short-lived", "-v"],
+        env=shell_environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert producer.stdin is not None
+    assert producer.stdout is not None
+    producer.stdin.write(b"one\n")
+    producer.stdin.flush()
+    first = producer.stdout.readline()
+    fairlead("topic", "alter", "short-lived", "-c", "max.message.bytes=1")
+
+    _, errors = producer.communicate(b"two\n", timeout=60)
+
+    assert first == b"short-lived-0 offsets 0 to 0\n"
+    assert producer.returncode == 4
+    assert errors.startswith(
+        b"1 record is stored; for what was read beyond there is no acknowledgement\nerror: "
+    )
+
+
+def test_a_line_longer_than_a_batch_may_hold_is_named(fairlead: CommandLine) -> None:
+    """The limit is the topic's; what stands before the line is stored."""
+    fairlead("topic", "create", "long", "-c", f"max.message.bytes={MIB}")
+
+    fairlead("produce", "long", typed=b"short\n" + b"x" * (3 * MIB) + b"\nshort\n", code=2)
+
+    assert fairlead.errors == (
+        f"error: line 2: longer than the {MIB} bytes that a batch may hold; 1 record is stored\n"
+    )
+    assert stored(fairlead, "long") == 1
+
+
+def test_a_topic_is_created_where_the_cluster_allows_it(fairlead: CommandLine) -> None:
+    """`fairlead dev up` creates topics that are produced to, so the first line needs no other command."""
+    fairlead("produce", "brand-new", typed=b"hello\n")
+
+    assert fairlead("consume", "brand-new", "--from-beginning", "-e") == "hello\n"
+
+
+@pytest.mark.usefixtures("no_auto_creation")
+def test_an_unknown_topic_is_told_before_anything_is_read(
+    fairlead: CommandLine, shell_environment: dict[str, str]
+) -> None:
+    """The command ends while its standard input is still open and empty."""
+    producer = subprocess.Popen(
+        ["fairlead", "produce", "nowhere"],
+        env=shell_environment,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert producer.stdin is not None
+    assert producer.stderr is not None
+    with producer.stdin, producer.stderr:
+        code = producer.wait(30)
+        errors = producer.stderr.read()
+
+    assert code == 3
+    assert b"nowhere" in errors
+    fairlead("topic", "describe", "nowhere", code=3)
+
+
+def test_a_partition_that_is_not_there_is_told_before_anything_is_read(fairlead: CommandLine) -> None:
+    """Not found, by number."""
+    fairlead("topic", "create", "narrow")
+
+    fairlead("produce", "narrow", "--partition", "7", typed=b"lost?\n", code=3)
+
+    assert "narrow-7" in fairlead.errors

@@ -1,0 +1,56 @@
+"""The quick start of the documentation, word for word, against a broker that `fairlead dev up` started."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+PAGE = Path(__file__).parents[3] / "docs" / "tutorial" / "quick-start.md"
+BLOCK = re.compile(r"^```(console|text)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+NOT_HERE = ("make setup", "source ", "fairlead dev up")
+
+
+def test_the_quick_start_works_word_for_word(dev_broker: str, shell_environment: dict[str, str]) -> None:
+    """Every command of the page succeeds, and where the page shows output it is that output."""
+    blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8").replace("http://127.0.0.1:9520", dev_broker))
+    answers: list[str] = []
+    shown = 0
+
+    for kind, text in blocks:
+        if kind == "text":
+            assert answers[-1] == text
+            shown += 1
+            continue
+        commands = [line for line in text.splitlines() if not line.startswith(NOT_HERE)]
+        answers = []
+        for command in commands:
+            done = subprocess.run(
+                command,
+                shell=True,
+                env=shell_environment,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            assert done.returncode == 0, (command, done.stderr)
+            answers.append(done.stdout)
+
+    assert shown == 2
+
+
+def test_the_curl_lines_answer_what_was_written(dev_broker: str, shell_environment: dict[str, str]) -> None:
+    """A record written through JSON is read back through JSON."""
+    script = f"""
+    fairlead topic create greetings
+    curl -sf -H 'Content-Type: application/json' -d '{{"records": [{{"value": "from curl"}}]}}' \\
+        {dev_broker}/v1/topics/greetings/records > /dev/null
+    curl -sf -H 'Accept: application/json' '{dev_broker}/v1/topics/greetings/partitions/0/records?offset=0'
+    """
+
+    done = subprocess.run(
+        ["bash", "-ec", script], env=shell_environment, capture_output=True, text=True, timeout=60, check=True
+    )
+
+    assert '"value":"from curl"' in done.stdout.replace(": ", ":")

@@ -1,0 +1,105 @@
+"""What only a person sees: the command line in a real terminal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from command_line_kit import CommandLine, terminal_window
+
+ROWS = 400_000
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".ndjson", ".parquet", ".arrow", ".arrows"])
+def test_a_file_shows_its_progress(
+    fairlead: CommandLine, shell_environment: dict[str, str], tmp_path: Path, suffix: str
+) -> None:
+    """A bar with the file's name and size, which ends full; standard output stays free of it in a pipe."""
+    path = written(tmp_path / f"rows{suffix}")
+    topic = f"bar{suffix}"
+    fairlead("topic", "create", topic)
+
+    with terminal_window(shell_environment, "produce", topic, "--file", str(path)) as window:
+        code = window.exit_code()
+
+    size = f"{path.stat().st_size / 1_000_000:.1f}"
+    [row] = json.loads(fairlead("topic", "offsets", topic, "--output", "json"))
+    assert code == 0, window.shown
+    assert path.name in window.shown
+    assert "━" in window.shown
+    assert f"{size}/{size} MB" in window.shown
+    assert row["records"] == ROWS
+
+
+def written(path: Path) -> Path:
+    """Write as many rows as a bar is seen with, in the format of the file's name."""
+    table = pa.table({"id": pa.array(range(ROWS)), "text": pa.array(["some text"]).take([0] * ROWS)})
+    match path.suffix:
+        case ".csv":
+            path.write_text("id,text\n" + "1,some text\n" * ROWS, encoding="utf-8")
+        case ".ndjson":
+            path.write_text('{"id":1,"text":"some text"}\n' * ROWS, encoding="utf-8")
+        case ".parquet":
+            pq.write_table(table, path, compression="none")
+        case _:
+            make = pa.ipc.new_file if path.suffix == ".arrow" else pa.ipc.new_stream
+            with make(path, table.schema) as writer:
+                writer.write_table(table, max_chunksize=ROWS // 8)
+    return path
+
+
+def test_deleting_a_topic_asks(fairlead: CommandLine, shell_environment: dict[str, str]) -> None:
+    """No keeps the topic and ends with 1; yes deletes it."""
+    fairlead("topic", "create", "precious")
+
+    with terminal_window(shell_environment, "topic", "delete", "precious") as window:
+        window.read_until("Delete topic precious and all its records? [y/N]")
+        window.press("n\n")
+        refused = window.exit_code()
+    fairlead("topic", "describe", "precious")
+    with terminal_window(shell_environment, "topic", "delete", "precious") as window:
+        window.read_until("[y/N]")
+        window.press("y\n")
+        agreed = window.exit_code()
+
+    assert (refused, agreed) == (1, 0)
+    fairlead("topic", "describe", "precious", code=3)
+
+
+def test_typed_lines_are_sent_one_by_one_until_ctrl_d(
+    fairlead: CommandLine, shell_environment: dict[str, str]
+) -> None:
+    """A line is stored when Enter is pressed, not when the program ends."""
+    fairlead("topic", "create", "typed")
+
+    with terminal_window(shell_environment, "produce", "typed", "-v") as window:
+        window.press("first\n")
+        window.read_until("typed-0 offsets 0 to 0")
+        window.press("second\n")
+        window.read_until("typed-0 offsets 1 to 1")
+        window.press("\x04")
+        code = window.exit_code()
+
+    assert code == 0
+    assert fairlead("consume", "typed", "--from-beginning", "-e") == "first\nsecond\n"
+
+
+def test_ctrl_c_ends_what_waits(fairlead: CommandLine, shell_environment: dict[str, str]) -> None:
+    """Neither a producer that waits for a line nor a consumer that waits for records holds the terminal."""
+    fairlead("topic", "create", "waiting")
+
+    with terminal_window(shell_environment, "produce", "waiting", "-v") as window:
+        window.press("one\n")
+        window.read_until("waiting-0 offsets 0 to 0")
+        window.press("\x03")
+        producer_code = window.exit_code(10)
+    with terminal_window(shell_environment, "consume", "waiting", "--from-beginning") as window:
+        window.read_until("one")
+        window.press("\x03")
+        consumer_code = window.exit_code(10)
+
+    assert (producer_code, consumer_code) == (0, 0)

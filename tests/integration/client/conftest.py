@@ -1,0 +1,92 @@
+"""A real broker, in this process or in one of its own, and the address the SDK is given."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from fairlead import Admin
+from fairlead_broker.settings import BrokerSettings, Endpoint
+from fairlead_broker.wiring import start_broker
+
+ANY_PORT = Endpoint("127.0.0.1", 0)
+
+
+@pytest.fixture
+async def bootstrap(tmp_path: Path) -> AsyncIterator[str]:
+    """The address of a broker in this process on a fresh data directory."""
+    settings = BrokerSettings(
+        data=tmp_path / "data",
+        listen=ANY_PORT,
+        peer_listen=ANY_PORT,
+        ops_listen=ANY_PORT,
+        config_values={"auto.create.topics.enable": False},
+    )
+    broker = await start_broker(settings)
+    try:
+        yield f"http://{broker.addresses.data}"
+    finally:
+        await broker.stop()
+
+
+@pytest.fixture
+async def admin(bootstrap: str) -> AsyncIterator[Admin]:
+    """An admin client of that broker."""
+    async with Admin(bootstrap) as admin:
+        yield admin
+
+
+class BrokerProcess:
+    """A broker in a process of its own, which a test may kill and start again on the same address."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._listen = "127.0.0.1:0"
+        self._process: Process | None = None
+        self.url = ""
+
+    async def start(self) -> None:
+        """Start it and return when it serves."""
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "fairlead_broker", "--data", str(self._data), "--listen", self._listen,
+            "--peer-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--output", "json",
+            stdout=PIPE, env={**os.environ, "FAIRLEAD_LOG_LEVEL": "error"},
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        async with asyncio.timeout(30):
+            ready = json.loads(await self._process.stdout.readline())
+        self.url = ready["brokers"][0]["data"]
+        self._listen = self.url.removeprefix("http://")
+
+    async def kill(self) -> None:
+        """End it without a chance to say goodbye."""
+        await self._end(signal.SIGKILL)
+
+    async def stop(self) -> None:
+        """Ask it to stop."""
+        await self._end(signal.SIGTERM)
+
+    async def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(number)
+            await process.communicate()
+
+
+@pytest.fixture
+async def process(tmp_path: Path) -> AsyncIterator[BrokerProcess]:
+    """A broker process that serves."""
+    broker = BrokerProcess(tmp_path / "data")
+    await broker.start()
+    try:
+        yield broker
+    finally:
+        await broker.kill()

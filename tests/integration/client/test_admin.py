@@ -1,0 +1,139 @@
+"""Administration of a real broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead import Admin, Producer, TopicPartition
+from fairlead.errors import (
+    InvalidConfigError,
+    InvalidTopicNameError,
+    PartitionNotFoundError,
+    TopicExistsError,
+    TopicNotFoundError,
+    TopicRecreatedError,
+    UnreachableError,
+)
+
+
+async def test_a_created_topic_can_be_written_at_once(bootstrap: str, admin: Admin) -> None:
+    """Creation returns when every partition has a leader."""
+    created = await admin.create_topic("flights", partitions=12, config={"segment.bytes": 1 << 20})
+    metadata = await admin.metadata(["flights"])
+
+    assert (created.partitions, created.config["segment.bytes"].value) == (12, str(1 << 20))
+    assert all(partition.leader is not None for partition in metadata.topics[0].partitions)
+    async with Producer(bootstrap) as producer:
+        assert (await producer.send_and_wait("flights", b"x", partition=11)).offset == 0
+
+
+async def test_the_same_topic_again_is_no_error(admin: Admin) -> None:
+    """Another specification is."""
+    first = await admin.create_topic("flights", partitions=2)
+    again = await admin.create_topic("flights", partitions=2)
+
+    assert again.topic_id == first.topic_id
+    with pytest.raises(TopicExistsError, match="flights"):
+        await admin.create_topic("flights", partitions=3)
+
+
+async def test_a_dry_run_creates_nothing(admin: Admin) -> None:
+    """It is only checked."""
+    await admin.create_topic("flights", dry_run=True)
+
+    assert await admin.list_topics() == []
+    with pytest.raises(InvalidConfigError):
+        await admin.create_topic("flights", config={"segment.bytes": "many"}, dry_run=True)
+
+
+async def test_topics_are_listed_over_pages(admin: Admin) -> None:
+    """All of them, in order of names, however many answers it takes."""
+    names = [f"topic-{index:03}" for index in range(120)]
+    for name in names:
+        await admin.create_topic(name, wait=False)
+
+    assert [topic.name for topic in await admin.list_topics()] == names
+
+
+async def test_topics_are_changed_and_deleted(admin: Admin) -> None:
+    """Configuration, growth, reset by None, deletion."""
+    await admin.create_topic("flights")
+    altered = await admin.alter_topic("flights", partitions=3, config={"max.message.bytes": 5000})
+    assert (altered.partitions, altered.config["max.message.bytes"].value) == (3, "5000")
+    reset = await admin.alter_topic("flights", config={"max.message.bytes": None})
+    assert reset.config["max.message.bytes"].source == "default"
+    with pytest.raises(InvalidConfigError):
+        await admin.alter_topic("flights", partitions=1)
+    await admin.delete_topic("flights")
+
+    with pytest.raises(TopicNotFoundError):
+        await admin.describe_topic("flights")
+    with pytest.raises(TopicNotFoundError):
+        await admin.delete_topic("flights")
+
+
+async def test_another_topic_of_the_name_is_left_alone(admin: Admin) -> None:
+    """A topic id given beside the name keeps a change from whoever was created since."""
+    first = await admin.create_topic("flights")
+    await admin.delete_topic("flights", topic_id=first.topic_id)
+    second = await admin.create_topic("flights")
+
+    with pytest.raises(TopicRecreatedError):
+        await admin.alter_topic("flights", partitions=9, topic_id=first.topic_id)
+    with pytest.raises(TopicRecreatedError):
+        await admin.delete_topic("flights", topic_id=first.topic_id)
+    assert (await admin.describe_topic("flights")).topic_id == second.topic_id
+
+
+async def test_what_is_not_built_is_refused(admin: Admin) -> None:
+    """A configuration that would do nothing is never accepted."""
+    with pytest.raises(InvalidConfigError, match="not supported yet"):
+        await admin.create_topic("flights", config={"cleanup.policy": "compact"})
+
+
+async def test_the_cluster_tells_about_itself(bootstrap: str, admin: Admin) -> None:
+    """Ids, brokers, versions."""
+    cluster = await admin.cluster()
+    versions = await admin.versions()
+    [broker] = await admin.brokers()
+
+    assert cluster.cluster_id == versions.cluster_id
+    assert [found.id for found in cluster.brokers] == [broker.id]
+    assert broker.address == bootstrap
+    assert versions.batch_formats == [1]
+
+
+async def test_offsets_of_a_partition(bootstrap: str, admin: Admin) -> None:
+    """Where it begins and ends, and where a position is."""
+    await admin.create_topic("flights", partitions=2)
+    async with Producer(bootstrap) as producer:
+        for _ in range(3):
+            await producer.send_and_wait("flights", b"x", partition=1)
+    offsets = await admin.offsets("flights", 1)
+    place = TopicPartition("flights", 1)
+    found = await admin.offsets_for({place: "latest"})
+    answer = found[place]
+
+    assert (offsets.log_start_offset, offsets.high_watermark, offsets.log_end_offset) == (0, 3, 3)
+    assert answer is not None
+    assert answer.offset == 3
+    with pytest.raises(PartitionNotFoundError):
+        await admin.offsets("flights", 2)
+    with pytest.raises(TopicNotFoundError):
+        await admin.offsets("trains", 0)
+
+
+async def test_names_are_checked_before_any_call(admin: Admin) -> None:
+    """A name that cannot be one never becomes a path."""
+    for name in ("", ".", "..", "a/b", "a" * 250, "\u00e9t\u00e9"):
+        with pytest.raises(InvalidTopicNameError):
+            await admin.create_topic(name)
+        with pytest.raises(InvalidTopicNameError):
+            await admin.describe_topic(name)
+
+
+async def test_nobody_there_is_told_in_time() -> None:
+    """The time allowed for retries bounds it."""
+    async with Admin("http://127.0.0.1:1", retry_timeout="100ms") as admin:
+        with pytest.raises(UnreachableError, match=r"http://127\.0\.0\.1:1"):
+            await admin.versions()

@@ -1,0 +1,216 @@
+"""The SDK without an event loop: the same producer, consumer and admin client against a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+
+import pyarrow as pa
+import pytest
+
+import fairlead
+from fairlead import TopicPartition, errors
+from fairlead.blocking import Admin, Consumer, Producer
+
+Apart = Callable[[Callable[[str], None]], Awaitable[None]]
+
+
+@pytest.fixture
+async def apart(bootstrap: str) -> Apart:
+    """Runs a scenario in a thread with the broker's address: the broker lives on this test's loop."""
+
+    def run(scenario: Callable[[str], None]) -> Awaitable[None]:
+        return asyncio.to_thread(scenario, bootstrap)
+
+    return run
+
+
+async def test_records_there_and_back(apart: Apart) -> None:
+    """Sent one by one, in order of a key, and read by a for loop; deliveries know their offsets."""
+
+    def scenario(bootstrap: str) -> None:
+        with Admin(bootstrap) as admin:
+            admin.create_topic("flights", partitions=3)
+        with Producer(bootstrap) as producer:
+            deliveries = [producer.send("flights", b"%d" % number, key=b"UA") for number in range(20_000)]
+            metadata = [delivery.result() for delivery in deliveries]
+            assert all(delivery.done for delivery in deliveries)
+        [place] = {TopicPartition(each.topic, each.partition) for each in metadata}
+        assert [each.offset for each in metadata] == list(range(20_000))
+        with Consumer(bootstrap) as consumer:
+            consumer.assign(topic="flights")
+            values = [record.value for record in consumer.records(until={place: 20_000})]
+        assert values == [b"%d" % number for number in range(20_000)]
+
+    await apart(scenario)
+
+
+async def test_several_threads_share_a_producer(apart: Apart) -> None:
+    """What each of them sends stays in its order, and leaving the block waits for all of it."""
+
+    def scenario(bootstrap: str) -> None:
+        with Admin(bootstrap) as admin:
+            admin.create_topic("flights")
+        with Producer(bootstrap) as producer:
+
+            def send(name: str) -> None:
+                for number in range(1_000):
+                    producer.send("flights", b"%d" % number, key=name.encode())
+
+            threads = [threading.Thread(target=send, args=(name,)) for name in "abc"]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        with Consumer(bootstrap) as consumer:
+            consumer.assign(topic="flights")
+            records = list(consumer.records(until=consumer.end_offsets()))
+        for name in (b"a", b"b", b"c"):
+            values = [record.value for record in records if record.key == name]
+            assert values == [b"%d" % number for number in range(1_000)]
+
+    await apart(scenario)
+
+
+async def test_tables_and_batches(apart: Apart) -> None:
+    """A table goes as it is and comes back as Arrow."""
+
+    def scenario(bootstrap: str) -> None:
+        with Admin(bootstrap) as admin:
+            admin.create_topic("flights")
+        table = pa.table({"value": pa.array([b"a", b"b"])})
+        with Producer(bootstrap) as producer:
+            [delivery] = producer.send_batch("flights", table)
+            metadata = delivery.result()
+            assert (delivery.done, delivery.partition, delivery.record_count) == (True, 0, 2)
+        assert (metadata.base_offset, metadata.last_offset) == (0, 1)
+        with Consumer(bootstrap) as consumer:
+            place = TopicPartition("flights", 0)
+            consumer.assign([place])
+            [batch] = consumer.batches(until={place: 2})
+            assert batch.to_arrow().column("value").to_pylist() == [b"a", b"b"]
+            consumer.seek(place, 1)
+            assert consumer.position(place) == 1
+            consumer.pause(place)
+            assert consumer.paused == {place}
+            assert consumer.next_batch("50ms") is None
+            consumer.resume(place)
+            again = consumer.next_batch("30s")
+            assert again is not None
+            assert again.values == [b"b"]
+
+    await apart(scenario)
+
+
+async def test_a_group_with_callbacks_that_call_the_consumer(apart: Apart) -> None:
+    """They run in a thread of their own; leaving commits what was processed."""
+
+    def scenario(bootstrap: str) -> None:
+        with Admin(bootstrap) as admin:
+            admin.create_topic("flights")
+        with Producer(bootstrap) as producer:
+            for number in range(10):
+                producer.send("flights", b"%d" % number)
+        told: list[tuple[str, int]] = []
+
+        def assigned(partitions: frozenset[TopicPartition]) -> None:
+            assert not asyncio._get_running_loop()
+            told.append((consumer.membership.member_id, len(partitions)))
+
+        consumer = Consumer(bootstrap, group="etl", topics="flights", on_assigned=assigned)
+        with consumer:
+            records = consumer.records()
+            values = [next(records).value for _ in range(4)]
+            consumer.commit()
+        assert [count for _, count in told] == [1]
+        with Admin(bootstrap) as admin:
+            [offset] = admin.group_offsets("etl").values()
+        assert (values, offset.offset) == ([b"0", b"1", b"2", b"3"], 4)
+
+    await apart(scenario)
+
+
+async def test_an_aborted_producer_sends_nothing_more(apart: Apart) -> None:
+    """What lingers is not sent, and what is sent later is refused; leaving the block does nothing more."""
+
+    def scenario(bootstrap: str) -> None:
+        with Admin(bootstrap) as admin:
+            admin.create_topic("flights")
+        with Producer(bootstrap, linger_ms=3_600_000) as producer:
+            producer.send("flights", b"wanted")
+            producer.flush()
+            lingering = [producer.send("flights", b"unwanted") for _ in range(100)]
+            producer.abort()
+            producer.abort()
+            for refused in (lingering[0].result, producer.flush, lambda: producer.send("flights", b"late")):
+                with pytest.raises(errors.ClosedError):
+                    refused()
+        with Consumer(bootstrap) as consumer:
+            consumer.assign(topic="flights")
+            values = [record.value for record in consumer.records(until=consumer.end_offsets())]
+        assert values == [b"wanted"]
+
+    await apart(scenario)
+
+
+async def test_failures_are_raised_where_they_are_waited_for(apart: Apart) -> None:
+    """By the call, by `result`, or by `flush` and the end of the block; never lost, and never told twice."""
+
+    def scenario(bootstrap: str) -> None:
+        with Admin(bootstrap) as admin:
+            admin.create_topic("flights")
+            with pytest.raises(errors.TopicExistsError):
+                admin.create_topic("flights", partitions=7)
+        with Producer(bootstrap) as producer:
+            with pytest.raises(errors.TopicNotFoundError):
+                producer.send("nothing", b"x")
+            with pytest.raises(errors.RecordError):
+                producer.send("flights", "text")  # type: ignore[arg-type]
+            producer.send("flights", b"x")
+            lost = producer.send("flights", b"x", partition=9)
+            with pytest.raises(errors.PartitionNotFoundError):
+                lost.result()
+            producer.flush()
+            producer.send("flights", b"x", partition=8)
+            with pytest.raises(ExceptionGroup) as group:
+                producer.flush()
+            assert [type(each) for each in group.value.exceptions] == [errors.PartitionNotFoundError]
+        with pytest.raises(errors.ClosedError, match="is not open"):
+            producer.send("flights", b"x")
+
+    await apart(scenario)
+
+
+def test_an_unreachable_cluster_ends_the_start_and_its_thread() -> None:
+    """In time, with the error of the async client, and nothing is left running."""
+    before = threading.active_count()
+    with (
+        pytest.raises(errors.UnreachableError),
+        Admin("http://127.0.0.1:1", retry_timeout="1s", connect_timeout="1s") as admin,
+    ):
+        admin.list_topics()
+
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(
+    ("blocking", "client"),
+    [(Admin, fairlead.Admin), (Producer, fairlead.Producer), (Consumer, fairlead.Consumer)],
+)
+def test_nothing_public_is_missing(blocking: type, client: type) -> None:
+    """Every public name of the async client is there, with its arguments and its words."""
+
+    def public(of: type) -> Iterator[str]:
+        return (name for name in dir(of) if not name.startswith("_"))
+
+    hidden = {"start", "close", "in_hand"}
+    missing = set(public(client)) - set(public(blocking)) - hidden
+
+    assert missing == set()
+    for name in set(public(client)) - hidden:
+        theirs, ours = getattr(client, name), getattr(blocking, name)
+        assert ours.__doc__, name
+        if inspect.iscoroutinefunction(theirs):
+            assert list(inspect.signature(ours).parameters) == list(inspect.signature(theirs).parameters)

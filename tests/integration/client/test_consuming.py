@@ -1,0 +1,319 @@
+"""Consuming from a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+from fairlead import Admin, Consumer, Producer, TopicPartition
+from fairlead.errors import (
+    ClosedError,
+    OffsetOutOfRangeError,
+    PartitionNotFoundError,
+    SettingError,
+    TopicNotFoundError,
+)
+
+START = datetime(2013, 1, 1, tzinfo=UTC)
+
+
+def at(partition: int, topic: str = "flights") -> TopicPartition:
+    """Return a partition of the topic that these tests read."""
+    return TopicPartition(topic, partition)
+
+
+async def fill(bootstrap: str, count: int, partition: int = 0, first: int = 0) -> None:
+    """Store records `first` to `first + count`, ten a batch, one a second from START on."""
+    async with Producer(bootstrap) as producer:
+        for base in range(first, first + count, 10):
+            rows = range(base, min(base + 10, first + count))
+            table = pa.table(
+                {
+                    "value": [str(row).encode() for row in rows],
+                    "timestamp": [START + timedelta(seconds=row) for row in rows],
+                }
+            )
+            await producer.send_batch("flights", table, partition=partition)
+
+
+async def read(consumer: Consumer) -> list[int]:
+    """Return what is between the positions and the ends, as numbers."""
+    until = await consumer.end_offsets()
+    return [int(record.value or b"") async for record in consumer.records(until=until)]
+
+
+@pytest.fixture(autouse=True)
+async def topic(admin: Admin) -> None:
+    """The topic `flights` with two partitions."""
+    await admin.create_topic("flights", partitions=2)
+
+
+async def test_a_reader_without_anything_to_read_is_told(bootstrap: str) -> None:
+    """It would wait for ever; a name in the place of partitions is told too, and nothing to read may be assigned."""
+    async with Consumer(bootstrap) as consumer:
+        with pytest.raises(SettingError, match=r"assignment=None .* assign\(topic="):
+            await consumer.next_batch()
+        for wrong in ("flights", [("flights", 0)]):
+            with pytest.raises(SettingError, match=r'partitions=.* TopicPartition\("orders", 0\)'):
+                await consumer.assign(wrong)  # type: ignore[arg-type]
+        await consumer.assign([])
+
+        assert await consumer.next_batch("10ms") is None
+
+
+async def test_a_topic_is_read_from_its_beginning(bootstrap: str) -> None:
+    """All partitions, each in order."""
+    await fill(bootstrap, 50, partition=0)
+    await fill(bootstrap, 30, partition=1, first=100)
+    async with Consumer(bootstrap) as consumer:
+        assert await consumer.assign(topic="flights") == {at(0), at(1)}
+        values = await read(consumer)
+
+    assert [value for value in values if value < 100] == list(range(50))
+    assert [value for value in values if value >= 100] == list(range(100, 130))
+
+
+async def test_arrow_batches_have_their_offsets(bootstrap: str) -> None:
+    """Batches as they were stored, with offset, key, value, timestamp and headers."""
+    await fill(bootstrap, 25)
+    async with Consumer(bootstrap) as consumer:
+        await consumer.assign([at(0)])
+        batches = [batch async for batch in consumer.batches(until=await consumer.end_offsets())]
+
+    assert [(batch.base_offset, batch.next_offset, batch.record_count) for batch in batches] == [
+        (0, 10, 10), (10, 20, 10), (20, 25, 5),
+    ]  # fmt: skip
+    table = pa.Table.from_batches([batch.to_arrow() for batch in batches])
+    assert table.column("offset").to_pylist() == list(range(25))
+    assert table.column("value").to_pylist() == [str(row).encode() for row in range(25)]
+    assert table.column("timestamp").to_pylist()[3] == START + timedelta(seconds=3)
+
+
+@pytest.mark.parametrize("offset", [0, 3, 10, 19, 20, 24, 25])
+async def test_reading_begins_exactly_where_it_was_asked(bootstrap: str, offset: int) -> None:
+    """In the middle of a batch too: records below the offset are not handed out."""
+    await fill(bootstrap, 25)
+    async with Consumer(bootstrap) as consumer:
+        await consumer.assign([at(0)])
+        await consumer.seek(at(0), offset)
+
+        assert await read(consumer) == list(range(offset, 25))
+        assert consumer.position(at(0)) == 25
+
+
+async def test_seeking_by_time_finds_the_first_record_at_or_after_it(bootstrap: str) -> None:
+    """To the microsecond; a time after the last record means the end."""
+    await fill(bootstrap, 25)
+    async with Consumer(bootstrap) as consumer:
+        await consumer.assign([at(0)])
+
+        assert await consumer.seek(at(0), START + timedelta(seconds=12)) == 12
+        assert await consumer.seek(at(0), START + timedelta(seconds=11, microseconds=1)) == 12
+        assert await consumer.seek(at(0), START - timedelta(days=1)) == 0
+        assert await consumer.seek(at(0), START + timedelta(days=1)) == 25
+        found = await consumer.offsets_for_times({at(0): START + timedelta(seconds=7)})
+        answer = found[at(0)]
+        assert answer is not None
+        assert (answer.offset, answer.timestamp) == (7, START + timedelta(seconds=7))
+
+
+async def test_seeking_to_the_ends(bootstrap: str) -> None:
+    """Earliest and latest, also back and forth while something is prefetched."""
+    await fill(bootstrap, 100)
+    async with Consumer(bootstrap) as consumer:
+        await consumer.assign([at(0)])
+        assert len(await read(consumer)) == 100
+        assert await consumer.seek(at(0), "earliest") == 0
+        batch = await consumer.next_batch(timeout="10s")
+        assert batch is not None
+        assert batch.base_offset == 0
+        assert await consumer.seek(at(0), "latest") == 100
+        assert await read(consumer) == []
+        assert await consumer.seek(at(0), 90) == 90
+        assert await read(consumer) == list(range(90, 100))
+
+
+async def test_reading_stops_at_the_end_that_was_seen(bootstrap: str) -> None:
+    """What comes later is left for the next time, and the position is where to go on."""
+    await fill(bootstrap, 20)
+    async with Consumer(bootstrap) as consumer:
+        await consumer.assign(topic="flights")
+        until = await consumer.end_offsets()
+        await fill(bootstrap, 20, first=20)
+
+        assert [int(r.value or b"") async for r in consumer.records(until=until)] == list(range(20))
+        assert consumer.position(at(0)) == 20
+        assert await read(consumer) == list(range(20, 40))
+
+
+async def test_reading_stops_in_the_middle_of_a_batch(bootstrap: str) -> None:
+    """An end between two records of one batch is kept exactly."""
+    await fill(bootstrap, 30)
+    async with Consumer(bootstrap) as consumer:
+        await consumer.assign([at(0)])
+
+        first = [int(r.value or b"") async for r in consumer.records(until={at(0): 13})]
+        assert first == list(range(13))
+        assert await read(consumer) == list(range(13, 30))
+
+
+async def test_new_records_wake_a_waiting_reader(bootstrap: str) -> None:
+    """A long poll ends when something arrives, long before its wait."""
+    async with Consumer(bootstrap, fetch_wait_max="60s") as consumer:
+        await consumer.assign(topic="flights", start="latest")
+        async with asyncio.TaskGroup() as tasks, asyncio.timeout(10):
+            waiting = tasks.create_task(consumer.next_batch())
+            await fill(bootstrap, 1, partition=1)
+            batch = await waiting
+
+    assert batch is not None
+    assert (batch.partition, batch.values) == (1, [b"0"])
+
+
+async def test_a_quiet_partition_does_not_delay_a_busy_one(bootstrap: str) -> None:
+    """A parked poll holds nobody back: what is read goes on at once."""
+    await fill(bootstrap, 2_000, partition=0)
+    async with Consumer(bootstrap, fetch_wait_max="60s", partition_fetch_bytes_max=20_000) as consumer:
+        await consumer.assign(topic="flights")
+        async with asyncio.timeout(20):
+            assert len(await read(consumer)) == 2_000
+
+
+async def test_a_small_prefetch_still_reads_everything(bootstrap: str) -> None:
+    """The bound is on memory, not on what can be read."""
+    await fill(bootstrap, 500, partition=0)
+    await fill(bootstrap, 500, partition=1, first=500)
+    async with Consumer(
+        bootstrap, prefetch_bytes=1, fetch_bytes_max=1, partition_fetch_bytes_max=1
+    ) as consumer:
+        await consumer.assign(topic="flights")
+
+        assert sorted(await read(consumer)) == list(range(1_000))
+
+
+async def test_nothing_to_read_is_a_timeout_of_the_callers(bootstrap: str) -> None:
+    """`next_batch` with a timeout answers None, and the consumer goes on."""
+    async with Consumer(bootstrap) as consumer:
+        await consumer.assign(topic="flights")
+        assert await consumer.next_batch(timeout="50ms") is None
+        await fill(bootstrap, 1)
+        batch = await consumer.next_batch(timeout="10s")
+
+    assert batch is not None
+
+
+async def test_an_offset_outside_the_log_is_an_error_by_default(bootstrap: str) -> None:
+    """Nothing is skipped silently: the error says how to go on, and a seek does."""
+    await fill(bootstrap, 5)
+    async with Consumer(bootstrap) as consumer:
+        await consumer.assign([at(0)], start=99)
+        with pytest.raises(OffsetOutOfRangeError, match="flights-0 from offset 99") as raised:
+            await consumer.next_batch(timeout="10s")
+        assert "offset_policy" in raised.value.__notes__[0]
+        await consumer.seek(at(0), "earliest")
+
+        assert await read(consumer) == list(range(5))
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("earliest", list(range(6))), ("latest", [5])])
+async def test_an_offset_outside_the_log_follows_the_policy(
+    bootstrap: str, policy: str, expected: list[int]
+) -> None:
+    """Earliest begins anew, latest waits for what comes."""
+    await fill(bootstrap, 5)
+    async with Consumer(bootstrap, offset_policy=policy) as consumer:
+        await consumer.assign([at(0)], start=99)
+        values: list[int] = []
+        await consumer.next_batch(timeout="0s")
+        async with asyncio.timeout(10):
+            while consumer.high_watermark(at(0)) is None:
+                batch = await consumer.next_batch(timeout="20ms")
+                values += [] if batch is None else [int(value or b"") for value in batch.values]
+            await fill(bootstrap, 1, first=5)
+            while values[-1:] != [5]:
+                batch = await consumer.next_batch()
+                assert batch is not None
+                values += [int(value or b"") for value in batch.values]
+
+    assert values == expected
+
+
+async def test_a_failing_partition_is_told_once_and_the_others_go_on(bootstrap: str) -> None:
+    """One partition out of range does not stop the reading of the other."""
+    await fill(bootstrap, 10, partition=1)
+    async with Consumer(bootstrap) as consumer:
+        await consumer.assign(topic="flights")
+        await consumer.seek(at(0), 99)
+        values: list[int] = []
+        errors = 0
+        async with asyncio.timeout(10):
+            while len(values) < 10 or errors < 1:
+                try:
+                    batch = await consumer.next_batch()
+                except OffsetOutOfRangeError:
+                    errors += 1
+                else:
+                    assert batch is not None
+                    values += [int(value or b"") for value in batch.values]
+
+    assert (values, errors) == (list(range(10)), 1)
+
+
+async def test_a_new_assignment_replaces_the_old_one(bootstrap: str) -> None:
+    """Nothing of a partition that is no longer assigned is handed out."""
+    await fill(bootstrap, 20, partition=0)
+    await fill(bootstrap, 20, partition=1, first=100)
+    async with Consumer(bootstrap) as consumer:
+        await consumer.assign([at(0)])
+        await consumer.next_batch(timeout="10s")
+        await consumer.assign([at(1)])
+
+        assert await read(consumer) == list(range(100, 120))
+        with pytest.raises(SettingError, match="assigned: flights-1"):
+            consumer.position(at(0))
+
+
+async def test_wrong_assignments_are_refused_by_name(bootstrap: str) -> None:
+    """Unknown topics and partitions, and positions that are none."""
+    async with Consumer(bootstrap) as consumer:
+        with pytest.raises(TopicNotFoundError, match="trains"):
+            await consumer.assign(topic="trains")
+        with pytest.raises(PartitionNotFoundError, match="partitions 0 to 1, not 2"):
+            await consumer.assign([at(2)])
+        with pytest.raises(SettingError, match="offset=-1"):
+            await consumer.assign([at(0)], start=-1)
+        with pytest.raises(SettingError, match="position"):
+            await consumer.assign([at(0)], start="middle")  # type: ignore[arg-type]
+
+
+async def test_a_deleted_topic_is_told_to_its_reader(bootstrap: str, admin: Admin) -> None:
+    """Waiting for ever would hide it."""
+    async with Consumer(bootstrap) as consumer:
+        await consumer.assign(topic="flights")
+        await consumer.next_batch(timeout="50ms")
+        await admin.delete_topic("flights")
+        with pytest.raises(TopicNotFoundError):
+            await consumer.next_batch(timeout="20s")
+
+
+async def test_closing_ends_the_iteration(bootstrap: str) -> None:
+    """Whoever iterates while the consumer is closed is told, not left waiting."""
+    async with Consumer(bootstrap) as consumer:
+        await consumer.assign(topic="flights")
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(_closed(consumer))
+            await consumer.next_batch(timeout="20ms")
+            await consumer.close()
+
+    assert waiting.result()
+
+
+async def _closed(consumer: Consumer) -> bool:
+    try:
+        await consumer.next_batch()
+    except ClosedError:
+        return True
+    return False

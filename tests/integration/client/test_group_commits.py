@@ -1,0 +1,364 @@
+"""When a member of a group commits, and what a crash between two steps does to the batch in hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+
+from fairlead import Admin, CommitMode, Consumer, Producer, TopicPartition
+from fairlead.clock import now_us
+from fairlead.errors import (
+    NoCommittedOffsetError,
+    OffsetExpiredError,
+    ProcessingTimeoutError,
+    SettingError,
+)
+
+PLACE = TopicPartition("flights", 0)
+SECOND = 1_000_000
+
+
+class CrashError(Exception):
+    """The program fails between two steps."""
+
+
+async def fill(bootstrap: str, count: int, first: int = 0) -> None:
+    """Store so many numbers from `first` on, ten a batch, one a second from an hour ago on."""
+    hour_ago = now_us() - 3600 * SECOND
+    async with Producer(bootstrap) as producer:
+        for base in range(first, first + count, 10):
+            numbers = range(base, min(base + 10, first + count))
+            times = pa.array([hour_ago + number * SECOND for number in numbers], pa.timestamp("us", "UTC"))
+            table = pa.table({"value": [b"%d" % number for number in numbers], "timestamp": times})
+            await producer.send_batch("flights", table, partition=0)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition that other tasks bring about."""
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.01)
+
+
+def consumer_of(bootstrap: str, **settings: object) -> Consumer:
+    """Return a consumer of the group."""
+    return Consumer(
+        bootstrap, group="g", topics="flights", session_timeout="3s", **settings  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+async def take(consumer: Consumer) -> list[int]:
+    """Return the numbers of the next batch."""
+    batch = await consumer.next_batch(timeout="30s")
+    assert batch is not None
+    return [int(value or b"") for value in batch.values]
+
+
+async def committed(admin: Admin) -> int | None:
+    """Return where the group goes on."""
+    found = (await admin.group_offsets("g")).get(PLACE)
+    return None if found is None else found.offset
+
+
+@pytest.fixture(autouse=True)
+async def topic(admin: Admin, bootstrap: str) -> None:
+    """The topic `flights` with three batches of ten."""
+    await admin.create_topic("flights", partitions=1)
+    await fill(bootstrap, 30)
+
+
+async def test_a_batch_counts_as_processed_when_the_next_one_is_taken(bootstrap: str, admin: Admin) -> None:
+    """At least once: a program that fails in its hands gets it again."""
+    with suppress(CrashError):
+        async with consumer_of(bootstrap) as consumer:
+            assert await take(consumer) == list(range(10))
+            assert await take(consumer) == list(range(10, 20))
+            raise CrashError
+    assert await committed(admin) == 10
+    async with consumer_of(bootstrap) as consumer:
+        assert await take(consumer) == list(range(10, 20))
+    assert await committed(admin) == 20
+
+
+async def test_records_taken_one_by_one_count_one_by_one(bootstrap: str, admin: Admin) -> None:
+    """Who leaves the loop inside of a batch loses nothing of it, whether by `break` or by an exception."""
+    async with consumer_of(bootstrap) as consumer:
+        async for record in consumer.records():
+            if record.offset == 13:
+                break
+    assert await committed(admin) == 14
+    with suppress(CrashError):
+        async with consumer_of(bootstrap) as consumer:
+            async for record in consumer.records():
+                if record.offset == 16:
+                    raise CrashError
+    assert await committed(admin) == 16
+    async with consumer_of(bootstrap, commit="manual") as consumer:
+        async for record in consumer.records():
+            assert record.offset == 16
+            await consumer.commit()
+            break
+        assert await committed(admin) == 17
+        assert await take(consumer) == list(range(17, 20))
+        await consumer.commit()
+    assert await committed(admin) == 20
+
+
+async def test_who_takes_record_after_record_is_not_overdue(bootstrap: str) -> None:
+    """However long the whole batch takes."""
+    async with consumer_of(bootstrap, processing_timeout="400ms") as consumer:
+        got = []
+        async for record in consumer.records():
+            got.append(record.offset)
+            await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.1)
+            if len(got) == 10:
+                break
+        assert consumer.membership.member_epoch > 0
+    assert got == list(range(10))
+
+
+async def test_before_commits_what_is_about_to_be_handed_out(bootstrap: str, admin: Admin) -> None:
+    """At most once: what was in the hands of a program that failed does not come again."""
+    with suppress(CrashError):
+        async with consumer_of(bootstrap, commit="before") as consumer:
+            assert await take(consumer) == list(range(10))
+            assert await committed(admin) == 10
+            raise CrashError
+    async with consumer_of(bootstrap, commit=CommitMode.BEFORE) as consumer:
+        assert await take(consumer) == list(range(10, 20))
+    assert await committed(admin) == 20
+
+
+async def test_a_reader_who_gives_up_waiting_loses_nothing(bootstrap: str) -> None:
+    """A batch whose commit was under way when the wait ended comes with the next take."""
+    got: list[int] = []
+    async with consumer_of(bootstrap, commit="before") as consumer, asyncio.timeout(30):
+        while len(got) < 30:
+            batch = await consumer.next_batch(timeout="1ms")
+            got += [] if batch is None else [int(value or b"") for value in batch.values]
+
+    assert got == list(range(30))
+
+
+async def test_processed_batches_are_committed_from_time_to_time(bootstrap: str, admin: Admin) -> None:
+    """Without leaving: a crash repeats one interval."""
+    async with consumer_of(bootstrap, auto_commit_interval="50ms") as consumer:
+        await take(consumer)
+        await take(consumer)
+        async with asyncio.timeout(30):
+            while await committed(admin) != 10:
+                pass
+
+
+async def test_manual_commits_are_exact_and_may_go_back(bootstrap: str, admin: Admin) -> None:
+    """To the record, in the middle of a batch; nothing is committed by itself."""
+    async with consumer_of(bootstrap, commit="manual") as consumer:
+        await take(consumer)
+        await take(consumer)
+        assert await consumer.committed() == {PLACE: None}
+        await consumer.commit()
+        assert await committed(admin) == 20
+        await consumer.commit({PLACE: 13})
+        await take(consumer)
+    assert await committed(admin) == 13
+    async with consumer_of(bootstrap, commit="manual") as consumer:
+        assert await take(consumer) == list(range(13, 20))
+        assert consumer.position(PLACE) == 20
+        with pytest.raises(SettingError, match="assigned: flights-0"):
+            await consumer.commit({TopicPartition("flights", 7): 1})
+        with pytest.raises(SettingError, match="offset=-1"):
+            await consumer.commit({PLACE: -1})
+
+
+async def test_a_partition_goes_after_its_batch_its_callback_and_its_commit(
+    bootstrap: str, admin: Admin
+) -> None:
+    """In this order, and only then has the next member it."""
+    steps: list[str] = []
+
+    async def revoked(_: frozenset[TopicPartition]) -> None:
+        """Commit what the callback alone knows."""
+        steps.append(f"revoked at {await committed(admin)}")
+        await consumer.commit({PLACE: 17})
+
+    consumer = consumer_of(bootstrap, commit="manual", on_revoked=revoked)
+    async with consumer:
+        assert await take(consumer) == list(range(10))
+        await admin.create_topic("trains", partitions=1)
+        async with Consumer(bootstrap, group="g", topics=["flights"], session_timeout="3s") as other:
+            # The one partition goes where the assignor wants it: whoever leaves gives it to the other.
+            reading = asyncio.get_running_loop().create_task(other.next_batch(timeout="30s"))
+            await consumer.close()
+            batch = await reading
+
+    assert batch is not None
+    assert steps == ["revoked at None"]
+    assert batch.base_offset == 17
+
+
+async def test_a_stale_commit_is_made_again_after_a_heartbeat(bootstrap: str, admin: Admin) -> None:
+    """As when the group moved on while the commit was on its way."""
+    async with consumer_of(bootstrap, commit="manual") as consumer:
+        await take(consumer)
+        session = consumer._session
+        assert session is not None
+        # The epoch before: it is 0 in the first one, and that is no member at all.
+        heard, known = session._member.heartbeats_answered, session._member.epoch
+        async with consumer_of(bootstrap) as other:
+            await until(lambda: session._member.epoch > known)
+            session._member.epoch -= 1
+            await consumer.commit({PLACE: 6})
+            assert session._member.epoch > known
+            assert other.assignment == frozenset()
+
+        assert session._member.heartbeats_answered > heard
+        assert await committed(admin) == 6
+
+
+async def test_a_batch_that_takes_too_long_costs_the_membership(bootstrap: str, admin: Admin) -> None:
+    """The error says what to do, and iterating on joins again and reads what was not committed."""
+    dropped: list[frozenset[TopicPartition]] = []
+    async with consumer_of(bootstrap, processing_timeout="300ms", on_revoked=dropped.append) as consumer:
+        await take(consumer)
+        assert await take(consumer) == list(range(10, 20))
+        await until(lambda: consumer.membership.state == "left")
+        async with asyncio.timeout(30):
+            while (await admin.describe_group("g")).members:
+                pass
+        with pytest.raises(
+            ProcessingTimeoutError, match=r"flights-0 at offset 10 .* processing_timeout=0.3s"
+        ) as late:
+            await consumer.next_batch()
+        assert (late.value.partition, late.value.position) == ("flights-0", 10)
+        assert await take(consumer) == list(range(10))
+    assert dropped[0] == {PLACE}
+
+
+async def test_the_first_read_begins_where_start_says(bootstrap: str, admin: Admin) -> None:
+    """Earliest, latest or by duration where nothing was committed; after that the commit counts."""
+    for group, start, first in [("a", "earliest", 0), ("b", timedelta(minutes=60), 0), ("c", "latest", 30)]:
+        async with Consumer(bootstrap, group=group, topics="flights", start=start) as consumer:
+            await until(lambda consumer=consumer: consumer.assignment == {PLACE})  # type: ignore[misc]
+            assert consumer.position(PLACE) <= max(first, 10)
+    assert (await admin.group_offsets("c"))[PLACE].offset == 30
+    await fill(bootstrap, 10, first=30)
+    async with Consumer(bootstrap, group="c", topics="flights", start="latest") as consumer:
+        assert await take(consumer) == list(range(30, 40))
+
+
+async def test_a_duration_begins_at_what_is_younger(bootstrap: str) -> None:
+    """Of numbers a second apart some are; none is younger than nothing, and all than any time that can be written."""
+    begins = []
+    starts: list[tuple[str, timedelta | str]]
+    starts = [("a", timedelta(minutes=59, seconds=50)), ("b", "0s"), ("c", "20000000h")]
+    for group, start in starts:
+        async with Consumer(bootstrap, group=group, topics="flights", start=start) as consumer:
+            await until(lambda consumer=consumer: consumer.membership.state == "stable")  # type: ignore[misc]
+            begins.append((await consumer.committed())[PLACE])
+
+    assert begins[0] is not None
+    assert 10 < begins[0] < 30
+    assert begins[1:] == [30, 0]
+
+
+async def test_no_start_is_an_error_until_a_seek(bootstrap: str) -> None:
+    """The callback is a place for it: offsets may be kept in a database of one's own."""
+    async with consumer_of(bootstrap, start="none") as consumer:
+        with pytest.raises(NoCommittedOffsetError, match="group g has no committed offset of flights-0"):
+            await consumer.next_batch(timeout="30s")
+        await consumer.seek(PLACE, 20)
+        assert await take(consumer) == list(range(20, 30))
+    sought: list[int] = []
+
+    async def assigned(places: frozenset[TopicPartition]) -> None:
+        """Go to where the program wants to be."""
+        sought.extend([await consumer.seek(place, 10) for place in places])
+
+    consumer = Consumer(bootstrap, group="other", topics="flights", start="none", on_assigned=assigned)
+    async with consumer:
+        assert await take(consumer) == list(range(10, 20))
+    assert sought == [10]
+
+
+@pytest.mark.parametrize(
+    ("policy", "first"), [("error", None), ("earliest", 20), ("latest", 30), ("30m", 30)]
+)
+async def test_a_committed_offset_that_is_gone_follows_the_policy(
+    bootstrap: str, admin: Admin, policy: str, first: int | None
+) -> None:
+    """Retention overtook the group: nothing is skipped but where that is asked for."""
+    await admin.commit_group_offsets("g", {PLACE: 5})
+    await admin.delete_records("flights", 0, before=20)
+    async with consumer_of(bootstrap, offset_policy=policy) as consumer:
+        if first is None:
+            with pytest.raises(OffsetExpiredError, match="flights-0 from offset 5"):
+                await consumer.next_batch(timeout="30s")
+            return
+        reading = asyncio.get_running_loop().create_task(take(consumer))
+        cursor = consumer._prefetch.cursors
+        await until(lambda: PLACE in cursor and cursor[PLACE].fetch_offset >= first)
+        await fill(bootstrap, 10, first=30)
+        assert (await reading)[0] == first
+
+
+async def test_paused_partitions_rest_and_go_on_where_they_stood(bootstrap: str) -> None:
+    """What was fetched ahead is not handed out meanwhile."""
+    async with consumer_of(bootstrap) as consumer:
+        assert await take(consumer) == list(range(10))
+        consumer.pause(PLACE)
+        assert consumer.paused == {PLACE}
+        assert await consumer.next_batch(timeout="100ms") is None
+        consumer.resume()
+        assert await take(consumer) == list(range(10, 20))
+
+
+async def test_what_a_callback_raises_is_raised_to_the_reader(bootstrap: str) -> None:
+    """Nobody else could hear it."""
+
+    def assigned(_: frozenset[TopicPartition]) -> None:
+        """Fail."""
+        raise CrashError
+
+    async with consumer_of(bootstrap, on_assigned=assigned) as consumer:
+        with pytest.raises(CrashError):
+            await consumer.next_batch(timeout="30s")
+        assert await take(consumer) == list(range(10))
+
+
+async def test_a_callback_cannot_close_its_consumer(bootstrap: str) -> None:
+    """It would wait for itself; and a consumer that is closed before it has joined just ends."""
+    async with consumer_of(bootstrap):
+        pass
+
+    async def assigned(_: frozenset[TopicPartition]) -> None:
+        """Close what waits for this callback."""
+        await consumer.close()
+
+    consumer = consumer_of(bootstrap, on_assigned=assigned)
+    async with consumer:
+        with pytest.raises(SettingError, match="outside of on_assigned"):
+            await consumer.next_batch(timeout="30s")
+        assert await take(consumer) == list(range(10))
+
+
+async def test_groups_are_looked_after(bootstrap: str, admin: Admin) -> None:
+    """List, describe, lag, reset and delete, by the admin client."""
+    async with consumer_of(bootstrap) as consumer:
+        await take(consumer)
+        described = await admin.describe_group("g")
+        assert [member.member_id for member in described.members] == [consumer.membership.member_id]
+    [summary] = await admin.list_groups()
+    lag = await admin.group_lag("g")
+    assert (summary.group, lag.total_records) == ("g", 20)
+    shown = await admin.reset_group_offsets("g", "earliest", dry_run=True)
+    assert [(entry.before, entry.after) for entry in shown.offsets] == [(10, 0)]
+    assert await committed(admin) == 10
+    await admin.reset_group_offsets("g", "latest", topics=[PLACE])
+    assert await committed(admin) == 30
+    await admin.delete_group("g")
+    assert await admin.list_groups() == []

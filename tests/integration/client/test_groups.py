@@ -1,0 +1,228 @@
+"""Members of groups against a real broker: how they share partitions, and what moves when they come and go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import fairlead
+from fairlead import Admin, Consumer, Producer, TopicPartition
+from fairlead.errors import ClosedError, InstanceFencedError, InvalidPatternError
+
+PARTITIONS = 6
+SESSION = "6s"
+
+
+def at(partition: int, topic: str = "flights") -> TopicPartition:
+    """Return a partition of the topic that these tests read."""
+    return TopicPartition(topic, partition)
+
+
+async def fill(bootstrap: str, numbers: Iterable[int], topic: str = "flights") -> None:
+    """Store numbers, each in the partition of its remainder."""
+    async with Producer(bootstrap) as producer:
+        for number in numbers:
+            await producer.send(topic, b"%d" % number, partition=number % PARTITIONS)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition that other tasks bring about."""
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.01)
+
+
+def tasks_of_the_sdk() -> list[str]:
+    """Return the names of the tasks that run code of the SDK; the broker has its own on the same loop."""
+    home = Path(fairlead.__file__).parent
+    return [
+        task.get_name()
+        for task in asyncio.all_tasks()
+        if home in Path(getattr(task.get_coro(), "cr_code").co_filename).parents  # noqa: B009
+    ]
+
+
+class Member:
+    """A consumer of a group that reads in a task of its own, and what became of it."""
+
+    def __init__(self, consumer: Consumer, moves: list[tuple[str, frozenset[TopicPartition]]]) -> None:
+        self.consumer = consumer
+        self.moves = moves
+        self.got: list[int] = []
+
+    @property
+    def partitions(self) -> set[int]:
+        """What it reads."""
+        return {place.partition for place in self.consumer.assignment}
+
+    async def read(self) -> None:
+        """Read until cancelled, or until the consumer is closed."""
+        try:
+            async for record in self.consumer.records():
+                self.got.append(int(record.value or b""))
+        except ClosedError:
+            return
+
+    def die(self) -> None:
+        """End without a word, as a process does that is killed."""
+        session = self.consumer._session
+        assert session is not None
+        session._task.cancel()
+        self.consumer._task.cancel()
+
+
+@asynccontextmanager
+async def member(bootstrap: str, *, group: str = "g", **settings: object) -> AsyncIterator[Member]:
+    """A member that reads while the block lasts, then commits and leaves."""
+    moves: list[tuple[str, frozenset[TopicPartition]]] = []
+    arguments = {"topics": "flights", "session_timeout": SESSION, **settings}
+    consumer = Consumer(
+        bootstrap,
+        group=group,
+        on_assigned=lambda places: moves.append(("assigned", places)),
+        on_revoked=lambda places: moves.append(("revoked", places)),
+        **arguments,  # type: ignore[arg-type]
+    )
+    async with consumer, asyncio.TaskGroup() as tasks:
+        found = Member(consumer, moves)
+        reading = tasks.create_task(found.read())
+        yield found
+        reading.cancel()
+
+
+@pytest.fixture(autouse=True)
+async def topic(admin: Admin) -> None:
+    """The topic `flights`."""
+    await admin.create_topic("flights", partitions=PARTITIONS)
+
+
+async def test_members_split_the_partitions_and_only_what_moves_pauses(bootstrap: str) -> None:
+    """Three members after another, and each record once: what goes is finished and committed before it is released."""
+    async with member(bootstrap) as first:
+        await until(lambda: first.partitions == set(range(6)))
+        await fill(bootstrap, range(120))
+        stayed = dict(first.consumer._prefetch.cursors)
+        async with member(bootstrap) as second:
+            await until(lambda: len(first.partitions) == len(second.partitions) == 3)
+            assert first.partitions | second.partitions == set(range(6))
+            assert all(cursor is stayed[place] for place, cursor in first.consumer._prefetch.cursors.items())
+            await fill(bootstrap, range(120, 240))
+            async with member(bootstrap) as third:
+                await until(lambda: [len(each.partitions) for each in (first, second, third)] == [2, 2, 2])
+                await fill(bootstrap, range(240, 360))
+                got = lambda: sorted(first.got + second.got + third.got)  # noqa: E731
+                await until(lambda: len(got()) >= 360)
+            await until(lambda: len(first.partitions) == len(second.partitions) == 3)
+    revoked = [places for kind, places in first.moves if kind == "revoked"]
+
+    assert got() == list(range(360))
+    assert [len(places) for places in revoked] == [3, 1, 3]
+    assert first.moves[0] == ("assigned", frozenset(at(partition) for partition in range(6)))
+
+
+async def test_the_partitions_of_a_dead_member_are_read_from_its_last_commit(bootstrap: str) -> None:
+    """After its session; what it had not committed comes again, nothing is lost."""
+    await fill(bootstrap, range(60))
+    async with (
+        member(bootstrap, auto_commit_interval="50ms") as second,
+        Consumer(
+            bootstrap, group="g", topics="flights", session_timeout="2s", auto_commit_interval="1h"
+        ) as consumer,
+    ):
+        first = Member(consumer, [])
+        await until(lambda: len(first.partitions) == 3)
+        await fill(bootstrap, range(60, 120))
+        batch = await consumer.next_batch(timeout="30s")
+        assert batch is not None
+        first.die()
+        await until(lambda: second.partitions == set(range(6)))
+        await until(lambda: set(second.got) == set(range(120)))
+
+    assert set(map(int, filter(None, batch.values))) <= set(range(60, 120))
+    assert len(second.got) == 120
+
+
+async def test_members_without_a_partition_wait_for_one(bootstrap: str, admin: Admin) -> None:
+    """They are told that they have nothing, and take over when somebody leaves."""
+    await admin.create_topic("narrow", partitions=1)
+    async with member(bootstrap, topics="narrow") as first:
+        await until(lambda: len(first.partitions) == 1)
+        async with member(bootstrap, topics="narrow") as second:
+            await until(lambda: second.moves == [("assigned", frozenset())])
+            await first.consumer.close()
+            await until(lambda: second.partitions == {0})
+
+
+async def test_groups_do_not_know_of_each_other(bootstrap: str) -> None:
+    """Each of them reads everything."""
+    await fill(bootstrap, range(60))
+    async with member(bootstrap) as one, member(bootstrap, group="other") as other:
+        await until(lambda: len(one.got) >= 60 and len(other.got) >= 60)
+
+    assert sorted(one.got) == sorted(other.got) == list(range(60))
+
+
+async def test_a_static_member_comes_back_to_its_partitions(bootstrap: str) -> None:
+    """Within its session nothing moves; a second one of the same id is refused while the first lives."""
+    async with member(bootstrap) as other:
+        async with member(bootstrap, instance_id="one") as before:
+            await until(lambda: len(before.partitions) == len(other.partitions) == 3)
+            kept = before.partitions
+            moves = len(other.moves)
+        async with member(bootstrap, instance_id="one") as after:
+            await until(lambda: after.partitions == kept)
+            assert len(other.moves) == moves
+            second = Consumer(bootstrap, group="g", topics="flights", instance_id="one", session_timeout="2s")
+            async with second:
+                with pytest.raises(InstanceFencedError, match="one"):
+                    await second.next_batch(timeout="40s")
+            assert after.partitions == kept
+
+
+async def test_new_topics_and_partitions_join_by_heartbeat(bootstrap: str, admin: Admin) -> None:
+    """What a pattern comes to match, and what a topic grows, is read from its beginning."""
+    async with member(bootstrap, topics=None, pattern="fl.*|trains", start="latest") as reading:
+        await until(lambda: len(reading.partitions) == PARTITIONS)
+        await admin.alter_topic("flights", partitions=PARTITIONS + 1)
+        async with Producer(bootstrap) as producer:
+            await producer.send_and_wait("flights", b"1001", partition=PARTITIONS)
+        await until(lambda: reading.got == [1001])
+        await admin.create_topic("trains", partitions=1)
+        await until(lambda: at(0, "trains") in reading.consumer.assignment)
+        await admin.delete_topic("trains")
+        await until(lambda: at(0, "trains") not in reading.consumer.assignment)
+        await fill(bootstrap, [6])
+        await until(lambda: reading.got == [1001, 6])
+
+
+async def test_a_pattern_that_does_not_compile_is_told_to_the_reader(bootstrap: str) -> None:
+    """At every take: there is nothing to wait for."""
+    async with Consumer(bootstrap, group="g", pattern="fl(") as consumer:
+        for _ in range(2):
+            with pytest.raises(InvalidPatternError, match="fl"):
+                await consumer.next_batch(timeout="30s")
+        assert consumer.membership.state == "failed"
+
+
+@pytest.mark.parametrize("milliseconds", [0, 1, 5, 20, 60, 150, 400])
+async def test_a_cancelled_member_leaves_no_task_behind(bootstrap: str, milliseconds: int) -> None:
+    """Wherever it waits: joining, beginning partitions, reading, leaving."""
+    await fill(bootstrap, range(12))
+
+    async def consume() -> None:
+        """Read a few records and leave."""
+        async with Consumer(bootstrap, group="g", topics="flights", session_timeout="1s") as consumer:
+            async for _ in consumer.records():
+                pass
+
+    task = asyncio.get_running_loop().create_task(consume())
+    await asyncio.wait([task], timeout=milliseconds / 1000)
+    task.cancel()
+    await asyncio.wait([task])
+
+    assert task.cancelled()
+    assert tasks_of_the_sdk() == []

@@ -1,0 +1,79 @@
+"""The how-to of consumer groups: every command and every program of the page runs, and prints what stands there."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import inspect
+import io
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[3] / "docs/how-to/groups.md"
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+DEFAULT_ADDRESS = "http://127.0.0.1:9520"
+TOPIC_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+STARTS_A_BROKER = ("sh", "fairlead dev up\n")
+
+
+@pytest.mark.slow
+async def test_every_example_of_the_page(bootstrap: str) -> None:
+    """In order, against one broker; ids of topics differ from run to run, and tables are compared by their words."""
+    blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
+    blocks.remove(STARTS_A_BROKER)
+    names: dict[str, object] = {}
+    printed, checked = "", 0
+    for language, text in blocks:
+        match language:
+            case "sh":
+                printed = await in_shell(text.replace(DEFAULT_ADDRESS, bootstrap), bootstrap)
+            case "python":
+                printed = await in_python(text.replace(DEFAULT_ADDRESS, bootstrap), names)
+            case "json":
+                checked += 1
+                assert json.loads(without_ids(printed)) == json.loads(without_ids(text))
+            case _:
+                checked += 1
+                assert words(printed) == words(text)
+
+    assert checked == 14
+
+
+def without_ids(text: str) -> str:
+    """The same with one id for all topics."""
+    return TOPIC_ID.sub("id", text)
+
+
+def words(text: str) -> list[list[str]]:
+    """What a person sees of a table: its words, line by line."""
+    return [line.split() for line in text.splitlines() if line.strip()]
+
+
+async def in_python(code: str, names: dict[str, object]) -> str:
+    """What a program prints that is typed after the ones before it."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        running = eval(compile(code, str(PAGE), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+        if inspect.isawaitable(running):
+            await running
+    return printed.getvalue()
+
+
+async def in_shell(command: str, bootstrap: str) -> str:
+    """What a command prints, with the test's broker as the default one."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    shell = await asyncio.create_subprocess_exec(
+        "bash", "-euo", "pipefail", "-c", command,
+        env={**os.environ, "PATH": path, "FAIRLEAD_BOOTSTRAP": bootstrap},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    async with asyncio.timeout(60):
+        printed, complaints = await shell.communicate()
+    assert shell.returncode == 0, f"{command}\n{printed.decode()}\n{complaints.decode()}"
+    return printed.decode()

@@ -1,0 +1,177 @@
+"""Producing to a real broker."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from fairlead import Admin, Consumer, Producer, Record
+from fairlead.errors import (
+    BatchTooLargeError,
+    InvalidRecordError,
+    PartitionNotFoundError,
+    TopicNotFoundError,
+)
+from fairlead_api.partitioning import partition_for_key
+from fairlead_broker.settings import BrokerSettings, Endpoint
+from fairlead_broker.wiring import start_broker
+
+
+async def read_all(bootstrap: str, topic: str) -> list[Record]:
+    """Return everything that a topic holds now, partition by partition."""
+    async with Consumer(bootstrap) as consumer:
+        await consumer.assign(topic=topic)
+        records = [record async for record in consumer.records(until=await consumer.end_offsets())]
+    return sorted(records, key=lambda record: (record.partition, record.offset))
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+@pytest.mark.parametrize("acks", ["all", 1])
+async def test_records_come_back_as_they_were_sent(
+    bootstrap: str, admin: Admin, compression: str, acks: str | int
+) -> None:
+    """Keys, values, headers and times, null and empty ones too, byte for byte and in order."""
+    await admin.create_topic("flights")
+    moment = datetime(2013, 1, 1, 5, 15, 0, 250_001, tzinfo=UTC)
+    sent: list[tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]] = [
+        (b"k", b"v", ()),
+        (None, b"", (("a", b"1"), ("a", b"2"), ("b", None))),
+        (b"", None, ()),
+        (bytes(range(256)), bytes(range(256)), (("\u00e9", b"\xff"),)),
+    ]
+    async with Producer(bootstrap, compression=compression, acks=acks) as producer:
+        deliveries = [
+            await producer.send("flights", v, key=k, headers=h, timestamp=moment) for k, v, h in sent
+        ]
+        stored = [await delivery for delivery in deliveries]
+
+    assert [metadata.offset for metadata in stored] == [0, 1, 2, 3]
+    assert all(metadata.append_time_us > 1_600_000_000_000_000 for metadata in stored)
+    read = await read_all(bootstrap, "flights")
+    assert [(r.key, r.value, tuple(r.headers)) for r in read] == sent
+    assert {record.timestamp for record in read} == {moment}
+
+
+async def test_keys_decide_the_partition_alike_for_records_and_tables(bootstrap: str, admin: Admin) -> None:
+    """Both ways of sending place a key by the same rule, in the order of sending."""
+    await admin.create_topic("flights", partitions=5)
+    keys = [f"carrier {row % 17}".encode() for row in range(500)]
+    values = [str(row).encode() for row in range(500)]
+    async with Producer(bootstrap) as producer:
+        for key, value in zip(keys, values, strict=True):
+            await producer.send("flights", value, key=key)
+        await producer.flush()
+        await producer.send_batch("flights", pa.table({"key": keys, "value": values}))
+    read = await read_all(bootstrap, "flights")
+
+    for partition in range(5):
+        mine = [v for k, v in zip(keys, values, strict=True) if partition_for_key(k, 5) == partition]
+        assert [record.value for record in read if record.partition == partition] == mine * 2
+
+
+async def test_records_without_a_key_are_spread_evenly(bootstrap: str, admin: Admin) -> None:
+    """Batch by batch around the partitions."""
+    await admin.create_topic("flights", partitions=4)
+    async with Producer(bootstrap, batch_bytes=2_000) as producer:
+        for row in range(2_000):
+            await producer.send("flights", str(row).encode())
+    counts = [(await admin.offsets("flights", partition)).high_watermark for partition in range(4)]
+
+    assert sum(counts) == 2_000
+    assert max(counts) - min(counts) <= 200
+
+
+async def test_a_large_table_arrives_whole(bootstrap: str, admin: Admin) -> None:
+    """Many batches over many requests, every row once."""
+    await admin.create_topic("flights", partitions=3)
+    table = pa.table({"value": [str(row).encode().ljust(100) for row in range(100_000)]})
+    async with Producer(bootstrap, columnar_batch_bytes=200_000, request_bytes_max=500_000) as producer:
+        deliveries = await producer.send_batch("flights", table)
+        stored = [await delivery for delivery in deliveries]
+
+    assert sum(metadata.record_count for metadata in stored) == 100_000
+    read = await read_all(bootstrap, "flights")
+    assert sorted(record.value or b"" for record in read) == sorted(table.column("value").to_pylist())
+
+
+async def test_without_acks_the_records_arrive_all_the_same(bootstrap: str, admin: Admin) -> None:
+    """acks=0 learns no offset, and loses nothing while nothing fails."""
+    await admin.create_topic("flights")
+    async with Producer(bootstrap, acks=0) as producer:
+        metadata = await producer.send_and_wait("flights", b"fire")
+        assert metadata.offset == -1
+        await producer.send_and_wait("flights", b"forget")
+    async with Consumer(bootstrap) as consumer:
+        await consumer.assign(topic="flights")
+        values: list[bytes | None] = []
+        while len(values) < 2:
+            batch = await consumer.next_batch(timeout="10s")
+            assert batch is not None
+            values += batch.values
+
+    assert values == [b"fire", b"forget"]
+
+
+async def test_the_broker_refuses_what_the_client_cannot_know(bootstrap: str, admin: Admin) -> None:
+    """A batch beyond the topic's limit and a time too far ahead: typed, and nothing stored."""
+    await admin.create_topic("flights", config={"max.message.bytes": 10_000})
+    async with Producer(bootstrap) as producer:
+        with pytest.raises(BatchTooLargeError, match="flights-0"):
+            await producer.send_and_wait("flights", b"x" * 20_000)
+        with pytest.raises(InvalidRecordError, match="flights-0"):
+            await producer.send_and_wait("flights", b"x", timestamp=datetime(2100, 1, 1, tzinfo=UTC))
+        with pytest.raises(PartitionNotFoundError):
+            await producer.send("flights", b"x", partition=1)
+        assert (await producer.send_and_wait("flights", b"good")).offset == 0
+
+
+async def test_an_unknown_topic_is_told_at_once(bootstrap: str, admin: Admin) -> None:
+    """Where the cluster creates no topics by itself, and nothing is created."""
+    async with Producer(bootstrap) as producer:
+        with pytest.raises(TopicNotFoundError, match="trains"):
+            await producer.send("trains", b"x")
+
+    assert await admin.list_topics() == []
+
+
+async def test_unknown_topics_are_created_where_the_cluster_does_so(tmp_path: Path) -> None:
+    """`auto.create.topics.enable`: the first produce succeeds."""
+    anywhere = Endpoint("127.0.0.1", 0)
+    settings = BrokerSettings(
+        data=tmp_path, listen=anywhere, peer_listen=anywhere, ops_listen=anywhere,
+        config_values={"auto.create.topics.enable": True},
+    )  # fmt: skip
+    broker = await start_broker(settings)
+    try:
+        async with Producer(f"http://{broker.addresses.data}") as producer:
+            assert (await producer.send_and_wait("trains", b"x")).offset == 0
+    finally:
+        await broker.stop()
+
+
+async def test_grown_partitions_are_used(bootstrap: str, admin: Admin) -> None:
+    """A producer learns of new partitions when it looks again, without being made anew."""
+    await admin.create_topic("flights", partitions=1)
+    async with Producer(bootstrap) as producer:
+        await producer.send_and_wait("flights", b"x")
+        await admin.alter_topic("flights", partitions=3)
+        await producer.refresh_metadata()
+        stored = await producer.send_and_wait("flights", b"y", partition=2)
+
+    assert (stored.partition, stored.offset) == (2, 0)
+
+
+async def test_a_recreated_topic_is_another_one(bootstrap: str, admin: Admin) -> None:
+    """The producer finds the new topic behind the name and goes on there."""
+    await admin.create_topic("flights")
+    async with Producer(bootstrap) as producer:
+        await producer.send_and_wait("flights", b"old")
+        await admin.delete_topic("flights")
+        await admin.create_topic("flights")
+        stored = await producer.send_and_wait("flights", b"new")
+
+    assert stored.offset == 0
+    assert [record.value for record in await read_all(bootstrap, "flights")] == [b"new"]

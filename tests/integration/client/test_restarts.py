@@ -1,0 +1,83 @@
+"""Producers and consumers over stops and kills of the broker's process."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fairlead import Admin, Consumer, Delivery, Producer
+from fairlead.errors import DeliveryTimeoutError, UnreachableError
+
+if TYPE_CHECKING:
+    from conftest import BrokerProcess
+
+RECORDS = 3_000
+
+
+async def test_producing_and_consuming_survive_a_killed_broker(process: BrokerProcess) -> None:
+    """Nothing is lost, nothing is there twice, and order holds."""
+    async with Admin(process.url) as admin:
+        await admin.create_topic("flights", partitions=3)
+    read: list[tuple[int, int]] = []
+    done = asyncio.Event()
+
+    async def consume() -> None:
+        """Read until every record has been seen."""
+        async with Consumer(process.url) as consumer:
+            await consumer.assign(topic="flights")
+            async for record in consumer.records():
+                read.append((record.partition, int(record.value or b"")))
+                if len({value for _, value in read}) == RECORDS:
+                    done.set()
+                    return
+
+    async with asyncio.TaskGroup() as tasks, asyncio.timeout(60):
+        tasks.create_task(consume())
+        async with Producer(process.url, batch_bytes=2_000) as producer:
+            deliveries: list[Delivery] = []
+            for row in range(RECORDS):
+                deliveries.append(await producer.send("flights", str(row).encode(), partition=row % 3))
+                if row in (RECORDS // 3, 2 * RECORDS // 3):
+                    await deliveries[row // 2]
+                    await process.kill()
+                    await process.start()
+            offsets = [(await delivery).offset for delivery in deliveries]
+        await done.wait()
+
+    for partition in range(3):
+        mine = [value for place, value in read if place == partition]
+        assert mine == list(range(partition, RECORDS, 3))
+        assert offsets[partition::3] == sorted(offsets[partition::3])
+
+
+async def test_a_graceful_restart_repeats_nothing(process: BrokerProcess) -> None:
+    """A broker that stops answers everything first: no batch is in doubt."""
+    async with Admin(process.url) as admin:
+        await admin.create_topic("flights")
+    async with asyncio.timeout(60), Producer(process.url, batch_bytes=2_000) as producer:
+        for row in range(RECORDS):
+            await producer.send("flights", str(row).encode())
+            if row == RECORDS // 2:
+                await process.stop()
+                await process.start()
+    async with Consumer(process.url) as consumer:
+        await consumer.assign(topic="flights")
+        values = [int(r.value or b"") async for r in consumer.records(until=await consumer.end_offsets())]
+
+    assert values == list(range(RECORDS))
+
+
+async def test_a_broker_that_stays_away_fails_the_records_in_time(process: BrokerProcess) -> None:
+    """The delivery timeout ends the waiting; the error says why and what is in doubt."""
+    async with Admin(process.url) as admin:
+        await admin.create_topic("flights")
+    async with Producer(process.url, delivery_timeout="500ms", retry_timeout="200ms") as producer:
+        await producer.send_and_wait("flights", b"x")
+        await process.kill()
+        delivery = await producer.send("flights", b"y")
+        with pytest.raises(DeliveryTimeoutError, match="1 records not acknowledged") as raised:
+            await delivery
+
+    assert isinstance(raised.value.__cause__, UnreachableError)

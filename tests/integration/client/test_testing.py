@@ -1,0 +1,75 @@
+"""`fairlead.testing`: real brokers in the process of somebody's tests."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from fairlead import Admin, Consumer, Producer, blocking, errors, testing
+
+
+async def test_three_brokers_replicate() -> None:
+    """A topic has three replicas, and every address that is yielded answers."""
+    async with testing.cluster(brokers=3) as bootstrap:
+        async with Producer(bootstrap) as producer:
+            await producer.send_and_wait("flights", b"UA1545")
+        async with Admin(bootstrap.split(",")[2]) as admin:
+            topic = await admin.describe_topic("flights")
+            cluster = await admin.cluster()
+        async with Consumer(bootstrap) as consumer:
+            await consumer.assign(topic="flights")
+            records = [record.value async for record in consumer.records(until=await consumer.end_offsets())]
+
+    assert (topic.replication_factor, len(cluster.brokers)) == (3, 3)
+    assert records == [b"UA1545"]
+
+
+async def test_a_kept_directory_and_configuration(tmp_path: Path) -> None:
+    """What was stored is there in the next cluster on it; the brokers' own values hold."""
+    config = {"auto.create.topics.enable": False, "retention.ms": 3_600_000}
+    async with testing.cluster(data=tmp_path / "data", config=config) as bootstrap, Admin(bootstrap) as admin:
+        described = await admin.create_topic("flights")
+        with pytest.raises(errors.TopicNotFoundError):
+            async with Producer(bootstrap) as producer:
+                await producer.send_and_wait("other", b"x")
+    async with testing.cluster(data=tmp_path / "data") as bootstrap, Admin(bootstrap) as admin:
+        topic = await admin.describe_topic("flights")
+
+    assert topic.name == "flights"
+    assert str(described.config["retention.ms"].value) == "3600000"
+    with pytest.raises(ValueError, match="brokers is 0"):
+        async with testing.cluster(brokers=0):
+            pass
+
+
+def test_without_an_event_loop() -> None:
+    """In a thread that ends with the block, also when the test inside fails."""
+
+    def fail_with_a_broker() -> None:
+        with testing.running_cluster() as bootstrap, blocking.Producer(bootstrap) as producer:
+            assert producer.send("flights", b"x").result().offset == 0
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail_with_a_broker()
+
+    assert not [thread for thread in threading.enumerate() if thread.name == "test cluster"]
+
+
+def test_without_the_broker_it_says_what_to_install() -> None:
+    """In a process that has the SDK alone."""
+    program = (
+        "import importlib.metadata as m; m.entry_points = lambda **_: ()\n"
+        "from fairlead import testing\n"
+        "try:\n with testing.running_cluster(): pass\n"
+        "except ImportError as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+
+    assert "pip install 'fairlead[broker]'" in done.stdout, done.stderr

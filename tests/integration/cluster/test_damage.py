@@ -1,0 +1,119 @@
+"""A copy that cannot be read is given up where others are whole, and kept where they are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cluster_kit import Cluster, until
+from fairlead_api.identifiers import TopicId
+
+
+def flip(folder: Path, share: float) -> None:
+    """Change a bit somewhere in the first segment."""
+    [segment] = folder.glob("*.log")
+    content = bytearray(segment.read_bytes())
+    content[int(len(content) * share)] ^= 1
+    segment.write_bytes(content)
+
+
+async def damaged_after_a_kill(cluster: Cluster, broker: int, topic_id: TopicId) -> None:
+    """Stop a broker, and start it with a flipped bit in what it has synced and no word of a clean stop."""
+    await cluster.stop(broker)
+    data = cluster.path / str(broker)
+    flip(data / topic_id / "0", 0.5)
+    (data / ".fairlead" / "clean").unlink()
+    (data / ".fairlead" / "checkpoint").unlink()
+    await cluster.start(broker)
+
+
+async def test_a_damaged_follower_is_fetched_anew(cluster: Cluster) -> None:
+    """It leaves the isr, in another generation, drops what it cannot read, and joins again with the same bytes."""
+    topic_id = await cluster.topic("flights")
+    flights = await cluster.led("flights", topic_id)
+    for number in range(30):
+        await flights.produce(b"value %d" % number * 50)
+    await cluster.copied(topic_id, 30)
+    follower = next(each for each in cluster.brokers if each != cluster.leader(topic_id))
+    await damaged_after_a_kill(cluster, follower, topic_id)
+    await until(
+        lambda: any(
+            replica.broker == follower and replica.generation == 1
+            for replica in cluster.record(topic_id).replicas
+        ),
+        "it has not taken itself out",
+    )
+    await cluster.in_sync(topic_id, 1, 2, 3)
+    copies = await cluster.copied(topic_id, 30)
+
+    assert copies[0] == copies[1] == copies[2]
+    assert not cluster.log(follower, topic_id).damaged
+
+
+async def test_a_start_that_cut_off_records_says_so(cluster: Cluster) -> None:
+    """With `replicated` a start cuts at a bad batch; whoever counted on what stood behind it is told first."""
+    topic_id = await cluster.topic("flights", durability="replicated")
+    flights = await cluster.led("flights", topic_id)
+    for number in range(30):
+        await flights.produce(b"value %d" % number * 50)
+    await cluster.copied(topic_id, 30)
+    follower = next(each for each in cluster.brokers if each != cluster.leader(topic_id))
+    await damaged_after_a_kill(cluster, follower, topic_id)
+    await until(
+        lambda: any(
+            replica.broker == follower and replica.generation == 1
+            for replica in cluster.record(topic_id).replicas
+        ),
+        "it has not taken itself out",
+    )
+    await cluster.in_sync(topic_id, 1, 2, 3)
+    copies = await cluster.copied(topic_id, 30)
+
+    assert copies[0] == copies[1] == copies[2]
+
+
+async def test_a_leader_with_damage_hands_over(cluster: Cluster) -> None:
+    """What it cannot read somebody else has; clients read all of it there."""
+    topic_id = await cluster.topic("flights")
+    flights = await cluster.led("flights", topic_id)
+    for number in range(30):
+        await flights.produce(b"value %d" % number * 50)
+    first = cluster.leader(topic_id)
+    assert first is not None
+    await cluster.copied(topic_id, 30)
+    flip(cluster.path / str(first) / topic_id / "0", 0.5)
+    log = cluster.log(first, topic_id)
+    segment = log.segments[0]
+    damage = segment.first_damage(log.log_start_offset)
+    assert damage is not None
+    log.note_damage([damage])
+    await until(lambda: cluster.leader(topic_id) not in (None, first), "it still leads")
+    flights = await cluster.led("flights", topic_id)
+    await flights.produce(b"next")
+    await cluster.in_sync(topic_id, 1, 2, 3)
+    copies = await cluster.copied(topic_id, 31)
+
+    assert copies[0] == copies[1] == copies[2]
+
+
+async def test_a_leader_that_sends_damage_is_told(cluster: Cluster) -> None:
+    """It sends bytes that it has not read; the follower that finds them damaged says so, and somebody else leads."""
+    topic_id = await cluster.topic("flights")
+    flights = await cluster.led("flights", topic_id)
+    first = cluster.leader(topic_id)
+    assert first is not None
+    for number in range(10):
+        await flights.produce(b"value %d" % number * 50)
+    await cluster.copied(topic_id, 10)
+    follower = next(each for each in cluster.brokers if each != first)
+    await cluster.stop(follower)
+    for number in range(10, 30):
+        await flights.produce(b"value %d" % number * 50)
+    flip(cluster.path / str(first) / topic_id / "0", 0.9)
+    await cluster.start(follower)
+    await until(lambda: cluster.leader(topic_id) not in (None, first), "it still leads")
+    await cluster.in_sync(topic_id, 1, 2, 3)
+    await (await cluster.led("flights", topic_id)).produce(b"next")
+    copies = await cluster.copied(topic_id, 31)
+
+    assert copies[0] == copies[1] == copies[2]
+    assert not cluster.log(first, topic_id).damaged

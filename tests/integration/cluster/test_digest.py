@@ -1,0 +1,155 @@
+"""The copies of a partition compared: by the call, by the SDK and by the command line, at any broker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from cluster_kit import Cluster, until
+from command_line_kit import CommandLine
+from fairlead import Admin
+from fairlead.errors import OffsetExpiredError, OffsetOutOfRangeError
+from fairlead_api.identifiers import Offset, PartitionIndex, TopicId
+from fairlead_api.operations import PartitionDigest, ReplicaDigest
+from fairlead_broker.peers.digests import DigestRequest
+
+
+def url(cluster: Cluster, broker: int) -> str:
+    """Where clients reach a broker."""
+    return f"http://{cluster.brokers[broker].addresses.data}"
+
+
+async def filled(cluster: Cluster, count: int = 30) -> tuple[TopicId, list[int]]:
+    """A topic with one record a batch on every copy; its id, and the brokers with the leader first."""
+    topic_id = await cluster.topic("flights")
+    flights = await cluster.led("flights", topic_id)
+    for number in range(count):
+        await flights.produce(b"value %d" % number * 50)
+    await cluster.copied(topic_id, count)
+    leader = cluster.leader(topic_id)
+    assert leader is not None
+    await until(
+        lambda: all(
+            each.high_watermark == count
+            for each in cluster.runtime(leader)._parts.partitions.of_topic(topic_id)
+        ),
+        "not everything is committed",
+    )
+    return topic_id, [leader, *(each for each in cluster.brokers if each != leader)]
+
+
+def flip(cluster: Cluster, broker: int, topic_id: TopicId, share: float) -> None:
+    """Change a bit somewhere in a broker's copy, while it runs."""
+    [segment] = (cluster.path / str(broker) / topic_id / "0").glob("*.log")
+    with segment.open("r+b") as file:
+        at = int(segment.stat().st_size * share)
+        file.seek(at)
+        [byte] = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
+
+
+def by_broker(compared: PartitionDigest) -> dict[int, ReplicaDigest]:
+    """What each replica told."""
+    return {replica.broker: replica for replica in compared.replicas}
+
+
+async def test_whole_copies_have_one_digest(cluster: Cluster) -> None:
+    """Whoever is asked; another range has another digest, and an empty one is the same everywhere too."""
+    _, brokers = await filled(cluster)
+    async with Admin(url(cluster, brokers[1])) as admin:
+        whole = await admin.compare_replicas("flights", 0)
+        part = await admin.compare_replicas("flights", 0, 10, 20)
+        empty = await admin.compare_replicas("flights", 0, 30)
+
+        assert (whole.first_offset, whole.end_offset, whole.next_offset) == (0, 30, None)
+        assert (part.first_offset, part.end_offset, empty.end_offset) == (10, 20, 30)
+        assert sorted(each.broker for each in whole.replicas) == [1, 2, 3]
+        for compared in (whole, part, empty):
+            assert compared.identical
+            assert compared.leader == brokers[0]
+            assert len({each.digest for each in compared.replicas}) == 1
+        assert len({each.replicas[0].digest for each in (whole, part, empty)}) == 3
+        with pytest.raises(OffsetOutOfRangeError):
+            await admin.compare_replicas("flights", 0, 0, 31)
+        await admin.delete_records("flights", 0, 5)
+        with pytest.raises(OffsetExpiredError):
+            await admin.compare_replicas("flights", 0, 4)
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["leader", "follower"])
+async def test_a_damaged_copy_is_named(cluster: Cluster, place: int) -> None:
+    """A bit of a value has changed: that replica says where, the others are the same; nothing else changes."""
+    topic_id, brokers = await filled(cluster)
+    before = cluster.record(topic_id)
+    flip(cluster, brokers[place], topic_id, 0.5)
+    async with Admin(url(cluster, brokers[2])) as admin:
+        compared = await admin.compare_replicas("flights", 0)
+        beside = await admin.compare_replicas("flights", 0, 0, 5)
+    damaged = by_broker(compared).pop(brokers[place])
+    others = [by_broker(compared)[each] for each in brokers if each != brokers[place]]
+
+    assert not compared.identical
+    assert (damaged.state, damaged.digest) == ("damaged", None)
+    assert damaged.damaged_offset in range(13, 17)
+    assert {each.state for each in others} == {"compared"}
+    assert len({each.digest for each in others}) == 1
+    assert beside.identical
+    assert cluster.record(topic_id) == before
+
+
+async def test_who_lacks_a_part_and_who_does_not_answer_are_told_apart(cluster: Cluster) -> None:
+    """A broker that is not there, and one that has no copy yet."""
+    topic_id, brokers = await filled(cluster)
+    held = cluster.runtime(brokers[2])._parts.partitions._hosted
+    async with Admin(url(cluster, brokers[0])) as admin:
+        await cluster.stop(brokers[1])
+        known = cluster.runtime(brokers[0])._parts.metadata.brokers
+        await until(lambda: brokers[1] not in known, "the leader has not heard of the stop")
+        alone = by_broker(await admin.compare_replicas("flights", 0))
+        copies = held.pop(topic_id)
+        try:
+            missing = by_broker(await admin.compare_replicas("flights", 0))
+        finally:
+            held[topic_id] = copies
+        digests = cluster.runtime(brokers[2])._parts.digests
+        beyond = await digests.digest(
+            DigestRequest(
+                topic_id=topic_id,
+                partition=PartitionIndex(0),
+                first_offset=Offset(20),
+                end_offset=Offset(31),
+                max_bytes=1,
+            )
+        )
+
+    assert (alone[brokers[1]].state, alone[brokers[2]].state) == ("no_answer", "compared")
+    assert "not registered" in (alone[brokers[1]].detail or "")
+    assert (missing[brokers[1]].state, missing[brokers[2]].state) == ("no_answer", "not_held")
+    assert (beyond.state, beyond.log_start_offset, beyond.log_end_offset) == ("not_held", 0, 30)
+
+
+async def test_the_command_ends_with_1_where_copies_differ(cluster: Cluster) -> None:
+    """And with 0 where all are the same; a table names the replica."""
+    topic_id, brokers = await filled(cluster)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    command = CommandLine({**os.environ, "PATH": path, "FAIRLEAD_BOOTSTRAP": url(cluster, brokers[1])})
+    asked = ("partition", "digest", "flights", "0")
+    same = await asyncio.to_thread(command, *asked)
+    flip(cluster, brokers[2], topic_id, 0.9)
+    differs = await asyncio.to_thread(lambda: command(*asked, "--from", "20", code=1))
+    told = command.errors
+    beside = await asyncio.to_thread(command, *asked, "--to", "10")
+    lines = [line.split("\t") for line in differs.splitlines()]
+
+    assert lines[0] == ["FROM", "TO", "BROKER", "STATE", "DIGEST", "HELD", "DETAIL"]
+    assert {line[2]: line[3] for line in lines[1:]} == {
+        str(brokers[0]): "leader", str(brokers[1]): "compared", str(brokers[2]): "damaged"
+    }  # fmt: skip
+    assert "the replicas of flights-0 are not all the same" in told
+    assert [line.split("\t")[:2] for line in same.splitlines()[1:]] == [["0", "30"]] * 3
+    assert [line.split("\t")[:2] for line in beside.splitlines()[1:]] == [["0", "10"]] * 3

@@ -1,0 +1,191 @@
+"""Brokers that lose their registration, drain, and stop: what others see, and what is never written any more."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cluster_kit import Cluster, until
+from fairlead_api.identifiers import BrokerId, PartitionIndex
+from fairlead_api.problems import ProblemError
+from fairlead_broker.coordination.membership import Membership
+from fairlead_broker.log.storage import PosixStorage
+from fairlead_broker.registry.records import BrokerState, encode
+from fairlead_broker.registry.transactions import Delete, Put
+from fairlead_broker.settings import BrokerSettings, Endpoint
+from fairlead_broker.wiring import start_broker
+from runtime_kit import WatchedStorage
+
+ANY = Endpoint("127.0.0.1", 0)
+
+
+class SlowIdentity(PosixStorage):
+    """A disk on which a directory learns of its broker's new life when the test lets it, and not before."""
+
+    def __init__(self) -> None:
+        """Hold it up from the start."""
+        super().__init__()
+        self.may_write = threading.Event()
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename; the identity waits."""
+        if target.name == "identity":
+            assert self.may_write.wait(30), "nobody let the identity be written"
+        super().rename(source, target)
+
+
+def membership(cluster: Cluster, broker: int) -> Membership:
+    """The newest life of a broker."""
+    return cluster.runtime(broker)._parts.entry.life.membership
+
+
+async def in_another_life(cluster: Cluster, broker: BrokerId, before: Membership) -> None:
+    """Wait until a broker has registered anew, and everybody knows."""
+
+    def met() -> bool:
+        epoch = cluster.runtime(broker).broker_epoch
+        registered = [each.runtime._parts.metadata.brokers.get(broker) for each in cluster.brokers.values()]
+        return epoch > before.broker_epoch and all(
+            each is not None and each.create_revision == epoch for each in registered
+        )
+
+    await until(met, f"broker {broker} did not register again")
+
+
+async def test_a_follower_that_stops_goes_on_until_nobody_waits_for_it(cluster: Cluster) -> None:
+    """While it is in an isr every acknowledgement needs it; how long that is depends on the controller."""
+    topic_id = await cluster.topic("flights")
+    await cluster.in_sync(topic_id, 1, 2, 3)
+    follower = next(broker for broker in (1, 2, 3) if broker != cluster.leader(topic_id))
+    for task in asyncio.all_tasks():
+        if task.get_name() == "controllership":
+            task.cancel()
+    now = asyncio.get_running_loop().time
+    began = now()
+    await cluster.runtime(follower)._parts.departure.announce(seconds_max=2.0)
+    alone = now() - began
+    parts = cluster.runtime(follower)._parts
+    key = parts.entry.keys.partition(topic_id, PartitionIndex(0))
+    before = cluster.record(topic_id)
+    after = msgspec.structs.replace(before, isr=tuple(each for each in before.isr if each.broker != follower))
+    await cluster.store.transact((), (Put(key, encode(after)),))
+    began = now()
+    await parts.departure.announce(seconds_max=30.0)
+
+    assert alone >= 2.0
+    assert now() - began < 30.0
+
+
+async def test_a_leader_without_its_lease_comes_back_as_a_follower(cluster: Cluster) -> None:
+    """Another one leads; what was acknowledged is on all three again, and the process was never ended."""
+    topic_id = await cluster.topic("flights")
+    await (await cluster.led("flights", topic_id)).produce(b"before")
+    first = cluster.leader(topic_id)
+    assert first is not None
+    ended, epoch = membership(cluster, first), cluster.record(topic_id).leader_epoch
+    await cluster.store.revoke(ended.lease)
+    await in_another_life(cluster, first, ended)
+    await until(lambda: cluster.record(topic_id).leader_epoch > epoch, "nobody else was elected")
+    client = await cluster.led("flights", topic_id)
+    await client.produce(b"after")
+    await cluster.in_sync(topic_id, 1, 2, 3)
+    copies = await cluster.copied(topic_id, 2)
+
+    assert copies[0] == copies[1] == copies[2]
+    registration = membership(cluster, first).registration
+    assert registration.directories[0].last_broker_epoch == ended.broker_epoch
+    assert registration.intact_since is not None
+    assert registration.intact_since <= ended.broker_epoch
+    identity = cluster.runtime(first)._parts.entry.directory.identity
+    assert identity.last_broker_epoch == membership(cluster, first).broker_epoch
+    lost = {
+        each: cluster.runtime(each)._telemetry.registry.get_sample_value("fairlead_lost_leases_total")
+        for each in cluster.brokers
+    }
+    assert lost == {each: float(each == first) for each in cluster.brokers}
+
+
+async def test_a_registration_that_somebody_removed_is_made_anew(cluster: Cluster) -> None:
+    """Its lease goes on, but nobody can count on a broker whose key is gone."""
+    before = membership(cluster, 2)
+    keys = cluster.any._parts.metadata.keys
+    await cluster.store.transact((), (Delete(keys.broker(BrokerId(2))),))
+    await in_another_life(cluster, BrokerId(2), before)
+
+    assert membership(cluster, 2).is_confirmed
+
+
+async def test_a_failed_directory_is_registered_no_more(tmp_path: Path) -> None:
+    """So that nobody elects a replica in it; what was not synced may be gone after the failed sync."""
+    cluster, storage = await Cluster.open(tmp_path), WatchedStorage()
+    try:
+        cluster.brokers[1] = await start_broker(
+            BrokerSettings(id=1, data=tmp_path / "1", listen=ANY, peer_listen=ANY, ops_listen=ANY),
+            storage=storage,
+            coordination=cluster.store.connect(),
+        )
+        topic_id = await cluster.topic("flights", replication_factor=1)
+        client = await cluster.led("flights", topic_id)
+        storage.failing = True
+        with pytest.raises(ProblemError, match="storage"):
+            await client.produce(b"lost")
+        await until(lambda: membership(cluster, 1).registration.directories == (), "it is still registered")
+    finally:
+        await cluster.close()
+
+
+async def test_a_drained_broker_says_so_in_its_registration(cluster: Cluster) -> None:
+    """And no more once that is taken back; over a restart, too."""
+
+    def state(broker: int) -> BrokerState | None:
+        registered = cluster.controller._parts.metadata.brokers.get(BrokerId(broker))
+        return registered.value.state if registered else None
+
+    target = next(each for each in cluster.brokers if each != cluster.controller.broker_id)
+    await cluster.controller.operations.drain(BrokerId(target))
+    await until(lambda: state(target) is BrokerState.DRAINING, "it does not say that it drains")
+    await cluster.stop(target)
+    await cluster.start(target)
+    await until(lambda: state(target) is BrokerState.DRAINING, "a restart has forgotten it")
+    await cluster.controller.operations.undrain(BrokerId(target))
+    await until(lambda: state(target) is BrokerState.RUNNING, "it still drains")
+
+
+async def test_nobody_elects_a_life_that_the_directory_does_not_know(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """A crash in between would leave a record that looks like one of a newer copy of the disk, for ever."""
+    topic_id = await cluster.topic("flights", replication_factor=1)
+    await (await cluster.led("flights", topic_id)).produce(b"kept")
+    holder = cluster.leader(topic_id)
+    assert holder is not None
+    await cluster.stop(holder)
+    await until(lambda: cluster.leader(topic_id) is None, "its leader is gone and nobody says so")
+    storage = SlowIdentity()
+    starting = asyncio.ensure_future(
+        start_broker(
+            BrokerSettings(
+                id=holder, data=tmp_path / str(holder), listen=ANY, peer_listen=ANY, ops_listen=ANY
+            ),
+            storage=storage,
+            coordination=cluster.store.connect(),
+        )
+    )
+    await until(lambda: holder in cluster.any._parts.metadata.brokers, "it does not register")
+    # Two turns of whoever holds the office by now: what it would do it has done.
+    for name in ("one", "two"):
+        await cluster.topic(name, replication_factor=1)
+    early = cluster.leader(topic_id), cluster.any._parts.metadata.brokers[holder].value.directories
+    storage.may_write.set()
+    cluster.brokers[holder] = await starting
+    client = await cluster.led("flights", topic_id)
+
+    assert early == (None, ())
+    assert client.handle().log.end_offset == 1
+    assert membership(cluster, holder).registration.quarantined == ()
+    [directory] = membership(cluster, holder).registration.directories
+    assert 0 < directory.last_broker_epoch < membership(cluster, holder).broker_epoch

@@ -1,0 +1,89 @@
+"""Brokers and partitions as operators change them, with records in them."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster_kit import Cluster, content, until
+from fairlead_api.identifiers import BrokerId, PartitionIndex, TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.coordination.operations import ElectionKind
+
+P0 = PartitionIndex(0)
+
+
+def kept_by(cluster: Cluster, topic_id: TopicId) -> list[int]:
+    """Who keeps the partition, by its record."""
+    return [replica.broker for replica in cluster.record(topic_id).replicas]
+
+
+async def test_a_partition_moves_to_a_new_broker_with_its_records(cluster: Cluster) -> None:
+    """Acknowledged before, during and after the move, all are on the broker that has come."""
+    topic_id = await cluster.topic("flights", replication_factor=2)
+    flights = await cluster.led("flights", topic_id)
+    for number in range(10):
+        await flights.produce(b"before %d" % number)
+    await cluster.start(4)
+    old = kept_by(cluster, topic_id)
+    wanted = [BrokerId(4), BrokerId(old[1])]
+    await cluster.controller.operations.reassign("flights", P0, wanted)
+    flights = await cluster.led("flights", topic_id)
+    during = await flights.produce(b"during")
+    await until(lambda: kept_by(cluster, topic_id) == wanted, "the move does not end")
+    flights = await cluster.led("flights", topic_id)
+    after = await flights.produce(b"after")
+    await cluster.in_sync(topic_id, *wanted)
+    copies = [content(cluster.log(broker, topic_id)) for broker in wanted]
+
+    assert (during.base_offset, after.base_offset) == (10, 11)
+    assert copies[0] == copies[1]
+    assert cluster.controller.operations.reassignments() == ()
+
+
+async def test_a_broker_is_drained_stopped_and_forgotten(cluster: Cluster) -> None:
+    """Its replicas are on another one before it goes, and nothing names it any more."""
+    topic_id = await cluster.topic("flights", replication_factor=2)
+    flights = await cluster.led("flights", topic_id)
+    await flights.produce(b"value")
+    await cluster.start(4)
+    controller = cluster.any.controller
+    drained = BrokerId(next(broker for broker in kept_by(cluster, topic_id) if broker != controller))
+    await cluster.controller.operations.drain(drained)
+    await until(lambda: drained not in kept_by(cluster, topic_id), "the drain does not end")
+    await cluster.stop(drained)
+    await until(lambda: drained not in cluster.controller._parts.metadata.brokers, "it stays registered")
+    await cluster.controller.operations.unregister(drained)
+    flights = await cluster.led("flights", topic_id)
+    appended = await flights.produce(b"another")
+
+    assert appended.base_offset == 1
+    assert len(kept_by(cluster, topic_id)) == 2
+    assert drained not in cluster.controller._parts.metadata.broker_configs
+
+
+async def test_the_preferred_leader_gets_its_partition_back(cluster: Cluster) -> None:
+    """After a restart it follows; on request it leads again, without losing what came meanwhile."""
+    topic_id = await cluster.topic("flights")
+    await (await cluster.led("flights", topic_id)).produce(b"before")
+    preferred = kept_by(cluster, topic_id)[0]
+    await cluster.stop(preferred)
+    await (await cluster.led("flights", topic_id)).produce(b"meanwhile")
+    await cluster.start(preferred)
+    await cluster.in_sync(topic_id, 1, 2, 3)
+    follows = cluster.leader(topic_id)
+    await cluster.controller.operations.elect("flights", P0, ElectionKind.PREFERRED)
+    await until(lambda: cluster.leader(topic_id) == preferred, "the preferred leader does not lead")
+    appended = await (await cluster.led("flights", topic_id)).produce(b"after")
+
+    assert follows != preferred
+    assert appended.base_offset == 2
+
+
+async def test_more_replicas_than_brokers_are_refused_with_the_numbers(cluster: Cluster) -> None:
+    """A cordoned broker does not count."""
+    await cluster.controller.operations.cordon(BrokerId(2))
+    with pytest.raises(ProblemError) as refused:
+        await cluster.topic("flights", replication_factor=3)
+
+    assert refused.value.code == "invalid_config"
+    assert refused.value.data == {"key": "replication_factor", "value": 3, "allowed": "1 to 2"}

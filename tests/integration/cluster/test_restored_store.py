@@ -1,0 +1,96 @@
+"""A coordination store that was restored from a backup issues leader epochs again; logs know better."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from cluster_kit import Cluster, until
+from fairlead_api.identifiers import PartitionIndex
+from fairlead_broker.clock import SystemClock
+from fairlead_broker.coordination.embedded import EmbeddedCoordination
+from fairlead_broker.coordination.operations import ElectionKind
+
+STORE = "coordination.sqlite"
+
+
+async def open_again(cluster: Cluster, backup: Path | None = None) -> None:
+    """Start everything anew, with another store if there is a backup."""
+    await cluster.close()
+    if backup is not None:
+        for file in cluster.path.glob(f"{STORE}*"):
+            file.unlink()
+        shutil.copy(backup, cluster.path / STORE)
+    cluster.store = await EmbeddedCoordination.open(cluster.path / STORE, SystemClock())
+    await cluster.start(1, 2, 3)
+
+
+async def test_leaders_of_a_restored_store_are_elected_above_what_logs_have_seen(tmp_path: Path) -> None:
+    """The one that the old record calls leader does not lead by it; what was acknowledged since is all there."""
+    cluster = await Cluster.open(tmp_path)
+    try:
+        await cluster.start(1, 2, 3)
+        topic_id = await cluster.topic("flights")
+        await (await cluster.led("flights", topic_id)).produce(b"before the backup")
+        await cluster.in_sync(topic_id, 1, 2, 3)
+        await cluster.close()
+        shutil.copy(tmp_path / STORE, tmp_path / "backup.sqlite")
+        await open_again(cluster)
+        await cluster.led("flights", topic_id)
+        first = cluster.leader(topic_id)
+        assert first is not None
+        await cluster.in_sync(topic_id, 1, 2, 3)
+        await cluster.stop(first)
+        await (await cluster.led("flights", topic_id)).produce(b"after it")
+        await cluster.start(first)
+        await cluster.in_sync(topic_id, 1, 2, 3)
+        await cluster.controller.operations.elect("flights", PartitionIndex(0), ElectionKind.PREFERRED)
+        await (await cluster.led("flights", topic_id)).produce(b"later")
+        await cluster.copied(topic_id, 3)
+        seen = cluster.log(1, topic_id).leader_epochs[-1].epoch
+        await open_again(cluster, tmp_path / "backup.sqlite")
+        await until(lambda: cluster.record(topic_id).leader_epoch > seen, "the epoch is an old one")
+        await cluster.in_sync(topic_id, 1, 2, 3)
+        flights = await cluster.led("flights", topic_id)
+        appended = await flights.produce(b"after the restore")
+        copies = await cluster.copied(topic_id, 4)
+    finally:
+        await cluster.close()
+
+    assert seen >= 2
+    assert appended.base_offset == 3
+    assert appended.leader_epoch > seen
+    assert copies[0] == copies[1] == copies[2]
+
+
+async def test_what_a_replica_missed_after_the_backup_is_not_lost(tmp_path: Path) -> None:
+    """The backup counts it as in sync, and prefers it; the longest log leads, whatever the record says."""
+    cluster = await Cluster.open(tmp_path)
+    try:
+        await cluster.start(1, 2, 3)
+        topic_id = await cluster.topic("flights")
+        await (await cluster.led("flights", topic_id)).produce(b"before the backup")
+        await cluster.in_sync(topic_id, 1, 2, 3)
+        preferred = cluster.record(topic_id).replicas[0].broker
+        await cluster.close()
+        shutil.copy(tmp_path / STORE, tmp_path / "backup.sqlite")
+        await open_again(cluster)
+        await cluster.stop(preferred)
+        await (await cluster.led("flights", topic_id)).produce(b"another epoch")
+        await cluster.start(preferred)
+        await cluster.in_sync(topic_id, 1, 2, 3)
+        await cluster.copied(topic_id, 2)
+        await cluster.stop(preferred)
+        await (await cluster.led("flights", topic_id)).produce(b"acknowledged while it was away")
+        seen = cluster.record(topic_id).leader_epoch
+        await open_again(cluster, tmp_path / "backup.sqlite")
+        await until(lambda: cluster.record(topic_id).leader_epoch > seen, "the epoch is an old one")
+        await cluster.in_sync(topic_id, 1, 2, 3)
+        copies = await cluster.copied(topic_id, 3)
+        record = cluster.record(topic_id)
+    finally:
+        await cluster.close()
+
+    assert copies[0] == copies[1] == copies[2]
+    assert b"acknowledged while it was away" in copies[0]
+    assert not record.restored

@@ -1,0 +1,21 @@
+"""What several folders start: three brokers of one process, with real logs, real HTTP between them and one store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from cluster_kit import Cluster
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    """Three brokers that serve."""
+    cluster = await Cluster.open(tmp_path)
+    try:
+        await cluster.start(1, 2, 3)
+        yield cluster
+    finally:
+        await cluster.close()

@@ -1,0 +1,347 @@
+"""A whole broker in this process, over real sockets, and a client that shows what it answered."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+import pytest_asyncio
+from pyreqwest.client import Client, ClientBuilder
+
+from fairlead_api.batch_header import Codec
+from fairlead_api.batches import ProducerStamp, encode, record_batch
+from fairlead_broker.settings import BrokerSettings
+from fairlead_broker.wiring import LocalCluster, RunningBroker, start_broker, start_local_cluster
+from http_group_kit import NUMBERS, Balancer, Scene
+
+BATCHES = "application/vnd.fairlead.batches"
+JSON = {"content-type": "application/json"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> dict:
+        """The body as JSON."""
+        return msgspec.json.decode(self.body)
+
+    @property
+    def code(self) -> str:
+        """The code of a problem answer."""
+        assert self.headers["content-type"] == "application/problem+json", self
+        document = self.json
+        assert document["status"] == self.status, document
+        return document["code"]
+
+
+class Api:
+    """Calls against one broker."""
+
+    def __init__(self, client: Client, base: str) -> None:
+        self.client = client
+        self.base = base
+
+    async def call(
+        self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> Answer:
+        """One request as it is given."""
+        request = self.client.request(method, self.base + path).headers(headers or {})
+        if body is not None:
+            request = request.body_bytes(body)
+        answer = await request.build().send()
+        return Answer(answer.status, dict(answer.headers), bytes(await answer.bytes()))
+
+    async def get(self, path: str, **headers: str) -> Answer:
+        """A GET; header names with underscores."""
+        return await self.call("GET", path, headers={k.replace("_", "-"): v for k, v in headers.items()})
+
+    async def post(self, path: str, value: object) -> Answer:
+        """A POST of JSON."""
+        return await self.call("POST", path, msgspec.json.encode(value), JSON)
+
+    async def post_batch(self, path: str, batch: bytes, **headers: str) -> Answer:
+        """A POST of a record batch; header names with underscores."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.call("POST", path, batch, {"content-type": BATCHES, **named})
+
+    async def create(self, name: str, partitions: int = 1, **config: object) -> str:
+        """A topic; returns its id."""
+        named = {key.replace("_", "."): value for key, value in config.items()}
+        answer = await self.post("/v1/topics", {"name": name, "partitions": partitions, "config": named})
+        assert answer.status == 201, answer
+        return answer.json["topic_id"]
+
+    async def end_offset(self, topic: str, partition: int = 0) -> int:
+        """The log end offset of a partition."""
+        return (await self.get(f"/v1/topics/{topic}/partitions/{partition}/offsets")).json["log_end_offset"]
+
+
+@pytest.fixture
+def batch_of() -> Callable[..., bytes]:
+    """Makes an unstamped record batch of values."""
+
+    def make(
+        *values: bytes | None,
+        timestamp_us: int = 1_700_000_000_000_000,
+        codec: Codec = Codec.NONE,
+        producer: ProducerStamp | None = None,
+    ) -> bytes:
+        columns = record_batch(list(values), default_timestamp_us=timestamp_us)
+        return encode(columns, codec, producer).to_bytes()
+
+    return make
+
+
+async def exchange(address: str, request: bytes, *, ends: bool = False) -> Answer:
+    """Send the bytes of an HTTP/1.1 request as they are and return the answer; no client touches the path.
+
+    `ends`: nothing more will be sent on the connection, and the server hears so.
+    """
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        writer.write(request)
+        if ends:
+            writer.write_eof()
+        received = await reader.read()
+    finally:
+        writer.close()
+        await writer.wait_closed()
+    head, _, body = received.partition(b"\r\n\r\n")
+    lines = head.decode("latin-1").split("\r\n")
+    headers = dict(line.lower().split(": ", 1) for line in lines[1:])
+    return Answer(int(lines[0].split(" ")[1]), headers, body)
+
+
+class RawApi:
+    """Requests byte by byte, for what no client would send."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    async def send(self, request: bytes, *, ends: bool = False) -> Answer:
+        """Any bytes; the connection is read until the server closes it."""
+        return await exchange(self.address, request, ends=ends)
+
+    async def call(
+        self, method: str, target: str, body: bytes = b"", content_type: str = "application/json"
+    ) -> Answer:
+        """A request with its target as it is given."""
+        head = (
+            f"{method} {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: {content_type}\r\n"
+        )
+        return await self.send(f"{head}content-length: {len(body)}\r\n\r\n".encode("latin-1") + body)
+
+
+class Cluster:
+    """Starts brokers, one life after the other or several at once, and stops what is still running."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running: list[RunningBroker] = []
+        self._clients: list[Client] = []
+
+    async def start(self, data: str = "data", **settings: object) -> RunningBroker:
+        """A broker on free ports with its data in a folder of this test."""
+        given = {
+            "data": self._folder / data,
+            "listen": "127.0.0.1:0",
+            "peer_listen": "127.0.0.1:0",
+            "ops_listen": "127.0.0.1:0",
+            **settings,
+        }
+        running = await start_broker(BrokerSettings(**given))
+        self._running.append(running)
+        return running
+
+    async def stop(self, broker: RunningBroker) -> None:
+        """End one life of a broker."""
+        self._running.remove(broker)
+        await broker.stop()
+
+    async def client(self, address: str | None, *, http1: bool = False) -> Api:
+        """Calls to an address with a connection of their own."""
+        builder = ClientBuilder().http1_only() if http1 else ClientBuilder().http2_prior_knowledge()
+        client = await builder.build().__aenter__()
+        self._clients.append(client)
+        return Api(client, f"http://{address}")
+
+    async def close(self) -> None:
+        """Stop everything."""
+        for client in self._clients:
+            await client.close()
+        for running in self._running:
+            await running.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A broker that other tests use as well, and the ways to talk to it."""
+
+    broker: RunningBroker
+    api: Api
+    raw: RawApi
+    ops: Api
+
+
+@dataclass
+class Three:
+    """Three brokers on one store, and calls to each."""
+
+    brokers: list[RunningBroker]
+    apis: list[Api]
+
+    def at(self, broker: int) -> Api:
+        """Calls to a broker by its id."""
+        return self.apis[broker - 1]
+
+    async def leaders(self, topic: str, count: int) -> list[int]:
+        """Who leads each partition, once every broker agrees that all have a leader."""
+        async with asyncio.timeout(20):
+            while True:
+                seen = []
+                for api in self.apis:
+                    answer = await api.get(f"/v1/metadata?topics={topic}")
+                    if answer.status == 200:
+                        [found] = answer.json["topics"]
+                        seen.append([each["leader"] for each in found["partitions"]])
+                if (
+                    len(seen) == 3
+                    and seen[0] == seen[1] == seen[2]
+                    and len(seen[0]) == count
+                    and None not in seen[0]
+                ):
+                    return seen[0]
+
+    async def topic(self, name: str, partitions: int = 3) -> tuple[str, list[int]]:
+        """A topic of one replica a partition; returns its id and leaders."""
+        created = await self.at(3).post(
+            "/v1/topics", {"name": name, "partitions": partitions, "replication_factor": 1}
+        )
+        assert created.status == 201, created
+        return created.json["topic_id"], await self.leaders(name, partitions)
+
+
+async def three_brokers(cluster: Cluster, folder: Path) -> tuple[LocalCluster, Three]:
+    """A cluster in this process, to be stopped by who asked for it."""
+    settings = [
+        BrokerSettings(
+            id=number,
+            data=folder / f"broker-{number}",
+            listen="127.0.0.1:0",
+            peer_listen="127.0.0.1:0",
+            ops_listen="127.0.0.1:0",
+        )
+        for number in (1, 2, 3)
+    ]
+    local = await start_local_cluster(settings, folder / "coordination.sqlite")
+    apis = [await cluster.client(broker.addresses.data) for broker in local.brokers]
+    return local, Three(list(local.brokers), apis)
+
+
+@pytest.fixture
+async def three(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Three]:
+    """Three brokers of this test."""
+    local, brokers = await three_brokers(cluster, tmp_path)
+    yield brokers
+    await local.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def shared_three(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Three]:
+    """Three brokers for a whole file of tests that keep to names of their own; such tests run in the module's loop."""
+    folder = tmp_path_factory.mktemp("three")
+    clients = Cluster(folder)
+    local, brokers = await three_brokers(clients, folder)
+    yield brokers
+    await clients.close()
+    await local.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def calls(shared_three: Three) -> Balancer:
+    """Calls that go round the brokers."""
+    return Balancer(shared_three)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def scene(calls: Balancer, batch_of: Callable[..., bytes]) -> Scene:
+    """Three partitions with ten records each."""
+    number = next(NUMBERS)
+    topic = f"flights-{number}"
+    topic_id, _ = await calls.three.topic(topic, 3)
+    for partition in range(3):
+        stored = await calls.three.at(1).post_batch(
+            f"/v1/topics/{topic}/partitions/{partition}/records", batch_of(*[b"x"] * 10)
+        )
+        assert stored.status == 200, stored
+    return Scene(calls, topic, topic_id, f"readers-{number}")
+
+
+async def until_polls(broker: RunningBroker, count: int) -> None:
+    """Return when so many long polls wait at a broker of this process."""
+    async with asyncio.timeout(10):
+        while broker.runtime._parts.fetching.waiting != count:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0)  # noqa: TID251 - a turn of the loop that the broker shares, not a time
+
+
+@pytest.fixture
+def polls() -> Callable[[RunningBroker, int], Awaitable[None]]:
+    """Waits until so many long polls wait at a broker."""
+    return until_polls
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    """For tests that start brokers themselves."""
+    started = Cluster(tmp_path)
+    yield started
+    await started.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shared]:
+    """One broker for a whole file of tests that leave nothing behind; such tests run in the module's loop."""
+    started = Cluster(tmp_path_factory.mktemp("shared"))
+    broker = await started.start()
+    assert broker.addresses.data is not None
+    yield Shared(
+        broker,
+        await started.client(broker.addresses.data),
+        RawApi(broker.addresses.data),
+        await started.client(broker.addresses.ops, http1=True),
+    )
+    await started.close()
+
+
+@pytest.fixture
+async def broker(cluster: Cluster) -> RunningBroker:
+    """A broker with an empty data directory."""
+    return await cluster.start()
+
+
+@pytest.fixture
+async def api(cluster: Cluster, broker: RunningBroker) -> Api:
+    """The broker's data listener over HTTP/2."""
+    return await cluster.client(broker.addresses.data)
+
+
+@pytest.fixture
+async def ops(cluster: Cluster, broker: RunningBroker) -> Api:
+    """The broker's ops listener."""
+    return await cluster.client(broker.addresses.ops, http1=True)
+
+
+@pytest.fixture
+def raw(broker: RunningBroker) -> RawApi:
+    """The broker's data listener without a client between."""
+    assert broker.addresses.data is not None
+    return RawApi(broker.addresses.data)

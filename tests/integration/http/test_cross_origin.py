@@ -1,0 +1,68 @@
+"""Pages of other origins: allowed ones, others, and brokers that allow none."""
+
+import pytest
+from pydantic import ValidationError
+
+from fairlead_broker.settings import BrokerSettings
+
+SHOP = "https://shop.example"
+ASK = {
+    "origin": SHOP,
+    "access-control-request-method": "POST",
+    "access-control-request-headers": "content-type,fairlead-topic-id",
+}
+
+
+def told(answer) -> dict[str, str]:
+    """What an answer tells browsers."""
+    return {
+        name.removeprefix("access-control-"): text
+        for name, text in answer.headers.items()
+        if name.startswith("access-control-")
+    }
+
+
+async def test_an_origin_that_is_allowed(cluster) -> None:
+    """Its preflight is answered without touching anything, and answers and refusals carry its name."""
+    broker = await cluster.start(cors_origins=f"{SHOP}, http://127.0.0.1:8080")
+    api = await cluster.client(broker.addresses.data)
+    preflight = await api.call("OPTIONS", "/v1/topics/none/records", headers=ASK)
+    answer = await api.call("GET", "/v1/versions", headers={"origin": SHOP})
+    refusal = await api.call("GET", "/v1/topics/none", headers={"origin": SHOP})
+    other = await api.call("GET", "/v1/versions", headers={"origin": "https://other.example"})
+    none = await api.get("/v1/versions")
+
+    assert (preflight.status, preflight.body) == (204, b"")
+    assert told(preflight)["allow-origin"] == SHOP
+    assert told(preflight)["allow-headers"] == "content-type,fairlead-topic-id"
+    assert "POST" in told(preflight)["allow-methods"]
+    assert (answer.status, told(answer)["allow-origin"]) == (200, SHOP)
+    assert "Fairlead-Next-Offset" in told(answer)["expose-headers"]
+    assert (refusal.status, told(refusal)["allow-origin"]) == (404, SHOP)
+    assert (other.status, told(other), other.headers["vary"]) == (200, {}, "origin")
+    assert told(none) == {}
+
+
+async def test_all_origins(cluster) -> None:
+    """With a star, whoever asks."""
+    broker = await cluster.start(cors_origins=["*"])
+    api = await cluster.client(broker.addresses.data)
+    answer = await api.call("GET", "/v1/versions", headers={"origin": "null"})
+
+    assert told(answer)["allow-origin"] == "*"
+
+
+async def test_none_by_default(api) -> None:
+    """A preflight is no call that there is, and answers say nothing of origins."""
+    preflight = await api.call("OPTIONS", "/v1/versions", headers=ASK)
+    answer = await api.call("GET", "/v1/versions", headers={"origin": SHOP})
+
+    assert (preflight.status, preflight.code) == (405, "method_not_allowed")
+    assert told(answer) == {}
+
+
+@pytest.mark.parametrize("wrong", ["shop.example", "https://shop.example/path", "", "https://"])
+def test_what_is_no_origin(wrong: str) -> None:
+    """Is named at the start."""
+    with pytest.raises(ValidationError, match="is not an origin"):
+        BrokerSettings(cors_origins=wrong)

@@ -1,0 +1,218 @@
+"""Committed offsets over HTTP: who may commit what, where resets go, and that nothing refused is stored."""
+
+import pytest
+
+from http_group_kit import Member
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+GHOST = "00000000-0000-4000-8000-000000000000"
+
+
+async def test_a_group_goes_on_where_it_committed(scene, calls) -> None:
+    """Another member, after all of the first are gone, reads what was committed."""
+    [member] = await scene.joined("m-1")
+    entries = [scene.entry(0, 7, metadata="m"), scene.entry(1, 3, leader_epoch=0)]
+    await calls.commit(scene.group, member_id="m-1", member_epoch=member.epoch, offsets=entries)
+    await calls.call("DELETE", member.path)
+    await scene.joined("m-2")
+    found = (await calls.get(f"/v1/groups/{scene.group}/offsets?topics={scene.topic}"))["offsets"]
+
+    assert [(each["partition"], each["offset"], each["metadata"]) for each in found] == [
+        (0, 7, "m"),
+        (1, 3, ""),
+    ]
+    assert [(each["topic_id"], each["leader_epoch"]) for each in found] == [
+        (scene.topic_id, None),
+        (scene.topic_id, 0),
+    ]
+
+
+async def test_commits_that_may_not_be(scene, calls) -> None:
+    """Stale epochs, strangers, other groups' members, nobody's members: refused whole, nothing overwritten."""
+    [member] = await scene.joined("m-1")
+    other = Member(calls, f"{scene.group}-b", "m-b")
+    await other.join(scene.topic)
+    kept = await calls.commit(
+        scene.group, member_id="m-1", member_epoch=member.epoch, offsets=[scene.entry(0, 5)]
+    )
+    refused = [
+        ({"member_id": "m-1", "member_epoch": member.epoch + 1}, {"member_fenced", "stale_member_epoch"}),
+        ({"member_id": "m-1", "member_epoch": member.epoch - 1}, {"stale_member_epoch", "member_fenced"}),
+        ({"member_id": "stranger", "member_epoch": member.epoch}, {"member_not_found"}),
+        ({"member_id": "m-b", "member_epoch": other.epoch}, {"member_not_found"}),
+        ({}, {"group_not_empty"}),
+    ]
+
+    assert kept.status == 200, kept
+    for fields, codes in refused:
+        answers = [await calls.commit(scene.group, **fields, offsets=[scene.entry(0, 9)]) for _ in range(3)]
+        assert {answer.code for answer in answers} <= codes, fields
+    assert await calls.offsets(scene.group) == {(scene.topic, 0): 5}
+
+
+async def test_entries_are_refused_one_by_one(scene, calls) -> None:
+    """A topic that is none, another id, a partition too many: a problem each, and the others are stored."""
+    [member] = await scene.joined("m-1")
+    answer = await calls.commit(
+        scene.group,
+        member_id="m-1",
+        member_epoch=member.epoch,
+        offsets=[
+            {"topic": "ghost", "partition": 0, "offset": 1},
+            scene.entry(0, 1, topic_id=GHOST),
+            scene.entry(3, 1),
+            scene.entry(2, 1),
+        ],
+    )
+    codes = [each.get("problem", {}).get("code") for each in answer.json["offsets"]]
+
+    assert answer.status == 207
+    assert codes == ["topic_not_found", "topic_recreated", "partition_not_found", None]
+    assert await calls.offsets(scene.group) == {(scene.topic, 2): 1}
+
+
+async def test_an_offset_beyond_the_log_is_refused_where_it_is_known(scene, calls) -> None:
+    """A reset goes nowhere outside the log; a shift stops at its ends."""
+    assert (await calls.commit(scene.group, offsets=[scene.entry(0, 5)])).status == 200
+    path = f"/v1/groups/{scene.group}/offsets:reset"
+    beyond = await calls.call("POST", path, {"to": {"offset": 11}})
+    assert await calls.offsets(scene.group) == {(scene.topic, 0): 5}
+    shifted = await calls.call("POST", path, {"to": {"shift": -100}})
+
+    assert (beyond.status, beyond.json["offsets"][0]["problem"]["code"]) == (207, "offset_out_of_range")
+    assert (shifted.status, shifted.json["offsets"][0]["after"]) == (200, 0)
+
+
+@pytest.mark.parametrize(
+    ("to", "after"),
+    [
+        ("latest", 10),
+        ({"timestamp": 1_600_000_000_000}, 0),
+        ({"timestamp": "2100-01-01T00:00:00Z"}, 10),
+        ({"duration": "1s"}, 10),
+        ({"shift": 2}, 7),
+        ({"offset": 3}, 3),
+    ],
+)
+async def test_a_reset_by_other_means(scene, calls, to: object, after: int) -> None:
+    """By time, by span, by number; of named partitions only."""
+    await calls.commit(scene.group, offsets=[scene.entry(partition, 5) for partition in range(3)])
+    wanted = {"topic": scene.topic, "partition": 1}
+    done = await calls.call("POST", f"/v1/groups/{scene.group}/offsets:reset", {"to": to, "topics": [wanted]})
+
+    assert done.status == 200, done
+    assert await calls.offsets(scene.group) == {
+        (scene.topic, 0): 5,
+        (scene.topic, 1): after,
+        (scene.topic, 2): 5,
+    }
+
+
+async def test_several_partitions_of_a_topic_are_reset(scene, calls) -> None:
+    """By `partitions`; `partition` beside it, or neither of both, says nothing clear."""
+    await calls.commit(scene.group, offsets=[scene.entry(partition, 5) for partition in range(3)])
+    path = f"/v1/groups/{scene.group}/offsets:reset"
+    wanted = {"topic": scene.topic, "partitions": [0, 2]}
+    done = await calls.call("POST", path, {"to": "earliest", "topics": [wanted]})
+    both = await calls.call("POST", path, {"to": "earliest", "topics": [{**wanted, "partition": 1}]})
+    neither = await calls.call("POST", path, {"to": "earliest", "topics": [{"topic": scene.topic}]})
+
+    assert done.status == 200, done
+    assert await calls.offsets(scene.group) == {
+        (scene.topic, 0): 0,
+        (scene.topic, 1): 5,
+        (scene.topic, 2): 0,
+    }
+    assert [(refused.status, refused.json["code"]) for refused in (both, neither)] == [
+        (400, "malformed_request")
+    ] * 2
+
+
+async def test_offsets_are_not_deleted_by_a_body(scene, calls) -> None:
+    """Whoever names some of them there would lose all."""
+    await calls.commit(scene.group, offsets=[scene.entry(0, 5), scene.entry(1, 5)])
+    some = {"offsets": [{"topic": scene.topic, "partition": 0}]}
+    refused = await calls.call("DELETE", f"/v1/groups/{scene.group}/offsets", some)
+
+    assert (refused.status, refused.json["code"]) == (413, "body_too_large")
+    assert await calls.offsets(scene.group) == {(scene.topic, 0): 5, (scene.topic, 1): 5}
+
+
+async def test_a_live_group_is_not_reset(scene, calls) -> None:
+    """Members would not notice, and overwrite it."""
+    [member] = await scene.joined("m-1")
+    await calls.commit(scene.group, member_id="m-1", member_epoch=member.epoch, offsets=[scene.entry(0, 5)])
+    reset = await calls.call("POST", f"/v1/groups/{scene.group}/offsets:reset", {"to": "earliest"})
+    deleted = await calls.call("DELETE", f"/v1/groups/{scene.group}/offsets?topics={scene.topic}")
+
+    assert (reset.code, deleted.code) == ("group_not_empty", "group_not_empty")
+    assert await calls.offsets(scene.group) == {(scene.topic, 0): 5}
+
+
+async def test_offsets_are_forgotten_by_topic(scene, calls) -> None:
+    """The answer says what they were."""
+    await calls.commit(scene.group, offsets=[scene.entry(0, 5), scene.entry(1, 6)])
+    path = f"/v1/groups/{scene.group}/offsets?topics={scene.topic}"
+    deleted = await calls.call("DELETE", path)
+
+    assert deleted.status == 200, deleted
+    assert [(each["partition"], each["offset"]) for each in deleted.json["offsets"]] == [(0, 5), (1, 6)]
+    # With its last offset a group without members is gone.
+    left = await calls.call("GET", path)
+    assert left.status == 404 or left.json["offsets"] == []
+
+
+async def test_retention_overtakes_a_consumer(scene, calls) -> None:
+    """The committed offset stays what it was, the lag counts what is there, and reading on is refused as expired."""
+    await calls.commit(scene.group, offsets=[scene.entry(0, 2)])
+    trimmed = await calls.call("POST", f"/v1/topics/{scene.topic}/partitions/0:delete-records", {"offset": 8})
+    assert trimmed.status == 200, trimmed
+    [lag] = (await calls.get(f"/v1/groups/{scene.group}/lag"))["lag"]
+    read = await calls.call("GET", f"/v1/topics/{scene.topic}/partitions/0/records?offset=2")
+
+    assert await calls.offsets(scene.group) == {(scene.topic, 0): 2}
+    assert (lag["committed_offset"], lag["high_watermark"]) == (2, 10)
+    assert lag["lag_records"] == 2
+    assert (read.status, read.code) == (410, "offset_expired")
+
+
+async def test_a_topic_of_the_same_name_starts_clean(scene, calls) -> None:
+    """Offsets belong to the topic's id."""
+    await calls.commit(scene.group, offsets=[scene.entry(0, 9)])
+    assert (await calls.call("DELETE", f"/v1/topics/{scene.topic}")).status == 204
+    await calls.three.topic(scene.topic, 3)
+    stale = await calls.commit(scene.group, offsets=[scene.entry(0, 9, topic_id=scene.topic_id)])
+    found = await calls.call("GET", f"/v1/groups/{scene.group}/offsets?topics={scene.topic}")
+
+    assert stale.json["offsets"][0]["problem"]["code"] == "topic_recreated"
+    assert found.status == 404 or found.json["offsets"] == []
+
+
+async def test_a_partition_of_another_member_is_not_committed(scene, calls) -> None:
+    """The epoch alone does not make it the member's own."""
+    first, second, _ = await scene.joined("m-1", "m-2", "m-3")
+    [own], [foreign] = first.partitions, second.partitions
+    answer = await calls.commit(
+        scene.group,
+        member_id="m-1",
+        member_epoch=first.epoch,
+        offsets=[scene.entry(own, 1), scene.entry(foreign, 2)],
+    )
+
+    assert answer.status == 207
+    assert [each.get("problem", {}).get("code") for each in answer.json["offsets"]] == [None, "member_fenced"]
+    assert await calls.offsets(scene.group) == {(scene.topic, own): 1}
+
+
+async def test_an_offset_beyond_the_log_is_not_committed(scene, calls) -> None:
+    """Whoever leads the partition: what cannot be is not stored, the end itself is."""
+    await calls.commit(scene.group, offsets=[scene.entry(partition, 1) for partition in range(3)])
+    beyond = await calls.commit(scene.group, offsets=[scene.entry(partition, 11) for partition in range(3)])
+    refused = [each["problem"] for each in beyond.json["offsets"]]
+
+    assert [(each["code"], each["high_watermark"]) for each in refused] == [("offset_out_of_range", 10)] * 3
+    assert set((await calls.offsets(scene.group)).values()) == {1}
+    ends = await calls.commit(scene.group, offsets=[scene.entry(partition, 10) for partition in range(3)])
+    assert ends.status == 200
+    assert set((await calls.offsets(scene.group)).values()) == {10}

@@ -1,0 +1,97 @@
+"""What only shows below a client library: single streams of an HTTP/2 connection, frame by frame."""
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator
+
+import pytest
+
+RECORDS = "/v1/topics/flights/partitions/0/records"
+HEADERS, RST_STREAM, SETTINGS, GOAWAY = 1, 3, 4, 7
+END_STREAM, ACK, END_HEADERS = 1, 1, 4
+CANCEL = 8
+
+
+class Connection:
+    """An HTTP/2 connection that sends what it is told and reads frame by frame (RFC 9113, 4.1)."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0, b""))
+
+    def request(self, stream: int, path: str) -> None:
+        """A GET without a body."""
+        fields = {":method": "GET", ":scheme": "http", ":authority": "x", ":path": path}
+        block = b"".join(literal(name) + literal(value) for name, value in fields.items())
+        self.writer.write(frame(HEADERS, END_STREAM | END_HEADERS, stream, block))
+
+    def reset(self, stream: int) -> None:
+        """Give a request up."""
+        self.writer.write(frame(RST_STREAM, 0, stream, struct.pack(">I", CANCEL)))
+
+    async def until_headers(self, stream: int) -> None:
+        """Read on until the answer of a stream begins."""
+        async with asyncio.timeout(10):
+            while True:
+                head = await self.reader.readexactly(9)
+                length, kind = int.from_bytes(head[:3]), head[3]
+                assert kind != GOAWAY, "the server ended the connection"
+                await self.reader.readexactly(length)
+                if kind == SETTINGS and not head[4] & ACK:
+                    self.writer.write(frame(SETTINGS, ACK, 0, b""))
+                if kind == HEADERS and int.from_bytes(head[5:]) == stream:
+                    return
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """A frame."""
+    return len(payload).to_bytes(3) + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def literal(text: str) -> bytes:
+    """A string of HPACK without Huffman; before a name, it stands behind the byte of a literal field."""
+    prefix = b"\0" if text.startswith(":") else b""
+    assert len(text) < 127, "longer strings need a continued length"
+    return prefix + bytes([len(text)]) + text.encode()
+
+
+@pytest.fixture
+async def connection(raw) -> AsyncIterator[Connection]:
+    """A connection to the data listener."""
+    reader, writer = await asyncio.open_connection(*raw.address.split(":"))
+    yield Connection(reader, writer)
+    writer.close()
+    await asyncio.gather(writer.wait_closed(), return_exceptions=True)
+
+
+async def test_reset_stream_ends_its_poll(connection, api, broker, polls) -> None:
+    """A poll that is given up while its connection lives on does not wait on, and the connection serves others."""
+    await api.create("flights")
+    connection.request(1, f"{RECORDS}?max_wait_ms=60000")
+    await polls(broker, 1)
+    connection.reset(1)
+    await polls(broker, 0)
+    connection.request(3, "/v1/versions")
+
+    await connection.until_headers(3)
+
+
+async def test_streams_overtake_a_waiting_poll(connection, api, broker, polls) -> None:
+    """A long poll does not hold back other requests of its connection."""
+    await api.create("flights")
+    connection.request(1, f"{RECORDS}?max_wait_ms=60000")
+    await polls(broker, 1)
+    connection.request(3, "/v1/versions")
+
+    await connection.until_headers(3)
+
+
+async def until_closed(reader: asyncio.StreamReader) -> bool:
+    """Read until the server closes the connection."""
+    try:
+        while await reader.read(65_536):
+            pass
+    except ConnectionError:
+        pass
+    return True

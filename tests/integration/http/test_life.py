@@ -1,0 +1,126 @@
+"""Starting and stopping a broker as its clients see it."""
+
+import asyncio
+
+import pytest
+from structlog.testing import capture_logs
+
+from fairlead_api.batches import decode_records
+from fairlead_broker.clock import SystemClock
+from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.server.bound_socket import ListenError
+from fairlead_broker.server.listeners import Listeners
+from fairlead_broker.settings import BrokerSettings
+from fairlead_broker.telemetry import Telemetry
+
+RECORDS = "/v1/topics/flights/partitions/0/records"
+BATCHES = "application/vnd.fairlead.batches"
+
+
+async def test_ops_answers_before_recovery(cluster, tmp_path) -> None:
+    """A broker that has not recovered is alive, not ready, shows metrics, and takes no clients."""
+    settings = BrokerSettings(
+        data=tmp_path / "data", listen="127.0.0.1:0", peer_listen="127.0.0.1:0", ops_listen="127.0.0.1:0"
+    )
+    telemetry, clock = Telemetry(), SystemClock()
+    runtime = BrokerRuntime(settings, telemetry, clock, release="test", new_id=lambda: "unused")
+    listeners = Listeners(runtime, settings.listeners, telemetry, clock)
+    listeners.bind()
+    await listeners.start_ops()
+    try:
+        ops = await cluster.client(listeners.addresses.ops, http1=True)
+        statuses = [
+            (await ops.get(path)).status for path in ("/healthz", "/readyz", "/metrics", "/v1/topics")
+        ]
+        host, _, port = listeners.addresses.data.rpartition(":")
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(host, int(port))
+    finally:
+        await listeners.stop()
+
+    assert statuses == [200, 503, 200, 404]
+
+
+async def test_a_stop_tells_when_it_begins_and_how_long_it_took(cluster) -> None:
+    """Two lines of the log, so that an operator sees a stop that hangs, and one that was slow."""
+    broker = await cluster.start()
+    with capture_logs() as events:
+        await cluster.stop(broker)
+    told = [event for event in events if event["event"] in {"broker is stopping", "broker has stopped"}]
+
+    assert [event["event"] for event in told] == ["broker is stopping", "broker has stopped"]
+    assert 0 < told[1]["seconds"] < 10
+
+
+async def test_two_brokers_on_one_port(cluster, broker, api) -> None:
+    """A second broker on a port in use fails with the address and the reason; the first one serves on."""
+    with pytest.raises(
+        ListenError, match=f"data listener cannot use {broker.addresses.data}: another process"
+    ):
+        await cluster.start("other", listen=broker.addresses.data)
+
+    assert (await api.get("/v1/versions")).status == 200
+
+
+async def test_restart_on_the_same_port(cluster, batch_of) -> None:
+    """A broker comes back at its address at once, with what it acknowledged."""
+    broker = await cluster.start()
+    address = broker.addresses.data
+    api = await cluster.client(address)
+    await api.create("flights")
+    await api.post_batch(RECORDS, batch_of(b"a"))
+    await cluster.stop(broker)
+    await cluster.start(listen=address)
+    again = await cluster.client(address)
+
+    assert [record.value for record in decode_records((await again.get(RECORDS, accept=BATCHES)).body)] == [
+        b"a"
+    ]
+
+
+async def test_stop_under_load_keeps_what_it_acknowledged(cluster, batch_of) -> None:
+    """While producers send, a stop answers or refuses each request; whatever was acknowledged is there afterwards."""
+    broker = await cluster.start()
+    api = await cluster.client(broker.addresses.data)
+    await api.create("flights")
+    acknowledged: list[bytes] = []
+    codes: set[str] = set()
+    enough = asyncio.Event()
+
+    async def produce(worker: int) -> None:
+        for number in range(100_000):
+            value = b"%d-%d" % (worker, number)
+            try:
+                answer = await api.post_batch(RECORDS, batch_of(value))
+            except Exception:  # noqa: BLE001 - whatever a client says when the listener is gone
+                return
+            if answer.status != 200:
+                codes.add(answer.code)
+                return
+            acknowledged.append(value)
+            if len(acknowledged) > 50:
+                enough.set()
+
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        for worker in range(8):
+            group.create_task(produce(worker))
+        await enough.wait()
+        await cluster.stop(broker)
+    again = await cluster.start()
+    reader = await cluster.client(again.addresses.data)
+    answer = await reader.get(f"{RECORDS}?max_bytes=50000000", accept=BATCHES)
+    stored = [record.value for record in decode_records(answer.body)]
+
+    assert set(acknowledged) <= set(stored)
+    assert len(set(stored)) == len(stored)
+    assert codes <= {"shutting_down"}
+
+
+async def test_head_of_a_fetch(api, batch_of) -> None:
+    """HEAD of records answers their headers only."""
+    await api.create("flights")
+    await api.post_batch(RECORDS, batch_of(b"a"))
+    answer = await api.call("HEAD", RECORDS)
+
+    assert (answer.status, answer.body) == (200, b"")
+    assert answer.headers["fairlead-high-watermark"] == "1"

@@ -1,0 +1,207 @@
+"""What the listeners serve, and what they do not."""
+
+import pytest
+from pyreqwest.client import ClientBuilder
+
+from fairlead_api.problems import CATALOGUE, ProblemError
+from fairlead_api.routes import ROUTES, Listener
+from fairlead_broker.server import application
+from fairlead_broker.server.authorize import Principal
+from fairlead_broker.wiring import RunningBroker
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PATH_VALUES = {
+    "topic": "flights",
+    "partition": "0",
+    "code": "internal",
+    "asset": "start.js",
+    "broker": "0",
+    "group": "readers",
+    "member": "m-1",
+}
+
+
+@pytest.fixture
+def broker(shared) -> RunningBroker:
+    """The broker."""
+    return shared.broker
+
+
+@pytest.fixture
+def api(shared):
+    """Its data listener."""
+    return shared.api
+
+
+@pytest.fixture
+def ops(shared):
+    """Its ops listener."""
+    return shared.ops
+
+
+@pytest.mark.parametrize("entry", ROUTES, ids=lambda entry: entry.name)
+async def test_every_route_is_served_by_its_listener(entry, api, ops, broker: RunningBroker) -> None:
+    """Each route of the table answers on its own listener and on no other."""
+    path = entry.path.format(**PATH_VALUES)
+    answers = {
+        Listener.DATA: await api.call(entry.method, path),
+        Listener.OPS: await ops.call(entry.method, path),
+    }
+    own = answers.pop(entry.listener)
+    [other] = answers.values()
+
+    assert "json" not in own.headers.get("content-type", "") or own.json.get("code") not in {
+        "route_not_found",
+        "method_not_allowed",
+        "internal",
+    }
+    assert own.status != 500
+    assert (other.status, other.code) == (404, "route_not_found")
+
+
+async def test_every_route_asks_authorize(api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No call runs before `authorize` was asked with the operation and the resource of the table."""
+    asked: list[tuple[str, str]] = []
+
+    def refuse(principal: Principal, operation: str, resource: str) -> None:
+        asked.append((operation, resource))
+        raise ProblemError("forbidden", f"{principal.name} may not {operation} {resource}")
+
+    monkeypatch.setattr(application, "authorize", refuse)
+    served = [entry for entry in ROUTES if entry.listener is Listener.DATA]
+    for entry in served:
+        path = entry.path.format(**PATH_VALUES)
+        answer = await api.call(entry.method, path)
+
+        assert (answer.status, answer.code) == (403, "forbidden")
+
+    named = {"{topic}": ":flights", "{group}": ":readers"}
+    assert asked == [
+        (
+            entry.operation,
+            entry.resource + "".join(name for part, name in named.items() if part in entry.path),
+        )
+        for entry in served
+    ]
+
+
+async def test_nothing_else_is_served(api) -> None:
+    """Paths beside the table, FastAPI's own pages among them, are route_not_found."""
+    for path in (
+        "/",
+        "/redoc",
+        "/docs/",
+        "/problems/",
+        "/v1/brokers//config",
+        "/docs/oauth2-redirect",
+        "/v1",
+        "/v1/topics/",
+        "/v1/groups/readers/members",
+        "/v2/topics",
+    ):
+        answer = await api.get(path)
+
+        assert answer.status in {404, 422}, path
+        assert answer.code in {"route_not_found", "invalid_topic_name"}, path
+
+
+async def test_wrong_method(api) -> None:
+    """A known path with another method answers 405 with Allow."""
+    answer = await api.call("PUT", "/v1/topics/flights")
+
+    assert (answer.status, answer.code) == (405, "method_not_allowed")
+    assert answer.headers["allow"] == "DELETE, GET, HEAD, PATCH"
+
+
+async def test_head_has_the_headers_of_get(api) -> None:
+    """HEAD answers what GET would, without the body."""
+    get = await api.get("/v1/versions")
+    head = await api.call("HEAD", "/v1/versions")
+
+    assert head.status == 200
+    assert head.body == b""
+    assert head.headers["content-length"] == get.headers["content-length"]
+
+
+async def test_peer_listener_serves_brokers_alone(broker: RunningBroker) -> None:
+    """Who cannot prove to be a broker of the cluster gets nothing from the peer port, whatever it asks for."""
+    async with ClientBuilder().http2_prior_knowledge().build() as client:
+        for path, status, code in (
+            ("/", 404, "route_not_found"),
+            ("/metrics", 404, "route_not_found"),
+            ("/v1/topics", 403, "peer_refused"),
+            ("/v1/versions", 403, "peer_refused"),
+        ):
+            answer = await client.get(f"http://{broker.addresses.peer}{path}").build().send()
+
+            assert answer.status == status
+            assert (await answer.json())["code"] == code
+
+
+async def test_health_and_metrics(api, ops) -> None:
+    """A serving broker is alive and ready, and counts the requests it answers."""
+    before = (await ops.get("/metrics")).body
+    await api.get("/v1/versions")
+    alive, ready, metrics = [await ops.get(path) for path in ("/healthz", "/readyz", "/metrics")]
+
+    assert (alive.status, alive.body) == (200, b"alive\n")
+    assert (ready.status, ready.body) == (200, b"ready\n")
+    assert served(metrics.body, "versions") == served(before, "versions") + 1
+
+
+def served(metrics: bytes, route: str) -> float:
+    """How many requests to a route were answered 200."""
+    start = f'fairlead_request_duration_seconds_count{{route="{route}",status="200"}} '
+    return sum(float(line[len(start) :]) for line in metrics.decode().splitlines() if line.startswith(start))
+
+
+async def test_openapi_is_that_of_the_table(api) -> None:
+    """The document describes every path that is served."""
+    document = (await api.get("/openapi.json")).json
+
+    assert document["openapi"].startswith("3.1")
+    assert set(document["paths"]) >= {entry.path for entry in ROUTES if entry.listener is Listener.DATA}
+
+
+@pytest.mark.parametrize("accept", ["text/plain", "text/html"])
+async def test_every_problem_has_its_page(api, accept: str) -> None:
+    """The `type` of each problem leads to a page about it, in both forms."""
+    for code, definition in CATALOGUE.items():
+        page = await api.get(f"/problems/{code}", accept=accept)
+
+        assert page.status == 200
+        assert page.headers["content-type"] == f"{accept}; charset=utf-8"
+        assert definition.title.split("'")[0] in page.body.decode()
+
+
+async def test_unknown_problem_page(api) -> None:
+    """A code that does not exist has no page, and is not echoed as markup."""
+    answer = await api.get("/problems/%3Cscript%3E", accept="text/html")
+
+    assert (answer.status, answer.headers["content-type"]) == (404, "application/problem+json")
+
+
+async def test_versions_and_cluster(api, broker: RunningBroker) -> None:
+    """The broker says what it speaks, who it is and where its brokers are."""
+    versions = (await api.get("/v1/versions")).json
+    cluster = (await api.get("/v1/cluster")).json
+    brokers = (await api.get("/v1/brokers")).json
+    [described] = brokers["items"]
+
+    assert (versions["api"], versions["batch_formats"]) == (["v1"], [1])
+    assert versions["cluster_id"] == cluster["cluster_id"]
+    assert cluster["controller"] == 0
+    assert cluster["brokers"] == brokers["items"]
+    assert brokers["items"] == [
+        {
+            "id": 0,
+            "address": f"http://{broker.addresses.data}",
+            "rack": None,
+            # Other tests may have cordoned or drained the broker that they share.
+            "state": described["state"],
+            "cordoned": described["cordoned"],
+            "immovable": described["immovable"],
+        }
+    ]
+    assert described["state"] in {"running", "draining"}

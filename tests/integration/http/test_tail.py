@@ -1,0 +1,225 @@
+"""Following a topic over HTTP: lines and events, every partition, where it begins and ends, and what goes wrong."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+TAIL = "/v1/topics/flights/records"
+EVENTS = {"accept": "text/event-stream"}
+
+
+@pytest.fixture
+async def six(api) -> str:
+    """A topic of two partitions with three records each, 0 to 2 and 10 to 12."""
+    topic_id = await api.create("flights", 2)
+    for partition in range(2):
+        for number in range(3):
+            await put(api, partition, 10 * partition + number)
+    return topic_id
+
+
+async def put(api, partition: int, number: int) -> None:
+    """Store one record."""
+    stored = await api.post(
+        f"/v1/topics/flights/partitions/{partition}/records", [{"key": "k", "value": str(number)}]
+    )
+    assert stored.status == 200, stored
+
+
+def lines(answer) -> list[dict]:
+    """What an answer of lines tells."""
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    return [msgspec.json.decode(line) for line in answer.body.splitlines()]
+
+
+def events(answer) -> list[tuple[str, dict | None]]:
+    """Id and data of each event of an answer."""
+    assert answer.headers["content-type"] == "text/event-stream"
+    found = []
+    for block in answer.body.decode().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
+        if fields:
+            data = fields.get("data")
+            found.append((fields.get("id", ""), None if data is None else msgspec.json.decode(data)))
+    return found
+
+
+async def test_lines_of_all_partitions(api, six) -> None:
+    """Each record once, in order within its partition, and the answer ends with the last one that was asked for."""
+    answer = await api.get(f"{TAIL}?from=earliest&max_records=6")
+
+    assert answer.status == 200
+    assert answer.headers["fairlead-topic-id"] == six
+    told = lines(answer)
+    assert [record["value"] for record in told if record["partition"] == 0] == ["0", "1", "2"]
+    assert [record["value"] for record in told if record["partition"] == 1] == ["10", "11", "12"]
+    assert told[0] == {
+        "partition": 0, "offset": 0, "timestamp": told[0]["timestamp"], "key": "k", "value": "0", "headers": []
+    }  # fmt: skip
+
+
+async def test_latest_tells_what_comes(api, six) -> None:
+    """Without `from`, only what is stored after the answer has begun; it ends after its seconds."""
+    following = asyncio.create_task(api.call("GET", f"{TAIL}?max_records=2", headers=EVENTS))
+    sent = 0
+    while not following.done():
+        await put(api, 1, 100 + sent)
+        sent += 1
+    [(start, nothing), *told] = events(await following)
+
+    assert nothing is None
+    assert start.startswith("0:3,1:")
+    first = int(start.split(":")[-1])
+    assert [(each, record["offset"]) for each, record in told] == [
+        (f"0:3,1:{first + 1}", first),
+        (f"0:3,1:{first + 2}", first + 1),
+    ]
+    assert lines(await api.get(f"{TAIL}?max_seconds=1")) == []
+
+
+async def test_who_comes_again_goes_on(api, six) -> None:
+    """With the id of any event, no record comes twice and none is left out; partitions that it does not name begin."""
+    seen = events(await api.call("GET", f"{TAIL}?from=earliest&max_records=4", headers=EVENTS))
+    rest = await api.call("GET", f"{TAIL}?max_records=2", headers={**EVENTS, "last-event-id": seen[-1][0]})
+    half = await api.call("GET", f"{TAIL}?from=earliest&max_records=4", headers={"last-event-id": "1:2"})
+
+    told = [record["value"] for _, record in [*seen, *events(rest)] if record]
+    assert sorted(told, key=int) == ["0", "1", "2", "10", "11", "12"]
+    assert sorted(record["value"] for record in lines(half)) == ["0", "1", "12", "2"]
+
+
+@pytest.mark.parametrize("wrong", ["x", "0", "0:1,", "0:1,0:2", "2:0", "0:-1", "0:" + "9" * 19])
+async def test_an_id_that_no_event_has(api, six, wrong: str) -> None:
+    """Is refused by the name of its header."""
+    answer = await api.get(TAIL, last_event_id=wrong)
+
+    assert (answer.status, answer.code) == (400, "malformed_request")
+    assert answer.json["parameter"] == "Last-Event-ID"
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "code"),
+    [
+        ("from=middle", 400, "malformed_request"),
+        ("max_seconds=0", 400, "malformed_request"),
+        ("max_records=0", 400, "malformed_request"),
+        ("offset=3", 422, "unknown_option"),
+    ],
+)
+async def test_wrong_wishes(api, six, query: str, status: int, code: str) -> None:
+    """Are refused before anything is told."""
+    answer = await api.get(f"{TAIL}?{query}")
+
+    assert (answer.status, answer.code) == (status, code)
+
+
+async def test_forms_that_are_not_spoken(api, six) -> None:
+    """Another type is not acceptable, and an unknown topic is not found."""
+    unspoken = await api.get(TAIL, accept="application/json")
+    unknown = await api.get("/v1/topics/nothing/records")
+
+    assert (unspoken.status, unspoken.json["supported"]) == (
+        406,
+        ["application/x-ndjson", "text/event-stream"],
+    )
+    assert (unknown.status, unknown.code) == (404, "topic_not_found")
+
+
+async def test_encodings(api) -> None:
+    """Key and value stand in it as the fetch call has them."""
+    await api.create("flights", 1)
+    await api.post("/v1/topics/flights/partitions/0/records?encoding=json", [{"value": {"a": [1]}}])
+    as_text = lines(await api.get(f"{TAIL}?from=earliest&max_records=1"))
+    as_json = lines(await api.get(f"{TAIL}?from=earliest&max_records=1&encoding=json"))
+    as_base64 = lines(await api.get(f"{TAIL}?from=earliest&max_records=1&encoding=base64"))
+
+    assert [told[0]["value"] for told in (as_text, as_json, as_base64)] == [
+        '{"a":[1]}',
+        {"a": [1]},
+        "eyJhIjpbMV19",
+    ]
+
+
+async def test_records_that_expired_are_told_of(api, six) -> None:
+    """A reader that comes back too late hears which offset is gone, and then everything that is there."""
+    await api.post("/v1/topics/flights/partitions/0:delete-records", {"offset": 2})
+    answer = await api.call("GET", f"{TAIL}?max_records=1", headers={"last-event-id": "0:1,1:3"})
+    [problem, record] = lines(answer)
+
+    assert problem["problem"]["code"] == "offset_expired"
+    assert record["offset"] == 2
+
+
+async def test_partitions_that_are_added_are_read_from_their_start(api, six) -> None:
+    """Also by who began at the end."""
+    following = asyncio.create_task(api.get(f"{TAIL}?max_records=1&max_seconds=60"))
+    await api.call("PATCH", "/v1/topics/flights", b'{"partitions": 3}', {"content-type": "application/json"})
+    await put(api, 2, 7)
+    # What waits began with two partitions; any record wakes it.
+    sent = 0
+    while not following.done():
+        await put(api, 2, 8 + sent)
+        sent += 1
+        await put(api, 0, 3) if sent == 1 else None
+
+    told = lines(await following)
+    assert (told[0]["partition"], told[0]["offset"]) in [(2, 0), (0, 3)]
+
+
+async def test_partitions_that_were_added_meanwhile_are_read_from_their_start(api, six) -> None:
+    """By who comes again with the id of an event, which names the partitions that there were."""
+    await api.call("PATCH", "/v1/topics/flights", b'{"partitions": 3}', {"content-type": "application/json"})
+    await put(api, 2, 20)
+    answer = await api.call(
+        "GET", f"{TAIL}?max_records=1&max_seconds=20", headers={"last-event-id": "0:3,1:3"}
+    )
+
+    assert [record["value"] for record in lines(answer)] == ["20"]
+
+
+async def test_head_tells_the_form_and_no_length(api, six) -> None:
+    """The answer to a GET ends nobody knows where."""
+    answer = await api.call("HEAD", TAIL, headers=EVENTS)
+
+    assert (answer.status, answer.headers["content-type"], answer.body) == (200, "text/event-stream", b"")
+    assert "content-length" not in answer.headers
+
+
+async def test_json_of_several_lines_is_one_line_and_one_event(api) -> None:
+    """However its producer has laid it out."""
+    await api.create("flights", 1)
+    body = b'{"records": [{"value": {\n  "a": 1,\r\n\n  "b": [2]\n}}]}'
+    await api.call("POST", f"{TAIL}?encoding=json", body, {"content-type": "application/json"})
+    wanted = f"{TAIL}?from=earliest&max_records=1&encoding=json"
+    [line] = lines(await api.get(wanted))
+    [_, (_, event)] = events(await api.call("GET", wanted, headers=EVENTS))
+
+    assert line == event
+    assert line["value"] == {"a": 1, "b": [2]}
+
+
+async def test_a_topic_that_goes_ends_its_tail(api, six) -> None:
+    """The last line says why."""
+    following = asyncio.create_task(api.get(f"{TAIL}?max_seconds=60"))
+    while not following.done():
+        gone = await api.call("DELETE", "/v1/topics/flights")
+        if gone.status == 204:
+            break
+    [problem] = lines(await following)
+
+    assert problem["problem"]["code"] in {"topic_not_found", "partition_not_found", "no_leader"}
+
+
+async def test_through_any_broker(three) -> None:
+    """Records of every leader come through whichever broker is asked."""
+    await three.topic("flights")
+    for partition in range(3):
+        await put(three.at(1), partition, partition)
+    for broker in (1, 2, 3):
+        answer = await three.at(broker).get(f"{TAIL}?from=earliest&max_records=3")
+
+        assert sorted(record["value"] for record in lines(answer)) == ["0", "1", "2"]
+    strict = await three.at(1).get(TAIL, fairlead_forward="never")
+    assert (strict.status, strict.code) == (421, "not_leader")
+    assert {"address", "leader_epoch", "topic", "partition"} <= strict.json.keys()

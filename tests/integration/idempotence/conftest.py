@@ -1,0 +1,63 @@
+"""Brokers for tests about records that are stored once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from broker_kit import FREE, BrokerProgram, Calls
+from fairlead_broker.clock import Clock
+from fairlead_broker.settings import BrokerSettings
+from fairlead_broker.wiring import RunningBroker, start_broker
+
+StartBroker = Callable[..., Awaitable[RunningBroker]]
+
+
+@pytest.fixture
+async def start(tmp_path: Path) -> AsyncIterator[StartBroker]:
+    """Starts brokers in this process, over one data directory, and stops the last one at the end."""
+    running: list[RunningBroker] = []
+
+    async def begin(clock: Clock | None = None, **settings: object) -> RunningBroker:
+        """Start one after stopping the one before."""
+        for before in running:
+            await before.stop()
+        running.clear()
+        given = {"data": tmp_path / "data", "listen": FREE, "peer_listen": FREE, "ops_listen": FREE}
+        running.append(await start_broker(BrokerSettings(**{**given, **settings}), clock=clock))  # type: ignore[arg-type]
+        return running[0]
+
+    yield begin
+    for broker in running:
+        await broker.stop()
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Callable[[str], Awaitable[Calls]]]:
+    """Opens connections that are closed at the end."""
+    async with AsyncExitStack() as stack:
+
+        async def opened(address: str) -> Calls:
+            """Open one."""
+            return await stack.enter_async_context(Calls(address))
+
+        yield opened
+
+
+@pytest.fixture
+async def api(start: StartBroker, connect: Callable[[str], Awaitable[Calls]]) -> Calls:
+    """A connection to a new broker."""
+    address = (await start()).addresses.data
+    assert address is not None
+    return await connect(address)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[BrokerProgram]:
+    """A broker as a program of its own, not started yet."""
+    broker = BrokerProgram(tmp_path / "program")
+    yield broker
+    broker.kill()

@@ -1,0 +1,117 @@
+"""What is remembered over kills, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from broker_kit import BrokerProgram, Calls, sequenced
+from fairlead_api.identifiers import TimestampUs
+from fairlead_broker.clock import SystemClock
+from fairlead_broker.wiring import RunningBroker
+
+StartBroker = Callable[..., Awaitable[RunningBroker]]
+Connect = Callable[[str], Awaitable[Calls]]
+DAY_US = 24 * 3600 * 1_000_000
+
+
+async def _send_until_killed(address: str, first: int, count: int, acknowledged: list[int]) -> None:
+    """Send batches one after the other and note what was acknowledged, until the broker is gone."""
+    async with Calls(address) as calls:
+        for sequence in range(first, first + count):
+            answer = await calls.send("flights", sequenced(sequence, [b"%d" % sequence]))
+            assert answer.status == 200, answer
+            acknowledged.append(sequence)
+
+
+async def test_kill_between_send_and_answer_then_repeat(program: BrokerProgram) -> None:
+    """Five kills at any moment, each followed by a repeat of everything without an answer: exactly once, in order."""
+    await program.start()
+    async with Calls(program.address) as calls:
+        await calls.create("flights", segment_bytes=1 << 20)
+    acknowledged: list[int] = []
+    for life in range(5):
+        sender = asyncio.ensure_future(
+            _send_until_killed(program.address, len(acknowledged), 10_000, acknowledged)
+        )
+        wanted = len(acknowledged) + 20 + 13 * life
+        while len(acknowledged) < wanted and not sender.done():
+            await asyncio.wait({sender}, timeout=0.002)
+        program.kill()
+        with pytest.raises(Exception):  # noqa: B017, PT011 - whatever the client makes of a lost connection
+            await sender
+        await program.start()
+        async with Calls(program.address) as calls:
+            repeat = len(acknowledged)
+            answer = await calls.send("flights", sequenced(repeat, [b"%d" % repeat]))
+            assert answer.status == 200, answer
+            acknowledged.append(repeat)
+            assert await calls.values("flights") == [b"%d" % sequence for sequence in acknowledged]
+
+
+async def test_a_kill_does_not_forget_keys(program: BrokerProgram) -> None:
+    """A repeat with the same idempotency key after a kill answers the first offsets."""
+    await program.start()
+    body = {"records": [{"key": "a", "value": "1"}, {"value": "2"}]}
+    async with Calls(program.address) as calls:
+        await calls.create("orders", 3)
+        first = await calls.post("/v1/topics/orders/records", body, idempotency_key="order-17")
+    program.kill()
+    await program.start()
+    async with Calls(program.address) as calls:
+        second = await calls.post("/v1/topics/orders/records", body, idempotency_key="order-17")
+        stored = [value for partition in range(3) for value in await calls.values("orders", partition)]
+
+    assert first.status == second.status == 200
+    assert all(result["duplicate"] for result in second.json["results"])
+    assert [r["base_offset"] for r in first.json["results"]] == [
+        r["base_offset"] for r in second.json["results"]
+    ]
+    assert sorted(stored) == [b"1", b"2"]
+
+
+class MovingClock:
+    """The system's clock, with a wall that can be moved."""
+
+    def __init__(self) -> None:
+        self._real = SystemClock()
+        self.ahead_us = 0
+
+    def now_us(self) -> TimestampUs:
+        """The moved wall clock."""
+        return TimestampUs(self._real.now_us() + self.ahead_us)
+
+    def monotonic(self) -> float:
+        """Time that nobody moves."""
+        return self._real.monotonic()
+
+
+async def test_state_expires_a_day_behind_the_newest_append(start: StartBroker, connect: Connect) -> None:
+    """Not by the clock: a producer idle for days is known until the partition itself is a day older."""
+    clock = MovingClock()
+    api = await connect(str((await start(clock)).addresses.data))
+    await api.create("flights", message_timestamp_after_max_ms=2**40)
+    body = [{"value": "keyed"}]
+    path = "/v1/topics/flights/partitions/0/records"
+    await api.send("flights", sequenced(0, [b"0"]))
+    await api.post(path, body, idempotency_key="once")
+    clock.ahead_us = 3 * DAY_US
+    idle = [
+        await api.send("flights", sequenced(0, [b"0"])),
+        await api.post(path, body, idempotency_key="once"),
+    ]
+    await api.send("flights", sequenced(0, [b"another"], producer_id=8))
+    later = [
+        await api.send("flights", sequenced(1, [b"1"])),
+        await api.post(path, body, idempotency_key="once"),
+    ]
+    api = await connect(str((await start(clock)).addresses.data))
+    restarted = await api.send("flights", sequenced(1, [b"1"]))
+
+    assert [answer.json["duplicate"] for answer in idle] == [True, True]
+    assert later[0].code == "unknown_producer"
+    assert (later[1].status, later[1].json["duplicate"]) == (200, False)
+    assert restarted.code == "unknown_producer"
+    assert await api.values("flights") == [b"0", b"keyed", b"another", b"keyed"]

@@ -1,0 +1,220 @@
+"""A real broker whose clock the test moves, which looks for expired segments all the time, and ways to talk to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from pyreqwest.client import Client, ClientBuilder
+
+from fairlead import Admin
+from fairlead_api.identifiers import TimestampUs
+from fairlead_broker.clock import SystemClock
+from fairlead_broker.settings import BrokerSettings
+from fairlead_broker.wiring import RunningBroker, start_broker
+
+DEADLINE_SECONDS = 5.0
+"""Within this every change of configuration has to hold."""
+OFTEN = {"log.retention.check.interval.ms": 20}
+LIMITS = {"checkpoint_interval_seconds": 0.02, "sync_interval_seconds": 1000.0}
+"""Nothing is synced in the background but by what the configuration says."""
+
+
+class MovedClock(SystemClock):
+    """The time of the system, moved ahead."""
+
+    def __init__(self) -> None:
+        self.ahead_us = 0
+
+    def now_us(self) -> TimestampUs:
+        """Wall clock time as the broker sees it, µs."""
+        return TimestampUs(super().now_us() + self.ahead_us)
+
+    def move(self, seconds: float) -> None:
+        """Let so much time pass at once."""
+        self.ahead_us += int(seconds * 1_000_000)
+
+
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = DEADLINE_SECONDS) -> None:
+    """Return when the condition holds; `TimeoutError` if it does not in time."""
+    async with asyncio.timeout(seconds):
+        while not await condition():  # noqa: ASYNC110 - see below
+            # What is waited for happens in the broker's own time and tells nobody.
+            await asyncio.sleep(0.01)  # noqa: TID251
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    json: Any
+
+
+class Api:
+    """Plain HTTP calls, and the SDK's administration, of one broker."""
+
+    def __init__(self, client: Client, admin: Admin, running: RunningBroker) -> None:
+        self._client = client
+        self.admin = admin
+        self.running = running
+        self.url = f"http://{running.addresses.data}"
+
+    async def call(self, method: str, path: str, body: object = None) -> Answer:
+        """One call with a JSON body, answered by JSON or nothing."""
+        request = self._client.request(method, self.url + path)
+        if body is not None:
+            request = request.headers({"content-type": "application/json"}).body_bytes(
+                msgspec.json.encode(body)
+            )
+        answer = await request.build().send()
+        content = bytes(await answer.bytes())
+        return Answer(answer.status, json.loads(content) if content else None)
+
+    async def produce(
+        self, topic: str, *values: str, timestamp: int | None = None, partition: int = 0
+    ) -> Answer:
+        """One batch of JSON records."""
+        time = {} if timestamp is None else {"timestamp": timestamp}
+        records = [{"value": value, **time} for value in values]
+        return await self.call(
+            "POST", f"/v1/topics/{topic}/partitions/{partition}/records", {"records": records}
+        )
+
+    async def fetch(self, topic: str, offset: int | str, partition: int = 0) -> Answer:
+        """Everything from an offset on, as JSON, without waiting for more."""
+        query = f"offset={offset}&max_bytes=100000000&max_wait_ms=0"
+        return await self.call("GET", f"/v1/topics/{topic}/partitions/{partition}/records?{query}")
+
+    async def offsets_read(self, topic: str) -> list[int]:
+        """The offsets of all records that can be read from the earliest on."""
+        read: list[int] = []
+        answer = await self.fetch(topic, "earliest")
+        while answer.status == 200:
+            read += [record["offset"] for record in answer.json["records"]]
+            answer = await self.fetch(topic, answer.json["next_offset"])
+        assert answer.status == 204, answer
+        return read
+
+    async def start_and_end(self, topic: str) -> tuple[int, int]:
+        """Log start and log end of partition 0."""
+        found = await self.admin.offsets(topic, 0)
+        return found.log_start_offset, found.log_end_offset
+
+    async def looks(self) -> None:
+        """Have the broker look after its segments and their retention now, whatever its own rhythm."""
+        parts = self.running.runtime._parts
+        await parts.upkeep.look_after_segments()
+        await parts.retention.check()
+
+    async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
+        """Return when the condition holds; `TimeoutError` if it does not within the time of a change."""
+        await until(condition)
+
+    async def begins_at(self, topic: str, offset: int) -> None:
+        """Wait until partition 0 begins at an offset."""
+
+        async def begins() -> bool:
+            return (await self.start_and_end(topic))[0] == offset
+
+        await until(begins)
+
+
+class Lives:
+    """Starts brokers over one data directory, one after the other."""
+
+    def __init__(self, data: Path, clock: MovedClock, stack: AsyncExitStack) -> None:
+        self.data = data
+        self.clock = clock
+        self._stack = stack
+
+    async def start(self, config_values: dict[str, object] | None = None) -> Api:
+        """A broker that looks at retention fifty times a second, or as the values say."""
+        running = await start_broker(
+            BrokerSettings(
+                data=self.data,
+                listen="127.0.0.1:0",
+                peer_listen="127.0.0.1:0",
+                ops_listen="127.0.0.1:0",
+                config_values=OFTEN if config_values is None else config_values,
+                limits=LIMITS,
+            ),
+            clock=self.clock,
+        )
+        self._stack.push_async_callback(running.stop)
+        client = await self._stack.enter_async_context(ClientBuilder().http2_prior_knowledge().build())
+        admin = await self._stack.enter_async_context(Admin(f"http://{running.addresses.data}"))
+        return Api(client, admin, running)
+
+    def segments(self, topic_id: str) -> list[Path]:
+        """Files of batches of partition 0, oldest first."""
+        return sorted((self.data / topic_id / "0").glob("*.log"))
+
+
+@pytest.fixture
+def clock() -> MovedClock:
+    """The broker's clock."""
+    return MovedClock()
+
+
+@pytest.fixture
+async def lives(tmp_path: Path, clock: MovedClock) -> AsyncIterator[Lives]:
+    """For tests that start brokers themselves."""
+    async with AsyncExitStack() as stack:
+        yield Lives(tmp_path / "data", clock, stack)
+
+
+@pytest.fixture
+async def api(lives: Lives) -> Api:
+    """A broker on an empty directory."""
+    return await lives.start()
+
+
+class BrokerProcess:
+    """A broker in a process of its own, to be killed."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._process: asyncio.subprocess.Process | None = None
+        self.url = ""
+
+    async def start(self) -> None:
+        """Start it and return when it serves."""
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "fairlead_broker", "--data", str(self._data), "--listen", "127.0.0.1:0",
+            "--peer-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--output", "json",
+            stdout=PIPE, env={**os.environ, "FAIRLEAD_LOG_LEVEL": "error"},
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        async with asyncio.timeout(30):
+            ready = json.loads(await self._process.stdout.readline())
+        self.url = ready["brokers"][0]["data"]
+
+    async def kill(self) -> None:
+        """End it without a chance to say goodbye."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(signal.SIGKILL)
+            await process.communicate()
+
+
+@pytest.fixture
+async def process(tmp_path: Path) -> AsyncIterator[BrokerProcess]:
+    """A broker process that serves."""
+    broker = BrokerProcess(tmp_path / "killed")
+    await broker.start()
+    try:
+        yield broker
+    finally:
+        await broker.kill()

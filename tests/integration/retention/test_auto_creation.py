@@ -1,0 +1,144 @@
+"""Topics that are created by producing to them, where the cluster says so, and never otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fairlead import Consumer, Producer
+from fairlead.errors import TopicNotFoundError
+
+ON = {"auto.create.topics.enable": True}
+
+
+@pytest.fixture
+async def api(lives):
+    """A broker that creates topics, three partitions each."""
+    api = await lives.start(ON)
+    await api.admin.alter_cluster_config({"num.partitions": 3})
+    return api
+
+
+async def topics(api) -> list[str]:
+    """Names of all topics."""
+    return [topic.name for topic in await api.admin.list_topics()]
+
+
+@pytest.mark.parametrize("path", ["/v1/topics/flights/records", "/v1/topics/flights/partitions/2/records"])
+async def test_the_first_produce_creates_the_topic_with_the_defaults(api, path: str) -> None:
+    """Either produce call; the record is stored, the topic has the cluster's defaults."""
+    answer = await api.call("POST", path, {"records": [{"value": "a"}]})
+    topic = await api.admin.describe_topic("flights")
+
+    assert answer.status == 200
+    assert (topic.partitions, topic.replication_factor) == (3, 1)
+
+
+async def test_the_sdk_creates_by_sending(api) -> None:
+    """The first send waits for the topic and is stored."""
+    async with Producer(api.url) as producer:
+        metadata = await producer.send_and_wait("flights", b"a")
+    topic = await api.admin.describe_topic("flights")
+
+    assert metadata.topic == "flights"
+    assert topic.partitions == 3
+
+
+async def test_concurrent_creators_converge(api) -> None:
+    """Twenty first produces at once: one topic, twenty records."""
+    calls = [
+        api.call("POST", "/v1/topics/flights/records", {"records": [{"value": str(number)}]})
+        for number in range(20)
+    ]
+    answers = await asyncio.gather(*calls)
+    ends = [(await api.admin.offsets("flights", partition)).high_watermark for partition in range(3)]
+
+    assert {answer.status for answer in answers} == {200}
+    assert len({answer.json["topic_id"] for answer in answers}) == 1
+    assert sum(ends) == 20
+
+
+async def test_creators_that_change_the_default_meanwhile_converge(api) -> None:
+    """A creator without a number of partitions takes the topic as it is."""
+    creators = [api.admin.create_topic("flights") for _ in range(5)]
+    changes = [api.admin.alter_cluster_config({"num.partitions": number}) for number in (4, 5)]
+    created = await asyncio.gather(*creators, *changes)
+
+    assert len({topic.topic_id for topic in created[:5]}) == 1
+
+
+async def test_readers_never_create(api) -> None:
+    """Fetch, offsets, describe and a consumer that waits answer not found and leave nothing."""
+    fetched = await api.fetch("flights", 0)
+    offsets = await api.call("GET", "/v1/topics/flights/partitions/0/offsets")
+    described = await api.call("GET", "/v1/topics/flights")
+    metadata = await api.call("GET", "/v1/metadata?topics=flights")
+    deleted = await api.call("POST", "/v1/topics/flights/partitions/0:delete-records", {"offset": -1})
+    async with Consumer(api.url, retry_timeout="0.2s") as consumer:
+        with pytest.raises(TopicNotFoundError):
+            await consumer.assign(topic="flights")
+
+    assert {answer.json["code"] for answer in (fetched, offsets, described, metadata, deleted)} == {
+        "topic_not_found"
+    }
+    assert await topics(api) == []
+
+
+async def test_a_wrong_name_or_a_topic_id_creates_nothing(api) -> None:
+    """Who names the id of a topic means one that was there."""
+    named = await api.call("POST", "/v1/topics/fl%20ights/records", {"records": [{"value": "a"}]})
+
+    assert named.json["code"] == "invalid_topic_name"
+    assert await topics(api) == []
+
+
+async def test_off_is_the_default_and_creates_nothing(lives) -> None:
+    """Produce is refused, by HTTP and by the SDK."""
+    api = await lives.start({})
+    answer = await api.call("POST", "/v1/topics/flights/records", {"records": [{"value": "a"}]})
+    async with Producer(api.url, delivery_timeout="0.5s") as producer:
+        with pytest.raises(TopicNotFoundError):
+            await producer.send_and_wait("flights", b"a")
+
+    assert (answer.status, answer.json["code"]) == (404, "topic_not_found")
+    assert await topics(api) == []
+
+
+async def test_the_setting_changes_while_the_broker_runs(lives) -> None:
+    """Off, on for the cluster, off for this broker: the next produce goes by it."""
+    api = await lives.start({})
+    codes = []
+    for change in (
+        api.admin.alter_cluster_config({}),
+        api.admin.alter_cluster_config(ON),
+        api.admin.alter_broker_config(0, {"auto.create.topics.enable": False}),
+    ):
+        await change
+        answer = await api.produce(f"flights-{len(codes)}", "a")
+        codes.append(answer.json.get("code", "stored"))
+
+    assert codes == ["topic_not_found", "stored", "topic_not_found"]
+    assert await topics(api) == ["flights-1"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("records", {"records": []}),
+        ("records", {"garbage": 1}),
+        ("records", "garbage"),
+        ("records", {"records": [{"value": "a", "timestamp": "9000-01-01T00:00:00Z"}]}),
+        ("records?encoding=base64", {"records": [{"value": "not base64"}]}),
+        ("partitions/0/records", {"records": []}),
+        ("partitions/0/records", {"records": [{"value": "a", "timestamp": "9000-01-01T00:00:00Z"}]}),
+        ("partitions/7/records", {"records": [{"value": "a"}]}),
+    ],
+)
+async def test_a_refused_produce_creates_nothing(api, path: str, body: object) -> None:
+    """Whatever is wrong with it: the topic is not there afterwards."""
+    answer = await api.call("POST", f"/v1/topics/ghost/{path}", body)
+
+    assert 400 <= answer.status < 500
+    assert answer.json["code"] != "topic_not_found"
+    assert await topics(api) == []

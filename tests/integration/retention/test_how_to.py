@@ -1,0 +1,55 @@
+"""The how-to of retention: every command of the page runs, and what it shows is what is printed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "retention.md"
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+STARTS_A_BROKER = ("sh", "fairlead dev up\n")
+
+
+async def test_every_command_of_the_page(api) -> None:
+    """In order, against one broker."""
+    blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
+    assert blocks.pop(0) == STARTS_A_BROKER
+    printed, checked = "", 0
+    for language, text in blocks:
+        if language == "sh":
+            printed = await run(text, api)
+            continue
+        checked += 1
+        if language == "json":
+            assert json.loads(printed) == json.loads(text)
+        else:
+            assert lines(printed) == lines(text)
+
+    assert checked == 6
+
+
+def lines(text: str) -> list[str]:
+    """What a person sees of a table: its words, line by line."""
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip("─ ")]
+
+
+async def run(command: str, api) -> str:
+    """What a block prints, with the address of the test's broker in place of the default one."""
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "FAIRLEAD_BOOTSTRAP": api.url,
+        "COLUMNS": "120",
+    }
+    shell = await asyncio.create_subprocess_exec(
+        "bash", "-euo", "pipefail", "-c", command.replace("http://127.0.0.1:9520", api.url),
+        env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    async with asyncio.timeout(60):
+        printed, complaints = await shell.communicate()
+    assert shell.returncode == 0, f"{command}\n{printed.decode()}\n{complaints.decode()}"
+    return printed.decode()

@@ -1,0 +1,251 @@
+"""What calls hold stays bounded: readers that take nothing, bodies that open to much, more than there is room for."""
+
+import asyncio
+import json
+import struct
+import time
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+
+import pytest
+
+from broker_kit import BATCHES, Calls
+from fairlead_api.batch_header import Codec
+from fairlead_api.batches import encode, record_batch
+from overload_kit import (
+    ACK,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    INITIAL_WINDOW_SIZE,
+    MIB,
+    PREFACE,
+    SETTINGS,
+    BrokerUnderLoad,
+    calm_client,
+    frame,
+    now,
+    one_batch,
+    pause,
+    record,
+    request_block,
+    settings,
+    until,
+)
+
+pytestmark = [pytest.mark.serial, pytest.mark.prove]
+
+P99_MS_MAX = 1000.0
+"""Of a well-behaved client beside an attack that moves data."""
+STALLED_MIB = 1.0
+"""What one stalled reader holds at most beside the counted bytes: the last part of its answer, in buffers."""
+
+
+async def filled(calls: Calls, topic: str, size_mib: int) -> None:
+    """A topic with so much in it, in batches of a MiB."""
+    await calls.create(topic)
+    batch = one_batch(MIB, 1)
+    for _ in range(size_mib):
+        assert (await calls.send(topic, batch)).status == 200
+
+
+@pytest.mark.parametrize("protocol", ["http1", "http2"])
+async def test_stalled_readers(start, full, protocol) -> None:
+    """Readers that ask for 64 MiB and take nothing hold the budget and no more; others are served beside them."""
+    count = 500 if full else 50
+    budget_mib = 256 if full else 32
+    broker = await start(answers_bytes_max=budget_mib * MIB, crowded_stall_seconds_max=1)
+    async with Calls(broker.address) as calls, calm_client(broker) as calm:
+        await filled(calls, "large", 64)
+        quiet = await calm.run(2)
+        memory, descriptors = broker.memory_mib, broker.descriptors
+        stalled = [await stalled_reader(broker, protocol) for _ in range(count)]
+        beside = await calm.run(8 if full else 4)
+        peak = broker.memory_mib
+        for connection in stalled:
+            connection.close()
+        came_back = await until(lambda: broker.descriptors <= descriptors + 10, 30)
+        after = await calm.run(1)
+    bound = budget_mib + count * STALLED_MIB + 64
+    if full:
+        told = {"count": count, "quiet": asdict(quiet), "beside": asdict(beside)}
+        told |= {"memory_before_mib": round(memory), "memory_peak_mib": round(peak), "bound_mib": bound}
+        record(f"stalled_readers_{protocol}", told)
+
+    assert came_back
+    assert peak - memory < bound
+    assert beside.failures == after.failures == 0
+    assert beside.p99_ms < P99_MS_MAX
+
+
+async def stalled_reader(broker: BrokerUnderLoad, protocol: str):
+    """A connection that asks for all of a topic and reads nothing."""
+    path = "/v1/topics/large/partitions/0/records?max_bytes=67108864"
+    loop = asyncio.get_running_loop()
+    if protocol == "http1":
+        connection = broker.connect(receive_bytes=4096)
+        await loop.sock_sendall(
+            connection, f"GET {path} HTTP/1.1\r\nhost: x\r\naccept: {BATCHES}\r\n\r\n".encode()
+        )
+        return connection
+    connection = broker.connect()
+    block = request_block("GET", path, accept=BATCHES)
+    await loop.sock_sendall(
+        connection,
+        PREFACE + settings({INITIAL_WINDOW_SIZE: 0}) + frame(HEADERS, END_STREAM | END_HEADERS, 1, block),
+    )
+    return connection
+
+
+async def test_stalled_reader_loses_its_connection(start) -> None:
+    """Who takes nothing of its answer for the time that is allowed is cut off, even when there is room."""
+    broker = await start(reader_stall_seconds_max=1)
+    async with Calls(broker.address) as calls:
+        await filled(calls, "large", 32)
+        descriptors = broker.descriptors
+        stalled = [await stalled_reader(broker, "http1") for _ in range(10)]
+        connected = await until(lambda: broker.descriptors >= descriptors + 10, 10)
+        cut = await until(lambda: broker.descriptors <= descriptors + 1, 15)
+        for connection in stalled:
+            connection.close()
+
+        assert connected
+        assert cut
+        assert (await calls.call("GET", "/v1/versions")).status == 200
+
+
+async def test_compression_bombs(start, full) -> None:
+    """Small bodies that open to much are refused; stored batches that open to much are answered in part."""
+    count = 200 if full else 20
+    broker = await start()
+    now_us = time.time_ns() // 1000
+    within = encode(record_batch([bytes(8 * MIB)], default_timestamp_us=now_us), Codec.ZSTD).to_bytes()
+    beyond = encode(record_batch([bytes(65 * MIB)], default_timestamp_us=now_us), Codec.ZSTD).to_bytes()
+    lying = bytearray(beyond)
+    struct.pack_into("<I", lying, 80, 1000)
+    async with Calls(broker.address) as calls, calm_client(broker) as calm:
+        await calls.create("bombs")
+        quiet = await calm.run(1)
+        memory = broker.memory_mib
+        sends = [calls.send("bombs", bytes(bomb)) for bomb in (beyond, lying) for _ in range(count)]
+        statuses = {answer.status for answer in await asyncio.gather(*sends)}
+        for _ in range(20):
+            assert (await calls.send("bombs", within)).status == 200
+        path = "/v1/topics/bombs/partitions/0/records?max_bytes=8000000&offset=0"
+        reading = asyncio.ensure_future(calls.call("GET", path, None, {"accept": "application/json"}))
+        beside = await calm.run(3 if full else 2)
+        answer = await reading
+        peak = broker.memory_mib
+    if full:
+        told = {"count": 2 * count, "quiet": asdict(quiet), "beside": asdict(beside)}
+        record(
+            "compression_bombs", told | {"memory_before_mib": round(memory), "memory_peak_mib": round(peak)}
+        )
+
+    assert len(beyond) < 100_000
+    # Several hundred at once may also be more calls than are let in.
+    assert statuses <= {400, 413, 503}
+    assert 413 in statuses
+    # 160 MiB are stored in it; an answer opens 16 of them and says where to go on.
+    assert answer.status == 200
+    assert 1 <= answer.json["next_offset"] <= 3
+    assert int(answer.headers["fairlead-next-offset"]) == answer.json["next_offset"]
+    # Two validation threads and two codec threads, each with one batch open and what it becomes.
+    assert peak - memory < 1024
+    assert beside.failures == 0
+    assert beside.p99_ms < P99_MS_MAX
+
+
+class Posting:
+    """A produce request over HTTP/2 whose body comes when the test says so."""
+
+    def __init__(self, broker: BrokerUnderLoad, announced_bytes: int) -> None:
+        self._broker = broker
+        self._announced = announced_bytes
+        self._reader: asyncio.StreamReader
+        self._writer: asyncio.StreamWriter
+
+    async def open(self) -> None:
+        """Send the head."""
+        self._reader, self._writer = await asyncio.open_connection(self._broker.host, self._broker.port)
+        path = "/v1/topics/calm/partitions/0/records"
+        block = request_block("POST", path, content_type=BATCHES, content_length=str(self._announced))
+        self._writer.write(PREFACE + settings({}))
+        head = await self._reader.readexactly(9)
+        await self._reader.readexactly(int.from_bytes(head[:3]))
+        # The broker's windows hold only once they are acknowledged.
+        self._writer.write(frame(SETTINGS, ACK, 0) + frame(HEADERS, END_HEADERS, 1, block))
+        await self._writer.drain()
+
+    async def send(self, nbytes: int) -> None:
+        """Send a part of the body."""
+        for _ in range(nbytes // 16_384):
+            self._writer.write(frame(DATA, 0, 1, bytes(16_384)))
+        await self._writer.drain()
+
+    async def answer(self) -> bytes:
+        """Everything until the answer's end: its headers are ours to search, not to decode."""
+        received = b""
+        async with asyncio.timeout(5):
+            while b"}" not in received:
+                received += await self._reader.read(65_536)
+        return received
+
+    def close(self) -> None:
+        """End."""
+        self._writer.close()
+
+
+@pytest.fixture
+async def crowded(start) -> AsyncIterator[BrokerUnderLoad]:
+    """A broker whose room for bodies is taken to three quarters by one that has begun."""
+    broker = await start(bodies_bytes_max=4 * MIB)
+    async with calm_client(broker):
+        begun = Posting(broker, 4 * MIB)
+        await begun.open()
+        await begun.send(3 * MIB - 65_536)
+        await pause(0.2)
+        yield broker
+        begun.close()
+
+
+async def test_no_room_is_told_before_the_body_is_sent(crowded) -> None:
+    """The head alone is answered with `overloaded` and Retry-After, within a tenth of a second."""
+    times, answers = [], []
+    for _ in range(5):
+        late = Posting(crowded, 2 * MIB)
+        begun = now()
+        await late.open()
+        answers.append(await late.answer())
+        times.append(now() - begun)
+        late.close()
+
+    assert all(b"overloaded" in answer for answer in answers)
+    document = json.loads(answers[0][answers[0].index(b"{") : answers[0].index(b"}") + 1])
+    assert (document["kind"], document["side_effect"]) == ("retry", "none")
+    assert min(times) < 0.1
+
+
+async def test_small_bodies_pass_beside_large_ones(crowded) -> None:
+    """What fits in the last quarter is served."""
+    async with Calls(crowded.address) as calls:
+        stored = await calls.send("calm", one_batch(100, 1))
+
+    assert stored.status == 200
+
+
+async def test_long_polls_are_counted(start) -> None:
+    """One poll more than may wait is told to come back; an answered one makes room."""
+    broker = await start(long_polls_max=5)
+    path = "/v1/topics/calm/partitions/0/records?offset=0&max_wait_ms=20000"
+    async with calm_client(broker), Calls(broker.address) as calls:
+        polls = [asyncio.ensure_future(calls.call("GET", path)) for _ in range(5)]
+        assert await until(lambda: broker.metric("fairlead_long_polls_waiting") == 5, 10)
+        refused = await calls.call("GET", path)
+        stored = await calls.send("calm", one_batch(10, 1))
+        answers = await asyncio.gather(*polls)
+
+    assert (refused.code, refused.headers["retry-after"]) == ("overloaded", "1")
+    assert stored.status == 200
+    assert {answer.status for answer in answers} == {200}

@@ -1,0 +1,41 @@
+"""The programs of the page on delivery guarantees keep what it says when they crash; more often in `make prove`."""
+
+from __future__ import annotations
+
+import pytest
+
+from recipe_crashes import RECIPES, Recipe, crashed_program, run
+from recipe_page import programs
+
+CRASHES = 8
+SEED = 1
+BEFORE_THE_TRANSACTION = '    place = {"topic": batch.topic, "partition": batch.partition}'
+
+
+def test_every_program_of_the_page_is_crashed() -> None:
+    """A program that is added to the page needs to say here what it promises."""
+    assert [recipe.program for recipe in RECIPES] == list(programs())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.program)
+async def test_a_crashed_program_keeps_its_promise(recipe: Recipe) -> None:
+    """Every record is counted; what a promise leaves open does happen, so the counts would show it elsewhere."""
+    report = await run(recipe, CRASHES, SEED)
+
+    assert report.wrong is None, report
+    assert sum(report.crashes.values()) == CRASHES
+    assert (report.never > 0) == (recipe.at_least == 0), report
+    assert (report.repeated > 0) == (recipe.at_most is None), report
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["exactly_once_sqlite.py", "exactly_once_postgresql.py"])
+async def test_a_ghost_stores_nothing_twice(program: str) -> None:
+    """A worker that stood still before its transaction while another took over is refused by the database."""
+    recipe = next(recipe for recipe in RECIPES if recipe.program == program)
+    async with crashed_program(recipe, SEED) as crashed:
+        said = await crashed.run_beside_ghost(BEFORE_THE_TRANSACTION)
+
+    assert "is stored already: another worker reads orders-" in said
+    assert (crashed.report.never, crashed.report.repeated) == (0, 0)

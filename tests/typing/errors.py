@@ -1,0 +1,18 @@
+"""What a program does with errors: by kind, by code, and with their data; type checkers read it, nobody runs it."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+from fairlead import FairleadError, Producer, errors
+
+
+async def handle(producer: Producer) -> None:
+    """Every error of the SDK is a FairleadError, and says what to do next."""
+    try:
+        await producer.send_and_wait("flights", b"1545")
+    except errors.TopicNotFoundError as missing:
+        assert_type(missing.code, str)
+        assert_type(missing.retryable, bool)
+    except FairleadError as error:
+        assert_type(str(error), str)

@@ -1,0 +1,82 @@
+"""Programs that use the SDK, as four type checkers see them: the right ones pass and each wrong line is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+HERE = Path(__file__).parent
+BIN = Path(sys.executable).parent
+PROGRAMS = ("async_clients.py", "blocking_clients.py", "errors.py")
+WRONG = "wrong.py"
+CHECKERS = {
+    # A configuration of its own: what the project demands of itself is not what a user's checker asks.
+    "mypy": ("mypy", "--strict", "--config-file=", "--python-executable", sys.executable),
+    "basedpyright": ("basedpyright", "--level", "error", "--outputjson", "--pythonpath", sys.executable),
+    "pyrefly": (
+        "pyrefly",
+        "check",
+        "--preset",
+        "strict",
+        "--output-format",
+        "min-text",
+        "--python-interpreter-path",
+        sys.executable,
+    ),
+    "ty": ("ty", "check", "--output-format", "concise", "--python", sys.executable),
+}
+PLACE = re.compile(r"wrong\.py:(\d+)(?::[\d-]+)*: error|ERROR wrong\.py:(\d+):|wrong\.py:(\d+):\d+: error")
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """The programs away from the checkout and its configuration, as a user has them."""
+    for name in (*PROGRAMS, WRONG):
+        (tmp_path / name).write_bytes((HERE / name).read_bytes())
+    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
+    return tmp_path
+
+
+def check(checker: str, folder: Path, *names: str) -> subprocess.CompletedProcess[str]:
+    """Run a checker over programs."""
+    command, *arguments = CHECKERS[checker]
+    return subprocess.run(
+        [str(BIN / command), *arguments, *names], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_programs_that_use_the_sdk_pass(checker: str, programs: Path) -> None:
+    """Nothing to say about the right programs, and every `assert_type` of theirs holds."""
+    done = check(checker, programs, *PROGRAMS)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_wrong_lines_are_refused(checker: str, programs: Path) -> None:
+    """Each marked line is an error, and no other line is: types reach a user's checker and are not all `Any`."""
+    marked = {
+        number
+        for number, line in enumerate((programs / WRONG).read_text().splitlines(), 1)
+        if line.endswith("# WRONG")
+    }
+    done = check(checker, programs, WRONG)
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert refused(checker, done.stdout) == marked
+
+
+def refused(checker: str, printed: str) -> set[int]:
+    """The numbers of the lines of the wrong program that a checker names as errors."""
+    if checker == "basedpyright":
+        found = json.loads(printed)["generalDiagnostics"]
+        return {each["range"]["start"]["line"] + 1 for each in found if each["severity"] == "error"}
+    return {int(next(filter(None, match.groups()))) for match in PLACE.finditer(printed)}

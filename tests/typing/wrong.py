@@ -1,0 +1,18 @@
+"""What a checker must refuse: each marked line is an error to every one of them; nobody runs it."""
+
+from __future__ import annotations
+
+from fairlead import Consumer, Producer
+from fairlead.blocking import Producer as BlockingProducer
+
+
+async def wrong() -> None:
+    """Wrong types, names that do not exist, and a value that was not waited for."""
+    Producer(acks=[])  # WRONG
+    Producer(lingerms=5)  # WRONG
+    Consumer(group=5)  # WRONG
+    async with Producer() as producer:
+        await producer.send("flights", "text")  # WRONG
+        offset = (await producer.send("flights", b"x")).offset  # WRONG
+    del offset
+    BlockingProducer(compression=1)  # WRONG
