@@ -1,0 +1,92 @@
+"""What the API server's audit log says: who asked for what, and how it was answered."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEvent:
+    """One answered request."""
+
+    time: datetime
+    user: str
+    user_agent: str
+    verb: str
+    uri: str
+    resource: str
+    """Plural and subresource, such as `pods`, `pods/status`; empty where the request was for no object."""
+    namespace: str
+    name: str
+    code: int
+    """Status of the answer; 403 is Forbidden."""
+    body: dict[str, Any] | None
+    """What was sent, of writes."""
+
+    @property
+    def is_write(self) -> bool:
+        """Whether it asked for a change that was not a dry run."""
+        return self.verb in WRITES and "dryRun=" not in self.uri
+
+
+class AuditLog:
+    """The log of one API server, over all its restarts."""
+
+    def __init__(self, path: Path) -> None:
+        """Read from that file."""
+        self._path = path
+
+    def mark(self) -> int:
+        """Return where the log ends now, for `events(since=...)`."""
+        return self._path.stat().st_size
+
+    def events(
+        self,
+        *,
+        since: int = 0,
+        user: str | None = None,
+        namespace: str | None = None,
+        writes: bool = False,
+    ) -> list[AuditEvent]:
+        """Return events after a mark, oldest first, of one user or one namespace where asked, or writes alone.
+
+        The user of a service account is `system:serviceaccount:<namespace>:<name>`. Heartbeats of nodes and of the
+        control plane itself are not logged.
+        """
+        with self._path.open("rb") as file:
+            file.seek(since)
+            # The last line may be half written.
+            lines = [line for line in file.readlines() if line.endswith(b"\n")]
+        found = [_event(json.loads(line)) for line in lines]
+        return [
+            event
+            for event in found
+            if (user is None or event.user == user)
+            and (namespace is None or event.namespace == namespace)
+            and (not writes or event.is_write)
+        ]
+
+
+def _event(line: dict[str, Any]) -> AuditEvent:
+    reference = line.get("objectRef", {})
+    parts = (reference.get("resource", ""), reference.get("subresource", ""))
+    return AuditEvent(
+        time=datetime.fromisoformat(line["requestReceivedTimestamp"]),
+        user=line["user"].get("username", ""),
+        user_agent=line.get("userAgent", ""),
+        verb=line["verb"],
+        uri=line["requestURI"],
+        resource="/".join(part for part in parts if part),
+        namespace=reference.get("namespace", ""),
+        name=reference.get("name", ""),
+        code=line.get("responseStatus", {}).get("code", 0),
+        body=line.get("requestObject"),
+    )

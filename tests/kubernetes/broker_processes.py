@@ -1,0 +1,176 @@
+"""Brokers of fake pods: for each pod of a namespace a real broker process, started and stopped with it.
+
+What kubelet does on a real node, without containers: a pod that appears starts `fairlead broker start` with its id, a
+pod that goes stops it by SIGTERM, and data stays in a folder by id as on a volume. Brokers listen on loopback
+addresses that differ by their id alone, so that an operator finds them by a template.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from urllib3.exceptions import HTTPError
+
+from cluster_words import BROKERS
+from etcd_cluster import etcd_cluster, free_ports
+from fairlead import Admin
+from fairlead.errors import FairleadError
+from kube_client import KubeClient, Manifest, Refused, WaitedInVain
+
+T = TypeVar("T")
+PROGRAM = str(Path(sys.executable).with_name("fairlead"))
+STOP_SECONDS = 30.0
+WATCH_SECONDS = 600.0
+WAIT_SECONDS = 100.0
+POLL_SECONDS = 0.2
+
+
+@dataclass(slots=True)
+class BrokerProcesses:
+    """Follows the pods of one namespace. Close it at the end."""
+
+    client: KubeClient
+    namespace: str
+    folder: Path
+    etcd: tuple[str, ...]
+    runner: asyncio.Runner
+    ports: tuple[int, int, int]
+    running: dict[int, tuple[str, subprocess.Popen[bytes]]] = field(default_factory=dict)
+    """By broker, the uid of its pod and its process."""
+    started: list[int] = field(default_factory=list)
+    """Every start of a broker, in order."""
+    killed: list[int] = field(default_factory=list)
+    """Those that did not stop in time when they were asked to."""
+    most_away: int = 0
+    """The most brokers that were without their pod at one time, of those that had one before."""
+    core: int | None = None
+    """Only brokers with lower ids are counted as away; those above leave for good."""
+    over: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def url(self) -> str:
+        """The operator's template of the brokers' addresses."""
+        return f"http://127.0.1.{{id}}:{self.ports[0]}"
+
+    def ask(self, call: Callable[[Admin], Awaitable[T]], brokers: int = 3) -> T:
+        """Make a call to the first brokers and return its answer."""
+
+        async def asked() -> T:
+            addresses = [self.url.format(id=broker) for broker in range(brokers)]
+            async with Admin(addresses, retry_timeout="30s") as admin:
+                return await call(admin)
+
+        return self.runner.run(asked())
+
+    def wait_until(self, holds: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
+        """Wait until something holds of the brokers, which nobody tells of; raise `AssertionError` when it does not."""
+        deadline = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < deadline, f"waited {seconds} s in vain; pods so far: {self.started}"
+            self.over.wait(POLL_SECONDS)
+
+    def serves(self, brokers: int) -> bool:
+        """Say whether so many brokers are registered."""
+        try:
+            known = self.ask(lambda admin: admin.brokers(), brokers)
+        except FairleadError:
+            return False
+        return sum(each.state == "running" for each in known) >= brokers
+
+    def follow(self) -> None:
+        """Look at every change of the pods until it is over."""
+        while not self.over.is_set():
+            try:
+                self.client.wait_list(
+                    "pods", self.namespace, self._look, selector=BROKERS, seconds=WATCH_SECONDS
+                )
+            except (WaitedInVain, HTTPError, Refused, OSError):
+                continue
+
+    def _look(self, pods: list[Manifest]) -> bool:
+        if self.over.is_set():
+            return True
+        there = {
+            int(pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"]): pod["metadata"]["uid"]
+            for pod in pods
+            if "deletionTimestamp" not in pod["metadata"] and pod["status"].get("phase") == "Running"
+        }
+        left = [broker for broker, (uid, _) in self.running.items() if there.get(broker) != uid]
+        kept = self.running.keys() - set(left)
+        counted = {broker for broker in self.started if self.core is None or broker < self.core}
+        self.most_away = max(self.most_away, len(counted - kept))
+        for broker in left:
+            # As nodes do: all at once, and none waits for another one's end.
+            self.running[broker][1].terminate()
+            self.running[broker][1].send_signal(signal.SIGCONT)
+        for broker in left:
+            self._stop(broker)
+        for broker, uid in there.items():
+            if broker not in self.running:
+                self.running[broker] = (uid, self._start(broker))
+                self.started.append(broker)
+        return False
+
+    def _start(self, broker: int) -> subprocess.Popen[bytes]:
+        data, peer, ops = self.ports
+        inherited = {name: text for name, text in os.environ.items() if not name.startswith("FAIRLEAD_")}
+        settings = {
+            "FAIRLEAD_ID": str(broker),
+            "FAIRLEAD_DATA": str(self.folder / f"broker-{broker}"),
+            "FAIRLEAD_ETCD": ",".join(self.etcd),
+            "FAIRLEAD_LISTEN": f"127.0.1.{broker}:{data}",
+            "FAIRLEAD_PEER_LISTEN": f"127.0.1.{broker}:{peer}",
+            "FAIRLEAD_OPS_LISTEN": f"127.0.1.{broker}:{ops}",
+        }
+        with (self.folder / f"broker-{broker}.log").open("ab", buffering=0) as log:
+            log.write(f"{datetime.now(UTC)} started\n".encode())
+            return subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", PROGRAM, "broker", "start"],
+                env={**inherited, **settings},
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+            )
+
+    def _stop(self, broker: int) -> None:
+        _, process = self.running.pop(broker)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.killed.append(broker)
+            process.kill()
+            process.wait()
+
+    def close(self) -> None:
+        """End every broker."""
+        self.over.set()
+        for broker in tuple(self.running):
+            self.running[broker][1].kill()
+            self._stop(broker)
+
+
+@contextmanager
+def broker_processes(client: KubeClient, namespace: str, folder: Path) -> Iterator[BrokerProcesses]:
+    """Follow the pods of a namespace with processes, on an etcd of their own."""
+    ports = free_ports()
+    with asyncio.Runner() as runner, ExitStack() as stack:
+        context = etcd_cluster(folder / "etcd")
+        etcd = runner.run(context.__aenter__())
+        stack.callback(lambda: runner.run(context.__aexit__(None, None, None)))
+        chosen = (next(ports), next(ports), next(ports))
+        processes = BrokerProcesses(client, namespace, folder, tuple(etcd.urls), runner, chosen)
+        stack.callback(processes.close)
+        threading.Thread(target=processes.follow, daemon=True).start()
+        yield processes

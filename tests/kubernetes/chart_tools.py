@@ -1,0 +1,76 @@
+"""What the tests of charts, manifests and how-tos share: the files, the tools, and a control plane for themselves.
+
+Definitions and cluster roles belong to a whole Kubernetes cluster. Tests that install, change and remove them have a
+second control plane, and each has it alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from go_programs import program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kubernetes_under_test import Kubernetes
+
+ROOT = Path(__file__).resolve().parents[2]
+OPERATOR_CHART = ROOT / "charts/fairlead-operator"
+CLUSTER_CHART = ROOT / "charts/fairlead-cluster"
+JOBS_CHART = ROOT / "charts/fairlead-jobs"
+CHARTS = (OPERATOR_CHART, CLUSTER_CHART, JOBS_CHART)
+CI_VALUES = sorted(path for chart in CHARTS for path in chart.glob("ci/*-values.yaml"))
+# Kinds of the Prometheus operator, as far as tests need them.
+POD_MONITORS = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: podmonitors.monitoring.coreos.com}
+spec:
+  group: monitoring.coreos.com
+  scope: Namespaced
+  names: {plural: podmonitors, singular: podmonitor, kind: PodMonitor}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+"""
+PROMETHEUS_RULES = POD_MONITORS.replace("podmonitor", "prometheusrule").replace(
+    "PodMonitor", "PrometheusRule"
+)
+DEFINITIONS = ("clusters.fairlead.dev", "topics.fairlead.dev")
+
+
+def tool(name: str, *arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run a program that needs no cluster; raises `AssertionError` with its output if it fails and `check` is true."""
+    command = [str(program(name)), *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert not check or done.returncode == 0, (
+        f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+    )
+    return done
+
+
+def render(chart: Path, *settings: str | Path, helm: str = "helm4") -> str:
+    """Return what a chart renders, its tests too, in namespace fairlead, for a release of the name in docs."""
+    release = {OPERATOR_CHART: "fairlead-operator", JOBS_CHART: "flights"}.get(chart, "main")
+    # Without a cluster, a Helm that was not built by its own makefile takes an old release for granted.
+    cluster = ("--kube-version", "1.36.0", "--api-versions", "monitoring.coreos.com/v1")
+    return tool(helm, "template", release, chart, "--namespace", "fairlead", *cluster, *settings).stdout
+
+
+@contextmanager
+def alone(kubernetes: Kubernetes) -> Iterator[None]:
+    """Hold a control plane that other workers of the run use too, and begin without Fairlead's definitions."""
+    with (kubernetes.box.state / "alone").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for name in DEFINITIONS:
+            kubernetes.api.delete(f"customresourcedefinition/{name}")
+        for name in DEFINITIONS:
+            kubernetes.api.wait(f"customresourcedefinition/{name}", None, lambda found: found is None)
+        yield

@@ -1,0 +1,55 @@
+"""Clusters for tests, and what tests read in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kube_client import Manifest
+
+BROKERS = "fairlead.dev/cluster=main,app.kubernetes.io/component=broker"
+"""Selects the pods and claims of the brokers of the Cluster `main`."""
+
+
+def a_cluster(replicas: int = 3, *, size: str = "1Gi", pool: Manifest | None = None, **spec: Any) -> Manifest:
+    """Return the Cluster `main` with one pool `a` and one member of etcd; `pool` and `spec` say more."""
+    return {
+        "apiVersion": "fairlead.dev/v1alpha1",
+        "kind": "Cluster",
+        "metadata": {"name": "main"},
+        "spec": {
+            "brokers": [{"name": "a", "replicas": replicas, "storage": {"size": size}, **(pool or {})}],
+            "etcd": {"managed": {"replicas": 1, "storage": {"size": "1Gi"}}},
+            **spec,
+        },
+    }
+
+
+def condition_of(cluster: Manifest | None, type_: str) -> Manifest:
+    """Return a condition of a Cluster that is about its present spec, {} where there is none."""
+    if cluster is None:
+        return {}
+    status = cluster.get("status") or {}
+    if status.get("observedGeneration") != cluster["metadata"]["generation"]:
+        return {}
+    return next((each for each in status.get("conditions") or [] if each["type"] == type_), {})
+
+
+def has(type_: str, reason: str, status: str = "True") -> Callable[[Manifest | None], bool]:
+    """Say of a Cluster whether it has a condition for a reason."""
+
+    def holds(cluster: Manifest | None) -> bool:
+        found = condition_of(cluster, type_)
+        return (found.get("reason"), found.get("status")) == (reason, status)
+
+    return holds
+
+
+def is_done(cluster: Manifest | None) -> bool:
+    """Say whether a Cluster is ready and nothing is under way."""
+    return has("Ready", "Available")(cluster) and has("Progressing", "UpToDate", "False")(cluster)
+
+
+def uids(objects: list[Manifest]) -> dict[str, str]:
+    """Return the uid of each object by its name."""
+    return {each["metadata"]["name"]: each["metadata"]["uid"] for each in objects}

@@ -1,0 +1,161 @@
+"""Every test of this folder runs against a real Kubernetes, made of programs that are built from Go modules.
+
+`kubernetes` is a control plane (etcd, API server, controllers, scheduler) with three fake nodes in three zones, whose
+pods become Ready at once and run nothing; `kwok_stages.yaml` tells how a test scripts them. The workers of a run share
+one. Tests run outside its box and reach the API server by `kubernetes.api`, at an address that holds inside and
+outside; programs that need the network of the box are started with `kubernetes.enter` before their command, or by
+`kubernetes.run`. Every test works in a namespace of its own (the fixture `namespace`) and waits for nobody's deletion.
+
+`door` is a way to the API server that one test can make slow, failing or shut, for one program alone.
+
+`kubernetes_pods` has three real nodes in three zones instead (containerd, kubelet, services and names), with the images
+that `make image` makes. Its programs started with `kubernetes_pods.enter` reach pods and services by name.
+
+`KUBERNETES_BOX=dev` in the environment uses the one that `make kubernetes` started, instead of starting one;
+`KUBERNETES_PODS_BOX=pods` does so for real nodes, with the images that they have
+(`make kubernetes KUBERNETES="--name pods up --real-nodes 3"`,
+then `KUBERNETES="--name pods images"` after each change).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from box import Box, BoxUnusable, check_machine
+from chart_tools import alone
+from doors import Door
+from go_programs import CHART_TOOLS, CONTROL_PLANE, NODES, ProgramsMissing, program
+from images import ImagesMissing, make_product_images
+from kubernetes_under_test import Kubernetes, Size, shared
+from operator_process import Operators, install_definitions
+from pods import KubernetesPods, load_product_images
+from pods_stage import PodsStage, pods_stage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOLDER = Path(__file__).parent
+TIMEOUT_SECONDS = 300
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark them so: `make test-fast` needs neither Go nor root. The long ones run when their file is asked for."""
+    asked = {Path(name.split("::")[0]).resolve() for name in config.args}
+    left_out = [
+        item
+        for item in items
+        if item.path.is_relative_to(FOLDER) and item.get_closest_marker("scenario") and item.path not in asked
+    ]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+    for item in items:
+        if item.path.is_relative_to(FOLDER):
+            item.add_marker(pytest.mark.kubernetes)
+            item.add_marker(pytest.mark.slow)
+            if "kubernetes_pods" in getattr(item, "fixturenames", ()):
+                # One after the other: they drain nodes, and three brokers at a time are enough for two cores.
+                item.add_marker(pytest.mark.xdist_group("pods"))
+            if item.get_closest_marker("timeout") is None:
+                # The first test waits for the start of a box as well, on a machine that does much else.
+                item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Have everything built before the first test, which has no time for a compiler."""
+    if session.config.option.collectonly:
+        return
+    if not any(item.get_closest_marker("kubernetes") for item in session.items):
+        return
+    pods = any("kubernetes_pods" in getattr(item, "fixturenames", ()) for item in session.items)
+    try:
+        check_machine(real_nodes=pods)
+        for name in (*CONTROL_PLANE, *CHART_TOOLS, *(NODES if pods else ())):
+            program(name)
+        if pods and not os.environ.get("KUBERNETES_PODS_BOX"):
+            make_product_images()
+    except (ProgramsMissing, ImagesMissing, BoxUnusable) as error:
+        reason = f"{error}\ntests marked kubernetes need it; leave them out with -m 'not kubernetes'"
+        pytest.exit(reason, returncode=pytest.ExitCode.USAGE_ERROR)
+
+
+def _box_name(kind: str, request: pytest.FixtureRequest) -> str:
+    """Name the box of a kind that all workers of a run share."""
+    run = getattr(request.config, "workerinput", {}).get("testrunuid", str(os.getpid()))
+    return f"{kind}-{run[:12]}"
+
+
+def _control_plane(kind: str, request: pytest.FixtureRequest) -> Iterator[Kubernetes]:
+    kept = os.environ.get("KUBERNETES_BOX")
+    if kept:
+        yield Kubernetes(Box(kept))
+        return
+    with shared(_box_name(kind, request)) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def kubernetes(request: pytest.FixtureRequest) -> Iterator[Kubernetes]:
+    """A control plane with fake nodes, one for all workers of the run."""
+    yield from _control_plane("tests", request)
+
+
+@pytest.fixture(scope="session")
+def kubernetes_pods(request: pytest.FixtureRequest) -> Iterator[KubernetesPods]:
+    """Another one, with three real nodes in three zones and the images of the project, one for all workers."""
+    kept = os.environ.get("KUBERNETES_PODS_BOX")
+    if kept:
+        yield KubernetesPods(Box(kept))
+        return
+    with shared(
+        _box_name("pods", request), Size(fake_nodes=0, real_nodes=3), prepare=load_product_images
+    ) as started:
+        yield KubernetesPods(started.box)
+
+
+@pytest.fixture(scope="module")
+def stage(kubernetes_pods: KubernetesPods, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodsStage]:
+    """Three brokers on real pods with three members of etcd, looked after; the tests of a file share them."""
+    etcd = {"managed": {"replicas": 3, "storage": {"size": "1Gi"}}}
+    with pods_stage(kubernetes_pods, tmp_path_factory.mktemp("operator"), etcd=etcd) as staged:
+        yield staged
+
+
+@pytest.fixture
+def door(kubernetes: Kubernetes) -> Iterator[Door]:
+    """A door to the API server that the test can make slow, failing or shut; nobody else feels it."""
+    with kubernetes.door() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def second_kubernetes(request: pytest.FixtureRequest) -> Iterator[Kubernetes]:
+    """Another control plane, started for those who change what belongs to a whole Kubernetes cluster."""
+    yield from _control_plane("alone", request)
+
+
+@pytest.fixture
+def kubernetes_alone(second_kubernetes: Kubernetes) -> Iterator[Kubernetes]:
+    """The second control plane for one test alone, at first without Fairlead's definitions."""
+    with alone(second_kubernetes):
+        yield second_kubernetes
+
+
+@pytest.fixture
+def namespace(kubernetes: Kubernetes) -> str:
+    """A namespace for one test, with restricted pod security."""
+    return kubernetes.namespace()
+
+
+@pytest.fixture
+def operators(kubernetes: Kubernetes, tmp_path: Path) -> Iterator[Operators]:
+    """Start operators as processes, with the rights that the chart gives; all end with the test."""
+    install_definitions(kubernetes)
+    starter = Operators(kubernetes, tmp_path)
+    try:
+        yield starter
+    finally:
+        starter.stop_all()

@@ -1,0 +1,107 @@
+"""Programs that run in the box until it ends, or until a test stops or starts them again.
+
+Called inside the box, by `inside.py` and what it calls. How each daemon was started is kept in `pids/`, so that a
+later process can start it again in the same way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+# Everything of the box as seen from inside: short, because the path of a socket ends at 107 bytes.
+STATE = Path("/run/box")
+BIN = STATE / "bin"
+PATH = f"{BIN}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+POLL_SECONDS = 0.05
+STOP_SECONDS = 60.0
+
+
+class NotReady(Exception):
+    """A daemon ended, or did not become ready in time."""
+
+
+def run(*command: object) -> None:
+    """Run a command to its end; raises `subprocess.CalledProcessError`, whose text holds what it said."""
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    if done.returncode:
+        message = f"{' '.join(map(str, command))}: {done.stderr}"
+        raise NotReady(message)
+
+
+class Daemon:
+    """One daemon by its name."""
+
+    def __init__(self, name: str) -> None:
+        """Name it; nothing is started."""
+        self.name = name
+        self._file = STATE / "pids" / f"{name}.json"
+
+    def start(self, command: Sequence[object] | None = None, *, pass_fds: tuple[int, ...] = ()) -> None:
+        """Start it by `command`, or as it was started before; what it says goes to its log."""
+        words = [str(word) for word in command] if command is not None else self._record()["command"]
+        with (STATE / "log" / f"{self.name}.log").open("ab") as log:
+            started = subprocess.Popen(
+                words,
+                env={"PATH": PATH, "HOME": "/root"},
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=pass_fds,
+            )
+        self._file.write_text(json.dumps({"pid": started.pid, "command": words}))
+
+    def send(self, number: int) -> None:
+        """Send it a signal; one that has ended gets none."""
+        with suppress(ProcessLookupError):
+            os.kill(self._record()["pid"], number)
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """Send it a signal and wait for its end."""
+        try:
+            handle = os.pidfd_open(self._record()["pid"])
+        except ProcessLookupError:
+            return
+        self.send(number)
+        if not select.select([handle], [], [], STOP_SECONDS)[0]:
+            message = f"{self.name} did not end within {STOP_SECONDS} s of signal {number}"
+            raise NotReady(message)
+        os.close(handle)
+
+    def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
+        """Wait until `ready` says so; raises `NotReady` at once when the daemon ends before."""
+        deadline = time.monotonic() + seconds
+        try:
+            handle = os.pidfd_open(self._record()["pid"])
+        except ProcessLookupError:
+            handle = None
+        while True:
+            with suppress(OSError):
+                if ready():
+                    break
+            ended = handle is None or select.select([handle], [], [], POLL_SECONDS)[0]
+            if ended or time.monotonic() > deadline:
+                reason = "ended" if ended else f"is not ready after {seconds} s"
+                message = f"{self.name} {reason}; the end of its log:\n{self._last_lines()}"
+                raise NotReady(message)
+        if handle is not None:
+            os.close(handle)
+
+    def _record(self) -> dict[str, Any]:
+        known: dict[str, Any] = json.loads(self._file.read_text())
+        return known
+
+    def _last_lines(self) -> str:
+        text = (STATE / "log" / f"{self.name}.log").read_text(errors="replace")
+        return "\n".join(text.splitlines()[-15:])

@@ -1,0 +1,3 @@
+module fairlead.test/kubernetes/pause
+
+go 1.26.0

@@ -1,0 +1,185 @@
+"""Builds the programs of the test Kubernetes from Go modules, once for each release of them.
+
+For the fixtures of this folder, for `make kubernetes`, and for `.ci/test.py`, which runs this file while other tests
+run: `python tests/kubernetes/go_programs.py [NAME...]`. What was built is kept in the user's cache, one folder for
+each module, named after the hash of all that decides what comes out; compilers' caches are not needed again. To take
+another release: change the version in `go/<module>/go.mod`, then `go mod tidy` there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1] / "etcd"))
+
+from etcd_build import EtcdNotBuilt, etcd_binaries, go
+
+MODULES = Path(__file__).parent / "go"
+RELEASE = "v1.36.3"
+HELM_4 = "v4.3.1"
+HELM_3 = "v3.21.4"
+CONTAINERD = "v2.3.7"
+COMPILERS_AT_ONCE = "2"
+
+
+class ProgramsMissing(Exception):
+    """A program could not be built; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One program: the module that pins it, the package to build, and what the linker writes into it."""
+
+    module: str
+    package: str = "."
+    variables: tuple[str, ...] = ()
+
+
+def release_variables() -> tuple[str, ...]:
+    """Without these the server calls itself v0.0.0, and charts that ask for a release refuse it."""
+    minor = RELEASE.split(".")[1]
+    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    values = (f"gitVersion={RELEASE}", "gitMajor=1", f"gitMinor={minor}", "gitTreeState=clean")
+    return tuple(f"{package}.{value}" for package in packages for value in values)
+
+
+_CONTAINERD = "github.com/containerd/containerd/v2"
+_CONTAINERD_VERSION = (f"{_CONTAINERD}/version.Version={CONTAINERD}",)
+_PLUGINS = "github.com/containernetworking/plugins/plugins"
+
+PROGRAMS = {
+    "kubernetes": Program("kubernetes", variables=release_variables()),
+    "kwok": Program("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+    "pause": Program("pause"),
+    "containerd": Program("containerd", f"{_CONTAINERD}/cmd/containerd", _CONTAINERD_VERSION),
+    "ctr": Program("containerd", f"{_CONTAINERD}/cmd/ctr", _CONTAINERD_VERSION),
+    "containerd-shim-runc-v2": Program(
+        "containerd", f"{_CONTAINERD}/cmd/containerd-shim-runc-v2", _CONTAINERD_VERSION
+    ),
+    "bridge": Program("cni", f"{_PLUGINS}/main/bridge"),
+    "host-local": Program("cni", f"{_PLUGINS}/ipam/host-local"),
+    "coredns": Program("coredns", "github.com/coredns/coredns"),
+    "helm4": Program(
+        "helm4", "helm.sh/helm/v4/cmd/helm", (f"helm.sh/helm/v4/internal/version.version={HELM_4}",)
+    ),
+    "helm3": Program(
+        "helm3", "helm.sh/helm/v3/cmd/helm", (f"helm.sh/helm/v3/internal/version.version={HELM_3}",)
+    ),
+    "kubeconform": Program("kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform"),
+    "helm-unittest": Program("helm-unittest", "github.com/helm-unittest/helm-unittest/cmd/helm-unittest"),
+}
+# The one file that holds six programs acts as the one by whose name it is called.
+KUBERNETES_NAMES = (
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kube-proxy",
+    "kubelet",
+    "kubectl",
+)
+CONTROL_PLANE = ("etcd", "kubernetes", "kwok", "pause")
+NODES = ("containerd", "ctr", "containerd-shim-runc-v2", "bridge", "host-local", "coredns")
+CHART_TOOLS = ("helm4", "helm3", "kubeconform", "helm-unittest")
+
+
+def cache_folder() -> Path:
+    """Return the folder outside the checkout that outlives it."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairlead" / "kubernetes"
+
+
+def program_path(name: str) -> Path:
+    """Say where a program is, or will be when it has been built; also for the names of `KUBERNETES_NAMES`."""
+    if name in KUBERNETES_NAMES:
+        return program_path("kubernetes").with_name(name)
+    module = PROGRAMS[name].module
+    return cache_folder() / "programs" / f"{module}-{_fingerprint(module)}" / name
+
+
+@cache
+def program(name: str) -> Path:
+    """Return a program that can be run, built if it is missing; one process builds a module, others wait for it.
+
+    Raises `ProgramsMissing`.
+    """
+    if name == "etcd":
+        try:
+            return etcd_binaries().etcd
+        except EtcdNotBuilt as error:
+            raise ProgramsMissing(str(error)) from error
+    target = program_path(name)
+    if target.exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with (target.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.exists():
+            _build("kubernetes" if name in KUBERNETES_NAMES else name)
+    return target
+
+
+def link_programs(folder: Path) -> None:
+    """Fill a folder for `PATH` with links to every program, also to those that are not built yet."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (*PROGRAMS, *KUBERNETES_NAMES):
+        link = folder / name
+        if not link.is_symlink():
+            link.symlink_to(program_path(name))
+
+
+@cache
+def _fingerprint(module: str) -> str:
+    """Hash all that decides what a module's programs are."""
+    digest = hashlib.sha256()
+    for path in sorted((MODULES / module).iterdir()):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    digest.update(repr(sorted(item for item in PROGRAMS.items() if item[1].module == module)).encode())
+    return digest.hexdigest()[:16]
+
+
+def _build(name: str) -> None:
+    """Compile one program; it appears whole or not at all."""
+    wanted, target = PROGRAMS[name], program_path(name)
+    made = target.with_name(f"{name}.{os.getpid()}")
+    linker = " ".join(("-s", "-w", *(f"-X {variable}" for variable in wanted.variables)))
+    flags = ["-p", COMPILERS_AT_ONCE, "-trimpath", "-buildvcs=false", f"-ldflags={linker}"]
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOTOOLCHAIN": "local"}
+    try:
+        command = [go(), "build", *flags, "-o", str(made), wanted.package]
+    except EtcdNotBuilt as error:
+        raise ProgramsMissing(str(error)) from error
+    done = subprocess.run(
+        command, cwd=MODULES / wanted.module, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        message = f"{name} could not be built:\n{done.stderr}"
+        raise ProgramsMissing(message)
+    made.rename(target)
+    if name == "kubernetes":
+        for other in KUBERNETES_NAMES:
+            link = target.with_name(other)
+            link.unlink(missing_ok=True)
+            link.symlink_to(name)
+
+
+def main(names: list[str]) -> int:
+    """Build the named programs, or all of them; those that most tests need come first."""
+    failed = 0
+    for name in names or ("etcd", *PROGRAMS):
+        try:
+            print(program(name), flush=True)
+        except ProgramsMissing as error:
+            print(error, file=sys.stderr, flush=True)
+            failed = 1
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

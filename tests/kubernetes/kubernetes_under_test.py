@@ -1,0 +1,268 @@
+"""A test Kubernetes: the box, what is reached in it, and how it is started and shared.
+
+`start` makes one that stays, for `make kubernetes`. `shared` gives one that several processes of a test run use
+together and that is gone when the last of them has ended, in whatever way: each holds a shared lock on a file of the
+box, and the front door ends the box when it gets that lock for itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from audit_log import AuditEvent, AuditLog
+from authority import kubeconfig
+from box import Box, boxes, check_machine
+from doors import Door, open_door
+from go_programs import CONTROL_PLANE, NODES, PROGRAMS, cache_folder, program
+from images import PAUSE_IMAGE, write_image
+from kube_client import KubeClient, Manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+# Everyone who uses a shared box holds shared locks on both: on the first the front door waits for its own, the second
+# tells the one who leaves whether others are left.
+USERS_FILES = ("users", "members")
+LOGS_SECONDS = 86400.0
+
+
+class Kubernetes:
+    """One running test Kubernetes."""
+
+    def __init__(self, box: Box) -> None:
+        """Reach into a box that is up."""
+        self.box = box
+        self.api = KubeClient(self.kubeconfig)
+        self._audit = AuditLog(box.logs / "audit.log")
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The kubeconfig of an administrator; it holds inside the box and outside."""
+        return self.box.state / "admin.kubeconfig"
+
+    @property
+    def enter(self) -> list[str]:
+        """The words to put before a command so that it runs in the network of the box."""
+        return self.box.enter()
+
+    def environment(self, kubeconfig_path: Path | None = None) -> dict[str, str]:
+        """Return the environment of a program that shall find kubectl, helm and the API server."""
+        path = f"{self.box.state / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        inherited = {name: text for name, text in os.environ.items() if not name.lower().endswith("_proxy")}
+        config = str(kubeconfig_path or self.kubeconfig)
+        cache = str(self.box.state / "kubectl-cache")
+        return {**inherited, "PATH": path, "KUBECONFIG": config, "KUBECACHEDIR": cache}
+
+    def run(
+        self, *command: str, stdin: str | None = None, check: bool = True, kubeconfig_path: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program in the network of the box, such as kubectl, helm4 or fairlead, and return what it said.
+
+        Raises `AssertionError` with its output where it fails and `check` is true. Helm and its like are built first
+        where they are missing.
+        """
+        if command[0] in PROGRAMS:
+            program(command[0])
+        done = subprocess.run(
+            [*self.enter, *command],
+            env=self.environment(kubeconfig_path),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert not check or done.returncode == 0, (
+            f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        )
+        return done
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run kubectl and return what it printed."""
+        return self.run("kubectl", *arguments, stdin=stdin).stdout
+
+    def namespace(self, prefix: str = "test", *, enforce: str = "restricted") -> str:
+        """Make a namespace of a fresh name and return it when pods can be made in it; nobody removes it."""
+        made = self.api.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": {
+                    "generateName": f"{prefix}-",
+                    "labels": {"pod-security.kubernetes.io/enforce": enforce},
+                },
+            }
+        )
+        name = str(made["metadata"]["name"])
+        self.api.wait("serviceaccount/default", name, bool)
+        return name
+
+    def account_kubeconfig(self, account: str, namespace: str, *, server: str | None = None) -> Path:
+        """Return a kubeconfig with a token of a service account, which must exist; by another door if asked."""
+        token = self.api.token(account, namespace)
+        authority = (self.box.state / "pki" / "ca.crt").read_bytes()
+        document = kubeconfig(server or self.server, authority, {"token": token}, namespace)
+        path = self.box.state / f"{namespace}-{account}-{os.getpid()}.kubeconfig"
+        path.write_text(json.dumps(document))
+        path.chmod(0o600)
+        return path
+
+    @property
+    def server(self) -> str:
+        """The address of the API server, inside the box and outside."""
+        cluster: Manifest = json.loads(self.kubeconfig.read_text())["clusters"][0]["cluster"]
+        return str(cluster["server"])
+
+    # ---- the audit log
+
+    def audit_mark(self) -> int:
+        """Return where the audit log ends now."""
+        return self._audit.mark()
+
+    def audit(
+        self, *, since: int = 0, user: str | None = None, namespace: str | None = None, writes: bool = False
+    ) -> list[AuditEvent]:
+        """Return what the audit log says; see `AuditLog.events`."""
+        return self._audit.events(since=since, user=user, namespace=namespace, writes=writes)
+
+    # ---- the control plane itself
+
+    def door(self) -> AbstractContextManager[Door]:
+        """Open a door to the API server that can be made slow, failing or shut; for clients with tokens."""
+        return open_door(self.enter, self.box.state)
+
+    def restart_api_server(self, *, number: int = signal.SIGKILL) -> None:
+        """Kill the API server and start it again; others that share this Kubernetes feel it too."""
+        self.box.run_inside("stop", "kube-apiserver", "--signal", str(int(number)))
+        self.box.run_inside("start", "kube-apiserver")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many nodes a test Kubernetes has."""
+
+    fake_nodes: int = 3
+    real_nodes: int = 0
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """What must be built for it."""
+        return (*CONTROL_PLANE, *(NODES if self.real_nodes else ()))
+
+
+CONTROL_PLANE_ONLY = Size()
+
+
+def start(name: str, size: Size) -> Kubernetes:
+    """Start one that stays until its box is destroyed; raises `BoxUnusable` or `ProgramsMissing`."""
+    box = Box(name)
+    check_machine(real_nodes=size.real_nodes > 0)
+    box.create(size.programs)
+    return _bring_up(box, size)
+
+
+@contextmanager
+def shared(
+    name: str, size: Size = CONTROL_PLANE_ONLY, *, prepare: Callable[[Kubernetes], None] | None = None
+) -> Iterator[Kubernetes]:
+    """Use the Kubernetes of that name together with other processes; the first starts it, the last ends it.
+
+    `prepare` is called once, by the process that starts it.
+    """
+    box = Box(name)
+    check_machine(real_nodes=size.real_nodes > 0)
+    _lock_file(name).parent.mkdir(parents=True, exist_ok=True)
+    with _lock_file(name).open("w") as lock, ExitStack() as stack:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        joined = box.pid() is not None and _hold(box, stack)
+        if not joined:
+            remove_forgotten()
+            box.create(size.programs)
+            _hold(box, stack)
+        kubernetes = Kubernetes(box) if joined else _bring_up(box, size, until_unused=True)
+        if prepare and not joined:
+            prepare(kubernetes)
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        try:
+            yield kubernetes
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            stack.close()
+            if _is_unused(box):
+                box.destroy()
+
+
+def remove_forgotten() -> None:
+    """Remove what boxes left that ended with nobody to look after them, and logs of yesterday."""
+    for box in boxes():
+        with _lock_file(box.name).open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                # Somebody starts it or ends it just now.
+                continue
+            if box.pid() is None:
+                _remove_rest(box)
+
+
+def _remove_rest(box: Box) -> None:
+    if (box.state / "box.json").exists():
+        box.destroy()
+    if box.logs.exists() and time.time() - box.logs.stat().st_mtime > LOGS_SECONDS:
+        shutil.rmtree(box.state)
+        _lock_file(box.name).unlink(missing_ok=True)
+
+
+def _lock_file(name: str) -> Path:
+    return cache_folder() / "boxes" / f"{name}.lock"
+
+
+def _bring_up(box: Box, size: Size, *, until_unused: bool = False) -> Kubernetes:
+    """Start everything in a box that was made just now; the box goes again when that fails."""
+    if size.real_nodes:
+        write_image(box.state / "pause.tar", PAUSE_IMAGE, program("pause"))
+    words = ["--state", str(box.state), "--cgroup", box.cgroup, *(["--until-unused"] if until_unused else [])]
+    words += ["--fake-nodes", str(size.fake_nodes), "--real-nodes", str(size.real_nodes)]
+    try:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen(socket.SOMAXCONN)
+            words += ["--listener", str(listener.fileno()), "--port", str(listener.getsockname()[1])]
+            box.run_inside("up", *words, pass_fds=(listener.fileno(),))
+    except BaseException:
+        box.destroy()
+        raise
+    return Kubernetes(box)
+
+
+def _hold(box: Box, stack: ExitStack) -> bool:
+    """Share the locks of those who use the box, until the stack is closed; False where the box is about to end."""
+    for file in USERS_FILES:
+        users = stack.enter_context((box.state / file).open("a"))
+        try:
+            fcntl.flock(users, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def _is_unused(box: Box) -> bool:
+    """Say whether nobody holds the box; asked of the file that the front door does not wait for."""
+    with (box.state / USERS_FILES[1]).open("a") as users:
+        try:
+            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True

@@ -1,0 +1,234 @@
+"""The operator as a process in the box of a test Kubernetes, with the rights that its chart gives it and no others.
+
+`Operators.start` makes the service account and the roles that the chart renders for a mode, and starts
+`fairlead operator start` with a token of that account. What it logs is read as it comes, so a test waits for an event
+instead of a time.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from chart_tools import OPERATOR_CHART, tool
+
+if TYPE_CHECKING:
+    from audit_log import AuditEvent
+    from kubernetes_under_test import Kubernetes
+
+ROOT = OPERATOR_CHART.parents[1]
+LOG_SECONDS = 0.1
+RELEASE_LABELS = {"app.kubernetes.io/managed-by": "Helm"}
+RELEASE_ANNOTATIONS = {
+    "meta.helm.sh/release-name": "fairlead-operator",
+    "meta.helm.sh/release-namespace": "fairlead",
+}
+DEFINITIONS = sorted((ROOT / "manifests/crds").glob("*.fairlead.dev.yaml"))
+ACCOUNT = "fairlead-operator"
+RIGHTS = frozenset({"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"})
+WAIT_SECONDS = 60.0
+ASK = "import sys, urllib.request; sys.stdout.write(urllib.request.urlopen(sys.argv[1], timeout=10).read().decode())"
+
+
+def install_definitions(kubernetes: Kubernetes) -> None:
+    """Apply Fairlead's definitions, and wait until they are served.
+
+    As the release of the README has them, so that it can be installed where another test was first.
+    """
+    for path in DEFINITIONS:
+        definition = yaml.safe_load(path.read_text())
+        definition["metadata"].setdefault("labels", {}).update(RELEASE_LABELS)
+        definition["metadata"].setdefault("annotations", {}).update(RELEASE_ANNOTATIONS)
+        (made,) = kubernetes.api.apply(definition)
+        kubernetes.api.wait(f"crd/{made['metadata']['name']}", None, _is_established)
+
+
+class OperatorProcess:
+    """One running operator."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path, user: str) -> None:
+        """Start it; `user` is who it is for the API server."""
+        self.user = user
+        self.log = log
+        self.process = subprocess.Popen(
+            command, env=dict(environment), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        self._lines: list[dict[str, Any]] = []
+        self._told = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def wait_for(
+        self, event: str, where: Callable[[dict[str, Any]], bool] = lambda _: True, *, seen: int = 0
+    ) -> dict[str, Any]:
+        """Wait until it logs an event, or has; `seen` events of this kind do not count. Raises `AssertionError`."""
+
+        def matching() -> list[dict[str, Any]]:
+            return [line for line in self._lines if line.get("event") == event and where(line)]
+
+        with self._told:
+            self._told.wait_for(lambda: len(matching()) > seen or self._ended(), WAIT_SECONDS)
+            found = matching()
+        assert len(found) > seen, f"the operator did not log {event!r}; it said:\n{self.said()}"
+        return found[seen]
+
+    def count(self, event: str) -> int:
+        """How often it logged an event."""
+        with self._told:
+            return sum(line.get("event") == event for line in self._lines)
+
+    def said(self, last: int = 40) -> str:
+        """The last lines of its log."""
+        with self._told:
+            return "\n".join(json.dumps(line) for line in self._lines[-last:])
+
+    @property
+    def identity(self) -> str:
+        """Its name in the Lease; waits until it leads."""
+        return str(self.wait_for("leads")["identity"])
+
+    def stop(self, number: int = signal.SIGTERM, seconds: float = 30.0) -> int:
+        """Send it a signal and wait for its end; its exit code."""
+        self.process.send_signal(number)
+        code = self.process.wait(seconds)
+        self._reader.join(seconds)
+        return code
+
+    def memory_bytes(self) -> int:
+        """The memory that it holds now."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+
+    @property
+    def port(self) -> int:
+        """Where it serves metrics and probes, inside the box."""
+        return int(self.wait_for("listens")["port"])
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None, "its errors are a pipe"
+        with self.process.stderr as errors, self.log.open("w") as file:
+            for text in errors:
+                file.write(text)
+                file.flush()
+                try:
+                    line = json.loads(text)
+                except ValueError:
+                    line = {"event": "", "text": text}
+                with self._told:
+                    self._lines.append(line)
+                    self._told.notify_all()
+        with self._told:
+            self._told.notify_all()
+
+    def _ended(self) -> bool:
+        return not self._reader.is_alive() or self.process.poll() is not None
+
+
+@dataclass
+class Operators:
+    """Starts operators in one test Kubernetes, and ends them all at the end of the test."""
+
+    kubernetes: Kubernetes
+    folder: Path
+    started: list[OperatorProcess] = field(default_factory=list)
+
+    def grant(self, namespace: str, *, scope: str = "own", watch: Sequence[str] = ()) -> str:
+        """Make the service account and its rights as the chart does; who it is for the API server.
+
+        `scope` is the chart's `watch.scope`: `own`, `list` (of the namespaces in `watch`) or `all`.
+        """
+        settings = ["--set", f"watch.scope={scope}", "--set", "crds.enabled=false"]
+        settings += ["--set", f"watch.namespaces={{{','.join(watch)}}}"] if watch else []
+        text = tool("helm4", "template", ACCOUNT, OPERATOR_CHART, "--namespace", namespace, *settings).stdout
+        for manifest in yaml.safe_load_all(text):
+            if manifest and manifest["kind"] in RIGHTS and "helm.sh/hook" not in str(manifest["metadata"]):
+                self.kubernetes.api.apply(manifest, namespace)
+        return f"system:serviceaccount:{namespace}:{ACCOUNT}"
+
+    def start(
+        self,
+        namespace: str,
+        *,
+        scope: str = "own",
+        watch: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        server: str | None = None,
+    ) -> OperatorProcess:
+        """Start an operator whose own namespace is this one.
+
+        `environment`: settings beyond the usual, such as `FAIRLEAD_OPERATOR_BROKER_URL`. `server`: another address
+        of the API server, such as that of a door.
+        """
+        user = self.grant(namespace, scope=scope, watch=watch)
+        kubeconfig = self.kubernetes.account_kubeconfig(ACCOUNT, namespace, server=server)
+        number = len(self.started)
+        mine = {
+            "FAIRLEAD_OPERATOR_NAMESPACES": {"own": "", "list": ",".join(watch), "all": "*"}[scope],
+            "FAIRLEAD_OPERATOR_POD_NAMESPACE": namespace,
+            "FAIRLEAD_OPERATOR_POD_NAME": f"operator-{number}",
+            "FAIRLEAD_OPERATOR_METRICS_LISTEN": "127.0.0.1:0",
+            "FAIRLEAD_OPERATOR_LOG_FORMAT": "json",
+            # Nothing listens there, which is told at once; names of pods would have to be looked up in vain.
+            "FAIRLEAD_OPERATOR_BROKER_URL": "http://127.0.0.1:1",
+            "FAIRLEAD_OPERATOR_ETCD_URL": "http://127.0.0.1:1",
+        }
+        program = Path(sys.executable).with_name("fairlead")
+        process = OperatorProcess(
+            [*self.kubernetes.enter, str(program), "operator", "start"],
+            {**self.kubernetes.environment(kubeconfig), **mine, **(environment or {})},
+            self.folder / f"operator-{number}.log",
+            user,
+        )
+        self.started.append(process)
+        process.wait_for("operator_starts")
+        return process
+
+    def ask(self, operator: OperatorProcess, path: str) -> str:
+        """What the operator's own listener answers, such as to `/metrics`."""
+        url = f"http://127.0.0.1:{operator.port}{path}"
+        return self.kubernetes.run(sys.executable, "-c", ASK, url).stdout
+
+    def forbidden(self, user: str, since: int) -> list[AuditEvent]:
+        """What the API server forbade that account since a mark in the audit log."""
+        return [event for event in self.kubernetes.audit(since=since, user=user) if event.code == 403]
+
+    def writes(self, user: str, since: int, at_least: int = 0, turns: int = 0) -> list[AuditEvent]:
+        """What that account wrote since a mark, but for renewals of its Lease.
+
+        Waits for as many writes, and as many turns of its processes, as the caller has seen the effects of: watchers
+        may hear of a write before the audit log does. Raises `AssertionError` when they are not told.
+        """
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            events = self.kubernetes.audit(since=since, user=user, writes=True)
+            found = [event for event in events if event.resource != "leases"]
+            if len(found) >= at_least and len(list(groupby(each.user_agent for each in found))) >= turns:
+                return found
+            assert time.monotonic() < deadline, (
+                f"the audit log tells of {found}, not of {at_least} writes in {turns} turns"
+            )
+            threading.Event().wait(LOG_SECONDS)
+
+    def stop_all(self) -> None:
+        """End every operator that still runs, at once."""
+        for operator in self.started:
+            if operator.process.poll() is None:
+                operator.stop(signal.SIGKILL)
+
+
+def _is_established(definition: dict[str, Any] | None) -> bool:
+    conditions = ((definition or {}).get("status") or {}).get("conditions") or []
+    return any(
+        condition["type"] == "Established" and condition["status"] == "True" for condition in conditions
+    )

@@ -1,0 +1,120 @@
+"""The charts by themselves: lint, their own suites, what their schemas refuse, and that made files are current."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from chart_tools import CHARTS, CI_VALUES, CLUSTER_CHART, JOBS_CHART, OPERATOR_CHART, ROOT, render, tool
+
+
+@pytest.mark.parametrize("helm", ["helm4", "helm3"])
+def test_lint(helm: str) -> None:
+    """All charts pass the strict lint of Helm 4 and Helm 3, with every file of values that CI knows."""
+    values = [
+        words
+        for path in CI_VALUES
+        for words in ("--values", str(path))
+        if path.parent.parent == OPERATOR_CHART
+    ]
+    answers = [tool(helm, "lint", "--strict", chart).stdout for chart in CHARTS]
+    answers.append(tool(helm, "lint", "--strict", OPERATOR_CHART, *values[:2]).stdout)
+
+    assert ["0 chart(s) failed" in answer for answer in answers] == [True] * 4
+
+
+def test_their_own_suites() -> None:
+    """The suites that lie beside the charts pass."""
+    answer = tool("helm-unittest", *CHARTS).stdout
+
+    assert re.search(r"Test Suites:\s+[1-9]\d* passed", answer)
+
+
+def test_made_files_are_current() -> None:
+    """What is made from definitions and charts is what `make manifests` would write."""
+    command = [sys.executable, str(ROOT / ".ci/manifests.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.name)
+def test_both_helms_render_the_same(chart: Path) -> None:
+    """Helm 4 and Helm 3 render the same objects where every value is set."""
+    path = chart / "ci/everything-values.yaml"
+    four, three = (
+        sorted(map(str, filter(None, yaml.safe_load_all(render(chart, "--values", path, helm=helm)))))
+        for helm in ("helm4", "helm3")
+    )
+
+    assert four
+    assert four == three
+
+
+@pytest.mark.parametrize("scope", ["own", "list"])
+def test_no_right_beyond_namespaces(scope: str) -> None:
+    """Where the operator watches its own namespace or listed ones, the release has no ClusterRole."""
+    settings = ["--set", f"watch.scope={scope}"]
+    if scope == "list":
+        settings += ["--set", "watch.namespaces={one,two}"]
+    objects = [one for one in yaml.safe_load_all(render(OPERATOR_CHART, *settings)) if one]
+    kinds = {one["kind"] for one in objects}
+    roles = [one["metadata"]["namespace"] for one in objects if one["kind"] == "Role"]
+
+    assert kinds.isdisjoint({"ClusterRole", "ClusterRoleBinding"})
+    assert sorted(roles) == (["fairlead", "fairlead"] if scope == "own" else ["fairlead", "one", "two"])
+
+
+@pytest.mark.parametrize("helm", ["helm4", "helm3"])
+def test_misspelt_values_are_refused(helm: str) -> None:
+    """A key that a chart does not know is refused by name, at the top, in a group, and in a Topic's configuration."""
+    refusals = {
+        ("replica=2", OPERATOR_CHART): "replica",
+        ("watch.scop=all", OPERATOR_CHART): "scop",
+        ("cluster.claimPolicys.whenDeleted=Delete", CLUSTER_CHART): "claimPolicys",
+        ("topics.orders.partition=6", CLUSTER_CHART): "partition",
+        ("topics.orders.config.retention\\.ms=5", CLUSTER_CHART): "retention.ms",
+        ("executors.counts=2", JOBS_CHART): "counts",
+    }
+    answers = {
+        setting: tool(helm, "template", "a", chart, "--set", setting, check=False)
+        for setting, chart in refusals
+    }
+
+    assert [one.returncode for one in answers.values()] == [1] * len(refusals)
+    for (setting, _), word in refusals.items():
+        assert word in answers[setting].stderr
+
+
+def test_a_job_tells_what_the_page_on_metrics_asks_for() -> None:
+    """The chart sets what the board of Spark jobs needs, as the page has it, where metrics are wanted."""
+    page = (ROOT / "docs/how-to/observability.md").read_text(encoding="utf-8").partition("## Spark jobs\n")[2]
+    lines = page.partition("```text\n")[2].partition("```")[0].splitlines()
+    asked = {"=".join(line.split()) for line in lines}
+    objects = [one for one in yaml.safe_load_all(render(JOBS_CHART, "--set", "metrics.enabled=true")) if one]
+    (driver,) = (one for one in objects if one["kind"] == "StatefulSet")
+
+    assert len(asked) == 6
+    assert asked <= set(driver["spec"]["template"]["spec"]["containers"][0]["args"])
+
+
+def test_notes_name_what_is_insecure() -> None:
+    """The notes say what to do next, and name each choice that opens something."""
+    words = ("install", "main", CLUSTER_CHART, "--dry-run=client", "--namespace", "logs")
+    plain = tool("helm4", *words).stdout
+    opened = tool(
+        "helm4", *words, "--set", "cluster.networkPolicy.enabled=false", "--set", "keep=false",
+        "--set", "cluster.listeners.data.type=nodeport", "--set", "topics.orders.partitions=1",
+    ).stdout  # fmt: skip
+
+    assert "kubectl -n logs wait flc/main --for=condition=Ready" in plain
+    assert "Nothing is authenticated" in plain
+    for insecure in ("networkPolicy.enabled=false", "data.type=nodeport", "keep=false"):
+        assert insecure not in plain
+        assert insecure in opened
+    assert "wait flt/orders" in opened

@@ -1,0 +1,139 @@
+"""Everything that charts and manifests make is known to a real API server and admitted by restricted Pod Security."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from chart_tools import (
+    CI_VALUES,
+    DEFINITIONS,
+    OPERATOR_CHART,
+    POD_MONITORS,
+    PROMETHEUS_RULES,
+    ROOT,
+    render,
+    tool,
+)
+from server_schemas import write_schemas
+
+if TYPE_CHECKING:
+    from kube_client import Manifest
+    from kubernetes_under_test import Kubernetes
+
+CRDS = sorted((ROOT / "manifests/crds").glob("*.fairlead.dev.yaml"))
+KUSTOMIZATIONS = ("manifests/base", "manifests/overlays/two-replicas", "manifests/overlays/all-namespaces")
+
+
+@pytest.fixture
+def server(kubernetes_alone: Kubernetes) -> Kubernetes:
+    """A control plane that knows Fairlead's definitions and those of the Prometheus operator."""
+    api = kubernetes_alone.api
+    api.apply(POD_MONITORS)
+    api.apply(PROMETHEUS_RULES)
+    api.wait("customresourcedefinition/prometheusrules.monitoring.coreos.com", None, is_established)
+    for path in CRDS:
+        api.apply(path.read_text(encoding="utf-8"))
+    for name in DEFINITIONS:
+        api.wait(f"customresourcedefinition/{name}", None, is_established)
+    # Answered when the storage of both is ready too; kubectl asks again until then.
+    kubernetes_alone.kubectl("get", "flc,flt", "--all-namespaces")
+    if api.get("namespace/fairlead") is None:
+        api.apply((ROOT / "manifests/base/namespace.yaml").read_text(encoding="utf-8"))
+    return kubernetes_alone
+
+
+def is_established(definition: Manifest | None) -> bool:
+    """Say whether the API server serves a definition."""
+    # Null, not absent, in the first moments.
+    conditions = (definition or {}).get("status", {}).get("conditions")
+    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions or [])
+
+
+def test_values_of_ci(server: Kubernetes, tmp_path: Path) -> None:
+    """What each file of values renders passes kubeconform with the server's own schemas, and the server's dry run."""
+    location = write_schemas(json.loads(server.kubectl("get", "--raw", "/openapi/v2")), CRDS, tmp_path)
+    rendered = {path: render(path.parents[1], "--values", path) for path in CI_VALUES}
+    rendered[ROOT / "install"] = (ROOT / "manifests/install.yaml").read_text(encoding="utf-8")
+    files = []
+    for number, text in enumerate(rendered.values()):
+        files.append(tmp_path / f"rendered-{number}.yaml")
+        files[-1].write_text(text, encoding="utf-8")
+    # The kinds of the Prometheus operator are the test's own, and know no schema.
+    words = (
+        "-strict",
+        "-summary",
+        "-skip",
+        "PodMonitor,PrometheusRule,CustomResourceDefinition",
+        "-schema-location",
+        location,
+    )
+    summary = tool("kubeconform", *words, *files).stdout
+
+    assert "Invalid: 0, Errors: 0" in summary
+    for path, text in rendered.items():
+        objects = [one for one in yaml.safe_load_all(text) if one]
+        assert len(server.api.apply(objects, "fairlead", dry_run=True)) == len(objects), path
+
+
+def test_kubeconform_is_strict(server: Kubernetes, tmp_path: Path) -> None:
+    """The schemas made of the server's description refuse members that do not exist, in a pod and in a Cluster."""
+    location = write_schemas(json.loads(server.kubectl("get", "--raw", "/openapi/v2")), CRDS, tmp_path)
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(
+        render(OPERATOR_CHART, "--set", "crds.enabled=false").replace("runAsNonRoot", "runAsNoRoot")
+        + "---\n"
+        + (ROOT / "manifests/samples/cluster.yaml").read_text(encoding="utf-8").replace("size:", "sizes:"),
+        encoding="utf-8",
+    )
+    answer = tool("kubeconform", "-strict", "-schema-location", location, wrong, check=False)
+
+    assert answer.returncode == 1
+    assert "runAsNoRoot" in answer.stdout
+    assert "sizes" in answer.stdout
+
+
+def test_manifests(server: Kubernetes) -> None:
+    """The samples and every kustomization pass the server's dry run, and overlays differ from the base as they say."""
+    samples = server.kubectl(
+        "apply", "--dry-run=server", "--namespace", "fairlead", "--filename", str(ROOT / "manifests/samples")
+    )
+    built = {name: server.kubectl("kustomize", str(ROOT / name)) for name in KUSTOMIZATIONS}
+    kinds = {}
+    for name, text in built.items():
+        objects = [one for one in yaml.safe_load_all(text) if one]
+        assert len(server.api.apply(objects, dry_run=True)) == len(objects)
+        kinds[name] = sorted(one["kind"] for one in objects)
+
+    assert samples.count("(server dry run)") == 4
+    base, two, everywhere = (kinds[name] for name in KUSTOMIZATIONS)
+    assert "ClusterRole" not in base
+    assert sorted([*base, "PodDisruptionBudget"]) == two
+    assert everywhere.count("ClusterRole") == 4
+    assert everywhere.count("Role") == base.count("Role") - 1
+    assert "replicas: 2" in built[KUSTOMIZATIONS[1]]
+
+
+def test_restricted_namespaces_admit_everything(server: Kubernetes) -> None:
+    """The operator's pod and both test pods are made in a namespace that enforces restricted Pod Security."""
+    namespace = server.namespace()
+    settings = ("--set", "test.bootstrap=http://main-bootstrap:9520", "--set", "crds.enabled=false")
+    pods = [
+        one
+        for text in (render(OPERATOR_CHART, *settings), render(OPERATOR_CHART, *settings[2:]))
+        for one in yaml.safe_load_all(text)
+        if one and one["kind"] in {"Deployment", "Pod"}
+    ]
+    for one in pods:
+        one["metadata"]["namespace"] = namespace
+        template = one.get("spec", {}).get("template")
+        pod = {"apiVersion": "v1", "kind": "Pod", **template} if template else one
+        pod["metadata"] |= {"name": one["metadata"]["name"], "namespace": namespace}
+        pod["spec"]["serviceAccountName"] = "default"
+
+        assert server.api.create(pod, dry_run=True)["metadata"]["name"] == one["metadata"]["name"]
+    assert [one["kind"] for one in pods] == ["Deployment", "Pod", "Deployment", "Pod"]

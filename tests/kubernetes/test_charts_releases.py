@@ -1,0 +1,190 @@
+"""Releases of the charts over their lives: installed, upgraded, rolled back, uninstalled, by Helm 4 and by Helm 3."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chart_tools import CLUSTER_CHART, DEFINITIONS, OPERATOR_CHART, ROOT
+
+if TYPE_CHECKING:
+    from kube_client import Manifest
+    from kubernetes_under_test import Kubernetes
+
+READY = ("--wait", "--timeout", "90s")
+CLAIM = """
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data-main-a-0, labels: {app.kubernetes.io/instance: main}}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+"""
+
+
+def next_release(folder: Path) -> Path:
+    """Write the operator's chart as its next release might be: Topics have one more field."""
+    chart = folder / "next"
+    shutil.copytree(OPERATOR_CHART, chart)
+    about = chart / "Chart.yaml"
+    about.write_text(
+        about.read_text(encoding="utf-8").replace("version: 0.1.0", "version: 0.2.0"), encoding="utf-8"
+    )
+    definition = chart / "templates/crds/topics.fairlead.dev.yaml"
+    text = definition.read_text(encoding="utf-8")
+    before = "              partitions:\n                type: integer\n"
+    assert text.count(before) >= 1, "the definition of Topics is written otherwise than this test knows"
+    more = "              note:\n                type: string\n                maxLength: 40\n"
+    definition.write_text(text.replace(before, more + before, 1), encoding="utf-8")
+    return chart
+
+
+def uids(kubernetes: Kubernetes, namespace: str) -> dict[str, str]:
+    """Return the uid of everything that a user would miss: resources, and the claim that stands for their data."""
+    # By kubectl, which asks again while the API server changes over to another definition.
+    words = ("get", "flc,flt,persistentvolumeclaim", "--namespace", namespace, "--output", "json")
+    objects: list[Manifest] = json.loads(kubernetes.kubectl(*words))["items"]
+    return {f"{one['kind']}/{one['metadata']['name']}": one["metadata"]["uid"] for one in objects}
+
+
+def topic_fields(kubernetes: Kubernetes) -> set[str]:
+    """Return the names of the fields that a Topic's spec may have."""
+    definition = kubernetes.api.get("customresourcedefinition/topics.fairlead.dev")
+    assert definition is not None, "the definition stays"
+    schema: Manifest = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return set(schema["properties"]["spec"]["properties"])
+
+
+def objects_of_release(kubernetes: Kubernetes, namespace: str) -> list[str]:
+    """Name what a release has in a namespace, beside what must stay."""
+    selector = "app.kubernetes.io/name=fairlead-operator"
+    kinds = ("deployment", "role", "rolebinding", "service", "serviceaccount", "networkpolicy")
+    return [
+        one["metadata"]["name"] for kind in kinds for one in kubernetes.api.list(kind, namespace, selector)
+    ]
+
+
+def test_a_life(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
+    """Definitions change with upgrade and rollback, and clusters, topics and claims outlive both releases."""
+    namespace, run = kubernetes_alone.namespace(), kubernetes_alone.run
+    where = ("--namespace", namespace)
+    run("helm4", "install", "operator", str(OPERATOR_CHART), *where, *READY)
+    deployment: Any = kubernetes_alone.api.get("deployment/operator-fairlead-operator", namespace)
+    run("helm4", "install", "main", str(CLUSTER_CHART), *where, "--set", "topics.orders.partitions=6")
+    kubernetes_alone.api.apply(CLAIM, namespace)
+    before, fields = uids(kubernetes_alone, namespace), topic_fields(kubernetes_alone)
+
+    run("helm4", "upgrade", "operator", str(next_release(tmp_path)), *where, *READY)
+    upgraded = topic_fields(kubernetes_alone)
+    run("helm4", "rollback", "operator", "1", *where, *READY)
+    rolled_back = topic_fields(kubernetes_alone)
+    for release in ("operator", "main"):
+        run("helm4", "uninstall", release, *where)
+
+    assert deployment["status"]["readyReplicas"] == 1
+    assert sorted(before) == ["Cluster/main", "PersistentVolumeClaim/data-main-a-0", "Topic/orders"]
+    assert upgraded == fields | {"note"}
+    assert rolled_back == fields
+    assert uids(kubernetes_alone, namespace) == before
+    assert objects_of_release(kubernetes_alone, namespace) == []
+
+    run("helm4", "install", "operator", str(OPERATOR_CHART), *where, *READY)
+    run("helm4", "install", "main", str(CLUSTER_CHART), *where, "--set", "topics.orders.partitions=6")
+
+    assert uids(kubernetes_alone, namespace) == before
+
+
+def test_from_helm_3_to_helm_4(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
+    """A release that Helm 3 installed is upgraded by Helm 4, definitions and resources too, also server-side."""
+    namespace, run = kubernetes_alone.namespace(), kubernetes_alone.run
+    where = ("--namespace", namespace)
+    run("helm3", "install", "operator", str(OPERATOR_CHART), *where, *READY)
+    run("helm3", "install", "main", str(CLUSTER_CHART), *where, "--set", "topics.orders.partitions=6")
+    before, fields = uids(kubernetes_alone, namespace), topic_fields(kubernetes_alone)
+
+    server_side = ("--server-side=true", "--force-conflicts")
+    run(
+        "helm4",
+        "upgrade",
+        "operator",
+        str(next_release(tmp_path)),
+        *where,
+        *READY,
+        *server_side,
+        "--set",
+        "replicas=2",
+    )
+    run("helm4", "upgrade", "main", str(CLUSTER_CHART), *where, "--set", "topics.orders.partitions=12")
+    deployment: Any = kubernetes_alone.api.get("deployment/operator-fairlead-operator", namespace)
+    topic: Any = kubernetes_alone.api.get("flt/orders", namespace)
+
+    assert topic_fields(kubernetes_alone) == fields | {"note"}
+    assert deployment["status"]["readyReplicas"] == 2
+    assert topic["spec"]["partitions"] == 12
+    assert uids(kubernetes_alone, namespace) == before
+
+
+def test_two_operators(kubernetes_alone: Kubernetes) -> None:
+    """Two releases of one name in two namespaces share only the definitions; when one goes, the other is whole."""
+    one, two = kubernetes_alone.namespace(), kubernetes_alone.namespace()
+    run, words = (
+        kubernetes_alone.run,
+        ("install", "operator", str(OPERATOR_CHART), *READY, "--set", "watch.scope=all"),
+    )
+    run("helm4", *words, "--namespace", one)
+    refused = run("helm4", *words, "--namespace", two, check=False)
+    run("helm4", "uninstall", "operator", "--namespace", two, check=False)
+    run("helm4", *words, "--namespace", two, "--set", "crds.enabled=false")
+
+    both = {
+        role["metadata"]["name"]
+        for role in kubernetes_alone.api.list("clusterrole")
+        if "fairlead" in str(role)
+    }
+    run("helm4", "uninstall", "operator", "--namespace", one)
+    left = {
+        role["metadata"]["name"]
+        for role in kubernetes_alone.api.list("clusterrole")
+        if "fairlead" in str(role)
+    }
+    deployment: Any = kubernetes_alone.api.get("deployment/operator-fairlead-operator", two)
+
+    assert refused.returncode == 1
+    assert "invalid ownership metadata" in refused.stderr
+    assert {name for name in both if name.startswith(one)} >= {f"{one}-operator-fairlead-operator"}
+    assert not {name for name in left if name.startswith(one)}
+    assert {name for name in left if name.startswith(two)} == {name for name in both if name.startswith(two)}
+    assert deployment["status"]["readyReplicas"] == 1
+    assert all(kubernetes_alone.api.get(f"customresourcedefinition/{name}") for name in DEFINITIONS)
+
+
+def test_from_kubectl_to_helm(kubernetes_alone: Kubernetes) -> None:
+    """What `install.yaml` made is taken over by a release when told to, with the Clusters that are there."""
+    run, api = kubernetes_alone.run, kubernetes_alone.api
+    kubernetes_alone.kubectl(
+        "apply", "--server-side", "--force-conflicts", "--filename", str(ROOT / "manifests/install.yaml")
+    )
+    api.wait(
+        "deployment/fairlead-operator",
+        "fairlead",
+        lambda found: found and found["status"].get("readyReplicas") == 1,
+    )
+    kubernetes_alone.kubectl("apply", "-n", "fairlead", "-f", str(ROOT / "manifests/samples/cluster.yaml"))
+    before = uids(kubernetes_alone, "fairlead")
+
+    words = (
+        "--namespace",
+        "fairlead",
+        "--take-ownership",
+        "--force-conflicts",
+        "--set",
+        "replicas=2",
+        *READY,
+    )
+    run("helm4", "upgrade", "--install", "fairlead-operator", str(OPERATOR_CHART), *words)
+    deployment: Any = api.get("deployment/fairlead-operator", "fairlead")
+    run("helm4", "uninstall", "fairlead-operator", "--namespace", "fairlead")
+
+    assert deployment["status"]["readyReplicas"] == 2
+    assert uids(kubernetes_alone, "fairlead") == before
+    assert "Cluster/main" in before

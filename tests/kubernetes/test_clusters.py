@@ -1,0 +1,292 @@
+"""Clusters on a real API server, with its controllers and fake pods, of which nobody serves.
+
+What needs the answers of brokers is in `test_cluster_brokers`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cluster_words import BROKERS, a_cluster, condition_of, has, is_done, uids
+
+if TYPE_CHECKING:
+    from kube_client import KubeClient, Manifest
+    from kubernetes_under_test import Kubernetes
+    from operator_process import Operators
+
+HOLD = {"metadata": {"annotations": {"fairlead.test/hold": "true"}}}
+"""Part of a pool: its pods stay Pending."""
+
+
+def make_stuck(api: KubeClient, namespace: str, pod: Manifest) -> None:
+    """Have a pod that is held look as one whose image cannot be pulled."""
+    waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
+    status = {
+        "name": "broker",
+        "image": "wrong",
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+        "state": {"waiting": waiting},
+    }
+    api.patch(
+        f"pod/{pod['metadata']['name']}",
+        namespace,
+        {"status": {"containerStatuses": [status]}},
+        subresource="status",
+    )
+
+
+def test_a_cluster_becomes_ready_and_then_nothing_is_written(
+    kubernetes: Kubernetes, operators: Operators, namespace: str
+) -> None:
+    """Its objects are there, its status tells of all brokers, and a look at what is as it should be writes nothing."""
+    api, operator = kubernetes.api, operators.start(namespace)
+    api.apply(a_cluster(), namespace)
+    cluster = api.wait("clusters.fairlead.dev/main", namespace, is_done)
+    api.wait(
+        "persistentvolumeclaim/data-main-a-2",
+        namespace,
+        lambda each: each and each["status"]["phase"] == "Bound",
+    )
+    mark = kubernetes.audit_mark()
+    # A foreign word wakes the operator; the Service that it makes again afterwards shows that it has looked.
+    api.annotate("clusters.fairlead.dev/main", namespace, {"example.com/note": "look"})
+    api.annotate("service/main-bootstrap", namespace, {"example.com/note": "stays"})
+    service = api.get("service/main-bootstrap", namespace)
+    api.delete("service/main-bootstrap", namespace)
+    api.wait(
+        "service/main-bootstrap",
+        namespace,
+        lambda each: each and service and each["metadata"]["uid"] != service["metadata"]["uid"],
+    )
+
+    status = cluster["status"]
+    assert status["brokers"] == {"desired": 3, "ready": 3, "summary": "3/3"}
+    assert status["pools"] == [{"name": "a", "replicas": 3, "ready": 3, "updated": 3, "brokerIds": [0, 1, 2]}]
+    assert status["listeners"][0]["bootstrap"] == f"http://main-bootstrap.{namespace}.svc:9520"
+    assert condition_of(cluster, "Warning")["reason"] == "BrokersUnreachable"
+    written = [event.resource for event in operators.writes(operator.user, mark, at_least=1)]
+    assert written == ["services"]
+
+
+def test_children_are_kept_as_drawn(kubernetes: Kubernetes, operators: Operators, namespace: str) -> None:
+    """What others change in the operator's fields is put back, what they add stays, what is not wanted goes."""
+    api = kubernetes.api
+    operators.start(namespace)
+    api.apply(a_cluster(), namespace)
+    api.wait("clusters.fairlead.dev/main", namespace, is_done)
+    api.patch(
+        "poddisruptionbudget/main-brokers",
+        namespace,
+        {"metadata": {"labels": {"example.com/team": "blue"}}, "spec": {"maxUnavailable": 2}},
+    )
+    repaired = api.wait(
+        "poddisruptionbudget/main-brokers",
+        namespace,
+        lambda each: each and each["spec"]["maxUnavailable"] == 1,
+    )
+    api.patch("clusters.fairlead.dev/main", namespace, {"spec": {"networkPolicy": {"enabled": False}}})
+    api.wait("networkpolicy/main-brokers", namespace, lambda each: each is None)
+
+    assert repaired["metadata"]["labels"]["example.com/team"] == "blue"
+
+
+def test_a_paused_cluster_is_left_alone(kubernetes: Kubernetes, operators: Operators, namespace: str) -> None:
+    """Neither spec nor drift is acted on, and the status does not claim it; both are caught up with afterwards."""
+    api, operator = kubernetes.api, operators.start(namespace)
+    api.apply(a_cluster(1), namespace)
+    api.wait("clusters.fairlead.dev/main", namespace, is_done)
+    api.annotate("clusters.fairlead.dev/main", namespace, {"fairlead.dev/paused": "true"})
+    paused = api.wait("clusters.fairlead.dev/main", namespace, has("ReconciliationPaused", "Annotation"))
+    mark = kubernetes.audit_mark()
+    api.delete("service/main-bootstrap", namespace)
+    api.patch("clusters.fairlead.dev/main", namespace, {"spec": {"config": {"retention.ms": "60000"}}})
+    # Another Cluster that becomes ready meanwhile shows that the operator has had its chance.
+    other = a_cluster(1)
+    other["metadata"]["name"] = "other"
+    api.apply(other, namespace)
+    api.wait("clusters.fairlead.dev/other", namespace, is_done)
+    writes = operators.writes(operator.user, mark)
+    written = {event.name for event in writes if event.resource != "clusters/status"}
+    still = api.get("clusters.fairlead.dev/main", namespace)
+    api.annotate("clusters.fairlead.dev/main", namespace, {"fairlead.dev/paused": None})
+    api.wait("service/main-bootstrap", namespace, lambda each: each)
+    resumed = api.wait("clusters.fairlead.dev/main", namespace, is_done)
+
+    assert still is not None
+    assert still["status"]["observedGeneration"] == paused["metadata"]["generation"]
+    assert [name for name in written if name.startswith("main")] == []
+    assert condition_of(resumed, "ReconciliationPaused") == {}
+
+
+def test_disks_grow_without_a_restart(kubernetes: Kubernetes, operators: Operators, namespace: str) -> None:
+    """Claims ask for more, the set is made anew around the same pods, and one enlarged by hand is no trouble."""
+    api = kubernetes.api
+    operators.start(namespace)
+    api.apply(a_cluster(2), namespace)
+    api.wait("clusters.fairlead.dev/main", namespace, is_done)
+    pods, old = uids(api.list("pods", namespace, BROKERS)), api.get("statefulset/main-a", namespace)
+    api.wait(
+        "persistentvolumeclaim/data-main-a-1", namespace, lambda each: each and each["status"].get("capacity")
+    )
+    larger = {"spec": {"resources": {"requests": {"storage": "3Gi"}}}}
+    api.patch("persistentvolumeclaim/data-main-a-1", namespace, larger)
+    api.apply(a_cluster(2, size="2Gi"), namespace)
+    api.wait_list(
+        "persistentvolumeclaims",
+        namespace,
+        lambda claims: (
+            sorted(each["status"].get("capacity", {}).get("storage", "") for each in claims) == ["2Gi", "3Gi"]
+        ),
+        selector=BROKERS,
+    )
+    new = api.wait(
+        "statefulset/main-a",
+        namespace,
+        lambda each: each and old and each["metadata"]["uid"] != old["metadata"]["uid"],
+    )
+    api.wait("clusters.fairlead.dev/main", namespace, is_done)
+
+    assert new["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"] == "2Gi"
+    assert uids(api.list("pods", namespace, BROKERS)) == pods
+
+
+def test_disks_that_cannot_grow_stop_nothing_else(
+    kubernetes: Kubernetes, operators: Operators, namespace: str
+) -> None:
+    """The refusal is told, the cluster stays ready, and a new broker gets the larger disk."""
+    api = kubernetes.api
+    operators.start(namespace)
+    fixed = {"storage": {"size": "1Gi", "storageClassName": "fixed"}}
+    api.apply(a_cluster(1, pool=fixed), namespace)
+    api.wait("clusters.fairlead.dev/main", namespace, is_done)
+    api.apply(a_cluster(2, pool={"storage": {"size": "2Gi", "storageClassName": "fixed"}}), namespace)
+    told = api.wait("clusters.fairlead.dev/main", namespace, has("StorageBlocked", "ExpansionNotAllowed"))
+    claim = api.wait("persistentvolumeclaim/data-main-a-1", namespace, lambda each: each)
+
+    assert condition_of(told, "Ready")["status"] == "True"
+    assert claim["spec"]["resources"]["requests"]["storage"] == "2Gi"
+
+
+def test_stuck_pods_are_replaced_when_the_spec_is_repaired(
+    kubernetes: Kubernetes, operators: Operators, namespace: str
+) -> None:
+    """Pods that cannot start are told of; a new template replaces them at once, without asking anybody."""
+    api = kubernetes.api
+    operators.start(namespace)
+    api.apply(a_cluster(pool={"template": HOLD}, image="example.com/wrong:1"), namespace)
+    pods = api.wait_list("pods", namespace, lambda found: len(found) == 3, selector=BROKERS)
+    for pod in pods:
+        make_stuck(api, namespace, pod)
+    told = api.wait("clusters.fairlead.dev/main", namespace, has("RollBlocked", "PodFailing"))
+    api.patch("clusters.fairlead.dev/main", namespace, {"spec": {"brokers": a_cluster()["spec"]["brokers"]}})
+    api.wait("clusters.fairlead.dev/main", namespace, is_done)
+
+    assert "ImagePullBackOff: no such image" in condition_of(told, "RollBlocked")["message"]
+    assert condition_of(told, "Ready")["status"] == "False"
+    replaced = uids(api.list("pods", namespace, BROKERS))
+    assert not set(replaced.values()) & set(uids(pods).values())
+
+
+def test_ready_brokers_that_do_not_answer_are_not_restarted(
+    kubernetes: Kubernetes, operators: Operators, namespace: str
+) -> None:
+    """New brokers come all the same, the roll says whom it misses, and a template that is refused stops nothing."""
+    api = kubernetes.api
+    operators.start(namespace)
+    api.apply(a_cluster(2), namespace)
+    api.wait("clusters.fairlead.dev/main", namespace, is_done)
+    pods = uids(api.list("pods", namespace, BROKERS))
+    api.apply(a_cluster(3, image="example.com/fairlead:2"), namespace)
+    told = api.wait("clusters.fairlead.dev/main", namespace, has("RollBlocked", "BrokersUnreachable"))
+    api.wait("pod/main-a-2", namespace, lambda each: each)
+    broken = {"template": {"spec": {"containers": [{"name": "broker", "imagePullPolicy": "Perhaps"}]}}}
+    api.apply(a_cluster(3, pool=broken), namespace)
+    api.wait(
+        "clusters.fairlead.dev/main",
+        namespace,
+        lambda each: "imagePullPolicy" in condition_of(each, "Warning").get("message", ""),
+    )
+
+    assert condition_of(told, "Ready")["status"] == "True"
+    assert pods.items() <= uids(api.list("pods", namespace, BROKERS)).items()
+
+
+def test_addresses_of_load_balancers_are_told(
+    kubernetes: Kubernetes, operators: Operators, namespace: str
+) -> None:
+    """What the cloud gives the Services stands in the status and in the file that brokers read."""
+    api = kubernetes.api
+    operators.start(namespace)
+    api.apply(a_cluster(1, listeners={"data": {"type": "loadbalancer", "perBroker": True}}), namespace)
+    for name, host in (("main-bootstrap", "198.51.100.1"), ("main-broker-0", "198.51.100.2")):
+        api.wait(f"service/{name}", namespace, lambda each: each)
+        given = {"status": {"loadBalancer": {"ingress": [{"ip": host}]}}}
+        api.patch(f"service/{name}", namespace, given, subresource="status")
+    told = api.wait(
+        "clusters.fairlead.dev/main",
+        namespace,
+        lambda each: "198.51.100.2" in str((each or {}).get("status", {}).get("listeners")),
+    )
+    file = api.wait(
+        "configmap/main-config",
+        namespace,
+        lambda each: each and "198.51.100.2:9520" in each["data"]["broker.yaml"],
+    )
+
+    assert told["status"]["listeners"] == [
+        {
+            "name": "data",
+            "type": "loadbalancer",
+            "bootstrap": "http://198.51.100.1:9520",
+            "brokers": [{"id": 0, "address": "198.51.100.2:9520"}],
+        }
+    ]
+    assert "advertise_each" in file["data"]["broker.yaml"]
+
+
+def test_a_deleted_cluster_leaves_its_disks(
+    kubernetes: Kubernetes, operators: Operators, namespace: str
+) -> None:
+    """Everything that it owns goes with it, also while it is paused; claims stay unless the policy says otherwise."""
+    api = kubernetes.api
+    operators.start(namespace)
+    api.apply(a_cluster(2), namespace)
+    api.wait("clusters.fairlead.dev/main", namespace, is_done)
+    api.annotate("clusters.fairlead.dev/main", namespace, {"fairlead.dev/paused": "true"})
+    api.delete("clusters.fairlead.dev/main", namespace, propagation="Foreground")
+    api.wait("clusters.fairlead.dev/main", namespace, lambda each: each is None)
+    api.wait_list("pods", namespace, lambda found: not found, selector="fairlead.dev/cluster=main")
+
+    assert api.list("statefulsets", namespace) == []
+    assert len(api.list("persistentvolumeclaims", namespace, BROKERS)) == 2
+
+
+def test_a_running_cluster_can_be_told_to_leave_everything(
+    kubernetes: Kubernetes, operators: Operators, namespace: str
+) -> None:
+    """What it owns is let go while it runs, stays without it, and is taken over by the next Cluster of its name."""
+    api, kinds = kubernetes.api, ("statefulsets", "services", "configmaps", "poddisruptionbudgets")
+    operators.start(namespace)
+    api.apply(a_cluster(2), namespace)
+    api.wait("clusters.fairlead.dev/main", namespace, is_done)
+    pods = {each["metadata"]["uid"] for each in api.list("pods", namespace, BROKERS)}
+    api.patch("clusters.fairlead.dev/main", namespace, {"spec": {"deletionPolicy": "Retain"}})
+    for kind in kinds:
+        api.wait_list(
+            kind,
+            namespace,
+            lambda found: found and not any("ownerReferences" in each["metadata"] for each in found),
+            selector="fairlead.dev/cluster=main",
+        )
+    api.delete("clusters.fairlead.dev/main", namespace, propagation="Foreground")
+    api.wait("clusters.fairlead.dev/main", namespace, lambda each: each is None)
+    api.apply(a_cluster(2), namespace)
+    cluster = api.wait("clusters.fairlead.dev/main", namespace, is_done)
+    adopted = api.wait(
+        "statefulset/main-a", namespace, lambda each: each and "ownerReferences" in each["metadata"]
+    )
+
+    assert adopted["metadata"]["ownerReferences"][0]["uid"] == cluster["metadata"]["uid"]
+    assert {each["metadata"]["uid"] for each in api.list("pods", namespace, BROKERS)} == pods

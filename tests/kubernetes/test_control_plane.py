@@ -1,0 +1,195 @@
+"""The control plane of the tests is a real one: it validates, schedules, refuses, and tells who did what."""
+
+from __future__ import annotations
+
+import pytest
+
+from kube_client import KubeClient, Manifest, Refused
+from kubernetes_under_test import Kubernetes
+
+GADGETS = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: gadgets.example.test}
+spec:
+  group: example.test
+  scope: Namespaced
+  names: {plural: gadgets, singular: gadget, kind: Gadget, shortNames: [gdt]}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties: {size: {type: integer}}
+            x-kubernetes-validations:
+            - {rule: "self.size >= oldSelf.size", message: "a gadget never shrinks"}
+"""
+RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+def gadget(size: int) -> Manifest:
+    """An object of a kind that the test defines."""
+    return {
+        "apiVersion": "example.test/v1",
+        "kind": "Gadget",
+        "metadata": {"name": "one"},
+        "spec": {"size": size},
+    }
+
+
+def stateful_set(replicas: int, *, claim: str | None = None) -> Manifest:
+    """A StatefulSet for fake nodes, one pod a zone, with claims of a storage class where asked."""
+    labels = {"app": "store"}
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "topology.kubernetes.io/zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": labels},
+    }
+    claims = [
+        {
+            "metadata": {"name": "data"},
+            "spec": {
+                "storageClassName": claim,
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        }
+    ]
+    pod = {
+        "nodeSelector": {"type": "fake"},
+        "topologySpreadConstraints": [spread],
+        "containers": [{"name": "store", "image": "localhost/any", "securityContext": RESTRICTED}],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "store"},
+        "spec": {
+            "replicas": replicas,
+            "serviceName": "store",
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+            "volumeClaimTemplates": claims if claim else [],
+        },
+    }
+
+
+def ready_replicas(found: Manifest | None) -> int:
+    """How many pods of a StatefulSet are Ready."""
+    return int(found["status"].get("readyReplicas", 0)) if found else 0
+
+
+def test_rules_of_a_defined_kind_hold(kubernetes: Kubernetes, namespace: str) -> None:
+    """An object of a kind that was defined just now is stored, and a change against its rule is refused."""
+    kubernetes.api.apply(GADGETS)
+    kubernetes.api.apply(gadget(2), namespace)
+
+    with pytest.raises(Refused, match="a gadget never shrinks") as refused:
+        kubernetes.api.apply(gadget(1), namespace)
+
+    assert refused.value.status == 422
+    assert kubernetes.api.list("gdt", namespace)[0]["spec"] == {"size": 2}
+
+
+def test_restricted_pod_security(kubernetes: Kubernetes, namespace: str) -> None:
+    """A pod that could run as root is refused."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "loose"},
+        "spec": {"containers": [{"name": "any", "image": "localhost/any"}]},
+    }
+
+    with pytest.raises(Refused, match="violates PodSecurity") as refused:
+        kubernetes.api.create(pod, namespace)
+
+    assert refused.value.status == 403
+
+
+def test_pods_of_fake_nodes(kubernetes: Kubernetes, namespace: str) -> None:
+    """Three pods with claims become Ready in three zones, and their claims grow where the class allows it."""
+    api = kubernetes.api
+    api.apply(stateful_set(3, claim="hostpath"), namespace)
+    api.wait("statefulset/store", namespace, lambda found: ready_replicas(found) == 3)
+    api.patch("pvc/data-store-0", namespace, {"spec": {"resources": {"requests": {"storage": "2Gi"}}}})
+
+    def grown(claim: Manifest | None) -> bool:
+        return claim is not None and claim["status"]["capacity"]["storage"] == "2Gi"
+
+    api.wait("pvc/data-store-0", namespace, grown)
+    nodes = {pod["spec"]["nodeName"] for pod in api.list("pod", namespace)}
+
+    assert nodes == {"fake-1", "fake-2", "fake-3"}
+
+
+def test_scripted_readiness(kubernetes: Kubernetes, namespace: str) -> None:
+    """A pod that is told to be unready is so until it is told otherwise."""
+    api = kubernetes.api
+    api.apply(stateful_set(1), namespace)
+    api.wait("statefulset/store", namespace, lambda found: ready_replicas(found) == 1)
+
+    api.annotate("pod/store-0", namespace, {"fairlead.test/unready": "true"})
+    unready = api.wait("statefulset/store", namespace, lambda found: ready_replicas(found) == 0)
+    api.annotate("pod/store-0", namespace, {"fairlead.test/unready": None})
+    ready = api.wait("statefulset/store", namespace, lambda found: ready_replicas(found) == 1)
+
+    assert unready["status"]["replicas"] == ready["status"]["replicas"] == 1
+
+
+def test_eviction_against_a_budget(kubernetes: Kubernetes, namespace: str) -> None:
+    """The second of two pods cannot be evicted while a budget wants one."""
+    api = kubernetes.api
+    api.apply(stateful_set(2), namespace)
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "store"},
+        "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "store"}}},
+    }
+    api.apply(budget, namespace)
+    api.wait("pdb/store", namespace, lambda found: found and found["status"].get("currentHealthy") == 2)
+
+    with pytest.raises(Refused, match="disruption budget") as refused:
+        api.evict("store-0", namespace)
+    api.patch("pdb/store", namespace, {"spec": {"minAvailable": 1}})
+    api.wait("pdb/store", namespace, lambda found: found and found["status"]["disruptionsAllowed"] == 1)
+    api.evict("store-0", namespace)
+
+    assert refused.value.status == 429
+
+
+def test_who_wrote_what(kubernetes: Kubernetes, namespace: str) -> None:
+    """The audit log shows a service account's refused request under its name, and no writes where there were none."""
+    mark = kubernetes.audit_mark()
+    client = KubeClient(kubernetes.account_kubeconfig("default", namespace))
+    user = f"system:serviceaccount:{namespace}:default"
+
+    with pytest.raises(Refused) as refused:
+        client.list("configmap", namespace)
+    events = [event for event in kubernetes.audit(since=mark, user=user) if event.resource]
+
+    assert refused.value.status == 403
+    assert [(event.verb, event.resource, event.code) for event in events] == [("list", "configmaps", 403)]
+    assert kubernetes.audit(since=mark, user=user, writes=True) == []
+
+
+def test_kubectl_in_the_box(kubernetes: Kubernetes, namespace: str) -> None:
+    """A program that is run in the network of the box finds the API server by the same kubeconfig."""
+    kubernetes.kubectl("create", "configmap", "note", "--from-literal=text=hello", "--namespace", namespace)
+
+    found = kubernetes.api.get("configmap/note", namespace)
+
+    assert found is not None
+    assert found["data"] == {"text": "hello"}

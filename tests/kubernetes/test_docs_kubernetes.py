@@ -1,0 +1,103 @@
+"""The how-tos of Kubernetes: a control plane takes every command and every manifest of the pages, in their order.
+
+What waits for programs that really run is tested where pods do (`test_docs_pods.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from chart_tools import DEFINITIONS, POD_MONITORS, ROOT
+from shell_pages import Shell, blocks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kubernetes_under_test import Kubernetes
+
+HOW_TO = ROOT / "docs/how-to"
+INSTALL, CLUSTERS, TOPICS, TROUBLE = (
+    HOW_TO / f"kubernetes-{name}.md" for name in ("install", "clusters", "topics", "troubleshooting")
+)
+
+SPARK = HOW_TO / "spark-on-kubernetes.md"
+
+
+def run_page(page: Path, kubernetes: Kubernetes, folder: Path) -> int:
+    """Run the commands of a page that need no pods, have the server judge its manifests, and count both."""
+    shell, done = Shell(kubernetes, folder), 0
+    for block in blocks(page.read_text(encoding="utf-8")):
+        if block.language == "sh" and not block.needs_pods:
+            shell.run(block.text)
+            done += 1
+        elif block.language == "yaml":
+            kubernetes.api.apply(block.text, "fairlead", dry_run=True)
+            done += 1
+    return done
+
+
+def make_room(kubernetes: Kubernetes) -> None:
+    """Install the definitions, and have the namespace of the pages with nothing of ours in it."""
+    for path in sorted((ROOT / "manifests/crds").glob("*.fairlead.dev.yaml")):
+        kubernetes.kubectl("apply", "--server-side", "--force-conflicts", "--filename", str(path))
+    for name in DEFINITIONS:
+        kubernetes.kubectl("wait", f"crd/{name}", "--for=condition=Established", "--timeout=30s")
+    kubernetes.kubectl("get", "flc,flt", "--all-namespaces")
+    if kubernetes.api.get("namespace/fairlead") is None:
+        kubernetes.api.apply((ROOT / "manifests/base/namespace.yaml").read_text(encoding="utf-8"))
+
+
+def remove_operators(kubernetes: Kubernetes) -> None:
+    """Remove what other tests installed without Helm where the page installs by Helm."""
+    ours = ("--selector", "app.kubernetes.io/name=fairlead-operator", "--wait=false")
+    namespaced = "deployment,role,rolebinding,service,serviceaccount,networkpolicy,poddisruptionbudget"
+    kubernetes.kubectl("delete", namespaced, "--namespace", "fairlead", *ours)
+    kubernetes.kubectl("delete", "clusterrole,clusterrolebinding", *ours)
+
+
+def test_installing(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
+    """Every way of installing the operator can be typed as it is written, one after the other."""
+    kubernetes_alone.api.apply(POD_MONITORS)
+    remove_operators(kubernetes_alone)
+    done = run_page(INSTALL, kubernetes_alone, tmp_path)
+    deployment: Any = kubernetes_alone.api.get("deployment/fairlead-operator", "fairlead")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+
+    assert done == 13
+    assert {"name": "FAIRLEAD_OPERATOR_NAMESPACES", "value": "*"} in container["env"]
+    assert kubernetes_alone.api.get("deployment/fairlead-operator", "fairlead-second")
+
+
+def test_clusters(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
+    """The API server takes every change that the page on clusters makes, and the Cluster is gone in the end."""
+    make_room(kubernetes_alone)
+    done = run_page(CLUSTERS, kubernetes_alone, tmp_path)
+
+    assert done == 18
+    kubernetes_alone.api.wait("flc/main", "fairlead", lambda found: found is None)
+
+
+def test_topics(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
+    """The API server takes every change that the page on topics makes, and the Topic is gone in the end."""
+    make_room(kubernetes_alone)
+    cluster = yaml.safe_load((ROOT / "manifests/samples/cluster.yaml").read_text(encoding="utf-8"))
+    kubernetes_alone.api.apply(cluster, "fairlead")
+    looked = run_page(TROUBLE, kubernetes_alone, tmp_path / "trouble")
+    done = run_page(TOPICS, kubernetes_alone, tmp_path / "topics")
+
+    assert (looked, done) == (1, 8)
+    assert kubernetes_alone.api.get("flt/orders", "fairlead") is None
+
+
+def test_spark_jobs(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
+    """The API server takes the job that the page installs and changes, and a driver is made."""
+    make_room(kubernetes_alone)
+    done = run_page(SPARK, kubernetes_alone, tmp_path)
+    driver: Any = kubernetes_alone.api.get("statefulset/flights", "fairlead")
+    (container,) = driver["spec"]["template"]["spec"]["containers"]
+
+    assert done == 3
+    assert "spark.sql.streaming.noDataMicroBatches.enabled=true" in container["args"]
+    kubernetes_alone.kubectl("delete", "--filename", str(ROOT / "manifests/spark/job.yaml"), "--wait=false")

@@ -1,0 +1,42 @@
+"""The README's quick start on real pods: what a newcomer types makes a cluster, and a record goes through it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chart_tools import ROOT
+from shell_pages import Shell, blocks, section
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pods import KubernetesPods
+
+README = ROOT / "README.md"
+# The last one restarts brokers, after which health takes a moment to come back.
+NAMES = ("install", "topics", "troubleshooting", "clusters")
+PAGES = [ROOT / f"docs/how-to/kubernetes-{name}.md" for name in NAMES]
+TEST_A_TOPIC = """
+helm upgrade fairlead-operator charts/fairlead-operator --namespace fairlead --wait \\
+    --set test.bootstrap=http://main-bootstrap:9520
+helm test fairlead-operator --namespace fairlead
+"""
+
+
+def test_quick_start(kubernetes_pods: KubernetesPods, tmp_path: Path) -> None:
+    """Operator by Helm, three brokers with their etcd, a topic: the record that is written is the one that is read.
+
+    Then everything in the how-tos that waits for real pods works too, as does the chart's test that makes a topic.
+    """
+    shell = Shell(kubernetes_pods, tmp_path)
+    quick_start = blocks(section(README, "Kubernetes quick start"))
+    printed = [shell.run(block.text) for block in quick_start]
+    tested = shell.run(TEST_A_TOPIC)
+    waiting = [one for page in PAGES for one in blocks(page.read_text(encoding="utf-8")) if one.needs_pods]
+    for block in waiting:
+        shell.run(block.text)
+
+    assert len(quick_start) == 2
+    assert printed[-1] == "a book and a lamp\n"
+    assert "Phase:          Succeeded" in tested
+    assert len(waiting) == 7

@@ -1,0 +1,52 @@
+"""A door to the API server misbehaves as it is told, for those alone who come through it."""
+
+from __future__ import annotations
+
+import pytest
+import urllib3
+
+from doors import Door
+from kube_client import KubeClient, Refused
+from kubernetes_under_test import Kubernetes
+
+NOTE = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "note"}}
+
+
+@pytest.fixture
+def client(kubernetes: Kubernetes, door: Door, namespace: str) -> KubeClient:
+    """A client that comes through the door with a token, and may write in its namespace."""
+    grant = ["--clusterrole=edit", f"--serviceaccount={namespace}:default", "--namespace", namespace]
+    kubernetes.kubectl("create", "rolebinding", "edit", *grant)
+    return KubeClient(kubernetes.account_kubeconfig("default", namespace, server=door.server))
+
+
+def test_a_door_answers_errors_as_often_as_told(
+    kubernetes: Kubernetes, door: Door, client: KubeClient, namespace: str
+) -> None:
+    """Two writes are refused with 409, of which the second was carried out, and reads are not touched."""
+    door.answer(409, times=1, methods=["POST"], path="/configmaps")
+    door.answer(409, times=1, methods=["POST"], path="/configmaps", after=True)
+
+    for _ in range(2):
+        assert client.get("configmap/note", namespace) is None
+        with pytest.raises(Refused, match="409 Conflict"):
+            client.create(NOTE, namespace)
+
+    assert kubernetes.api.get("configmap/note", namespace) is not None
+    assert door.clear() == 2
+
+
+def test_a_door_is_shut_and_opened(
+    kubernetes: Kubernetes, door: Door, client: KubeClient, namespace: str
+) -> None:
+    """While it is away nothing comes through it, others are served, and afterwards watches flow through it."""
+    client.create(NOTE, namespace)
+    door.go_away()
+    with pytest.raises(urllib3.exceptions.HTTPError):
+        client.get("configmap/note", namespace)
+    kubernetes.api.annotate("configmap/note", namespace, {"seen": "no"})
+    door.clear()
+
+    seen = client.wait("configmap/note", namespace, bool)
+
+    assert seen["metadata"]["annotations"] == {"seen": "no"}

@@ -1,0 +1,255 @@
+"""The images that `make image` makes: what is in them, and that they run as a restricted pod runs them.
+
+Needs root, buildah and mmdebstrap, as the build itself does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+import checkout
+from fairlead import Admin
+
+# Where nothing is cached, a build takes some minutes.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+MEGABYTE = 1_000_000
+USER = "10001:10001"
+PACKAGES = "opt/fairlead/lib/python3*/site-packages"
+# As a container runtime does it, without one: the root is read-only but for the mounted folders, and exec replaces each
+# program by the next, so that signals reach the last one.
+CONTAINER = """
+set -eu
+root=$1; shift
+mount --bind "$root" "$root"
+mount -o remount,ro,bind "$root"
+mount -t proc proc "$root/proc"
+mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
+mount -t tmpfs -o uid=10001,gid=10001 tmpfs "$root/var/lib/fairlead"
+exec "$@"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An archive, opened."""
+
+    name: str
+    manifest: dict[str, Any]
+    config: dict[str, Any]
+    root: Path
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What the image says of itself."""
+        return {
+            name.removeprefix("org.opencontainers.image."): value
+            for name, value in self.config["Labels"].items()
+        }
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables that its programs get."""
+        return dict(each.split("=", 1) for each in self.config["Env"])
+
+    def command(self, *arguments: str, **environment: str) -> list[str]:
+        """Return the command that runs a program of it in a container, with more variables."""
+        chroot = shutil.which("chroot")
+        assert chroot is not None, "coreutils has it"
+        variables = [f"{name}={value}" for name, value in {**self.environment, **environment}.items()]
+        program = [chroot, "--userspec=10001:10001", "--groups=10001", str(self.root), *arguments]
+        mounting = ["unshare", "--mount", "sh", "-c", CONTAINER, "container", str(self.root)]
+        return [*mounting, "env", "-i", *variables, *program]
+
+    def run(self, *arguments: str) -> str:
+        """Run a program of it in a container; return what it printed, on both streams."""
+        done = subprocess.run(
+            self.command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+
+def built(which: str, folder: Path) -> Image:
+    """Build an image, which is quick when nothing changed, and unpack it."""
+    done = subprocess.run(
+        [sys.executable, checkout.ROOT / ".ci/image.py", which], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    archive = Path(done.stdout.partition(":")[0])
+    layout, root = folder / "layout", folder / "root"
+    root.mkdir()
+    with tarfile.open(archive) as packed:
+        packed.extractall(layout, filter="data")
+
+    def blob(digest: str) -> Path:
+        return layout / "blobs" / digest.replace(":", "/")
+
+    [entry] = json.loads((layout / "index.json").read_text())["manifests"]
+    manifest = json.loads(blob(entry["digest"]).read_text())
+    for layer in manifest["layers"]:
+        subprocess.run(["tar", "-xzf", blob(layer["digest"]), "-C", root], check=True)
+    config = json.loads(blob(manifest["config"]["digest"]).read_text())["config"]
+    return Image(entry["annotations"]["org.opencontainers.image.ref.name"], manifest, config, root)
+
+
+@pytest.fixture(scope="module")
+def fairlead_image() -> Iterator[Image]:
+    """Broker, operator and command line; half a gigabyte that is not kept for failures."""
+    with TemporaryDirectory(prefix="fairlead-image-", ignore_cleanup_errors=True) as folder:
+        yield built("fairlead", Path(folder))
+
+
+def files(image: Image) -> list[Path]:
+    """Every regular file."""
+    return [path for path in image.root.rglob("*") if path.is_file() and not path.is_symlink()]
+
+
+def test_the_image_says_what_it_is(fairlead_image: Image) -> None:
+    """A number as its user, so that Kubernetes can see that it is not root; one program; what scanners look for."""
+    config = fairlead_image.config
+
+    assert fairlead_image.name == "localhost/fairlead:dev"
+    assert (config["User"], config["Entrypoint"], config["WorkingDir"]) == (
+        USER,
+        ["fairlead"],
+        "/var/lib/fairlead",
+    )
+    assert config.get("Cmd") is None
+    assert set(config["ExposedPorts"]) == {"9520/tcp", "9521/tcp", "9522/tcp"}
+    assert {"title", "description", "licenses", "version", "revision"} <= fairlead_image.labels.keys()
+    assert re.fullmatch(r"[0-9a-f]{40}", fairlead_image.labels["revision"])
+    # Broken invariants must end the process, so that assertions are never taken out.
+    assert "PYTHONOPTIMIZE" not in fairlead_image.environment
+
+
+def test_the_image_holds_what_runs_and_nothing_else(fairlead_image: Image) -> None:
+    """No shell, no package manager, no pip, no tests, nothing that gives rights; bytecode for every module."""
+    found = files(fairlead_image)
+    programs = {
+        path.name for path in found if os.access(path, os.X_OK) and path.parent.name in ("bin", "sbin")
+    }
+    packages = next(fairlead_image.root.glob(PACKAGES))
+    ours = [path for path in found if packages in path.parents and path.suffix == ".py"]
+
+    assert sum(layer["size"] for layer in fairlead_image.manifest["layers"]) < 150 * MEGABYTE
+    assert programs == {"fairlead", "python3.11"}
+    assert [path for path in fairlead_image.root.rglob("*") if path.lstat().st_mode & 0o6000] == []
+    assert [path for path in found if path.lstat().st_mode & 0o002] == []
+    assert not {"pip", "setuptools", "pytest", "hatchling"} & {path.name for path in packages.iterdir()}
+    assert [path for path in packages.rglob("tests") if path.is_dir()] == []
+    assert not [
+        path for path in ours if not list((path.parent / "__pycache__").glob(f"{path.stem}.cpython-*.pyc"))
+    ]
+
+
+def test_its_programs_run_with_a_read_only_root(fairlead_image: Image) -> None:
+    """As the user of the image, who has a name, with every package that the programs need."""
+    imports = (
+        "pyarrow, pyarrow.parquet, pyarrow.csv, grpc, granian, numpy, kopf, kubernetes.aio, google.protobuf"
+    )
+    user = fairlead_image.run(
+        "python3", "-c", f"import {imports}, getpass, os; print(getpass.getuser(), os.getuid(), os.getgid())"
+    )
+    written = fairlead_image.run(
+        "python3",
+        "-c",
+        "import os; print([os.access(each, os.W_OK) for each in ('/', '/opt/fairlead', '/etc')])",
+    )
+
+    assert user.split() == ["fairlead", "10001", "10001"]
+    assert written.strip() == "[False, False, False]"
+    assert fairlead_image.run("fairlead", "version").startswith("fairlead ")
+    assert "--peer-advertise" in fairlead_image.run("fairlead", "broker", "start", "--help")
+    assert "--seconds" in fairlead_image.run("fairlead", "broker", "prepare-stop", "--help")
+    assert "--namespaces" in fairlead_image.run("fairlead", "operator", "start", "--help")
+
+
+def test_a_broker_serves_from_the_image(fairlead_image: Image) -> None:
+    """It writes below its data folder alone, and a signal to the container's process stops it."""
+    anywhere = {f"FAIRLEAD_{name}LISTEN": "127.0.0.1:0" for name in ("", "PEER_", "OPS_")}
+    command = fairlead_image.command("fairlead", "broker", "start", "--output", "json", **anywhere)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as broker:
+        try:
+            assert broker.stdout is not None
+            ready = broker.stdout.readline()
+            assert ready, broker.communicate()[1]
+            topic = asyncio.run(created(json.loads(ready)["brokers"][0]["data"]))
+            broker.terminate()
+            _, told = broker.communicate(timeout=60)
+        finally:
+            broker.kill()
+
+    assert topic == "orders"
+    assert broker.returncode == 0, told
+
+
+async def created(url: str) -> str:
+    """Create a topic; return its name as the broker tells it."""
+    async with Admin(url) as admin:
+        return (await admin.create_topic("orders")).name
+
+
+def test_the_image_of_etcd_holds_two_static_programs(tmp_path: Path) -> None:
+    """They run with nothing else in the root, as the same user."""
+    image = built("etcd", tmp_path)
+    for name in ("proc", "tmp", "var/lib/fairlead"):
+        (image.root / name).mkdir(parents=True)
+
+    assert image.name == "localhost/fairlead-etcd:dev"
+    assert (image.config["User"], image.config["Entrypoint"]) == (USER, ["etcd"])
+    assert [path.relative_to(image.root).as_posix() for path in sorted(files(image))] == [
+        "usr/local/bin/etcd",
+        "usr/local/bin/etcdctl",
+    ]
+    assert f"etcd Version: {image.labels['version']}" in image.run("etcd", "--version")
+    assert f"etcdctl version: {image.labels['version']}" in image.run("etcdctl", "version")
+
+
+def test_the_image_of_spark_runs_jobs(tmp_path: Path) -> None:
+    """Its entry becomes the command line, which finds Java and both formats although the root is read-only."""
+    with TemporaryDirectory(prefix="fairlead-image-", ignore_cleanup_errors=True, dir=tmp_path) as folder:
+        image = built("spark", Path(folder))
+        entry = image.config["Entrypoint"]
+        info = image.run(*entry, "fairlead", "job", "info")
+        listed = image.run(*entry, "fairlead", "job", "list")
+        programs = {path.name for path in (image.root / "usr/bin").iterdir()}
+        archives = [path.stem for path in image.root.glob(f"{PACKAGES}/pyspark/python/lib/*.zip")]
+
+    assert image.name == "localhost/fairlead-spark:dev"
+    assert (image.config["User"], entry[0]) == (USER, "/usr/bin/tini")
+    assert sum(layer["size"] for layer in image.manifest["layers"]) < 800 * MEGABYTE
+    assert programs == {
+        "chmod", "df", "du", "ls", "python3", "python3.11", "readlink", "rm", "sh", "tini"
+    }  # fmt: skip
+    # Without a shell and these two, Spark does not look for data sources of Python.
+    assert [name[:4] for name in sorted(archives)] == ["py4j", "pysp"]
+    assert re.search(r"format fairlead-delta\s+ready", info), info
+    assert re.search(r"format fairlead\s+ready", info), info
+    assert "flight_windows" in listed
+
+
+def test_bases_are_named_without_a_registry() -> None:
+    """Whoever builds decides where images come from."""
+    files_of_builds = [checkout.ROOT / "Dockerfile", checkout.ROOT / ".ci/etcd.Dockerfile"]
+    lines = [line for path in files_of_builds for line in path.read_text().splitlines()]
+    named = [line.split("=", 1)[1] for line in lines if re.match(r"ARG (BASE|BUILDER)=", line)]
+
+    assert named == ["python:3.11-slim-bookworm", "${BASE}"]
+    assert {line.split()[1] for line in lines if line.startswith("FROM ")} == {
+        "${BASE}", "${BUILDER}", "${SPARK_BASE}", "packages", "spark-packages", "scratch"
+    }  # fmt: skip

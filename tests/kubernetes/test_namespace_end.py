@@ -1,0 +1,116 @@
+"""A namespace that is deleted goes, although the operator's rights, and perhaps the operator, go with it.
+
+Brokers do not answer here, so nothing but the namespace's end lets a Topic go.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cluster_words import a_cluster, is_done
+from images import PAUSE_IMAGE
+from topic_stage import ready_reason
+
+if TYPE_CHECKING:
+    from kube_client import Manifest
+    from kubernetes_under_test import Kubernetes
+    from operator_process import Operators
+
+GONE_SECONDS = 120.0
+"""Kubernetes looks again after half the time that pods have to end, so that it may well take a minute."""
+QUICK: Any = {"template": {"spec": {"terminationGracePeriodSeconds": 10}}}
+
+
+def a_topic(name: str, **reference: str) -> Manifest:
+    """Return a Topic of the Cluster `main`, which is deleted with its topic."""
+    return {
+        "apiVersion": "fairlead.dev/v1alpha1",
+        "kind": "Topic",
+        "metadata": {"name": name},
+        "spec": {"clusterRef": {"name": "main", **reference}},
+    }
+
+
+def held(topic: Manifest | None) -> bool:
+    """Say whether the operator has looked at a Topic, and holds it back."""
+    return ready_reason(topic) == "ClusterNotReady" and "finalizers" in (topic or {})["metadata"]
+
+
+def is_let_go(topic: Manifest | None) -> bool:
+    """Say whether a Topic is there, and nothing of ours holds it back."""
+    return topic is not None and "finalizers" not in topic["metadata"]
+
+
+@pytest.mark.parametrize("paused", ["false", "true"])
+def test_a_namespace_goes_with_the_roles_in_it(
+    kubernetes: Kubernetes, operators: Operators, namespace: str, paused: str
+) -> None:
+    """Cluster, Topics, and all that the operator may do there; a pause is no hindrance."""
+    api = kubernetes.api
+    operator = operators.start(namespace)
+    api.apply(a_cluster(2, pool=QUICK), namespace)
+    for name in ("one", "two"):
+        api.apply(a_topic(name), namespace)
+    api.wait("clusters.fairlead.dev/main", namespace, is_done)
+    for name in ("one", "two"):
+        api.wait(f"topics.fairlead.dev/{name}", namespace, held)
+    api.annotate("clusters.fairlead.dev/main", namespace, {"fairlead.dev/paused": paused})
+    mark = kubernetes.audit_mark()
+    api.delete(f"namespace/{namespace}")
+    free = [api.wait(f"topics.fairlead.dev/{name}", namespace, is_let_go) for name in ("one", "two")]
+    api.wait(f"namespace/{namespace}", None, lambda each: each is None, GONE_SECONDS)
+    freed = [
+        each.code
+        for each in kubernetes.audit(since=mark, user=operator.user)
+        if (each.verb, each.resource) == ("patch", "topics")
+    ]
+
+    assert not any("deletionTimestamp" in each["metadata"] for each in free), (
+        "while there are rights to do it"
+    )
+    assert freed == [200, 200], "each is let go once"
+
+
+def test_a_namespace_goes_with_the_operator_in_it(
+    kubernetes: Kubernetes, operators: Operators, namespace: str
+) -> None:
+    """An operator that is stopped by the end of its namespace lets go what no other will look after."""
+    api, elsewhere = kubernetes.api, kubernetes.namespace()
+    operator = operators.start(namespace, scope="list", watch=[namespace, elsewhere])
+    api.apply(a_cluster(1, topicNamespaces=[namespace]), elsewhere)
+    api.apply(a_topic("orders", namespace=elsewhere), namespace)
+    api.apply(a_topic("local"), elsewhere)
+    api.wait("topics.fairlead.dev/orders", namespace, held)
+    api.wait("topics.fairlead.dev/local", elsewhere, held)
+    api.create(a_pod(), namespace)
+    api.wait("pod/operator", namespace, lambda each: each and each["status"].get("phase") == "Running")
+    api.delete(f"namespace/{namespace}")
+    code = operator.stop()
+    api.wait(f"namespace/{namespace}", None, lambda each: each is None, GONE_SECONDS)
+    kept = api.get("topics.fairlead.dev/local", elsewhere)
+
+    assert code == 0
+    assert operator.count("topics_let_go") == 1
+    assert held(kept), "its namespace stays"
+
+
+def a_pod() -> Manifest:
+    """Return a pod in the operator's place, which has some time to end."""
+    restricted = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "runAsNonRoot": True,
+        "runAsUser": 10001,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "operator"},
+        "spec": {
+            "terminationGracePeriodSeconds": 10,
+            "containers": [{"name": "operator", "image": PAUSE_IMAGE, "securityContext": restricted}],
+        },
+    }

@@ -1,0 +1,292 @@
+"""The operator's client of the API server: what it writes, what it leaves alone, what it makes of errors."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import structlog
+
+from fairlead_api.resources.cluster import Cluster
+from fairlead_operator.api_server.client import ApiClient, reference_to
+from fairlead_operator.api_server.connection import Connection
+from fairlead_operator.api_server.events import COUNT_EVERY_SECONDS, Events
+from fairlead_operator.api_server.requests import Requests
+from fairlead_operator.clock import SystemClock
+from fairlead_operator.naming import CLUSTER, CONFIG_MAP, SERVICE, Manifest, ObjectRef
+from fairlead_operator.ports import Conflict, Forbidden, Invalid, NotFound, Unavailable
+from fairlead_operator.render import EtcdInputs, Images, RenderInputs, render_cluster
+from fairlead_operator.telemetry import Telemetry
+from operator_process import ACCOUNT, Operators
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from doors import Door
+
+LOG = structlog.get_logger()
+
+
+class Laboratory:
+    """Clients with the rights of one operator."""
+
+    def __init__(self, operators: Operators, namespace: str, server: str | None = None) -> None:
+        self.kubernetes = operators.kubernetes
+        self.namespace = namespace
+        self.user = operators.grant(namespace)
+        self.kubeconfig = self.kubernetes.account_kubeconfig(ACCOUNT, namespace, server=server)
+        self.open: list[Requests] = []
+
+    async def client(self, may_write: Callable[[], float] = lambda: 3600.0) -> ApiClient:
+        """Return a client that remembers nothing yet."""
+        connection = Connection(self.kubeconfig)
+        await connection.load()
+        requests = Requests(connection, Telemetry(LOG), lambda: 0.5)
+        self.open.append(requests)
+        return ApiClient(requests, LOG, may_write=may_write, seen=lambda kind, manifest: None)
+
+    def writes(self, since: int) -> list[str]:
+        """Return what the operator's account wrote since a mark."""
+        events = self.kubernetes.audit(since=since, user=self.user, writes=True)
+        return [f"{event.verb} {event.resource}/{event.name}" for event in events]
+
+
+@pytest.fixture
+async def laboratory(operators: Operators, namespace: str) -> AsyncIterator[Laboratory]:
+    """Clients of a namespace of their own."""
+    made = Laboratory(operators, namespace)
+    yield made
+    for requests in made.open:
+        await requests.close()
+
+
+def a_service(namespace: str, **spec: Any) -> Manifest:
+    """Return a Service to apply."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "it", "namespace": namespace, "labels": {"ours": "1", "also": "2"}},
+        "spec": {"ports": [{"name": "http", "port": 9520}], "selector": {"app": "x"}, **spec},
+    }
+
+
+async def test_what_is_drawn_is_written_once(laboratory: Laboratory) -> None:
+    """Every object of a Cluster is applied once, and never again while nothing changed, whatever the server added."""
+    kubernetes, namespace = laboratory.kubernetes, laboratory.namespace
+    (made,) = kubernetes.api.apply(
+        {
+            "apiVersion": "fairlead.dev/v1alpha1",
+            "kind": "Cluster",
+            "metadata": {"name": "main", "namespace": namespace},
+            "spec": {
+                "brokers": [
+                    {
+                        "name": "a",
+                        "replicas": 3,
+                        "storage": {"size": "1024Mi"},
+                        "resources": {"requests": {"cpu": "0.1", "memory": "1024Mi"}},
+                    }
+                ]
+            },
+        }
+    )
+    etcd = EtcdInputs(replicas=3)
+    inputs = RenderInputs(
+        images=Images("localhost/fairlead:dev", "localhost/fairlead-etcd:dev"),
+        pool_replicas={"a": 3},
+        etcd=etcd,
+        kinds=frozenset(),
+        operator_namespace=namespace,
+    )
+    drawn = render_cluster(Cluster.parse(made), inputs)
+    api = await laboratory.client()
+    first = [await api.apply_if_changed(manifest, None) for manifest in drawn]
+    kubernetes.api.wait(
+        "statefulset/main-a", namespace, lambda found: found and found["status"].get("readyReplicas") == 3
+    )
+    mark = kubernetes.audit_mark()
+    again = []
+    # Without the memory of the first one: as after a restart.
+    for each in (api, await laboratory.client()):
+        for manifest in drawn:
+            live = await each.get(reference_to(manifest))
+            again.append((str(reference_to(manifest)), await each.apply_if_changed(manifest, live)))
+
+    assert all(first)
+    assert [name for name, changed in again if changed] == []
+    assert laboratory.writes(mark) == []
+
+
+async def test_drift_is_reverted_and_foreign_fields_stay(laboratory: Laboratory) -> None:
+    """A field of ours that somebody changed comes back, what is no longer asked goes, what others added stays."""
+    api, kube = await laboratory.client(), laboratory.kubernetes.api
+    service = a_service(laboratory.namespace)
+    ref = reference_to(service)
+    await api.apply_if_changed(service, None)
+    kube.patch(
+        "service/it",
+        laboratory.namespace,
+        {
+            "metadata": {"labels": {"ours": "stolen", "theirs": "1"}},
+            "spec": {"selector": {"b": "z"}},
+        },
+    )
+    reverted = await api.apply_if_changed(service, await api.get(ref))
+    after = await api.get(ref)
+    less = a_service(laboratory.namespace)
+    del less["metadata"]["labels"]["also"]
+    taken = await api.apply_if_changed(less, after)
+    last = await api.get(ref)
+
+    assert reverted
+    assert after is not None
+    assert after["metadata"]["labels"] == {"ours": "1", "also": "2", "theirs": "1"}
+    assert after["spec"]["selector"] == {"app": "x"}
+    assert taken
+    assert last is not None
+    assert last["metadata"]["labels"] == {"ours": "1", "theirs": "1"}
+    assert not await api.apply_if_changed(less, last)
+
+
+async def test_objects_of_others_are_left_alone(laboratory: Laboratory) -> None:
+    """An object that another owner controls is refused; one that nobody owns is adopted."""
+    api, kube, namespace = await laboratory.client(), laboratory.kubernetes.api, laboratory.namespace
+    foreign = a_service(namespace)
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "other", "controller": True}
+    (root,) = kube.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}, namespace)
+    foreign["metadata"]["ownerReferences"] = [{**owner, "uid": root["metadata"]["uid"]}]
+    kube.apply(foreign)
+
+    owned = a_service(namespace)
+    owned["metadata"]["ownerReferences"] = [owner]
+
+    with pytest.raises(Conflict, match="belongs to ConfigMap x"):
+        await api.apply_if_changed(owned, None)
+
+    free = {**a_service(namespace), "metadata": {"name": "free", "namespace": namespace}}
+    kube.apply(free)
+    ours = {**free, "metadata": {**free["metadata"], "labels": {"ours": "1"}}}
+
+    assert await api.apply_if_changed(ours, None)
+
+
+async def test_answers_become_errors_by_the_next_move(laboratory: Laboratory) -> None:
+    """Missing, refused, invalid and outrun are told apart, with the server's words."""
+    api, namespace = await laboratory.client(), laboratory.namespace
+    service = a_service(namespace)
+    ref = reference_to(service)
+    made = await api.apply(service)
+
+    assert await api.get(ObjectRef(SERVICE, namespace, "none")) is None
+    assert not await api.delete(ObjectRef(SERVICE, namespace, "none"))
+    with pytest.raises(NotFound):
+        await api.patch(ObjectRef(SERVICE, namespace, "none"), {"metadata": {}})
+    with pytest.raises(Forbidden, match="secrets"):
+        await api.list(type(SERVICE)("v1", "Secret", "secrets"), namespace)
+    with pytest.raises(Invalid, match="ports"):
+        await api.apply(a_service(namespace, ports=[{"port": 70000}]))
+    with pytest.raises(Invalid, match="unknown"):
+        await api.apply({**service, "spec": {**service["spec"], "unknown": 1}}, dry_run=True)
+    with pytest.raises(Conflict):
+        await api.patch(ref, {"metadata": {"labels": {"a": "b"}}}, resource_version="1")
+    with pytest.raises(Invalid):
+        await api.patch(ref, [{"op": "remove", "path": "/spec/none"}], resource_version="1")
+    with pytest.raises(Conflict):
+        await api.delete(ref, uid="another")
+    assert await api.delete(ref, uid=made["metadata"]["uid"])
+    assert [each["kind"] for each in await api.list(CONFIG_MAP, namespace)] == ["ConfigMap"]
+
+
+async def test_faults_of_the_server_are_waited_out(door: Door, operators: Operators, namespace: str) -> None:
+    """429, 5xx, lost answers and slow ones are tried again within the deadline; a conflict is not."""
+    laboratory = Laboratory(operators, namespace, door.server)
+    api = await laboratory.client()
+    door.answer(429, times=1)
+    door.answer(503, times=1)
+    door.answer(500, times=1, methods=["PATCH"], after=True)
+    first = await api.apply_if_changed(a_service(namespace), None)
+    door.answer(409, times=1, methods=["PATCH"])
+    with pytest.raises(Conflict):
+        await api.apply(a_service(namespace))
+    door.clear()
+    door.go_away()
+    with pytest.raises(Unavailable):
+        await (await laboratory.client(lambda: 1.0)).apply(a_service(namespace))
+    door.clear()
+    live = await api.get(reference_to(a_service(namespace)))
+    for requests in laboratory.open:
+        await requests.close()
+
+    assert first
+    assert live is not None
+    assert not await api.apply_if_changed(a_service(namespace), live)
+
+
+async def test_who_does_not_lead_writes_nothing(laboratory: Laboratory) -> None:
+    """Nothing is sent once leadership has run out, and reading goes on."""
+    api, namespace = await laboratory.client(lambda: 0.0), laboratory.namespace
+    mark = laboratory.kubernetes.audit_mark()
+    service = a_service(namespace)
+    with pytest.raises(Unavailable):
+        await api.apply_if_changed(service, None)
+    with pytest.raises(Unavailable):
+        await api.delete(reference_to(service))
+    with pytest.raises(Unavailable):
+        await api.patch(reference_to(service), {})
+
+    assert await api.list(SERVICE, namespace) == []
+    assert laboratory.writes(mark) == []
+
+
+class JumpingClock(SystemClock):
+    """The machine's clock, and what the test adds."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        """Seconds, with those that were jumped over."""
+        return super().monotonic() + self.ahead
+
+    def now(self) -> datetime:
+        """The wall clock, which does not jump."""
+        return super().now()
+
+
+async def test_events_are_told_once_and_counted(laboratory: Laboratory) -> None:
+    """The same words about the same object are one Event, also from the next operator; other words are another."""
+    api, namespace = await laboratory.client(), laboratory.namespace
+    (about,) = laboratory.kubernetes.api.apply(
+        {
+            "apiVersion": "fairlead.dev/v1alpha1",
+            "kind": "Cluster",
+            "metadata": {"name": "main", "namespace": namespace},
+            "spec": {"brokers": [{"name": "a", "replicas": 1, "storage": {"size": "1Gi"}}]},
+        }
+    )
+    clock = JumpingClock()
+    first, second = (Events(api, clock, LOG, instance=name) for name in ("one", "two"))
+    mark = laboratory.kubernetes.audit_mark()
+    for _ in range(5):
+        await first.tell(about, "Warning", "RollBlocked", "waits for orders-3")
+    writes_of_five = laboratory.writes(mark)
+    clock.ahead = COUNT_EVERY_SECONDS + 1
+    await first.tell(about, "Warning", "RollBlocked", "waits for orders-3")
+    await second.tell(about, "Warning", "RollBlocked", "waits for orders-3")
+    await first.tell(about, "Normal", "Restarted", "restarted broker 1" + "!" * 2000)
+    told = {
+        event["reason"]: (
+            event["note"][:18],
+            (event.get("series") or {}).get("count"),
+            event["regarding"]["kind"],
+        )
+        for event in laboratory.kubernetes.api.list("events.events.k8s.io", namespace)
+        if event["regarding"].get("name") == "main" and event["reportingController"] == "fairlead-operator"
+    }
+
+    assert len(writes_of_five) == 1
+    assert told == {
+        "RollBlocked": ("waits for orders-3", 7, CLUSTER.kind),
+        "Restarted": ("restarted broker 1", None, CLUSTER.kind),
+    }

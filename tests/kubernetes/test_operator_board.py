@@ -1,0 +1,43 @@
+"""The board and the alerts of the operator on a real one: it works on a real API server, and Prometheus scrapes it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from expressions import metrics_of
+from monitored_cluster import Prometheus, names_in, wait_for
+from monitored_operator import CLUSTER, monitored_operator, topic
+from rule_files import RULE_FILES, boards, panels, rules
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kubernetes_under_test import Kubernetes
+    from operator_process import Operators
+
+
+def series_of(prometheus: Prometheus, expression: str) -> list[Any] | None:
+    """Ask once; None while there is nothing."""
+    return prometheus.query(expression) or None
+
+
+def test_every_query_of_the_board_gives_series(
+    kubernetes: Kubernetes, operators: Operators, namespace: str, tmp_path: Path
+) -> None:
+    """With a Cluster and a Topic, to which no broker answers; every name is one that is exposed."""
+    for resource in (CLUSTER, topic("orders")):
+        kubernetes.api.apply(resource, namespace)
+    expressions = [
+        each["expr"] for panel in panels(boards()["fairlead-operator"]) for each in panel["targets"]
+    ]
+    with monitored_operator(operators, namespace, tmp_path, RULE_FILES) as (operator, prometheus):
+        for expression in expressions:
+            wait_for(f"no series of {expression}", partial(series_of, prometheus, expression))
+        not_ready = prometheus.query("sum(fairlead_operator_resources_not_ready)")
+        exposed = names_in(operators.ask(operator, "/metrics")) | {"up"}
+    asked = expressions + [rule["expr"] for rule in rules() if "fairlead_operator_" in rule["expr"]]
+
+    # No broker answers, so the Topic is not ready; the Cluster may be, for a while.
+    assert float(not_ready[0]["value"][1]) >= 1
+    assert set().union(*map(metrics_of, asked)) - exposed == set()

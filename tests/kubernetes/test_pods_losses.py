@@ -1,0 +1,141 @@
+"""What a Cluster on real pods loses under load: disks, nodes, members of etcd. Records are not among it."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cluster_words import BROKERS, condition_of
+from pods_stage import PodsStage, ReadyPods, tell
+
+if TYPE_CHECKING:
+    from kube_client import Manifest
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.scenario]
+
+
+def in_sync(topic: dict[str, Any]) -> bool:
+    """Say whether every partition of a topic has all its replicas in sync."""
+    return all(sorted(each["isr"]) == [0, 1, 2] for each in topic["partitions"])
+
+
+def test_a_broker_loses_its_disk(stage: PodsStage) -> None:
+    """Asked for by annotation, or its claim and pod deleted by hand: it comes back empty and copies everything."""
+    before = stage.claims()
+    with stage.load() as load:
+        pods = stage.pods()
+        stage.kubernetes.api.annotate(
+            "pod/main-a-1", stage.namespace, {"fairlead.dev/delete-pod-and-claim": "true"}
+        )
+        stage.wait_replaced("main-a-1", pods["main-a-1"])
+        stage.wait_done()
+        by_annotation, pods = stage.claims(), stage.pods()
+        stage.kubernetes.api.delete("persistentvolumeclaim/data-main-a-2", stage.namespace)
+        stage.kubernetes.api.delete("pod/main-a-2", stage.namespace)
+        stage.wait_replaced("main-a-2", pods["main-a-2"])
+        stage.wait_done()
+        by_hand = stage.claims()
+    after = stage.ask("topic", "describe", load.topic)
+    tell("lost disks", **load.counts)
+
+    assert {name for name in before if by_annotation[name] != before[name]} == {"data-main-a-1"}
+    assert {name for name in before if by_hand[name] != by_annotation[name]} == {"data-main-a-2"}
+    assert in_sync(after)
+    assert load.losses == {}
+
+
+def test_pods_leave_one_after_the_other(stage: PodsStage) -> None:
+    """Two are deleted, evicted, and drained with their nodes, at once: records stay, and a budget lets one be away."""
+    api = stage.kubernetes.api
+    with stage.load() as load:
+        pods = stage.pods()
+        for pod in ("main-a-0", "main-a-1"):
+            api.delete(f"pod/{pod}", stage.namespace)
+        for pod in ("main-a-0", "main-a-1"):
+            stage.wait_replaced(pod, pods[pod])
+        stage.wait_done()
+        # Those that are deleted ask the brokers alone, who count replicas in sync and not what kubelet has seen.
+        watched = ReadyPods(stage.kubernetes, stage.namespace)
+        pods, refusals = stage.pods(), dict[str, int]()
+        evictions = [
+            threading.Thread(target=lambda pod=pod: refusals.update({pod: stage.evict_when_allowed(pod)}))
+            for pod in ("main-a-1", "main-a-2")
+        ]
+        for each in evictions:
+            each.start()
+        for each in evictions:
+            each.join()
+        for pod in ("main-a-1", "main-a-2"):
+            stage.wait_replaced(pod, pods[pod])
+        stage.wait_done()
+        pods = stage.pods()
+        nodes = [stage.node_of(pod) for pod in ("main-a-0", "main-a-2")]
+        drains = [stage.kubernetes.drain(node, seconds=240) for node in nodes]
+        api.wait_list("pods", stage.namespace, lambda found: any(map(is_homeless, found)), selector=BROKERS)
+        for node in nodes:
+            stage.kubernetes.kubectl("uncordon", node)
+        drained = [(drain.communicate()[0], drain.returncode) for drain in drains]
+        for pod in ("main-a-0", "main-a-2"):
+            stage.wait_replaced(pod, pods[pod])
+        stage.wait_done()
+    watched.over.set()
+    tell("evictions", **load.counts, fewest_ready=watched.fewest)
+
+    assert sum(refusals.values()) > 0
+    assert [code for _, code in drained] == [0, 0], drained
+    assert watched.fewest == 2
+    assert load.losses == {}
+
+
+def test_etcd_loses_a_member_and_claims_grow(stage: PodsStage) -> None:
+    """A member with its claim is replaced by a new one, and larger disks restart nobody; writes go on."""
+    pods = stage.pods()
+    with stage.load() as load:
+        old = member_id(stage.wait_done(), "main-etcd-1")
+        stage.kubernetes.api.delete("persistentvolumeclaim/data-main-etcd-1", stage.namespace)
+        stage.kubernetes.api.delete("pod/main-etcd-1", stage.namespace)
+        healed = stage.wait(lambda each: member_id(each, "main-etcd-1") not in ("", old) and has_three(each))
+        stage.change(
+            {"op": "replace", "path": "/spec/brokers/0/storage/size", "value": "2Gi"},
+            {"op": "replace", "path": "/spec/etcd/managed/storage/size", "value": "2Gi"},
+        )
+        claims = stage.kubernetes.api.wait_list(
+            "persistentvolumeclaims",
+            stage.namespace,
+            lambda found: all(
+                (each["status"].get("capacity") or {}).get("storage") == "2Gi" for each in found
+            ),
+            selector="fairlead.dev/cluster=main",
+        )
+        done = stage.wait_done()
+    tell("etcd and claims", **load.counts)
+
+    assert len(claims) == 6
+    assert has_three(healed)
+    assert condition_of(done, "StorageBlocked") == {}
+    assert stage.pods() == pods
+    assert load.losses == {}
+
+
+def is_homeless(pod: Manifest) -> bool:
+    """Say whether a pod waits for a node."""
+    return not pod["spec"].get("nodeName")
+
+
+def members_of(cluster: Manifest | None) -> list[Manifest]:
+    """Return what the status tells of the members of etcd."""
+    found = ((cluster or {}).get("status") or {}).get("etcd") or {}
+    return [each for each in found.get("members") or [] if each["healthy"]]
+
+
+def member_id(cluster: Manifest | None, name: str) -> str:
+    """Return the id of a healthy member, empty without one."""
+    return next((str(each["id"]) for each in members_of(cluster) if each["name"] == name), "")
+
+
+def has_three(cluster: Manifest | None) -> bool:
+    """Say whether etcd is whole: three healthy voters."""
+    healthy = condition_of(cluster, "EtcdHealthy").get("reason") == "Healthy"
+    return healthy and sum(each["role"] in {"leader", "follower"} for each in members_of(cluster)) == 3

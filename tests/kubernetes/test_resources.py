@@ -1,0 +1,334 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from fairlead_api.resources.cluster import Cluster
+from fairlead_api.resources.topic import Topic
+from fairlead_operator.schema.definitions import CLUSTERS, DEFINITIONS, EPOCH, TOPICS, Definition
+from kube_client import KubeClient, Manifest, Refused
+from resource_cases import SAMPLES, Case, cases, every_field, object_of, words_of
+
+if TYPE_CHECKING:
+    from kubernetes_under_test import Kubernetes
+
+STRICT = {"fieldValidation": "Strict"}
+MODELS: dict[str, type[Cluster | Topic]] = {"Cluster": Cluster, "Topic": Topic}
+PLURALS = {str(definition.kind): definition.plural for definition in DEFINITIONS}
+
+
+@pytest.fixture(scope="session")
+def api(kubernetes: Kubernetes) -> KubeClient:
+    """A client of an API server that knows the definitions."""
+    client = kubernetes.api
+    for definition in DEFINITIONS:
+        client.apply(definition.text())
+        client.wait(f"crd/{definition.name}", None, is_established)
+    return client
+
+
+@pytest.fixture(scope="module")
+def shop(kubernetes: Kubernetes) -> str:
+    """A namespace for the cases, which only ask or clean up after themselves."""
+    return kubernetes.namespace()
+
+
+def is_established(definition: Manifest | None) -> bool:
+    """Whether the API server serves the kinds of a definition."""
+    return definition is not None and truths(definition).get("Established") == "True"
+
+
+def truths(definition: Manifest) -> dict[str, str]:
+    """Return the statuses of an object's conditions by type."""
+    return {each["type"]: each["status"] for each in definition.get("status", {}).get("conditions") or ()}
+
+
+def folder(kind: str, namespace: str, name: str = "") -> str:
+    """Return the path of a kind's objects, or of one."""
+    return f"apis/fairlead.dev/v1alpha1/namespaces/{namespace}/{PLURALS[kind]}" + (f"/{name}" if name else "")
+
+
+def made(api: KubeClient, namespace: str, manifest: Manifest) -> Manifest:
+    """Create an object with its status, and return it as it is stored."""
+    kind, name = manifest["kind"], manifest["metadata"]["name"]
+    stored = api.request("POST", folder(kind, namespace), manifest, query=STRICT)
+    if "status" in manifest:
+        written = {**stored, "status": manifest["status"]}
+        api.request("PUT", f"{folder(kind, namespace, name)}/status", written, query=STRICT)
+    return api.request("GET", folder(kind, namespace, name))
+
+
+def answer_to(api: KubeClient, method: str, path: str, manifest: Manifest) -> str:
+    """Return the words with which a manifest is refused under a dry run; nothing for one that is taken."""
+    try:
+        api.request(method, path, manifest, query={"dryRun": "All", **STRICT})
+    except Refused as refusal:
+        return words_of(refusal.message)
+    return ""
+
+
+def ids(case: Case) -> str:
+    """Return what a case is called."""
+    return f"{case.kind}: {case.says}"
+
+
+@pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda each: each.plural)
+def test_a_definition_is_served_and_structural(api: KubeClient, definition: Definition) -> None:
+    """The API server finds nothing wrong with a definition: names accepted, established, no complaint."""
+    found = truths(api.wait(f"crd/{definition.name}", None, is_established))
+
+    assert found == {"NamesAccepted": "True", "Established": "True"}
+
+
+@pytest.mark.parametrize("case", [*cases("Cluster", "created"), *cases("Topic", "created")], ids=ids)
+def test_a_new_resource_is_taken_or_refused_with_the_exact_words(
+    api: KubeClient, shop: str, case: Case
+) -> None:
+    """Whoever makes a resource reads what is wrong with it, in words that are part of the contract."""
+    assert answer_to(api, "POST", folder(case.kind, shop), case.manifest()) == case.refused
+
+
+@pytest.mark.parametrize("case", [*cases("Cluster", "changed"), *cases("Topic", "changed")], ids=ids)
+def test_a_change_is_taken_or_refused_with_the_exact_words(api: KubeClient, shop: str, case: Case) -> None:
+    """What can never be taken back is refused before it is stored."""
+    stored = made(api, shop, {**case.stored(), **({"status": case.status} if case.status else {})})
+    path = folder(case.kind, shop, case.name)
+    changed = {**case.manifest(), "metadata": stored["metadata"]}
+    for name in case.before.keys() - case.spec.keys():
+        changed["spec"][name] = stored["spec"][name]
+    try:
+        answer = answer_to(api, "PUT", path, changed)
+    finally:
+        api.request("DELETE", path)
+
+    assert answer == case.refused
+
+
+def test_the_tables_are_large() -> None:
+    """At least sixty manifests are good or bad, many of each, and every rule in CEL refuses one of them."""
+    table = [case for kind in SAMPLES for how in ("created", "changed") for case in cases(kind, how)]
+    refusals = "\n".join(case.refused for case in table)
+
+    assert len(table) >= 60
+    assert sum(not case.refused for case in table) >= 30
+    assert [rule for rule in every_rule(CLUSTERS) + every_rule(TOPICS) if rule not in refusals] == []
+
+
+def every_rule(definition: Definition) -> list[str]:
+    """Return the messages of all rules of a definition."""
+
+    def found(value: Any) -> list[str]:
+        if isinstance(value, list):
+            return [message for each in value for message in found(each)]
+        if not isinstance(value, dict):
+            return []
+        own = [value["message"]] if "rule" in value and "message" in value else []
+        return own + [message for each in value.values() for message in found(each)]
+
+    return found(definition.schema())
+
+
+@pytest.mark.parametrize(
+    "manifest", every_field(), ids=lambda each: f"{each['kind']} {each['metadata']['name']}"
+)
+def test_every_field_comes_back_as_it_was_written(
+    api: KubeClient, namespace: str, manifest: Manifest
+) -> None:
+    """Neither the API server nor the operator's models lose or change a field of spec and status."""
+    stored = made(api, namespace, manifest)
+    read = MODELS[manifest["kind"]].parse(stored).manifest()
+    default_status = {"conditions": [not_reconciled()]}
+
+    assert stored["spec"] == manifest["spec"]
+    assert stored["status"] == manifest.get("status", default_status)
+    for part in manifest.keys() & {"spec", "status"}:
+        assert without_empty(read[part]) == without_empty(stored[part])
+
+
+def without_empty(value: Any) -> Any:
+    """Return a value without lists, maps and texts that say nothing."""
+    if isinstance(value, dict):
+        inner = {name: without_empty(each) for name, each in value.items()}
+        return {name: each for name, each in inner.items() if each not in ({}, [], "")}
+    return [without_empty(each) for each in value] if isinstance(value, list) else value
+
+
+def not_reconciled() -> Manifest:
+    """Return the condition that every new object has."""
+    return {
+        "type": "Ready",
+        "status": "Unknown",
+        "reason": "NotReconciled",
+        "message": "no operator has looked at this object yet",
+        "lastTransitionTime": EPOCH,
+    }
+
+
+def test_the_sample_of_every_field_has_every_field() -> None:
+    """A new field of a definition is not forgotten in the round trip."""
+    samples = every_field()
+    missing = [
+        f"{definition.kind}.{path}"
+        for definition in DEFINITIONS
+        for part in ("spec", "status")
+        for path in paths(definition.schema()["properties"][part], part)  # type: ignore[call-overload, index]
+        if not any(has(each, path.split(".")) for each in samples if each["kind"] == definition.kind)
+    ]
+
+    assert missing == []
+
+
+def paths(schema: Any, path: str) -> list[str]:
+    """Return the paths of all fields below a schema; `[]` is every item of a list."""
+    if "items" in schema:
+        return paths(schema["items"], f"{path}.[]")
+    inner = schema.get("properties")
+    if inner is None:
+        return [path]
+    return [each for name, field in inner.items() for each in paths(field, f"{path}.{name}")]
+
+
+def has(value: Any, path: list[str]) -> bool:
+    """Whether there is something at a path."""
+    if not path:
+        return True
+    if path[0] == "[]":
+        return isinstance(value, list) and any(has(each, path[1:]) for each in value)
+    return isinstance(value, dict) and path[0] in value and has(value[path[0]], path[1:])
+
+
+@pytest.mark.parametrize("kind", list(SAMPLES))
+def test_defaults_of_the_api_server_are_those_of_the_models(
+    api: KubeClient, namespace: str, kind: str
+) -> None:
+    """An object of an older definition, stored without a default, means the same to the operator."""
+    manifest = object_of(kind, "main", SAMPLES[kind])
+    bare = {**manifest, "metadata": {"name": "main", "namespace": namespace}}
+    stored = made(api, namespace, manifest)
+
+    assert MODELS[kind].parse(stored).spec == MODELS[kind].parse(bare).spec
+
+
+def test_defaults_are_those_that_are_documented(api: KubeClient, namespace: str) -> None:
+    """The smallest Cluster gets every default, also the nested ones, and the condition that nobody looked yet."""
+    stored = made(api, namespace, object_of("Cluster", "main", SAMPLES["Cluster"]))
+
+    assert yaml.safe_dump(stored["spec"]) == yaml.safe_dump(
+        {
+            "brokers": [{"name": "a", "firstBrokerId": 0, "replicas": 3, "storage": {"size": "10Gi"}}],
+            "claimPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
+            "deletionPolicy": "Delete",
+            "etcd": {"managed": {"replicas": 3, "storage": {"size": "2Gi"}}},
+            "listeners": {"data": {"type": "internal", "perBroker": False}},
+            "networkPolicy": {"enabled": True},
+            "podMonitor": {"enabled": True},
+        }
+    )
+    assert stored["status"] == {"conditions": [not_reconciled()]}
+
+
+def test_a_null_in_the_configuration_is_no_value(api: KubeClient, namespace: str) -> None:
+    """A null does not arrive: it is left out where an object is made, and refused by a server-side apply."""
+    manifest = object_of("Topic", "main", {**SAMPLES["Topic"], "config": {"a.b": None, "c.d": "1"}})
+    stored = made(api, namespace, manifest)
+    with pytest.raises(Refused) as refused:
+        api.apply(manifest, namespace)
+
+    assert stored["spec"]["config"] == {"c.d": "1"}
+    assert words_of(refused.value.message).startswith('spec.config.a.b: Invalid value: "null"')
+
+
+def test_unknown_fields_are_left_out_where_nobody_asked_for_strictness(
+    api: KubeClient, namespace: str
+) -> None:
+    """A client that does not ask for strict validation, as an old one, cannot store what no model knows."""
+    manifest = object_of("Topic", "main", {**SAMPLES["Topic"], "partitionCount": 12})
+    stored = api.request("POST", folder("Topic", namespace), manifest, query={"fieldValidation": "Ignore"})
+
+    assert stored["spec"] == {**SAMPLES["Topic"], "deletionPolicy": "Delete"}
+
+
+def test_the_status_is_written_apart_from_the_spec(api: KubeClient, namespace: str) -> None:
+    """Who writes the object cannot touch the status, and who writes the status cannot touch the spec."""
+    manifest = object_of("Topic", "main", SAMPLES["Topic"])
+    lying = made(api, namespace, manifest) | {"status": {"topicName": "lies"}}
+    path = folder("Topic", namespace, "main")
+    after_spec = api.request("PUT", path, lying)
+    taking = after_spec | {"spec": {**after_spec["spec"], "partitions": 99}, "status": {"topicName": "main"}}
+    after_status = api.request("PUT", f"{path}/status", taking)
+
+    assert "topicName" not in after_spec["status"]
+    assert after_status["status"]["topicName"] == "main"
+    assert after_status["spec"] == after_spec["spec"]
+    assert after_status["metadata"]["generation"] == 1
+
+
+def test_conditions_of_several_writers_stand_side_by_side(api: KubeClient, namespace: str) -> None:
+    """They merge by type under server-side apply: a writer takes away its own alone, and replaces the default."""
+    made(api, namespace, object_of("Topic", "main", SAMPLES["Topic"]))
+
+    def told(manager: str, *types: str) -> list[str]:
+        conditions = [{**not_reconciled(), "type": type_, "reason": "Told"} for type_ in types]
+        status = {
+            "apiVersion": "fairlead.dev/v1alpha1",
+            "kind": "Topic",
+            "status": {"conditions": conditions},
+        }
+        path, query = (
+            folder("Topic", namespace, "main") + "/status",
+            {"fieldManager": manager, "force": "true"},
+        )
+        answer = api.request("PATCH", path, status, query=query, content_type="application/apply-patch+yaml")
+        return [f"{each['type']} {each['reason']}" for each in answer["status"]["conditions"]]
+
+    first = told("fairlead-operator", "Ready", "Warning")
+    second = told("somebody", "Backup")
+    third = told("fairlead-operator", "Ready")
+
+    assert first == ["Ready Told", "Warning Told"]
+    assert sorted(second) == ["Backup Told", "Ready Told", "Warning Told"]
+    assert sorted(third) == ["Backup Told", "Ready Told"]
+
+
+LISTINGS = {
+    "Cluster managed": ["managed", "True", "3/3", "0.2.0", "Available"],
+    "Cluster external": ["external", "Unknown", "", "", "NotReconciled"],
+    "Topic orders": ["orders", "False", "12", "2", "Reassigning"],
+}
+COLUMNS = {
+    "Cluster": ["Name", "Ready", "Brokers", "Version", "Reason", "Age"],
+    "Topic": ["Name", "Ready", "Partitions", "Replicas", "Reason", "Age"],
+}
+
+
+@pytest.mark.parametrize(
+    "manifest", every_field(), ids=lambda each: f"{each['kind']} {each['metadata']['name']}"
+)
+def test_the_listing_shows_what_matters(kubernetes: Kubernetes, api: KubeClient, manifest: Manifest) -> None:
+    """`kubectl get` shows readiness, its reason and the sizes, by the short name."""
+    namespace = kubernetes.namespace()
+    made(api, namespace, manifest)
+    kind = manifest["kind"]
+    short = {str(each.kind): each.short_name for each in DEFINITIONS}[kind]
+    lines = kubernetes.kubectl("get", short, "--namespace", namespace).splitlines()
+    expected = [word or "<none>" for word in LISTINGS[f"{kind} {manifest['metadata']['name']}"]]
+
+    assert lines[0].split() == [name.upper() for name in COLUMNS[kind]]
+    assert [word for word in lines[1].split()[:-1] if word != "<none>"] == [
+        word for word in expected if word != "<none>"
+    ]
+
+
+def test_both_kinds_are_in_the_category(api: KubeClient) -> None:
+    """`kubectl get fairlead` lists all, and there is no scale subresource, which cannot point into a list."""
+    served = api.request("GET", "apis/fairlead.dev/v1alpha1")["resources"]
+    named = {each["name"]: (each.get("shortNames"), each.get("categories")) for each in served}
+
+    assert named == {
+        "clusters": (["flc"], ["fairlead"]),
+        "clusters/status": (None, None),
+        "topics": (["flt"], ["fairlead"]),
+        "topics/status": (None, None),
+    }

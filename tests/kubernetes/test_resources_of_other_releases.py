@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import copy
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fairlead_operator.schema.definitions import DEFINITIONS
+from fairlead_operator.schema.structural import RULES
+from kube_client import WAIT_SECONDS, Manifest, Refused
+from operator_process import Operators, install_definitions
+from resource_cases import SAMPLES, object_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from kubernetes_under_test import Kubernetes
+
+CHECKS = frozenset({RULES, "pattern", "minLength", "maxLength", "minItems", "maxItems", "maxProperties"})
+
+
+@pytest.fixture
+def operators(kubernetes_alone: Kubernetes, tmp_path: Path) -> Iterator[Operators]:
+    """Operators on the control plane whose definitions the test changes."""
+    starter = Operators(kubernetes_alone, tmp_path)
+    try:
+        yield starter
+    finally:
+        starter.stop_all()
+
+
+def newer_definitions() -> list[Manifest]:
+    """Return definitions of a release that is to come: a type of listener, a policy and a field more."""
+    clusters, topics = (copy.deepcopy(specified(each.manifest())) for each in DEFINITIONS)
+    spec = schema(clusters)["spec"]["properties"]
+    spec["listeners"]["properties"]["data"]["properties"]["type"]["enum"].append("gateway")
+    spec["quotas"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema(topics)["spec"]["properties"]["deletionPolicy"]["enum"].append("Archive")
+    return [clusters, topics]
+
+
+def older_definitions() -> list[Manifest]:
+    """Return definitions of a release that checked types only."""
+    return [without(specified(each.manifest()), CHECKS) for each in DEFINITIONS]
+
+
+def specified(manifest: Any) -> Manifest:
+    """Return a manifest as an untyped one."""
+    found: Manifest = manifest
+    return found
+
+
+def schema(definition: Manifest) -> Manifest:
+    """Return the fields of a definition's kind."""
+    fields: Manifest = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    return fields
+
+
+def without(value: Any, words: frozenset[str]) -> Any:
+    """Return a schema without some of its words."""
+    if isinstance(value, dict):
+        return {word: without(each, words) for word, each in value.items() if word not in words}
+    return [without(each, words) for each in value] if isinstance(value, list) else value
+
+
+def define(kubernetes: Kubernetes, definitions: list[Manifest]) -> None:
+    """Bring definitions to the API server and wait until it serves both kinds."""
+    kubernetes.api.apply(definitions)
+    for definition in definitions:
+        kubernetes.api.wait(f"crd/{definition['metadata']['name']}", None, is_established)
+
+
+def is_established(definition: Manifest | None) -> bool:
+    """Whether the kind of a definition is served."""
+    conditions = ((definition or {}).get("status") or {}).get("conditions") or []
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+
+
+def store(kubernetes: Kubernetes, namespace: str, manifest: Manifest) -> None:
+    """Create an object as soon as the definitions that allow it hold: they do some moments after they are stored."""
+    wait_until(lambda: not refused(kubernetes, namespace, manifest), "the definitions never came to hold")
+    kubernetes.api.create(manifest, namespace)
+
+
+def wait_until_refused(kubernetes: Kubernetes, namespace: str, manifest: Manifest) -> None:
+    """Wait until today's definitions hold, which do not let such an object in."""
+    another = manifest | {"metadata": {"name": "another"}}
+    wait_until(lambda: refused(kubernetes, namespace, another), "today's definitions never came to hold")
+
+
+def refused(kubernetes: Kubernetes, namespace: str, manifest: Manifest) -> bool:
+    """Whether the API server would not let an object in."""
+    try:
+        kubernetes.api.create(manifest, namespace, dry_run=True)
+    except Refused:
+        return True
+    return False
+
+
+def wait_until(holds: Callable[[], bool], otherwise: str) -> None:
+    """Ask until it holds: nothing tells when the API server begins to use a new definition."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, otherwise
+
+
+def conditions(manifest: Manifest | None) -> dict[str, tuple[str, str]]:
+    """Return status and reason of an object's conditions by type."""
+    found = ((manifest or {}).get("status") or {}).get("conditions") or []
+    return {each["type"]: (each["status"], each["reason"]) for each in found}
+
+
+def is_unreadable(manifest: Manifest | None) -> bool:
+    """Whether the operator says that it cannot read an object."""
+    told = conditions(manifest)
+    return told.get("InvalidSpec") == ("True", "Unreadable") and told["Ready"] == ("False", "InvalidSpec")
+
+
+def is_read_again(manifest: Manifest | None) -> bool:
+    """Whether the operator says nothing of the kind any more."""
+    told = conditions(manifest)
+    return "InvalidSpec" not in told and told["Ready"][1] not in {"InvalidSpec", "NotReconciled"}
+
+
+def test_objects_of_a_newer_release_are_left_alone_and_said_to_be_unreadable(
+    kubernetes_alone: Kubernetes, operators: Operators
+) -> None:
+    """After a way back the operator meets what it does not know: it names the field, changes nothing and lives on."""
+    namespace, api = kubernetes_alone.namespace(), kubernetes_alone.api
+    define(kubernetes_alone, newer_definitions())
+    newer = {"listeners": {"data": {"type": "gateway"}}, "quotas": {"bytes": 5}}
+    cluster = object_of("Cluster", "main", {**SAMPLES["Cluster"], **newer})
+    topic = object_of("Topic", "orders", {**SAMPLES["Topic"], "deletionPolicy": "Archive"})
+    store(kubernetes_alone, namespace, cluster)
+    store(kubernetes_alone, namespace, topic)
+    install_definitions(kubernetes_alone)
+    wait_until_refused(kubernetes_alone, namespace, cluster)
+    wait_until_refused(kubernetes_alone, namespace, topic)
+    operator = operators.start(namespace)
+    told = api.wait("flc/main", namespace, is_unreadable)
+    api.wait("flt/orders", namespace, is_unreadable)
+    made = api.list("statefulset", namespace)
+    api.patch("flc/main", namespace, {"spec": {"listeners": {"data": {"type": "internal"}}}})
+    api.patch("flt/orders", namespace, {"spec": {"deletionPolicy": "Retain"}})
+    api.wait("flc/main", namespace, is_read_again)
+    api.wait("flt/orders", namespace, is_read_again)
+    api.wait("statefulset/main-a", namespace, lambda found: found is not None)
+    message = next(each["message"] for each in told["status"]["conditions"] if each["type"] == "InvalidSpec")
+
+    assert message == "spec.listeners.data.type: Input should be 'internal', 'nodeport' or 'loadbalancer'"
+    assert made == []
+    assert operator.process.poll() is None
+
+
+def test_objects_of_an_older_release_are_served_although_todays_rules_refuse_them(
+    kubernetes_alone: Kubernetes, operators: Operators
+) -> None:
+    """A rule that is new holds for what changes: the rest is read, gets its status, and can be edited."""
+    namespace, api = kubernetes_alone.namespace(), kubernetes_alone.api
+    define(kubernetes_alone, older_definitions())
+    pool = {"name": "a-b", "firstBrokerId": 0, "replicas": 2, "storage": {"size": "1Gi"}}
+    cluster = object_of("Cluster", "main", {"brokers": [pool], "config": {"A KEY": "1"}})
+    store(kubernetes_alone, namespace, cluster)
+    install_definitions(kubernetes_alone)
+    wait_until_refused(kubernetes_alone, namespace, cluster)
+    operators.start(namespace)
+    api.wait("flc/main", namespace, lambda found: conditions(found).get("Warning") is not None)
+    api.patch("flc/main", namespace, {"spec": {"brokers": [{**pool, "replicas": 3}]}})
+    grown = api.wait(
+        "statefulset/main-a-b", namespace, lambda found: found and found["spec"]["replicas"] == 3
+    )
+    told = api.wait("flc/main", namespace, lambda found: found and found["status"]["observedGeneration"] == 2)
+
+    assert "InvalidSpec" not in conditions(told)
+    assert grown["metadata"]["labels"]["fairlead.dev/pool"] == "a-b"

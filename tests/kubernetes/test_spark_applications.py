@@ -1,0 +1,173 @@
+"""The manifests for operators of Spark: a real API server takes them, by the definitions of these operators.
+
+The definition of Kubeflow's operator comes with its Go module. That of Apache's is no Go module's, so the members that
+it has are written down here; what it says about pods, which is all of Kubernetes' own, is judged by the server itself.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from chart_tools import ROOT
+from etcd_build import go
+from go_programs import MODULES
+from kube_client import Refused
+
+if TYPE_CHECKING:
+    from kube_client import Manifest
+    from kubernetes_under_test import Kubernetes
+
+MANIFESTS = ROOT / "manifests/spark"
+KUBEFLOW = "github.com/kubeflow/spark-operator/v2"
+TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+TEMPLATE = {
+    "type": "object",
+    "properties": {
+        "podTemplateSpec": {
+            "type": "object",
+            "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+        }
+    },
+}
+# As the operator of Apache Spark defines version v1, without what our manifest does not use.
+APACHE = {
+    "type": "object",
+    "properties": {
+        "spec": {
+            "type": "object",
+            "required": ["runtimeVersions"],
+            "properties": {
+                "pyFiles": {"type": "string"},
+                "mainClass": {"type": "string"},
+                "jars": {"type": "string"},
+                "deploymentMode": {"type": "string", "enum": ["ClusterMode", "ClientMode"]},
+                "driverArgs": {"type": "array", "items": {"type": "string"}},
+                "sparkConf": TEXTS,
+                "runtimeVersions": {
+                    "type": "object",
+                    "properties": {name: {"type": "string"} for name in ("sparkVersion", "jdkVersion")},
+                },
+                "applicationTolerations": {
+                    "type": "object",
+                    "properties": {
+                        "resourceRetainPolicy": {"type": "string", "enum": ["Always", "Never", "OnFailure"]},
+                        "restartConfig": {
+                            "type": "object",
+                            "properties": {
+                                "restartPolicy": {
+                                    "type": "string",
+                                    "enum": ["Always", "Never", "OnFailure", "OnInfrastructureFailure"],
+                                },
+                                "maxRestartAttempts": {"type": "integer"},
+                                "restartBackoffMillis": {"type": "integer"},
+                            },
+                        },
+                    },
+                },
+                "driverSpec": TEMPLATE,
+                "executorSpec": TEMPLATE,
+            },
+        }
+    },
+}
+
+
+def kubeflow_definition() -> Manifest:
+    """Return the definition of its operator, from the Go module whose hash is pinned."""
+    done = subprocess.run(
+        [go(), "mod", "download", "-json", KUBEFLOW],
+        cwd=MODULES / "spark-operator",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder = Path(json.loads(done.stdout)["Dir"]) / "config/crd/bases"
+    text = (folder / "sparkoperator.k8s.io_sparkapplications.yaml").read_text(encoding="utf-8")
+    return dict(yaml.safe_load(text))
+
+
+def apache_definition() -> Manifest:
+    """Return a definition with the members that its operator knows."""
+    names = {"plural": "sparkapplications", "singular": "sparkapplication", "kind": "SparkApplication"}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": APACHE}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "sparkapplications.spark.apache.org"},
+        "spec": {
+            "group": "spark.apache.org",
+            "scope": "Namespaced",
+            "names": names,
+            "versions": [version],
+        },
+    }
+
+
+def is_established(definition: Manifest | None) -> bool:
+    """Say whether the API server serves a definition."""
+    # Null, not absent, in the first moments.
+    conditions = (definition or {}).get("status", {}).get("conditions")
+    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions or [])
+
+
+def served(kubernetes: Kubernetes, definition: Manifest) -> None:
+    """Install a definition and wait until it is served."""
+    name = definition["metadata"]["name"]
+    kubernetes.api.apply(definition)
+    kubernetes.api.wait(f"customresourcedefinition/{name}", None, is_established)
+    # Answered when its storage is ready too.
+    kubernetes.kubectl("get", name, "--all-namespaces")
+
+
+def apply(kubernetes: Kubernetes, namespace: str, text: str) -> str:
+    """Have the server judge a manifest as kubectl sends it, with unknown members refused."""
+    words = ("apply", "--namespace", namespace, "--dry-run=server", "--validate=strict", "--filename", "-")
+    return kubernetes.kubectl(*words, stdin=text)
+
+
+def pods_of(application: Manifest) -> dict[str, Manifest]:
+    """Return the pods of driver and executors as their templates have them."""
+    spec = application["spec"]
+    if "driverSpec" in spec:
+        return {name: spec[f"{name}Spec"]["podTemplateSpec"]["spec"] for name in ("driver", "executor")}
+    return {name: spec[name]["template"]["spec"] for name in ("driver", "executor")}
+
+
+@pytest.mark.parametrize("kind", ["kubeflow", "apache"])
+def test_an_operators_application(kubernetes: Kubernetes, namespace: str, kind: str) -> None:
+    """Its definition takes the manifest, restricted Pod Security the pods, and a misspelt member is refused."""
+    served(kubernetes, kubeflow_definition() if kind == "kubeflow" else apache_definition())
+    text = (MANIFESTS / f"{kind}-operator.yaml").read_text(encoding="utf-8")
+    application: Any = yaml.safe_load(text)
+    said = apply(kubernetes, namespace, text)
+    for name, spec in pods_of(application).items():
+        # Spark gives it the image and the arguments.
+        (container,) = spec["containers"]
+        pod = {**spec, "containers": [{**container, "image": "localhost/fairlead-spark:dev"}]}
+        metadata = {"name": name, "namespace": namespace}
+        made = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
+        assert kubernetes.api.create(made, dry_run=True)["metadata"]["name"] == name
+
+    assert "sparkapplication" in said
+    with pytest.raises((AssertionError, Refused), match="sparkConfs"):
+        apply(kubernetes, namespace, text.replace("sparkConf:", "sparkConfs:"))
+
+
+def test_what_an_application_stands_on(kubernetes: Kubernetes, namespace: str) -> None:
+    """Service account, rights and claim exist under the names that both applications use."""
+    text = (MANIFESTS / "application.yaml").read_text(encoding="utf-8")
+    said = apply(kubernetes, namespace, text)
+    used = [
+        (MANIFESTS / f"{kind}-operator.yaml").read_text(encoding="utf-8") for kind in ("kubeflow", "apache")
+    ]
+
+    assert said.count("(server dry run)") == 4
+    assert all("flights-application" in one for one in used)
+    assert all("claimName: flights-checkpoint" in one for one in used)

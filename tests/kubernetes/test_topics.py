@@ -1,0 +1,317 @@
+"""Topics on a real API server and real brokers: what is applied becomes true, and says so."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from fairlead import Admin
+from figures import keep_figures
+from kube_client import Manifest
+from kubernetes_under_test import Kubernetes
+from topic_stage import Stage, condition_of, ready_reason, running_stage, status_of
+
+
+@pytest.fixture(scope="module")
+def stage(kubernetes: Kubernetes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """Brokers and an operator for all tests of this file, each in namespaces of its own."""
+    with running_stage(kubernetes, tmp_path_factory.mktemp("stage"), namespaces=20) as running:
+        yield running
+
+
+def test_a_topic_is_created_and_altered(stage: Stage) -> None:
+    """As the resource says: partitions, replicas and configuration; only what differs is changed."""
+    namespace = stage.namespace()
+    stage.cluster(namespace)
+    stage.topic(namespace, "flights", partitions=3, replicas=2, config={"retention.ms": "60000"})
+    created = stage.wait(namespace, "flights")
+    topic = stage.brokers.topic("flights")
+    stage.topic(namespace, "flights", partitions=5, replicas=2, config={"segment.ms": "1000000"})
+    altered = stage.wait(namespace, "flights")
+    after = stage.brokers.topic("flights")
+
+    assert topic is not None
+    assert (topic.partitions, topic.replication_factor) == (3, 2)
+    assert created["status"]["topicId"] == topic.topic_id
+    assert created["metadata"]["finalizers"] == ["fairlead.dev/topic"]
+    assert after is not None
+    assert (after.topic_id, after.partitions) == (topic.topic_id, 5)
+    assert stage.brokers.own_config("flights") == {"segment.ms": "1000000"}
+    assert (altered["status"]["partitions"], altered["status"]["replicas"]) == (5, 2)
+    assert stage.events(namespace, "flights") >= {"TopicCreated", "ConfigChanged", "PartitionsAdded"}
+
+
+def test_what_others_change_is_put_back_but_for_unmanaged_keys(stage: Stage) -> None:
+    """A key of the resource goes back to its value, an absent one to the default; an unmanaged one is left alone."""
+    namespace = stage.namespace()
+    stage.cluster(namespace)
+    stage.topic(namespace, "drift", config={"retention.ms": "60000"}, unmanagedConfig=["segment.ms"])
+    stage.wait(namespace, "drift")
+    changed = {"retention.ms": 1000, "max.message.bytes": 5000, "segment.ms": 777_777}
+    stage.brokers.ask(lambda admin: admin.alter_topic("drift", config=changed))
+    stage.wait_event(namespace, "drift", "ConfigChanged")
+
+    assert stage.brokers.own_config("drift") == {"retention.ms": "60000", "segment.ms": "777777"}
+
+
+def test_a_topic_that_is_there_is_adopted_with_its_data(stage: Stage) -> None:
+    """It keeps its id and its partitions, of which there may be more than asked for; the rest is brought in line."""
+    namespace = stage.namespace()
+    stage.cluster(namespace)
+    before = stage.brokers.ask(
+        lambda admin: admin.create_topic("adopted", partitions=4, config={"segment.ms": 777_777})
+    )
+    stage.topic(namespace, "elsewhere", name="adopted", partitions=2, config={"retention.ms": "60000"})
+    shrunk = stage.wait(namespace, "elsewhere", "PartitionsNotReducible")
+    own = stage.brokers.own_config("adopted")
+    stage.topic(namespace, "elsewhere", name="adopted", partitions=4, config={"retention.ms": "60000"})
+    adopted = stage.wait(namespace, "elsewhere")
+
+    assert own == {"retention.ms": "60000"}
+    assert "4 partitions" in condition_of(shrunk, "Ready")["message"]
+    assert adopted["status"]["topicName"] == "adopted"
+    assert adopted["status"]["topicId"] == before.topic_id
+    assert "TopicAdopted" in stage.events(namespace, "elsewhere")
+
+
+def test_a_deleted_topic_is_made_again_with_a_warning(stage: Stage) -> None:
+    """The resource is the source; its status tells the new id."""
+    namespace = stage.namespace()
+    stage.cluster(namespace)
+    stage.topic(namespace, "phoenix")
+    first = stage.wait(namespace, "phoenix")["status"]["topicId"]
+    stage.brokers.ask(lambda admin: admin.delete_topic("phoenix"))
+    again = stage.kubernetes.api.wait(
+        "topics.fairlead.dev/phoenix",
+        namespace,
+        lambda topic: ready_reason(topic) == "Available" and status_of(topic)["topicId"] != first,
+    )
+    topic = stage.brokers.topic("phoenix")
+
+    assert topic is not None
+    assert topic.topic_id == again["status"]["topicId"]
+    assert stage.wait_event(namespace, "phoenix", "TopicRecreated")["type"] == "Warning"
+
+
+def test_the_replication_factor_goes_up_and_down(stage: Stage) -> None:
+    """By reassignments with progress in the status; racks are used evenly and preferred leaders stay."""
+    namespace = stage.namespace()
+    stage.cluster(namespace)
+    stage.topic(namespace, "copies", partitions=6, replicas=2)
+    stage.wait(namespace, "copies")
+    two = stage.brokers.replicas("copies")
+    stage.topic(namespace, "copies", partitions=6, replicas=3, config={"min.insync.replicas": "3"})
+    moving = stage.kubernetes.api.wait(
+        "topics.fairlead.dev/copies", namespace, lambda topic: "reassignment" in status_of(topic)
+    )
+    stage.wait_moved(namespace, "copies", replicas=3)
+    three = stage.brokers.replicas("copies")
+    minimum = stage.brokers.own_config("copies")
+    stage.topic(namespace, "copies", partitions=6, replicas=1)
+    done = stage.wait_moved(namespace, "copies", replicas=1)
+    one = stage.brokers.replicas("copies")
+
+    assert moving["status"]["reassignment"]["partitionsTotal"] == 6, condition_of(moving, "Ready")
+    assert condition_of(moving, "Ready")["status"] == "True", condition_of(moving, "Ready")
+    assert condition_of(moving, "Progressing")["reason"] == "Reassigning"
+    assert minimum == {"min.insync.replicas": "3"}
+    assert [sorted(replicas) for replicas in three] == [[1, 2, 3]] * 6
+    assert [each[0] for each in one] == [each[0] for each in three] == [each[0] for each in two]
+    assert condition_of(done, "Progressing")["status"] == "False"
+    assert stage.events(namespace, "copies") >= {"ReassignmentStarted", "ReassignmentFinished"}
+
+
+def test_two_resources_for_one_topic(stage: Stage) -> None:
+    """The first keeps it, over a restart of the operator; when it goes the other takes over, and data stay."""
+    home, guest = stage.namespace(), stage.namespace()
+    cluster = stage.cluster(home, topicNamespaces=[guest])
+    stage.topic(home, "shared", partitions=2)
+    held = stage.wait(home, "shared")["status"]["topicId"]
+    stage.topic(guest, "mine", cluster=cluster, name="shared", partitions=3)
+    loser = stage.wait(guest, "mine", "ResourceConflict")
+    stage.restart_operator()
+    stage.topic(guest, "mine", cluster=cluster, name="shared", partitions=4)
+    still = stage.wait(guest, "mine", "ResourceConflict")
+    stage.kubernetes.api.delete("topics.fairlead.dev/shared", home)
+    heir = stage.wait(guest, "mine")
+
+    assert f"{home}/shared" in condition_of(loser, "Ready")["message"]
+    assert "topicId" not in still["status"]
+    assert "finalizers" not in still["metadata"]
+    assert (heir["status"]["topicId"], heir["status"]["partitions"]) == (held, 4)
+    stage.wait_gone(home, "shared")
+
+
+def test_what_the_cluster_does_not_allow_is_said(stage: Stage) -> None:
+    """Unknown clusters, foreign namespaces, refused configuration, too many replicas: conditions, and all can heal."""
+    namespace, foreign = stage.namespace(), stage.namespace()
+    stage.topic(namespace, "early", replicas=1)
+    early = stage.wait(namespace, "early", "ClusterNotFound")
+    cluster = stage.cluster(namespace)
+    stage.topic(foreign, "stranger", cluster=cluster)
+    stage.wait(foreign, "stranger", "NamespaceNotAllowed")
+    stage.topic(namespace, "odd", config={"retention.ms": "soon"})
+    odd = stage.wait(namespace, "odd", "InvalidConfig")
+    stage.topic(namespace, "wide", replicas=4)
+    stage.wait(namespace, "wide", "ReplicationFactorTooLarge")
+    stage.topic(namespace, "strict", replicas=1, config={"min.insync.replicas": "2"})
+    strict = stage.wait(namespace, "strict", "InvalidConfig")
+    stage.cluster(namespace, topicNamespaces=[foreign])
+    for place, name in ((namespace, "early"), (foreign, "stranger")):
+        stage.wait(place, name)
+    stage.topic(namespace, "odd", config={"retention.ms": "1000"})
+    stage.wait(namespace, "odd")
+
+    assert condition_of(early, "Ready")["status"] == "Unknown"
+    assert "retention.ms" in condition_of(odd, "Ready")["message"]
+    assert condition_of(strict, "Warning")["reason"] == "MinInsyncReplicasTooLarge"
+    assert [stage.brokers.topic(name) for name in ("wide", "strict")] == [None, None]
+
+
+def test_deletion_follows_the_policy(stage: Stage) -> None:
+    """Delete takes the topic along, Retain leaves it; switching the policy puts the finalizer on and takes it off."""
+    namespace = stage.namespace()
+    stage.cluster(namespace)
+    for name, policy in (("going", "Delete"), ("staying", "Retain"), ("switched", "Delete")):
+        stage.topic(namespace, name, deletionPolicy=policy)
+        stage.wait(namespace, name)
+    stage.topic(namespace, "switched", deletionPolicy="Retain")
+    stage.kubernetes.api.wait(
+        "topics.fairlead.dev/switched",
+        namespace,
+        lambda topic: "finalizers" not in (topic or {}).get("metadata", {}),
+    )
+    for name in ("going", "staying", "switched"):
+        stage.kubernetes.api.delete(f"topics.fairlead.dev/{name}", namespace)
+    for name in ("going", "staying", "switched"):
+        stage.wait_gone(namespace, name)
+    left = {name: stage.brokers.topic(name) is not None for name in ("going", "staying", "switched")}
+
+    assert left == {"going": False, "staying": True, "switched": True}
+
+
+def test_only_the_topic_that_it_had_goes_with_a_resource(stage: Stage) -> None:
+    """A topic that others made anew under the name, before the operator looked, is not deleted."""
+    namespace = stage.namespace()
+    stage.cluster(namespace)
+    stage.topic(namespace, "renewed")
+    stage.wait(namespace, "renewed")
+    stage.stop_operator()
+    stage.brokers.ask(lambda admin: admin.delete_topic("renewed"))
+    renewed = stage.brokers.ask(lambda admin: admin.create_topic("renewed"))
+    stage.kubernetes.api.delete("topics.fairlead.dev/renewed", namespace)
+    stage.restart_operator()
+    stage.wait_gone(namespace, "renewed")
+    topic = stage.brokers.topic("renewed")
+
+    assert topic is not None
+    assert topic.topic_id == renewed.topic_id
+
+
+def test_nobody_is_held_back_by_a_cluster_that_goes(stage: Stage) -> None:
+    """Cluster first, then Topic; a whole namespace; and brokers that never answer: all are gone in time."""
+    first, whole, silent = stage.namespace(), stage.namespace(), stage.namespace()
+    stage.cluster(first)
+    stage.cluster(whole)
+    unreachable: Manifest = {"name": "a", "firstBrokerId": 200, "replicas": 3, "storage": {"size": "1Gi"}}
+    stage.cluster(silent, brokers=[unreachable])
+    for namespace, name in ((first, "orphan"), (whole, "one"), (whole, "two")):
+        stage.topic(namespace, name)
+        stage.wait(namespace, name)
+    stage.topic(silent, "never")
+    stage.wait(silent, "never", "ClusterNotReady")
+    stage.kubernetes.api.delete("clusters.fairlead.dev/main", first)
+    stage.wait(first, "orphan", "ClusterNotFound")
+    stage.kubernetes.api.delete("topics.fairlead.dev/orphan", first)
+    for namespace in (whole, silent):
+        stage.kubernetes.api.delete(f"namespace/{namespace}")
+    stage.wait_gone(first, "orphan")
+    for namespace, name in ((whole, "one"), (whole, "two"), (silent, "never")):
+        stage.wait_gone(namespace, name)
+
+    assert stage.brokers.topic("orphan") is not None
+
+
+def test_nothing_is_written_when_nothing_changed(stage: Stage) -> None:
+    """Resyncs, seen by what they put back elsewhere, touch no Topic that is as it should be."""
+    quiet, pulse = stage.namespace(), stage.namespace()
+    for namespace, name in ((quiet, "quiet-1"), (quiet, "quiet-2"), (pulse, "pulse")):
+        stage.cluster(namespace)
+        stage.topic(namespace, name, config={"retention.ms": "60000"})
+    for namespace, name in ((quiet, "quiet-1"), (quiet, "quiet-2"), (pulse, "pulse")):
+        stage.wait(namespace, name)
+    mark = stage.kubernetes.audit_mark()
+    for key in ("segment.ms", "max.message.bytes"):
+        changed = {key: 777_777}
+        stage.brokers.ask(functools.partial(Admin.alter_topic, name="pulse", config=changed))
+        stage.wait_event(pulse, "pulse", "ConfigChanged", f"{key}=default")
+    writes = stage.kubernetes.audit(since=mark, namespace=quiet, writes=True)
+    told = [
+        event for event in writes if event.body and event.body.get("regarding", {}).get("kind") == "Topic"
+    ]
+
+    assert [event for event in writes if event.resource.startswith("topics")] == []
+    assert told == []
+
+
+@pytest.mark.serial
+def test_five_hundred_topics_at_once(stage: Stage, record_property: Callable[[str, object], None]) -> None:
+    """All are ready within a minute, and the operator stays small."""
+    namespace = stage.namespace()
+    stage.cluster(namespace)
+    stage.topic(namespace, "crowd-first")
+    stage.wait(namespace, "crowd-first")
+    began = time.monotonic()
+    for number in range(500):
+        stage.topic(namespace, f"crowd-{number}", replicas=3, config={"retention.ms": "60000"})
+    stage.kubernetes.api.wait_list(
+        "topics.fairlead.dev",
+        namespace,
+        lambda topics: sum(ready_reason(each) == "Available" for each in topics) == 501,
+        seconds=90,
+    )
+    took, peak = time.monotonic() - began, stage.operator_memory_bytes()
+    record_property("seconds", took)
+    record_property("operator_peak_bytes", peak)
+    keep_figures({"topics": 501, "seconds": round(took, 1), "operator_peak_mib": round(peak / 2**20, 1)})
+
+    assert peak < 300 * 2**20
+    assert took < 60
+
+
+def test_pauses_hold_everything_but_deletion(stage: Stage) -> None:
+    """Of a Topic, or of a Cluster with all its Topics; what was changed meanwhile is done afterwards."""
+    namespace = stage.namespace()
+    stage.cluster(namespace)
+    for name in ("resting", "waiting"):
+        stage.topic(namespace, name)
+        stage.wait(namespace, name)
+    api = stage.kubernetes.api
+    api.annotate("topics.fairlead.dev/resting", namespace, {"fairlead.dev/paused": "true"})
+    stage.topic(namespace, "resting", partitions=3)
+    resting = api.wait(
+        "topics.fairlead.dev/resting", namespace, lambda topic: condition_of(topic, "ReconciliationPaused")
+    )
+    api.annotate("clusters.fairlead.dev/main", namespace, {"fairlead.dev/paused": "true"})
+    stage.topic(namespace, "waiting", partitions=2)
+    waiting = api.wait(
+        "topics.fairlead.dev/waiting",
+        namespace,
+        lambda topic: condition_of(topic, "Ready").get("reason") == "ClusterPaused",
+    )
+    held = [stage.brokers.topic(name) for name in ("resting", "waiting")]
+    api.annotate("clusters.fairlead.dev/main", namespace, {"fairlead.dev/paused": None})
+    stage.wait(namespace, "waiting")
+    api.delete("topics.fairlead.dev/resting", namespace)
+    stage.wait_gone(namespace, "resting")
+    grown = stage.brokers.topic("waiting")
+
+    assert [topic.partitions for topic in held if topic is not None] == [1, 1]
+    for told in (resting, waiting):
+        assert told["status"]["observedGeneration"] < told["metadata"]["generation"]
+    assert grown is not None
+    assert grown.partitions == 2
+    assert stage.brokers.topic("resting") is None
