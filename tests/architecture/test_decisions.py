@@ -1,0 +1,36 @@
+"""The decision records have one form and stand in one list."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import checkout
+
+FOLDER = checkout.ROOT / "docs/decisions"
+RECORDS = sorted(FOLDER.glob("[0-9]*.md"))
+HEADINGS = ["Context", "Decision", "Consequences", "What would change our mind"]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda path: path.stem)
+def test_a_record_has_the_four_parts(record: Path) -> None:
+    """A record says context, decision, consequences and what would change our mind, in this order."""
+    text = record.read_text()
+
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE)[:4] == HEADINGS
+
+
+def test_numbers_are_given_once() -> None:
+    """No two records have one number."""
+    numbers = [record.name[:4] for record in RECORDS]
+
+    assert sorted(set(numbers)) == numbers
+
+
+def test_the_index_lists_every_record() -> None:
+    """docs/decisions/index.md links every record and nothing else."""
+    linked = re.findall(r"\]\((\d{4}-[\w-]+\.md)\)", (FOLDER / "index.md").read_text())
+
+    assert sorted(linked) == [record.name for record in RECORDS]

@@ -1,0 +1,53 @@
+"""docs/explanation/known-traps.md is true: the tests and the switches that it names exist."""
+
+from __future__ import annotations
+
+import re
+
+import checkout
+
+PAGE = checkout.ROOT / "docs" / "explanation" / "known-traps.md"
+SIMULATION = checkout.ROOT / "docs" / "explanation" / "simulation.md"
+ROW = re.compile(r"^\| (\d+) \|.*\|(.*)\|$", re.MULTILINE)
+SPAN = re.compile(r"`([^`]+)`")
+WITHOUT_PROOF = {14}
+"""There is nothing yet that the trap could close on."""
+
+
+def rows() -> dict[int, list[str]]:
+    """What each row names as its proof."""
+    return {int(number): SPAN.findall(named) for number, named in ROW.findall(PAGE.read_text())}
+
+
+def test_every_trap_has_its_proof() -> None:
+    """All of them are there, and only those that cannot close yet name nothing."""
+    found = rows()
+
+    assert list(found) == list(range(1, 31))
+    assert {number for number, named in found.items() if not named} == WITHOUT_PROOF
+
+
+def test_every_named_test_exists() -> None:
+    """A file, or a test in it."""
+    missing = []
+    for span in {span for named in rows().values() for span in named if span.startswith("tests/")}:
+        path, _, name = span.partition("::")
+        file = checkout.ROOT / path
+        if not file.exists() or (name and f"def {name}(" not in file.read_text()):
+            missing.append(span)
+
+    assert missing == []
+
+
+def test_every_named_switch_is_in_the_table_of_findings() -> None:
+    """The simulator finds each within its seeds."""
+    table = SIMULATION.read_text()
+    switches = {
+        span
+        for named in rows().values()
+        for span in named
+        if not span.startswith(("tests/", "make ")) and "=" not in span
+    }
+
+    assert switches, "the page names no switch"
+    assert [switch for switch in sorted(switches) if f"| `{switch}` |" not in table] == []

@@ -1,0 +1,57 @@
+"""The layers of ARCHITECTURE.md hold: import-linter proves them, and importing the contract stays light."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import checkout
+
+# The modules that hold batches as Arrow data; nothing else of the contract may load Arrow.
+ARROW_MODULES = frozenset(
+    {"arrow_message", "batch_columns", "batch_partitioning", "batch_validation", "batches"}
+)
+LIGHT_MODULES = sorted(
+    ".".join(path.relative_to("api").with_suffix("").parts)
+    for path in checkout.python_files("api")
+    if path.stem not in ARROW_MODULES and path.stem != "__init__"
+)
+
+
+def test_every_contract_of_the_layers_is_kept() -> None:
+    """import-linter finds no import that crosses a wall."""
+    command = [
+        sys.executable,
+        "-c",
+        "from importlinter.cli import lint_imports_command; lint_imports_command()",
+    ]
+    answer = subprocess.run(
+        [*command, "--no-logo", "--no-cache"], cwd=checkout.ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert "0 broken" in answer.stdout
+
+
+def loaded_by(names: list[str], heavy: str) -> subprocess.CompletedProcess[str]:
+    """Import modules one after the other in a fresh process, which fails at the first that loads `heavy`."""
+    program = "import sys, importlib\nfor name in sys.argv[1:]:\n    importlib.import_module(name)\n"
+    program += f"    assert {heavy!r} not in sys.modules, name"
+    return subprocess.run(
+        [sys.executable, "-c", program, *names], capture_output=True, text=True, check=False
+    )
+
+
+def test_the_contract_loads_without_arrow() -> None:
+    """No module of the contract but those that hold batches loads pyarrow, which costs a tenth of a second."""
+    done = loaded_by(["fairlead_api", *LIGHT_MODULES], "pyarrow")
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_only_the_custom_resources_load_pydantic() -> None:
+    """Clients that never see a custom resource do not pay for the models of them."""
+    names = [name for name in LIGHT_MODULES if not name.startswith("fairlead_api.resources.")]
+    done = loaded_by(["fairlead_api", *names], "pydantic")
+
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,52 @@
+"""ARCHITECTURE.md is true: what it names exists, and what exists is named."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import checkout
+
+RELATIVE_LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+CODE_SPAN = re.compile(r"`([\w.-]+(?:/[\w.-]*)*)`")
+
+
+def named_paths() -> set[str]:
+    """Collect what ARCHITECTURE.md writes as code and means as a path: it has a slash or an ending of a file."""
+    spans: list[str] = CODE_SPAN.findall((checkout.ROOT / "ARCHITECTURE.md").read_text())
+    endings = (".py", ".md", ".toml", ".txt", ".sh")
+    return {span for span in spans if "/" in span or span.endswith(endings)}
+
+
+def test_every_named_path_exists() -> None:
+    """Every folder and file named in ARCHITECTURE.md exists."""
+    named = named_paths()
+
+    assert named, "the map names no paths at all"
+    assert [path for path in sorted(named) if not (checkout.ROOT / path).exists()] == []
+
+
+def test_every_room_is_named() -> None:
+    """Every folder of the packages stands on the map."""
+    named = {path.rstrip("/") for path in named_paths()}
+
+    assert [str(room) for room in checkout.rooms() if str(room) not in named] == []
+
+
+def test_no_room_is_empty() -> None:
+    """Every room holds a module beside its `__init__.py`, or says its public names there."""
+    inhabited = {
+        path.parent for path in checkout.python_files(*checkout.PACKAGE_FOLDERS) if path.stem != "__init__"
+    }
+
+    assert [str(room) for room in checkout.rooms() if room not in inhabited] == []
+
+
+@pytest.mark.parametrize("page", sorted(checkout.ROOT.glob("*.md")), ids=lambda page: page.name)
+def test_every_link_of_the_top_level_pages_leads_somewhere(page: Path) -> None:
+    """Every relative link of a page at the root names a file or a folder of the checkout."""
+    links = RELATIVE_LINK.findall(page.read_text())
+
+    assert [link for link in links if not (checkout.ROOT / link).exists()] == []

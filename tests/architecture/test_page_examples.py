@@ -1,0 +1,104 @@
+"""Every example of the docs is run by a test, or stands here with the reason why none can."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import checkout
+from page_kit import blocks
+
+EXECUTABLE: Final = ("sh", "bash", "console", "python", "yaml")
+GENERATED: Final = ("changes", "decisions", "proof")
+
+_CLI, _CLIENT = "tests/integration/cli", "tests/integration/client"
+_CONTROL_PLANE = "tests/kubernetes/test_docs_kubernetes.py"
+RUN_BY: Final[dict[tuple[str, str], str]] = {
+    ("how-to/clusters.md", "console"): f"{_CLI}/test_clusters_how_to.py",
+    ("how-to/containers.md", "yaml"): "tests/kubernetes/test_containers_page.py",
+    ("how-to/delivery-guarantees.md", "python"): "tests/recipes/recipe_page.py",
+    ("how-to/disk-faults.md", "sh"): f"{_CLI}/test_disk_faults_how_to.py",
+    ("how-to/groups.md", "python"): f"{_CLIENT}/test_groups_how_to.py",
+    ("how-to/groups.md", "sh"): f"{_CLIENT}/test_groups_how_to.py",
+    ("how-to/http.md", "sh"): "tests/integration/http/test_how_to.py",
+    ("how-to/kubernetes-clusters.md", "sh"): _CONTROL_PLANE,
+    ("how-to/kubernetes-clusters.md", "yaml"): _CONTROL_PLANE,
+    ("how-to/kubernetes-install.md", "sh"): _CONTROL_PLANE,
+    ("how-to/kubernetes-topics.md", "sh"): _CONTROL_PLANE,
+    ("how-to/kubernetes-topics.md", "yaml"): _CONTROL_PLANE,
+    ("how-to/kubernetes-troubleshooting.md", "sh"): _CONTROL_PLANE,
+    ("how-to/lake.md", "python"): "tests/spark/test_lake_page.py",
+    ("how-to/lake.md", "sh"): "tests/spark/test_lake_page.py",
+    ("how-to/observability.md", "python"): f"{_CLIENT}/test_tracing_how_to.py",
+    ("how-to/observability.md", "sh"): "tests/observability/test_observability_how_to.py",
+    ("how-to/observability.md", "yaml"): "tests/observability/test_observability_how_to.py",
+    ("how-to/operations.md", "console"): f"{_CLI}/test_operations_how_to.py",
+    ("how-to/pipelines.md", "python"): "tests/spark/test_pipeline_page.py",
+    ("how-to/retention.md", "sh"): "tests/integration/retention/test_how_to.py",
+    ("how-to/sdk.md", "python"): f"{_CLIENT}/test_how_to.py",
+    ("how-to/spark-on-kubernetes.md", "sh"): _CONTROL_PLANE,
+    ("how-to/spark.md", "python"): "tests/spark/test_spark_page.py",
+    ("how-to/spark.md", "sh"): "tests/spark/test_spark_page.py",
+    ("tutorial/flights.md", "console"): f"{_CLI}/test_flights_page.py",
+    ("tutorial/flights.md", "python"): f"{_CLI}/test_flights_page.py",
+    ("tutorial/quick-start.md", "console"): f"{_CLI}/test_quick_start.py",
+}
+"""The test that runs the blocks of a page in a language."""
+
+NOT_RUN: Final[dict[tuple[str, str], str]] = {
+    ("benchmarks.md", "console"): "measures for minutes to hours",
+    ("explanation/simulation.md", "console"): "searches for minutes; tests run the same program briefly",
+    ("how-to/containers.md", "console"): "needs a container engine, or root to make the image",
+    ("how-to/delivery-guarantees.md", "sh"): "makes a topic, as the recipes' tests do themselves",
+    ("how-to/install.md", "console"): "asks an index of packages, which no test may need",
+    ("how-to/kubernetes-install.md", "console"): "deletes every claim of a namespace",
+    ("how-to/observability.md", "console"): "upgrades an operator; the chart's tests render the values",
+    ("how-to/pipelines.md", "sh"): "jobs that ship have tests of their own, as has the page's",
+    ("how-to/spark-on-kubernetes.md", "console"): "needs a container engine and a public image",
+    ("reference/command-line.md", "sh"): "made from the help of each command, which a test parses",
+    ("reference/conditions.md", "bash"): "looks at objects; the how-tos have the same commands",
+}
+"""Why no test runs the blocks of a page in a language as they stand."""
+
+
+def examples() -> set[tuple[str, str]]:
+    """Return the pages with something to type or to apply, and in which language."""
+    found = set()
+    for path in checkout.files():
+        if path.suffix != ".md" or path.parts[0] != "docs" or path.parts[1] in GENERATED:
+            continue
+        page = path.relative_to("docs").as_posix()
+        text = (checkout.ROOT / path).read_text(encoding="utf-8")
+        found |= {(page, block.language) for block in blocks(text, *EXECUTABLE)}
+    return found
+
+
+def test_every_example_is_run_or_has_a_reason() -> None:
+    """A new page, or a new language on a page, needs a test; what is gone from the pages is gone from here."""
+    assert not RUN_BY.keys() & NOT_RUN.keys()
+    assert examples() == RUN_BY.keys() | NOT_RUN.keys()
+
+
+def test_every_test_that_is_named_reads_its_page() -> None:
+    """The file is there and has the name of the page in it; those of Kubernetes make it from its second half."""
+    wrong = []
+    for (page, _), test in RUN_BY.items():
+        name = page.rpartition("/")[2].removesuffix(".md").removeprefix("kubernetes-")
+        path = checkout.ROOT / test
+        if not path.exists() or name not in path.read_text(encoding="utf-8"):
+            wrong.append((page, test))
+
+    assert wrong == []
+
+
+def test_every_fence_names_its_language_and_is_closed() -> None:
+    """What has no language is run by nobody, and what is not closed is no block."""
+    wrong = []
+    for path in checkout.files():
+        if path.suffix != ".md" or path.parts[0] != "docs" or path.parts[1] in GENERATED:
+            continue
+        text = (checkout.ROOT / path).read_text(encoding="utf-8")
+        fences = [line for line in text.splitlines() if line.lstrip().startswith("```")]
+        if len(fences) != 2 * len(blocks(text)):
+            wrong.append(str(path))
+
+    assert wrong == []

@@ -1,0 +1,57 @@
+"""Files and functions stay small enough to be read in one sitting."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import checkout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 60
+
+
+def functions(source: str) -> Iterator[tuple[str, int]]:
+    """Name every function of a module with the number of its lines, from `def` to its last statement."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None, "the parser numbers every line"
+            yield node.name, node.end_lineno - node.lineno + 1
+
+
+def test_no_file_is_long() -> None:
+    """No Python file has more than 500 lines."""
+    lengths = {path: len((checkout.ROOT / path).read_text().splitlines()) for path in checkout.python_files()}
+
+    assert {str(path): lines for path, lines in lengths.items() if lines > FILE_LINES_MAX} == {}
+
+
+def test_no_function_is_long() -> None:
+    """No function has more than 60 lines."""
+    long = {
+        f"{path}:{name}": lines
+        for path in checkout.python_files()
+        for name, lines in functions((checkout.ROOT / path).read_text())
+        if lines > FUNCTION_LINES_MAX
+    }
+
+    assert long == {}
+
+
+@pytest.mark.parametrize(("body_lines", "expected"), [(1, 2), (60, 61)])
+def test_the_ruler_counts_every_line_of_a_function(body_lines: int, expected: int) -> None:
+    """The ruler itself counts the signature and the body, so that a long function is seen."""
+    source = "async def grow():\n" + "    call()\n" * body_lines
+
+    assert list(functions(source)) == [("grow", expected)]
+
+
+def test_the_ruler_sees_this_file() -> None:
+    """The list of files is not empty by mistake."""
+    assert Path(__file__).relative_to(checkout.ROOT) in checkout.python_files()

@@ -1,0 +1,308 @@
+"""Real brokers under load, and a real Prometheus that scrapes them: what boards and alerts are tried on.
+
+The brokers are a process of their own, `fairlead dev up --brokers 3`. Prometheus is the program that Debian ships; its
+targets bear the labels that the operator's PodMonitor gives. Also used by `docs/generate/board_pictures.py`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import yaml
+
+from fairlead import TopicPartition
+from fairlead.blocking import Admin, Consumer, Producer
+from fairlead.errors import FairleadError
+
+T = TypeVar("T")
+SECONDS_MAX: Final = 60.0
+"""How long anything may take that is waited for; a loaded machine is slow."""
+PAUSE_SECONDS: Final = 0.25
+NAMESPACE, CLUSTER = "shop", "main"
+CHOSEN: Final = {
+    "$__rate_interval": "10s",
+    "$namespace": NAMESPACE,
+    "$cluster": CLUSTER,
+    "$broker": ".*",
+    "$topic": ".*",
+    "$group": ".*",
+    "$job_namespace": NAMESPACE,
+}
+"""What Grafana puts in place of a board's variables. `$1` of label_replace stays."""
+FAIRLEAD: Final = Path(sys.executable).with_name("fairlead")
+
+
+def wait_for(what: str, found: Callable[[], T | None], seconds: float = SECONDS_MAX) -> T:
+    """Ask again until there is an answer. Raises `AssertionError` after so many seconds of pauses."""
+    # Nothing tells of what Prometheus will have scraped, so it is asked now and then.
+    never, asked = threading.Event(), 0
+    while asked * PAUSE_SECONDS < seconds:
+        if (answer := found()) is not None:
+            return answer
+        never.wait(PAUSE_SECONDS)
+        asked += 1
+    raise AssertionError(what)
+
+
+def stop(process: subprocess.Popen[Any]) -> None:
+    """End a process that was started here."""
+    with process:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def get(url: str) -> str:
+    """Return what is answered to a GET."""
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        return str(answer.read().decode())
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something to scrape, and the labels that its series get."""
+
+    job: str
+    address: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    path: str = "/metrics"
+
+
+@dataclass(frozen=True)
+class Brokers:
+    """Three brokers that run."""
+
+    bootstrap: str
+    ops: Sequence[str]
+
+    @property
+    def targets(self) -> list[Target]:
+        """Where they are scraped, with the labels that the operator's PodMonitor gives."""
+        return [
+            Target(
+                "brokers",
+                url.removeprefix("http://"),
+                {
+                    "namespace": NAMESPACE,
+                    "fairlead_cluster": CLUSTER,
+                    "fairlead_component": "broker",
+                    "broker": f"{CLUSTER}-a-{number}",
+                },
+            )
+            for number, url in enumerate(self.ops)
+        ]
+
+    def exposed(self) -> set[str]:
+        """Return the name of every series that they may tell of."""
+        return set().union(*(names_in(get(f"{url}/metrics")) for url in self.ops))
+
+
+def names_in(exposition: str) -> set[str]:
+    """Return the names of all series that a page of metrics declares, those of histograms in full."""
+    names = set()
+    for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", exposition, re.MULTILINE):
+        names |= (
+            {f"{name}{part}" for part in ("_bucket", "_sum", "_count")} if kind == "histogram" else {name}
+        )
+    # What declares nothing, such as Spark, is taken by its lines.
+    return names or set(re.findall(r"^([a-zA-Z_:][\w:]*)[{ ]", exposition, re.MULTILINE))
+
+
+@contextmanager
+def running_brokers(folder: Path) -> Iterator[Brokers]:
+    """Run three brokers in a process of their own."""
+    command = [str(FAIRLEAD), "dev", "up", "--brokers", "3", "--output", "json"]
+    listen = ["--listen", "127.0.0.1:0", "--data", str(folder / "brokers")]
+    with (folder / "brokers.log").open("wb") as log:
+        process = subprocess.Popen([*command, *listen], stdout=subprocess.PIPE, stderr=log, text=True)
+    try:
+        assert process.stdout is not None, "a pipe was asked for"
+        line = process.stdout.readline()
+        assert line, (folder / "brokers.log").read_text()[-2000:]
+        found = json.loads(line)["brokers"]
+        yield Brokers(",".join(each["data"] for each in found), [each["ops"] for each in found])
+    finally:
+        stop(process)
+
+
+class Load:
+    """Producers and members of groups that go on until they are stopped."""
+
+    def __init__(self, bootstrap: str) -> None:
+        """Nothing runs yet."""
+        self._bootstrap = bootstrap
+        self._ended, self._read = threading.Event(), threading.Event()
+        """Readers end first: they wait for records."""
+        self._failures: list[BaseException] = []
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(work,), name=work.__name__)
+            for work in (self._produce, self._keep_up, self._fall_behind)
+        ]
+
+    def start(self) -> None:
+        """Create topics and begin."""
+        with Admin(self._bootstrap) as admin:
+            admin.create_topic("orders", partitions=6, replication_factor=3)
+            admin.create_topic("clicks", partitions=3, replication_factor=3)
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End it; raises what went wrong meanwhile."""
+        producing, *reading = self._threads
+        self._ended.set()
+        for thread in reading:
+            thread.join(SECONDS_MAX)
+        self._read.set()
+        producing.join(SECONDS_MAX)
+        if self._failures:
+            raise self._failures[0]
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as failure:  # noqa: BLE001 - told by stop()
+            self._failures.append(failure)
+
+    def _produce(self) -> None:
+        with Producer(self._bootstrap) as producer:
+            for number in itertools.count():
+                for each in range(50):
+                    producer.send("orders", b"order %d" % number, key=b"%d" % each)
+                    producer.send("clicks", b"click %d" % number, key=b"%d" % (each % 7))
+                producer.flush()
+                if self._read.wait(0.05):
+                    return
+
+    def _keep_up(self) -> None:
+        with Consumer(
+            self._bootstrap, group="billing", topics=["orders", "clicks"], auto_commit_interval="1s"
+        ) as consumer:
+            for _ in consumer.batches():
+                if self._ended.is_set():
+                    return
+
+    def _fall_behind(self) -> None:
+        """A group that has committed once and reads no more; and now and then a request that is refused."""
+        with Admin(self._bootstrap) as admin:
+            places = {TopicPartition("orders", partition): 0 for partition in range(6)}
+            admin.commit_group_offsets("audit", places)
+            while not self._ended.wait(0.5):
+                with suppress(FairleadError):
+                    admin.describe_topic("no-such-topic")
+
+
+@contextmanager
+def load_on(bootstrap: str) -> Iterator[Load]:
+    """Put load on a cluster."""
+    load = Load(bootstrap)
+    load.start()
+    try:
+        yield load
+    finally:
+        load.stop()
+
+
+class Prometheus:
+    """A running Prometheus, asked over its API."""
+
+    def __init__(self, url: str, fetch: Callable[[str], str]) -> None:
+        """`url` without a path; `fetch` answers to a GET, from wherever Prometheus can be reached."""
+        self.url = url
+        self._fetch = fetch
+
+    def ask(self, path: str, **parameters: str) -> Any:
+        """Return the data of an answer. Raises `AssertionError` with the words of a refusal."""
+        try:
+            answer = self._fetch(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}")
+        except urllib.error.HTTPError as refusal:
+            raise AssertionError(refusal.read().decode()) from None
+        return json.loads(answer)["data"]
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """Return the series of an expression now, a board's variables filled in."""
+        series: list[dict[str, Any]] = self.ask("query", query=filled_in(expression))["result"]
+        return series
+
+    def healthy_targets(self) -> int:
+        """How many targets were scraped without error."""
+        return sum(each["health"] == "up" for each in self.ask("targets")["activeTargets"])
+
+
+def filled_in(expression: str) -> str:
+    """Return an expression with a choice for every variable of the boards."""
+    for name, value in sorted(CHOSEN.items(), reverse=True):
+        expression = expression.replace(name, value)
+    return expression
+
+
+@contextmanager
+def running_prometheus(
+    folder: Path,
+    targets: Sequence[Target],
+    rules: Sequence[Path],
+    *,
+    enter: Sequence[str] = (),
+    fetch: Callable[[str], str] = get,
+) -> Iterator[Prometheus]:
+    """Run Prometheus with these targets and files of rules; every target has been scraped once.
+
+    `enter`: a command before its own, such as one that changes the network; `fetch` reaches it there.
+    """
+    port = free_port()
+    configuration = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": list(map(str, rules)),
+        "scrape_configs": [
+            {
+                "job_name": f"{target.job}-{number}",
+                "metrics_path": target.path,
+                "static_configs": [{"targets": [target.address], "labels": dict(target.labels)}],
+            }
+            for number, target in enumerate(targets)
+        ],
+    }
+    file = folder / "prometheus.yaml"
+    file.write_text(yaml.safe_dump(configuration))
+    command = [
+        *enter, "prometheus", f"--config.file={file}", f"--storage.tsdb.path={folder / 'prometheus'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]  # fmt: skip
+    with (folder / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    prometheus = Prometheus(f"http://127.0.0.1:{port}", fetch)
+
+    def scraped() -> bool | None:
+        assert process.poll() is None, (folder / "prometheus.log").read_text()[-2000:]
+        with suppress(OSError, AssertionError):
+            return prometheus.healthy_targets() == len(targets) or None
+        return None
+
+    try:
+        wait_for("Prometheus does not scrape all its targets", scraped)
+        yield prometheus
+    finally:
+        stop(process)
+
+
+def free_port() -> int:
+    """Return a port that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

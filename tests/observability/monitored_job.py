@@ -1,0 +1,52 @@
+"""A streaming query of Spark in a process of its own, where Prometheus may read what it tells.
+
+Started for `test_spark_board.py` and for `docs/generate/board_pictures.py`; the program is `watched_job.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from monitored_cluster import NAMESPACE, Target, free_port, get, stop, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PROGRAM: Final = Path(__file__).with_name("watched_job.py")
+PATHS: Final = ("/metrics/prometheus/", "/metrics/executors/prometheus/")
+GROUP: Final = "flight-windows"
+SPARK_SECONDS_MAX: Final = 180.0
+"""A session starts and a first batch ends within 20 seconds on a machine that is idle."""
+
+
+@contextmanager
+def running_job(bootstrap: str, folder: Path) -> Iterator[int]:
+    """Run the query; gives the port at which Spark tells of it."""
+    port = free_port()
+    command = [sys.executable, str(PROGRAM), bootstrap, "orders", GROUP, str(port), str(folder)]
+    with (folder / "spark.log").open("wb") as log:
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, env={**os.environ, "PYSPARK_PYTHON": sys.executable}
+        )
+
+    def tells_of_the_query() -> bool | None:
+        assert process.poll() is None, (folder / "spark.log").read_text()[-3000:]
+        with suppress(OSError):
+            return "_spark_streaming_flight_windows_" in get(f"http://127.0.0.1:{port}{PATHS[0]}") or None
+        return None
+
+    try:
+        wait_for("Spark does not tell of the query", tells_of_the_query, SPARK_SECONDS_MAX)
+        yield port
+    finally:
+        stop(process)
+
+
+def job_targets(port: int) -> list[Target]:
+    """Where Prometheus reads what Spark tells."""
+    return [Target("spark", f"127.0.0.1:{port}", {"namespace": NAMESPACE}, path) for path in PATHS]

@@ -1,0 +1,41 @@
+"""The rules and boards of the checkout, as what reads them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+import checkout
+
+CHART: Final = checkout.ROOT / "charts/fairlead-operator"
+RULE_FILES: Final = tuple(sorted((CHART / "rules").glob("*.yaml")))
+ALERTS_PAGE: Final = checkout.ROOT / "docs/reference/alerts.md"
+
+
+def rules() -> list[dict[str, Any]]:
+    """Every rule of every file."""
+    return [
+        rule
+        for path in RULE_FILES
+        for group in yaml.safe_load(path.read_text())["groups"]
+        for rule in group["rules"]
+    ]
+
+
+def alerts() -> dict[str, dict[str, Any]]:
+    """Every alert by its name."""
+    return {rule["alert"]: rule for rule in rules() if "alert" in rule}
+
+
+def boards() -> dict[str, dict[str, Any]]:
+    """Every board by the name of its file, as Grafana reads it."""
+    paths: list[Path] = sorted((CHART / "dashboards").glob("*.json"))
+    return {path.stem: json.loads(path.read_text()) for path in paths}
+
+
+def panels(board: dict[str, Any]) -> list[dict[str, Any]]:
+    """The panels of a board that show something."""
+    return [panel for panel in board["panels"] if panel["type"] != "row"]

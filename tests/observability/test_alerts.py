@@ -1,0 +1,131 @@
+"""Alerts fire when they should, stay silent when they should, and say what to do."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from alert_cases import CASES
+from alert_series import Case
+from rule_files import ALERTS_PAGE, RULE_FILES, alerts, rules
+
+SEVERITIES = {"critical", "warning", "info"}
+
+
+def promtool(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run Prometheus' own tool."""
+    return subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+def as_promtool_reads(case: Case) -> dict[str, object]:
+    """Return a case as promtool reads it."""
+    rule = alerts()[case.alert]
+    expected = []
+    if case.fires is not None:
+        expected.append(
+            {
+                "exp_labels": {**rule["labels"], **case.fires.labels},
+                "exp_annotations": {**rule["annotations"], "description": case.fires.description},
+            }
+        )
+    return {
+        "interval": f"{case.step_minutes}m",
+        "input_series": [{"series": name, "values": values} for name, values in case.series.items()],
+        "alert_rule_test": [
+            {"eval_time": f"{case.minute}m", "alertname": case.alert, "exp_alerts": expected}
+        ],
+    }
+
+
+def run_cases(cases: list[Case], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Let promtool test the rules with cases."""
+    files: list[Path] = []
+    for step in sorted({case.step_minutes for case in cases}):
+        content = {
+            "rule_files": list(map(str, RULE_FILES)),
+            "evaluation_interval": f"{step}m",
+            "tests": [as_promtool_reads(case) for case in cases if case.step_minutes == step],
+        }
+        files.append(folder / f"every-{step}.yaml")
+        files[-1].write_text(yaml.safe_dump(content))
+    return promtool("test", "rules", *files)
+
+
+def test_the_rules_are_rules() -> None:
+    """Prometheus' own check accepts every file."""
+    done = promtool("check", "rules", *RULE_FILES)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_fires_and_stays_silent_as_it_should(tmp_path: Path) -> None:
+    """In promtool's evaluation each case fires with its words and its numbers, or does not fire."""
+    done = run_cases(list(CASES), tmp_path)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
+    """No alert is without proof in either direction."""
+    firing = {case.alert for case in CASES if case.fires is not None}
+    silent = {case.alert for case in CASES if case.fires is None}
+
+    assert firing == silent == set(alerts())
+
+
+@pytest.mark.parametrize("fires", [True, False])
+def test_the_cases_can_fail(fires: bool, tmp_path: Path) -> None:
+    """Swapped, a case that fires and one that does not are both told by promtool."""
+    first, second = CASES[:2]
+    swapped = Case(
+        alert=first.alert,
+        series=second.series if fires else first.series,
+        minute=first.minute,
+        fires=first.fires if fires else None,
+    )
+    done = run_cases([swapped], tmp_path)
+
+    assert done.returncode == 1
+    assert first.alert in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(alerts()))
+def test_an_alert_says_how_grave_it_is_and_what_to_do(name: str) -> None:
+    """Severity, summary, a description with its labels, and a section of the page that says what to do."""
+    rule = alerts()[name]
+    notes = rule["annotations"]
+    page = ALERTS_PAGE.read_text()
+    section = page.partition(f"\n### {name}\n")[2].partition("\n#")[0]
+
+    assert rule["labels"]["severity"] in SEVERITIES
+    assert set(notes) == {"summary", "description", "runbook"}
+    assert "{{" not in notes["summary"]
+    assert "{{ $labels." in notes["description"]
+    assert notes["runbook"] == f"docs/reference/alerts.md#{name.lower()}"
+    assert f"`{rule['labels']['severity']}`" in section
+    assert "**Meaning.**" in section
+    assert "**What to do.**" in section
+
+
+def test_the_page_knows_no_other_alert() -> None:
+    """Sections of alerts that no longer exist are gone."""
+    assert set(re.findall(r"^### (Fairlead\w+)$", ALERTS_PAGE.read_text(), re.MULTILINE)) == set(alerts())
+
+
+def test_names_are_unique() -> None:
+    """Neither an alert nor a recorded series is defined twice."""
+    names = [rule.get("alert") or rule["record"] for rule in rules()]
+
+    assert len(names) == len(set(names))
+
+
+def test_what_is_recorded_is_used() -> None:
+    """A recorded series that no alert asks for is there for people only, and named here."""
+    expressions = " ".join(rule["expr"] for rule in rules())
+    unused = {rule["record"] for rule in rules() if "record" in rule and rule["record"] not in expressions}
+
+    assert unused == {"cluster_direction:fairlead_records:rate5m"}

@@ -1,0 +1,144 @@
+"""Every board keeps the rules that Grafana's linter would hold, were it to be had here, and some of our own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import checkout
+from expressions import bare_counters, gauges_under_rate, metrics_of
+from monitored_cluster import CHOSEN
+from rule_files import boards, panels, rules
+
+WRITER = checkout.ROOT / "docs/generate/dashboards.py"
+BOARDS = boards()
+SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+PANELS = [
+    pytest.param(panel, id=f"{name}: {panel['title']}")
+    for name, board in BOARDS.items()
+    for panel in panels(board)
+]
+
+
+def test_committed_boards_are_those_of_the_code() -> None:
+    """Whoever changes a board's code writes the files anew."""
+    done = subprocess.run(
+        [sys.executable, str(WRITER), "--check"], capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_board_that_differs_lacks_or_should_not_exist_is_named(tmp_path: Any) -> None:
+    """The check names each of the three; writing mends them."""
+
+    def write(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(WRITER), "--into", str(tmp_path), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    write()
+    (tmp_path / "fairlead-topics.json").write_text("{}")
+    (tmp_path / "fairlead-groups.json").unlink()
+    (tmp_path / "fairlead-old.json").write_text("{}")
+    checked, written, again = write("--check"), write(), write("--check")
+
+    for name in ("topics", "groups", "old"):
+        assert f"fairlead-{name}.json is not current" in checked.stderr
+    assert [run.returncode for run in (checked, written, again)] == [1, 0, 0]
+
+
+def test_there_are_six_boards_with_names_of_their_own() -> None:
+    """Cluster, brokers, topics, groups, operator and Spark jobs; identifiers and titles are unique."""
+    assert set(BOARDS) == {
+        f"fairlead-{name}" for name in ("cluster", "brokers", "topics", "groups", "operator", "spark")
+    }
+    assert len({board["uid"] for board in BOARDS.values()}) == len(BOARDS)
+    assert len({board["title"] for board in BOARDS.values()}) == len(BOARDS)
+    assert all(board["uid"] == name and board["description"] for name, board in BOARDS.items())
+
+
+@pytest.mark.parametrize("name", sorted(BOARDS))
+def test_every_variable_is_used_and_every_used_one_is_there(name: str) -> None:
+    """Which Prometheus comes first; what queries name is a variable of the board, and the tests know a value for it."""
+    board = BOARDS[name]
+    first, *others = board["templating"]["list"]
+    variables = {variable["name"] for variable in others}
+    text = " ".join(target["expr"] for panel in panels(board) for target in panel["targets"])
+    text += " ".join(variable["query"]["query"] for variable in others)
+    used = set(re.findall(r"\$([a-z_]+)", text)) - {"__rate_interval"}
+
+    assert (first["type"], first["name"], first["query"]) == ("datasource", "datasource", "prometheus")
+    assert all(variable["datasource"] == SOURCE and variable["label"] for variable in others)
+    assert used == variables
+    assert {f"${name}" for name in variables} <= set(CHOSEN)
+
+
+@pytest.mark.parametrize("name", sorted(BOARDS))
+def test_titles_are_unique_in_a_board(name: str) -> None:
+    """A panel is found by its title."""
+    titles = Counter(panel["title"] for panel in panels(BOARDS[name]))
+
+    assert [title for title, count in titles.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("name", sorted(BOARDS))
+def test_panels_lie_beside_each_other(name: str) -> None:
+    """No two panels share a place, none is wider than the board, and each has a number of its own."""
+    every = BOARDS[name]["panels"]
+    places: set[tuple[int, int]] = set()
+    for panel in every:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not places & cells, panel["title"]
+        assert at["x"] + at["w"] <= 24
+        places |= cells
+    assert len({panel["id"] for panel in every}) == len(every)
+
+
+@pytest.mark.parametrize("panel", PANELS)
+def test_a_panel_says_what_it_shows(panel: dict[str, Any]) -> None:
+    """A sentence, a unit, at least one query, and a legend for each."""
+    assert re.fullmatch(r"[A-Z].*[a-z0-9`%.]", panel["description"])
+    assert panel["description"].endswith(".")
+    assert panel["fieldConfig"]["defaults"]["unit"]
+    assert panel["datasource"] == SOURCE
+    assert panel["targets"]
+    assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
+    for target in panel["targets"]:
+        assert target["datasource"] == SOURCE
+        assert target["legendFormat"]
+
+
+@pytest.mark.parametrize("panel", PANELS)
+def test_queries_keep_the_rules(panel: dict[str, Any]) -> None:
+    """The namespace is always chosen, rates go over Grafana's interval, counters stand under rate and gauges do not."""
+    for target in panel["targets"]:
+        expression = target["expr"]
+        for selector in re.findall(r"\{[^}]*\}", expression):
+            assert re.search(r'namespace=~"\$(job_)?namespace"', selector), expression
+        assert set(re.findall(r"\[([^\]]*)\]", expression)) <= {"$__rate_interval"}
+        assert bare_counters(expression) == set()
+        assert gauges_under_rate(expression) == set()
+        assert metrics_of(expression) or "__name__" in expression
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.get("alert") or rule["record"])
+def test_rules_count_with_counters_alone(rule: dict[str, Any]) -> None:
+    """In recorded series and alerts, too, counters stand under rate or increase, and gauges do not."""
+    assert bare_counters(rule["expr"]) == set()
+    assert gauges_under_rate(rule["expr"]) == set()
+
+
+def test_expressions_are_taken_apart_as_they_should_be() -> None:
+    """What the rules above rely on finds what is wrong."""
+    wrong = 'sum by (fairlead_cluster) (fairlead_records_total{topic="fairlead_x"}) + rate(fairlead_held_bytes[5m])'
+
+    assert metrics_of(wrong) == {"fairlead_records_total", "fairlead_held_bytes"}
+    assert bare_counters(wrong) == {"fairlead_records_total"}
+    assert gauges_under_rate(wrong) == {"fairlead_held_bytes"}
+    assert bare_counters("rate(fairlead_records_total[5m])") == set()

@@ -1,0 +1,127 @@
+"""Boards and alerts on a real system: three brokers under load, scraped by a real Prometheus.
+
+The board of Spark jobs is tried in `test_spark_board.py`, that of the operator in `tests/kubernetes`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from expressions import metrics_of, patterns_of
+from monitored_cluster import Brokers, Prometheus, load_on, running_brokers, running_prometheus, wait_for
+from rule_files import RULE_FILES, alerts, boards, panels, rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+BOARDS = ("fairlead-cluster", "fairlead-brokers", "fairlead-topics", "fairlead-groups")
+OF_OTHERS = ("fairlead_operator_", "metrics_executor_")
+"""What the operator and Spark tell; `test_spark_board.py` asks Spark."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """The running system."""
+
+    brokers: Brokers
+    prometheus: Prometheus
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    """Run it for the tests of this file."""
+    folder = tmp_path_factory.mktemp("watched")
+    with (
+        running_brokers(folder) as brokers,
+        load_on(brokers.bootstrap),
+        running_prometheus(folder, brokers.targets, RULE_FILES) as prometheus,
+    ):
+        # The coordinators show the lag of groups now and then.
+        wait_for(
+            "no lag of both groups is shown",
+            lambda: len(prometheus.query("count by (group) (fairlead_group_lag_records)")) == 2 or None,
+        )
+        yield Watched(brokers, prometheus)
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_every_query_of_every_panel_gives_series(name: str, watched: Watched) -> None:
+    """With the variables filled in, no panel is empty in a system that works."""
+    empty: list[str] = []
+
+    def nothing_is_empty() -> bool | None:
+        empty[:] = [
+            f"{panel['title']}: {target['expr']}"
+            for panel in panels(boards()[name])
+            for target in panel["targets"]
+            if not watched.prometheus.query(target["expr"])
+        ]
+        return not empty or None
+
+    try:
+        wait_for("some panels are empty", nothing_is_empty)
+    except AssertionError:
+        pytest.fail("without series:\n" + "\n".join(empty))
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_every_variable_has_values(name: str, watched: Watched) -> None:
+    """What may be chosen at the top of a board is there to be chosen."""
+    for variable in boards()[name]["templating"]["list"][1:]:
+        inside = variable["query"]["query"].removeprefix("label_values(").removesuffix(")")
+        series, _, label = inside.rpartition(", ")
+        values = {found["metric"].get(label) for found in watched.prometheus.query(series)}
+
+        assert values - {None}, variable["name"]
+
+
+def test_every_metric_of_boards_and_rules_is_exposed(watched: Watched) -> None:
+    """No query names a metric that the brokers do not tell of; those that are recorded come from them."""
+    exposed = watched.brokers.exposed() | {"up"} | {rule["record"] for rule in rules() if "record" in rule}
+    named = {
+        name: metrics_of(target["expr"])
+        for board in BOARDS
+        for panel in panels(boards()[board])
+        for target in panel["targets"]
+        for name in [f"{board}: {panel['title']}"]
+    }
+    named |= {
+        rule.get("alert") or rule["record"]: metrics_of(rule["expr"])
+        for rule in rules()
+        if not patterns_of(rule["expr"])
+    }
+    unknown = {
+        where: sorted(name for name in names - exposed if not name.startswith(OF_OTHERS))
+        for where, names in named.items()
+    }
+
+    assert all(named.values())
+    assert {where: names for where, names in unknown.items() if names} == {}
+
+
+def test_every_rule_is_evaluated_and_nothing_is_wrong(watched: Watched) -> None:
+    """Prometheus evaluates every rule without error; what is recorded has series; no grave alert is pending."""
+
+    def evaluated() -> list[dict[str, object]] | None:
+        groups = watched.prometheus.ask("rules")["groups"]
+        found = [rule for group in groups for rule in group["rules"]]
+        return found if all(rule["health"] == "ok" for rule in found) else None
+
+    found = wait_for("some rules are not evaluated", evaluated)
+    recorded = [rule["record"] for rule in rules() if "record" in rule]
+    for name in recorded:
+        assert wait_for(f"{name} has no series", lambda name=name: watched.prometheus.query(name) or None)
+    grave = {name for name, rule in alerts().items() if rule["labels"]["severity"] == "critical"}
+    busy = {rule["name"] for rule in found if rule.get("state") in ("pending", "firing")}
+
+    assert len(found) == len(rules())
+    assert grave & busy == set()
+
+
+def test_a_query_of_a_metric_that_does_not_exist_is_empty(watched: Watched) -> None:
+    """The test of the panels can fail."""
+    assert watched.prometheus.query('fairlead_no_such_metric{namespace=~"$namespace"}') == []

@@ -1,0 +1,82 @@
+"""What comes with a release: the bill of materials, the licences of its packages, and what the changelog tells."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import tomllib
+from types import ModuleType
+
+import pytest
+
+import checkout
+
+# Both tools read the metadata of every package in the environment: a quarter of a minute where nothing else runs.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+PROGRAM = checkout.ROOT / ".ci/release.py"
+
+
+@pytest.fixture(scope="module")
+def release() -> ModuleType:
+    """The program that makes a release, as a module."""
+    spec = importlib.util.spec_from_file_location("release_program", PROGRAM)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_bill_and_the_licences_name_every_package(
+    release: ModuleType, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Both list all that the extras bring, with versions, and nothing that only the checkout needs."""
+    into = tmp_path_factory.mktemp("bill")
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), "--bill-only", "--into", str(into)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    bill = json.loads((into / "sbom.cdx.json").read_text())
+    names = {each["name"].lower().replace("_", "-") for each in bill["components"]}
+    packages = release.closure("fairlead", release.EXTRAS)
+
+    assert bill["bomFormat"] == "CycloneDX"
+    assert bill["metadata"]["component"]["name"] == "fairlead"
+    assert names == set(packages) - {"fairlead"}
+    assert {"pyarrow", "fastapi", "kopf", "pyspark", "py4j", "opentelemetry-sdk"} <= names
+    assert not names & {"pytest", "ruff", "mypy", "schemathesis"}
+    assert all(each["version"] for each in bill["components"])
+    assert all(
+        f"| {name} | {version} |" in (into / "licenses.md").read_text() for name, version in packages.items()
+    )
+
+
+def test_the_changelog_tells_of_this_version(release: ModuleType) -> None:
+    """It has a section of the version that a release would have, with the day; of the next one it has none."""
+    changelog = (checkout.ROOT / "CHANGELOG.md").read_text()
+    version = tomllib.loads((checkout.ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+    assert release.is_told(version, changelog)
+    assert not release.is_told(f"{version}1", changelog)
+    assert not release.is_told(version, "## 9.9.9 (2026-11-22)\n")
+
+
+def test_no_package_has_a_licence_that_is_not_allowed(release: ModuleType) -> None:
+    """What base, broker, operator, Spark and tracing bring may be shipped."""
+    packages = release.closure("fairlead", release.EXTRAS)
+    licenses = release.licenses_of(packages)
+
+    assert len(licenses) > 50
+    assert release.not_allowed(licenses) == {}
+
+
+@pytest.mark.parametrize("told", ["GPL-3.0-only", "MIT AND AGPL-3.0-only", "UNKNOWN", "Apache-2.0; LGPL"])
+def test_another_licence_is_refused(release: ModuleType, told: str) -> None:
+    """Every part of what a package says has to be allowed."""
+    assert release.not_allowed({"fine": "MIT", "one": told}) == {"one": told}

@@ -1,0 +1,104 @@
+"""A broker of what was installed alone: from the wheel, from the sdist, and where the extra came later."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from install_kit import clean_variables, install, install_hashed, new_environment, run
+
+# Two environments and ten processes, on a machine that does much else.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+FREE = "127.0.0.1:0"
+LISTENERS = ("--listen", FREE, "--peer-listen", FREE, "--ops-listen", FREE)
+STOP_SECONDS = 20.0
+
+
+def from_wheel(programs: Path, wheel: Path, sdist: Path) -> str:
+    """Install the wheel with the extra."""
+    del sdist
+    return install_hashed(programs, wheel, "broker")
+
+
+def from_sdist(programs: Path, wheel: Path, sdist: Path) -> str:
+    """Install the sdist with the extra."""
+    del wheel
+    return install_hashed(programs, sdist, "broker")
+
+
+def extra_later(programs: Path, wheel: Path, sdist: Path) -> str:
+    """Install the wheel alone, and then what the message of a missing extra says."""
+    del sdist
+    install(programs, wheel)
+    told = run(programs / "fairlead", "broker", "start", cwd=programs.parent).stderr
+    line = "pip install 'fairlead[broker]'"
+    assert line in told
+    return install(programs, "fairlead[broker]")
+
+
+def names(said: str) -> set[str]:
+    """Return the names of what the installer says that it installed."""
+    return set(re.findall(r"^ \+ ([\w.-]+)==", said, re.MULTILINE))
+
+
+@contextmanager
+def broker(programs: Path, folder: Path) -> Iterator[str]:
+    """Start a broker of this environment on free ports; its address. SIGTERM must end it with 0."""
+    command = [
+        str(programs / "fairlead"),
+        "broker",
+        "start",
+        "--data",
+        str(folder / "data"),
+        "--output",
+        "json",
+    ]
+    with (folder / "broker.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, *LISTENERS], cwd=folder, env=clean_variables(), stdout=subprocess.PIPE, stderr=log
+        )
+    assert process.stdout is not None, "its standard output is a pipe"
+    with process.stdout:
+        try:
+            ready = process.stdout.readline()
+            assert ready, (folder / "broker.log").read_text()
+            [found] = json.loads(ready)["brokers"]
+            yield found["data"]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            code = process.wait(STOP_SECONDS)
+        assert code == 0
+
+
+@pytest.mark.parametrize("way", [from_wheel, from_sdist, extra_later], ids=lambda way: way.__name__)
+def test_a_record_goes_through_an_installed_broker(
+    way: Callable[[Path, Path, Path], str], wheel: Path, sdist: Path, tmp_path: Path
+) -> None:
+    """With the extra `broker` a broker starts, and a topic takes records and gives them, all on the command line."""
+    programs = new_environment(tmp_path)
+    brought = way(programs, wheel, sdist)
+    origin = "import fairlead_broker; print(fairlead_broker.__file__)"
+    imported = Path(run(programs / "python", "-c", origin, cwd=tmp_path).stdout)
+
+    def fairlead(*words: str, typed: str = "") -> str:
+        done = run(programs / "fairlead", *words, "--bootstrap", address, cwd=tmp_path, typed=typed)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    with broker(programs, tmp_path) as address:
+        fairlead("topic", "create", "orders", "--partitions", "1")
+        fairlead("produce", "orders", typed="a book\na lamp\n")
+        lines = fairlead("consume", "orders", "--from-beginning", "-e", "-f", r"%o %v\n")
+
+    assert lines == "0 a book\n1 a lamp\n"
+    assert imported.is_relative_to(programs.parent)
+    assert "granian" in names(brought)
+    assert not names(brought) & {"pyspark", "kopf", "pytest"}

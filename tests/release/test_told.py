@@ -1,0 +1,49 @@
+"""What pages tell about installing: one page has the ways that are tested, the others name the extra and lead there."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import checkout
+
+INSTALLING = Path("docs/how-to/install.md")
+# Read by those who have the command line installed, where the name alone finds it.
+OF_THE_INSTALLED = Path("docs/reference/command-line.md")
+BY_NAME = re.compile(r"(?:pip|uv|pipx) (?:install|add) [^`\n]*\bfairlead\b[^`\n]*")
+
+
+def pages() -> list[Path]:
+    """List what people read: pages at the root, of the documentation and of the charts."""
+    shown = [path for path in checkout.files() if path.suffix == ".md"]
+    return [path for path in shown if path not in {INSTALLING, OF_THE_INSTALLED}]
+
+
+def project() -> dict[str, Any]:
+    """Return what pyproject.toml says of the project."""
+    said: dict[str, Any] = tomllib.loads((checkout.ROOT / "pyproject.toml").read_text())["project"]
+    return said
+
+
+def test_no_other_page_installs_by_name() -> None:
+    """Nobody is told to take a package `fairlead` from an index, where the one that is found would be another."""
+    told = {str(path): BY_NAME.findall((checkout.ROOT / path).read_text()) for path in pages()}
+
+    assert {path: lines for path, lines in told.items() if lines} == {}
+    assert BY_NAME.search((checkout.ROOT / INSTALLING).read_text()) is not None
+
+
+def test_the_page_names_every_extra() -> None:
+    """The table of the page has the extras of pyproject.toml, and those only."""
+    rows = re.findall(r"^\| `fairlead\[(\w+)\]` \|", (checkout.ROOT / INSTALLING).read_text(), re.MULTILINE)
+
+    assert sorted(rows) == sorted(project()["optional-dependencies"])
+
+
+def test_the_page_installs_this_wheel() -> None:
+    """Wheels in the lines of the page are those of this version."""
+    wheels = re.findall(r"fairlead-[\w.]+?-py3-none-any\.whl", (checkout.ROOT / INSTALLING).read_text())
+
+    assert set(wheels) == {f"fairlead-{project()['version']}-py3-none-any.whl"}

@@ -1,0 +1,318 @@
+"""Kills streaming queries, driver or Python worker, over and over, and judges what their sinks hold at the end.
+
+A program of its own (`query_program.py`) reads one topic into Parquet files, into another topic and into a Delta
+table, while records keep coming. SIGKILL hits, at a random moment, the driver (its Python and its JVM at once) or one
+of the Python workers (tasks, or the reader that plans the source). Then the queries run to the end of the topic. Files
+and table must hold every record once, and each micro-batch just what its checkpoint says; the topic every record at
+least once: how many came twice is counted.
+
+`python killed_queries.py --kills 50 --seed 7` prints a JSON report and ends with 1 when a promise was broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
+
+from broker_process import BrokerProcess
+from fairlead.blocking import Admin, Producer
+from process_tree import python_workers
+from query_judge import Verdict, judge_copy, judge_files, judge_lake, read_topic
+
+PROGRAM: Final = Path(__file__).with_name("query_program.py")
+BYTECODE: Final = PROGRAM.parents[2] / "build" / "bytecode"
+TOPIC: Final = "events"
+COPY: Final = "copy"
+PARTITIONS: Final = 4
+SINKS: Final = ("files", "topic", "lake")
+KINDS: Final = ("driver", *("worker",) * 3)
+"""A driver takes ten times as long as a worker until it reads again."""
+EARLY: Final = 0.15
+"""Share of the kills of a driver that come while it starts."""
+START_SECONDS_MAX: Final = 10.0
+ALIVE_SECONDS_MAX: Final = 3.0
+"""How long queries read before a kill, at most."""
+READY_SECONDS_MAX: Final = 600.0
+FINISH_SECONDS_MAX: Final = 900.0
+PAUSE_SECONDS: Final = 0.1
+RECORDS_A_PAUSE: Final = 20
+
+
+class Feeder:
+    """Produces records, no two of them alike, until it is told to end."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._feed, name="feeder")
+        self.records = 0
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; every record is acknowledged then."""
+        self._ended.set()
+        self._thread.join()
+
+    def _feed(self) -> None:
+        with Producer(self._bootstrap) as producer:
+            while not self._ended.wait(PAUSE_SECONDS):
+                for _ in range(RECORDS_A_PAUSE):
+                    producer.send(
+                        TOPIC, f"event-{self.records}".encode(), key=str(self.records % 97).encode()
+                    )
+                    self.records += 1
+
+
+class Driver:
+    """One life of the program with the queries, in a session of its own."""
+
+    def __init__(self, settings: dict[str, Any], log: Path) -> None:
+        environment = dict(os.environ)
+        # Every worker compiles what it imports where there is no bytecode: longer than all the rest of a life.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        environment["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
+        environment["PYTHONPATH"] = str(PROGRAM.with_name("quick_start"))
+        self.events: Counter[str] = Counter()
+        self.said: list[dict[str, Any]] = []
+        self._news = threading.Condition()
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, str(PROGRAM), json.dumps(settings)],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=environment,
+                start_new_session=True,
+            )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                with self._news:
+                    fact = json.loads(line)
+                    self.said.append(fact)
+                    self.events[fact["event"]] += 1
+                    self._news.notify_all()
+        with self._news:
+            self.events["ended"] = 1
+            self._news.notify_all()
+
+    def wait_for(self, event: str, count: int, seconds: float) -> bool:
+        """Wait until it said so, or ended."""
+        with self._news:
+            self._news.wait_for(lambda: self.events[event] >= count or self.events["ended"], seconds)
+            return self.events[event] >= count
+
+    def workers(self) -> dict[int, str]:
+        """Return the Python workers of the present moment, with what they do."""
+        return python_workers(self._process.pid)
+
+    def kill(self) -> None:
+        """End the Python driver and the JVM at once; its workers find themselves without."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._reader.join()
+
+
+@dataclass(slots=True)
+class Report:
+    """What happened, counted."""
+
+    seed: int
+    kills: Counter[str] = field(default_factory=Counter)
+    workers: Counter[str] = field(default_factory=Counter)
+    """Killed workers by what they did."""
+    kills_while_starting: int = 0
+    query_failures: Counter[str] = field(default_factory=Counter)
+    lives: int = 0
+    records: int = 0
+    sinks: dict[str, Verdict] = field(default_factory=dict)
+    wrong: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether every promise was kept."""
+        kept = {
+            name: verdict.is_at_least_once if name == "topic" else verdict.is_exactly_once
+            for name, verdict in self.sinks.items()
+        }
+        return self.wrong is None and bool(kept) and all(kept.values())
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the counts."""
+        return {
+            "seed": self.seed,
+            "kills": sum(self.kills.values()),
+            "kills_by_kind": dict(sorted(self.kills.items())),
+            "killed_workers": dict(sorted(self.workers.items())),
+            "kills_while_starting": self.kills_while_starting,
+            "lives_of_the_driver": self.lives,
+            "queries_started_again": dict(sorted(self.query_failures.items())),
+            "records": self.records,
+            "sinks": {name: asdict(verdict) for name, verdict in self.sinks.items()},
+            "wrong": self.wrong,
+        }
+
+
+class Run:
+    """A broker, a feeder and one driver after the other."""
+
+    def __init__(self, folder: Path, broker: BrokerProcess, sinks: tuple[str, ...], seed: int) -> None:
+        self.report = Report(seed)
+        self._folder = folder
+        self._broker = broker
+        self._sinks = sinks
+        self._rng = random.Random(seed)
+        self._driver: Driver | None = None
+
+    def run(self, kills: tuple[str, ...]) -> Report:
+        """Kill so often, let the queries end, and judge."""
+        bootstrap = self._broker.url
+        with Admin(bootstrap) as admin:
+            for topic in (TOPIC, COPY):
+                admin.create_topic(topic, partitions=PARTITIONS)
+        feeder = Feeder(bootstrap)
+        feeder.start()
+        try:
+            for kind in kills:
+                self._kill(kind)
+        finally:
+            feeder.stop()
+            self._end_driver()
+        self.report.records = feeder.records
+        if self._finish():
+            truth = read_topic(bootstrap, TOPIC)
+            assert len(truth) == feeder.records, "every record was acknowledged"
+            self._judge(truth)
+        return self.report
+
+    def _kill(self, kind: str) -> None:
+        early = self._driver is None and kind == "driver" and self._rng.random() < EARLY
+        driver = self._living()
+        if early:
+            driver.wait_for("ended", 1, self._rng.uniform(0.5, START_SECONDS_MAX))
+            self.report.kills_while_starting += driver.events["reading"] < len(self._sinks)
+        elif not driver.wait_for("reading", len(self._sinks), READY_SECONDS_MAX):
+            message = f"the queries do not read: {driver.said[-3:]}"
+            raise RuntimeError(message)
+        else:
+            driver.wait_for("ended", 1, self._rng.uniform(0, ALIVE_SECONDS_MAX))
+        if kind == "driver":
+            self._end_driver()
+        else:
+            self._kill_worker(driver)
+        self.report.kills[kind] += 1
+        sys.stderr.write(f"{self.report.kills.total()} kills: {kind}\n")
+
+    def _kill_worker(self, driver: Driver) -> None:
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while time.monotonic() < deadline:
+            if workers := driver.workers():
+                pid = self._rng.choice(list(workers))
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+                self.report.workers[workers[pid]] += 1
+                return
+        message = "no worker was found"
+        raise RuntimeError(message)
+
+    def _living(self, *, finish: bool = False) -> Driver:
+        if self._driver is None:
+            settings = {
+                "bootstrap": self._broker.url,
+                "folder": str(self._folder),
+                "topic": TOPIC,
+                "copy": COPY,
+                "sinks": self._sinks,
+                "finish": finish,
+            }
+            self._driver = Driver(settings, self._folder / "driver.log")
+            self.report.lives += 1
+        return self._driver
+
+    def _end_driver(self) -> None:
+        driver, self._driver = self._driver, None
+        if driver is None:
+            return
+        driver.kill()
+        for fact in driver.said:
+            if fact["event"] == "restarted":
+                self.report.query_failures[fact["sink"]] += 1
+
+    def _finish(self) -> bool:
+        driver = self._living(finish=True)
+        finished = driver.wait_for("finished", len(self._sinks), FINISH_SECONDS_MAX)
+        if not finished:
+            log = (self._folder / "driver.log").read_text(errors="replace")[-3000:]
+            self.report.wrong = f"the queries did not come to their end: {driver.said[-3:]} {log}"
+        self._end_driver()
+        return finished
+
+    def _judge(self, truth: dict[tuple[int, int], str]) -> None:
+        for sink in self._sinks:
+            match sink:
+                case "files":
+                    self.report.sinks[sink] = judge_files(self._folder, truth)
+                case "topic":
+                    self.report.sinks[sink] = judge_copy(self._broker.url, COPY, truth)
+                case _:
+                    self.report.sinks[sink] = judge_lake(self._folder, truth)
+
+
+def run(folder: Path, kills: tuple[str, ...], seed: int, sinks: tuple[str, ...] = SINKS) -> Report:
+    """Run with kills of these kinds, one after the other; everything is in the folder."""
+    broker = BrokerProcess(folder / "broker")
+    broker.start(READY_SECONDS_MAX)
+    try:
+        return Run(folder, broker, sinks, seed).run(kills)
+    finally:
+        broker.stop()
+
+
+def main() -> int:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
+    parser.add_argument("--sinks", default=",".join(SINKS), help="comma-separated")
+    parser.add_argument("--keep", action="store_true", help="the folder, and say where it is")
+    arguments = parser.parse_args()
+    rng = random.Random(arguments.seed)
+    kinds = tuple(rng.choice(KINDS) for _ in range(arguments.kills))
+    folder = Path(tempfile.mkdtemp(prefix="fairlead-queries-"))
+    try:
+        report = run(folder, kinds, arguments.seed, tuple(arguments.sinks.split(",")))
+    finally:
+        if arguments.keep:
+            sys.stderr.write(f"{folder}\n")
+        else:
+            shutil.rmtree(folder)
+    sys.stdout.write(json.dumps(report.as_json(), indent=2) + "\n")
+    return int(not report.passed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""Judges what streaming queries left behind, against the topic that they read.
+
+Every sink is compared with the topic record by record. The files are compared with the checkpoint too, batch by batch:
+what a micro-batch wrote must be just what its offsets say, or the source gave something twice or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from fairlead.blocking import Consumer
+
+Places = Counter[tuple[int, int, str]]
+"""How often a record is there: partition, offset, value."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What was found in one sink."""
+
+    records: int = 0
+    """Distinct records of the topic that are there."""
+    lost: int = 0
+    repeated: int = 0
+    """Copies beyond the first."""
+    unknown: int = 0
+    """Records that the topic does not have, or not at that place."""
+    batches: int = 0
+    batches_unlike_the_checkpoint: list[str] = field(default_factory=list)
+
+    @property
+    def is_exactly_once(self) -> bool:
+        """Whether every record is there once and everything is as the checkpoint says."""
+        return not (self.lost or self.repeated or self.unknown or self.batches_unlike_the_checkpoint)
+
+    @property
+    def is_at_least_once(self) -> bool:
+        """Whether every record is there and nothing else."""
+        return not (self.lost or self.unknown)
+
+
+def read_topic(bootstrap: str, topic: str) -> dict[tuple[int, int], str]:
+    """Return every record of a topic by partition and offset."""
+    with Consumer(bootstrap) as consumer:
+        consumer.assign(topic=topic)
+        until = consumer.end_offsets()
+        return {
+            (record.partition, record.offset): (record.value or b"").decode()
+            for record in consumer.records(until=until)
+        }
+
+
+def judge_files(folder: Path, truth: dict[tuple[int, int], str]) -> Verdict:
+    """Compare the files of Spark's own sink, which writes a micro-batch once, with topic and checkpoint."""
+    by_batch = {batch: _rows_of(files) for batch, files in _files_by_batch(folder / "files").items()}
+    verdict = judge_places(sum(by_batch.values(), Counter()), truth)
+    verdict.batches = len(by_batch)
+    ends: dict[str, int] = {}
+    for batch, offsets in _offsets_by_batch(folder / "checkpoints" / "files").items():
+        wanted = {(int(index), at) for index, end in offsets.items() for at in range(ends.get(index, 0), end)}
+        ends = offsets
+        found = {(partition, offset) for partition, offset, _ in by_batch.pop(batch, Counter())}
+        if found != wanted:
+            verdict.batches_unlike_the_checkpoint.append(
+                f"batch {batch}: {len(wanted - found)} missing, {len(found - wanted)} too many"
+            )
+    verdict.batches_unlike_the_checkpoint += [f"batch {batch}: not in the checkpoint" for batch in by_batch]
+    return verdict
+
+
+def judge_lake(folder: Path, truth: dict[tuple[int, int], str]) -> Verdict:
+    """Compare the Delta table with the topic."""
+    table = DeltaTable(str(folder / "lake"))
+    verdict = judge_places(_rows(table.to_pyarrow_table()), truth)
+    verdict.batches = table.version() + 1
+    return verdict
+
+
+def judge_copy(bootstrap: str, copy: str, truth: dict[tuple[int, int], str]) -> Verdict:
+    """Compare the topic that was written with the one that was read; values are unlike each other."""
+    values = Counter(read_topic(bootstrap, copy).values())
+    known = set(truth.values())
+    return Verdict(
+        records=len(values.keys() & known),
+        lost=len(known - values.keys()),
+        repeated=sum(count - 1 for count in values.values()),
+        unknown=len(values.keys() - known),
+    )
+
+
+def judge_places(found: Places, truth: dict[tuple[int, int], str]) -> Verdict:
+    """Compare what is in a sink with the topic, record by record."""
+    wanted = {(partition, offset, value) for (partition, offset), value in truth.items()}
+    return Verdict(
+        records=len(found.keys() & wanted),
+        lost=len(wanted - found.keys()),
+        repeated=sum(count - 1 for count in found.values()),
+        unknown=len(found.keys() - wanted),
+    )
+
+
+def _rows_of(files: set[Path]) -> Places:
+    return sum((_rows(pq.read_table(file)) for file in sorted(files)), Counter())
+
+
+def _rows(table: pa.Table) -> Places:
+    columns = (table.column(name).to_pylist() for name in ("partition", "offset", "value"))
+    return Counter(zip(*columns, strict=True))
+
+
+def _files_by_batch(sink: Path) -> dict[int, set[Path]]:
+    """Return what each micro-batch added, from the log of Spark's file sink; compact entries tell all until then."""
+    entries: dict[int, set[Path]] = {}
+    known: set[Path] = set()
+    for entry in _numbered(sink / "_spark_metadata"):
+        batch, _, compact = entry.name.partition(".")
+        lines = entry.read_text(encoding="utf-8").splitlines()[1:]
+        files = {Path(unquote(urlsplit(json.loads(line)["path"]).path)) for line in lines}
+        entries[int(batch)] = files - known if compact else files
+        known |= files
+    return entries
+
+
+def _offsets_by_batch(checkpoint: Path) -> dict[int, dict[str, int]]:
+    """Return where each committed micro-batch ends, by partition, from the checkpoint."""
+    committed = {int(entry.name) for entry in _numbered(checkpoint / "commits")}
+    ends: dict[int, dict[str, int]] = {}
+    for entry in _numbered(checkpoint / "offsets"):
+        if int(entry.name) in committed:
+            document: dict[str, Any] = json.loads(entry.read_text(encoding="utf-8").splitlines()[2])
+            (topic,) = document["topics"].values()
+            ends[int(entry.name)] = {index: place[0] for index, place in topic["offsets"].items()}
+    return ends
+
+
+def _numbered(folder: Path) -> list[Path]:
+    entries = [entry for entry in folder.iterdir() if entry.name.partition(".")[0].isdecimal()]
+    return sorted(entries, key=lambda entry: int(entry.name.partition(".")[0]))

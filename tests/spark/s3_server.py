@@ -1,0 +1,81 @@
+"""A real S3 server over a folder: Versity's gateway, built from its Go module once and kept in the user's cache.
+
+It takes conditional writes, by which Delta's log is safe on an object store. To take another release: change the
+version in `s3_go/go.mod`, then `go mod tidy` in that folder.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import etcd_build
+
+MODULE = Path(__file__).with_name("s3_go")
+PACKAGE = "github.com/versity/versitygw/cmd/versitygw"
+BUCKET = "lake"
+ACCESS_KEY, SECRET_KEY = "fairlead", "fairlead-secret"
+STARTED_SECONDS_MAX = 60.0
+PAUSE_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class S3Server:
+    """A server with one empty bucket."""
+
+    url: str
+    folder: Path
+    """Where the bucket's objects are files."""
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Return what a client of deltalake needs."""
+        return {
+            "aws_access_key_id": ACCESS_KEY,
+            "aws_secret_access_key": SECRET_KEY,
+            "aws_region": "us-east-1",
+            "aws_endpoint_url": self.url,
+            "aws_allow_http": "true",
+        }
+
+
+def gateway() -> Path:
+    """Return the program, built if it is missing."""
+    return etcd_build.built("s3", MODULE, {"versitygw": PACKAGE}) / "versitygw"
+
+
+@contextmanager
+def running_s3(folder: Path) -> Iterator[S3Server]:
+    """Run a server on a free port, with its objects below a folder."""
+    bucket = folder / "objects" / BUCKET
+    bucket.mkdir(parents=True)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [str(gateway()), "--port", f"127.0.0.1:{port}", "--quiet", "posix", str(bucket.parent)]
+    environment = {**os.environ, "ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}
+    with (folder / "s3.log").open("wb") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        try:
+            wait_for(process, port)
+            yield S3Server(f"http://127.0.0.1:{port}", bucket)
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def wait_for(process: subprocess.Popen[bytes], port: int) -> None:
+    """Return once the server takes connections; nothing else tells when it listens."""
+    for _ in range(int(STARTED_SECONDS_MAX / PAUSE_SECONDS)):
+        with suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        with suppress(subprocess.TimeoutExpired):
+            pytest.fail(f"the S3 server ended with {process.wait(PAUSE_SECONDS)}")
+    pytest.fail(f"the S3 server is not up after {STARTED_SECONDS_MAX} s")

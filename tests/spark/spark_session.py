@@ -1,0 +1,53 @@
+"""The Spark session and the clusters of the tests in this folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+QUICK_WORKERS: Final = {
+    "PYTHONPATH": str(Path(__file__).with_name("quick_start")),
+    "PYTHONPYCACHEPREFIX": str(Path(__file__).parents[2] / "build" / "bytecode"),
+}
+"""Spark starts many Python processes: they find bytecode, or a loaded machine does not get them up in time."""
+CONF: Final = {
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "true",
+    # Not a minute for each failure that a test provokes.
+    "spark.sql.streaming.pollingDelay": "10ms",
+}
+
+
+@contextmanager
+def running_session(folder: str) -> Iterator[SparkSession]:
+    """Run a session of two cores in this process; its files are below a folder."""
+    pyspark_sql = pytest.importorskip("pyspark.sql", reason="these tests need the extra spark")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.update(QUICK_WORKERS)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    builder = pyspark_sql.SparkSession.builder.master("local[2]").appName("fairlead tests")
+    for name, value in CONF.items():
+        builder = builder.config(name, value)
+    builder = builder.config("spark.local.dir", f"{folder}/local")
+    builder = builder.config("spark.sql.warehouse.dir", f"{folder}/warehouse")
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    try:
+        yield session
+    finally:
+        session.stop()

@@ -1,0 +1,110 @@
+"""Every pipeline that comes with Fairlead, run by the command line as docs/how-to/pipelines.md says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead import testing
+from fairlead_spark.pipelines import NAMES, find
+from fairlead_spark.pipelines.dead_letters import DEAD_LETTERS
+from fairlead_spark.pipelines.mirror import refuse_itself
+from fairlead_spark.pipelines.topics import MAX_OFFSETS, MIN_PARTITIONS, STARTING_OFFSETS
+from spark_session import QUICK_WORKERS
+
+PAGE = Path(__file__).parents[2] / "docs/how-to/pipelines.md"
+SECTION = re.compile(r"^### `(?P<name>\w+)`\n(?P<text>.*?)(?=^##)", re.MULTILINE | re.DOTALL)
+EXAMPLE = re.compile(
+    r"^```sh\n(?P<code>.*?)^```$(?:\n\n```text\n(?P<output>.*?)^```$)?", re.MULTILINE | re.DOTALL
+)
+OPTION = re.compile(r"^\| `(?P<name>\w+)` \| (?:`(?P<default>[^`]+)`)? *\|", re.MULTILINE)
+SHARED = {option.name for option in (DEAD_LETTERS, STARTING_OFFSETS, MAX_OFFSETS, MIN_PARTITIONS)}
+OTHER = "http://other:9520"
+SECONDS_MAX = 600
+"""A job takes half a minute, and many times that where twenty others want the cores."""
+
+
+def sections() -> dict[str, str]:
+    """Return what the page says of each pipeline."""
+    return {found["name"]: found["text"] for found in SECTION.finditer(PAGE.read_text(encoding="utf-8"))}
+
+
+def shell(code: str, bootstrap: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command of the page in a folder, as a reader does."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    settings = {"PATH": path, "FAIRLEAD_BOOTSTRAP": bootstrap, "PYSPARK_PYTHON": sys.executable}
+    return subprocess.run(
+        ["/bin/sh", "-ec", code],
+        cwd=folder,
+        env=os.environ | QUICK_WORKERS | settings,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+    )
+
+
+@pytest.fixture(scope="module")
+def clusters() -> Iterator[tuple[str, str]]:
+    """A cluster without topics, and another one."""
+    with testing.running_cluster() as here, testing.running_cluster() as there:
+        yield here, there
+
+
+@pytest.mark.timeout(2 * SECONDS_MAX)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_command_of_a_pipeline_gives_what_the_page_shows(
+    clusters: tuple[str, str], tmp_path: Path, name: str
+) -> None:
+    """The records go in, the job runs, and the answers come out, in any order."""
+    here, there = clusters
+    compared = 0
+    for example in EXAMPLE.finditer(sections()[name]):
+        code = example["code"].replace(OTHER, there).replace("/lake/", f"{tmp_path}/")
+        done = shell(code, here, tmp_path)
+
+        assert done.returncode == 0, done.stderr
+        if example["output"] is not None:
+            compared += 1
+            assert sorted(done.stdout.splitlines()) == sorted(example["output"].splitlines())
+    assert compared == 1
+
+
+@pytest.mark.timeout(2 * SECONDS_MAX)
+def test_a_mirror_knows_its_own_cluster_by_any_address(clusters: tuple[str, str], tmp_path: Path) -> None:
+    """Two spellings of one broker are one cluster: the command is wrong, and nothing is copied; a prefix is allowed."""
+    here, there = clusters
+    assert shell("echo once | fairlead produce narcissus", here, tmp_path).returncode == 0
+    spelt = here.replace("127.0.0.1", "localhost")
+    options = {"bootstrap": here, "target": spelt, "prefix": ""}
+    command = f"fairlead job run mirror --option topics=narcissus --option target={spelt} --once"
+    refused = shell(command, here, tmp_path)
+    copied = shell("fairlead consume narcissus --from-beginning --exit", here, tmp_path)
+
+    assert spelt != here
+    assert refused.returncode == 2, refused.stderr
+    assert f"{here} and {spelt} are both cluster" in refused.stderr
+    assert copied.stdout == "once\n"
+    refuse_itself(options | {"prefix": "copy-"})
+    refuse_itself(options | {"target": there})
+
+
+def test_the_page_has_every_option() -> None:
+    """Each pipeline's own options are told with their defaults, and no others."""
+    told = {
+        name: {option["name"]: option["default"] or "" for option in OPTION.finditer(text)}
+        for name, text in sections().items()
+    }
+
+    assert told == {
+        name: {
+            option.name: option.default or "" for option in find(name).options if option.name not in SHARED
+        }
+        for name in NAMES
+    }

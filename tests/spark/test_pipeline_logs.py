@@ -1,0 +1,148 @@
+"""Logs and measurements of many programs in windows: on one broker, and unchanged on three brokers with etcd."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+from cluster_on_etcd import three_brokers_on_etcd
+from fairlead.blocking import Admin, Consumer, Producer
+from fairlead_spark.pipelines import find
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# The first test waits for Spark and for etcd as well.
+pytestmark = [pytest.mark.etcd, pytest.mark.timeout(900)]
+START = datetime(2026, 11, 22, 8, tzinfo=UTC)
+SOURCES = ("web-1", "web-2", "worker")
+RUBBISH = {
+    b"rubbish": "no JSON object with the fields",
+    b'{"source": "web-1", "level": "info"}': "no field at",
+    b'{"source": "web-1", "at": "2026-11-22T08:00:00Z"}': "neither level nor metric",
+    b'{"source": "web-1", "at": "2026-11-22T08:00:00Z", "metric": "load"}': "a metric, and no field value",
+}
+Window = tuple[str, str | None, str | None, str]
+
+
+@pytest.fixture(scope="module")
+def clusters(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
+    """The addresses of one broker, and of three on etcd."""
+    with three_brokers_on_etcd(tmp_path_factory.mktemp("etcd")) as three:
+        yield {"one broker": bootstrap, "three on etcd": three}
+
+
+def entries_of(source: str) -> list[dict[str, Any]]:
+    """Return ten minutes of what a program says and measures, out of order by less than a minute."""
+    entries = []
+    for number in range(120):
+        at = START + timedelta(seconds=5 * number - 40 * (number % 2))
+        entry: dict[str, Any] = {"source": source, "at": at.isoformat(), "message": f"number {number}"}
+        if number % 4 == 3:
+            entries.append(entry | {"metric": "load", "value": number / 4})
+        else:
+            entries.append(entry | {"level": ("info", "ERROR", "error")[number % 3]})
+    return entries
+
+
+def produce(bootstrap: str, topic: str, values: list[bytes]) -> None:
+    """Send values in their order to one partition of a program's choice."""
+    with Producer(bootstrap) as producer:
+        for value in values:
+            producer.send(topic, value)
+        producer.flush()
+
+
+def consume(bootstrap: str, topic: str) -> list[Any]:
+    """Return every record of a topic."""
+    with Consumer(bootstrap) as consumer:
+        consumer.assign(topic=topic)
+        return list(consumer.records(until=consumer.end_offsets()))
+
+
+def expected_windows() -> dict[Window, dict[str, Any]]:
+    """Count by hand, in windows of two minutes."""
+    found: dict[Window, list[float | None]] = {}
+    for entry in (entry for source in SOURCES for entry in entries_of(source)):
+        at = datetime.fromisoformat(entry["at"])
+        start = at.replace(minute=at.minute - at.minute % 2, second=0)
+        level = entry["level"].lower() if "level" in entry else None
+        key = (entry["source"], level, entry.get("metric"), start.strftime("%Y-%m-%dT%H:%M:%SZ"))
+        found.setdefault(key, []).append(entry.get("value"))
+    return {
+        key: {
+            "records": len(values),
+            "mean": sum(values) / len(values) if key[2] else None,
+            "least": min(values) if key[2] else None,
+            "greatest": max(values) if key[2] else None,
+        }
+        for key, values in found.items()
+    }
+
+
+@pytest.mark.parametrize("cluster", ["one broker", "three on etcd"])
+def test_logs_of_many_programs_are_counted(
+    spark: SparkSession, clusters: Mapping[str, str], cluster: str, topic: str, tmp_path: Path
+) -> None:
+    """Each window is written once with the right numbers; what is no entry becomes a dead letter with its reason."""
+    bootstrap = clusters[cluster]
+    with Admin(bootstrap) as admin:
+        admin.create_topic(topic, partitions=3)
+    options = {"bootstrap": bootstrap, "input": topic, "output": f"{topic}-windows", "window": "2 minutes"}
+    with ThreadPoolExecutor(len(SOURCES)) as pool:
+        sent = [[json.dumps(entry).encode() for entry in entries_of(source)] for source in SOURCES]
+        list(pool.map(lambda values: produce(bootstrap, topic, values), sent))
+    produce(bootstrap, topic, list(RUBBISH))
+    # An entry so late that it closes all windows before it.
+    last = {"source": "clock", "at": (START + timedelta(hours=9)).isoformat(), "level": "info"}
+    counts = []
+    for values in ([], [json.dumps(last).encode()]):
+        produce(bootstrap, topic, values)
+        query = find("logs").start(spark, options, checkpoint=str(tmp_path / "checkpoint"), once=True)
+        assert query.awaitTermination(400), "the query takes too long"
+        metrics = [progress.observedMetrics.get("input") for progress in query.recentProgress]
+        counts.append(sum(row["dead_letters"] for row in metrics if row is not None))
+    windows = [json.loads(record.value) for record in consume(bootstrap, f"{topic}-windows")]
+    letters = consume(bootstrap, f"{topic}.dead-letters")
+    numbers = {
+        (row["source"], row["level"], row["metric"], row["window_start"]): {
+            name: row[name] for name in ("records", "mean", "least", "greatest")
+        }
+        for row in windows
+    }
+    reasons = {record.value: dict(record.headers or ())["dead-letter.reason"].decode() for record in letters}
+
+    assert numbers == expected_windows()
+    assert len(windows) == len(numbers)
+    assert {value: RUBBISH[value] in reason for value, reason in reasons.items()} == dict.fromkeys(
+        RUBBISH, True
+    )
+    assert len(letters) == len(RUBBISH)
+    assert counts == [len(RUBBISH), 0]
+
+
+def test_a_table_is_written_from_three_brokers(
+    spark: SparkSession, clusters: Mapping[str, str], topic: str, tmp_path: Path
+) -> None:
+    """The pipeline into a Delta table, as on one broker."""
+    bootstrap, table = clusters["three on etcd"], str(tmp_path / "table")
+    with Admin(bootstrap) as admin:
+        admin.create_topic(topic, partitions=6)
+    produce(bootstrap, topic, [b"v%d" % number for number in range(500)])
+    query = find("topic_to_delta").start(
+        spark,
+        {"bootstrap": bootstrap, "topics": topic, "path": table},
+        checkpoint=f"{tmp_path}/checkpoint",
+        once=True,
+    )
+    assert query.awaitTermination(400), "the query takes too long"
+    values = sorted(DeltaTable(table).to_pyarrow_table()["value"].to_pylist())
+
+    assert values == sorted(b"v%d" % number for number in range(500))

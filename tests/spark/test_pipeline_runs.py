@@ -1,0 +1,255 @@
+"""Each pipeline on one broker with its own coordination, and unchanged on three brokers with etcd."""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cluster_on_etcd import three_brokers_on_etcd
+from fairlead.blocking import Admin, Consumer, Producer
+from fairlead_spark.jobs import Job
+from fairlead_spark.jobs.running import JobRun, JobSummary
+from fairlead_spark.pipelines import find
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+START = datetime(2013, 6, 1, tzinfo=UTC)
+CARRIERS = ("UA", "AA", "B6")
+ClusterName = str
+
+
+@pytest.fixture(scope="module")
+def clusters(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[ClusterName, str]]:
+    """The addresses of one broker, and of three on etcd."""
+    with three_brokers_on_etcd(tmp_path_factory.mktemp("etcd")) as three:
+        yield {"one broker": bootstrap, "three on etcd": three}
+
+
+# The first test waits for Spark and for etcd as well.
+pytestmark = [pytest.mark.etcd, pytest.mark.timeout(600)]
+each_cluster = pytest.mark.parametrize("cluster", ["one broker", "three on etcd"])
+
+
+@each_cluster
+def test_flights_in_windows(
+    spark: SparkSession, clusters: Mapping[ClusterName, str], cluster: ClusterName, topic: str, tmp_path: Path
+) -> None:
+    """Flights up to the watermark late are in their windows, later ones are counted, others become dead letters."""
+    address, output = clusters[cluster], f"{topic}-windows"
+    flights = shuffled(
+        [flight(CARRIERS[n % 3], START + timedelta(seconds=5 * n), n % 7) for n in range(1200)]
+    )
+    rubbish = [b"rubbish", b'{"carrier": "UA"}', b'{"carrier": "UA", "time_hour": "yesterday"}']
+    options = {"input": topic, "output": output, "window": "1 minute", "watermark": "1 minute"}
+    with Admin(address) as admin:
+        admin.create_topic(topic, partitions=3)
+
+    def go_on(values: Sequence[bytes]) -> JobSummary:
+        send(address, topic, values)
+        return run(spark, address, "flight_windows", options, tmp_path / "checkpoint")
+
+    # The order of the topic is the order of time but for 30 seconds; a restart lies in the middle.
+    first = go_on([*flights[:800], *rubbish])
+    # Three carriers in windows that the first run has written, each a window of its own.
+    late = [flight(carrier, START + timedelta(minutes=number), 1) for number, carrier in enumerate(CARRIERS)]
+    second = go_on([*flights[800:], *late, flight("UA", START + timedelta(hours=9), 0)])
+
+    expected = in_windows([json.loads(value) for value in flights])
+    written = [json.loads(value) for _, _, value, _, _ in rows(address, output)]
+    keyed = {
+        (row["carrier"], datetime.fromisoformat(row["window_start"])): (
+            row["flights"],
+            row["delayed"],
+            row["minutes"],
+        )
+        for row in written
+    }
+    letters = rows(address, f"{topic}.dead-letters")
+    origins = {
+        value: {name.removeprefix("dead-letter."): told.decode() for name, told in headers}
+        for *_, value, headers, _ in letters
+    }
+    with Admin(address) as admin:
+        lag = admin.group_lag("job-flight_windows")
+
+    assert keyed == expected
+    assert len(written) == len(expected)
+    assert (first.counts.dead_letters, second.counts.dead_letters) == (3, 0)
+    assert (first.counts.late, second.counts.late) == (0, 3)
+    assert (first.counts.records, second.counts.records) == (800 + 3, 400 + 4)
+    assert first.query_id == second.query_id
+    assert origins.keys() == set(rubbish)
+    assert origins[rubbish[1]]["reason"] == "no field time_hour"
+    assert {told["topic"] for told in origins.values()} == {topic}
+    assert {told["pipeline"] for told in origins.values()} == {"flight_windows"}
+    assert all(told["offset"].isdecimal() for told in origins.values())
+    assert [place.lag_records for place in lag.lag if place.topic == topic] == [0, 0, 0]
+
+
+@each_cluster
+def test_sessions_of_users(
+    spark: SparkSession, clusters: Mapping[ClusterName, str], cluster: ClusterName, topic: str, tmp_path: Path
+) -> None:
+    """Clicks become sessions where a user is silent for longer than the gap."""
+    address, chance = clusters[cluster], Random(4)
+    clicks = []
+    for user in range(20):
+        at = START + timedelta(seconds=user)
+        for _ in range(chance.randrange(5, 40)):
+            at += timedelta(minutes=chance.choice([1, 2, 5, 45]))
+            clicks.append({"user": f"u{user}", "page": f"/{chance.randrange(9)}", "at": at.isoformat()})
+    clicks.sort(key=operator.itemgetter("at"))
+    # It ends all sessions before it, and its own stays open.
+    clicks.append({"user": "last", "page": "/", "at": (START + timedelta(days=9)).isoformat()})
+    options = {"input": topic, "output": f"{topic}-sessions", "gap": "30 minutes"}
+
+    send(address, topic, [json.dumps(click).encode() for click in [*clicks, {"user": "u1"}]])
+    summary = run(spark, address, "sessions", options, tmp_path / "checkpoint")
+
+    told = [json.loads(value) for _, _, value, _, _ in rows(address, f"{topic}-sessions")]
+    found = Counter(
+        (row["user"], row["first"], row["last"], row["clicks"], row["entry"], row["exit"]) for row in told
+    )
+    assert found == Counter(by_hand(clicks[:-1], timedelta(minutes=30)))
+    assert summary.counts.dead_letters == 1
+    assert summary.counts.records == len(clicks) + 1
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [("one broker", "three on etcd"), ("three on etcd", "one broker")]
+)
+def test_mirror(
+    spark: SparkSession,
+    clusters: Mapping[ClusterName, str],
+    source: ClusterName,
+    target: ClusterName,
+    topic: str,
+    tmp_path: Path,
+) -> None:
+    """Copies have key, value, headers, time and partition of the records, in their order, over a restart."""
+    address, other, more = clusters[source], clusters[target], f"{topic}-more"
+    with Admin(address) as admin:
+        admin.create_topic(topic, partitions=4)
+        admin.create_topic(more, partitions=1)
+    options = {"topics": f"{topic},{more}", "target": other, "prefix": "copy-"}
+
+    def fill(first: int) -> None:
+        with Producer(address) as producer:
+            for number in range(first, first + 300):
+                key = None if number % 5 == 0 else b"k%d" % (number % 17)
+                headers = [("n", b"%d" % number), ("n", b"")] if number % 3 else None
+                at = START + timedelta(milliseconds=number)
+                value = None if number % 11 == 0 else b"v%d" % number
+                producer.send(topic, value, key=key, headers=headers, timestamp=at)
+                producer.send(more, b"m%d" % number)
+            producer.flush()
+
+    fill(0)
+    first = run(spark, address, "mirror", options, tmp_path / "checkpoint")
+    fill(300)
+    second = run(spark, address, "mirror", options, tmp_path / "checkpoint")
+
+    assert rows(other, f"copy-{topic}") == rows(address, topic)
+    assert rows(other, f"copy-{more}") == rows(address, more)
+    assert first.counts.records == second.counts.records == 600
+
+
+def run(
+    spark: SparkSession, address: str, pipeline: str, options: Mapping[str, str], checkpoint: Path
+) -> JobSummary:
+    """Work off what is there."""
+    told: list[str] = []
+    job = Job(
+        pipeline=find(pipeline),
+        options={**options, "bootstrap": address},
+        checkpoint=str(checkpoint),
+        once=True,
+    )
+    return JobRun(spark, job, told.append).run()
+
+
+def send(address: str, topic: str, values: Sequence[bytes]) -> None:
+    """Write values to a topic."""
+    with Producer(address) as producer:
+        for value in values:
+            producer.send(topic, value, key=b"a")
+        producer.flush()
+
+
+Row = tuple[int, bytes | None, Any, list[tuple[str, bytes]], datetime]
+
+
+def rows(address: str, topic: str) -> list[Row]:
+    """Every record of a topic in the order of partitions and offsets: partition, key, value, headers, time."""
+    found: list[tuple[int, int, Row]] = []
+    with Consumer(address) as consumer:
+        consumer.assign(topic=topic)
+        for batch in consumer.batches(until=consumer.end_offsets()):
+            found += [
+                (
+                    record.partition,
+                    record.offset,
+                    (
+                        record.partition,
+                        record.key,
+                        record.value,
+                        list(record.headers or ()),
+                        record.timestamp,
+                    ),
+                )
+                for record in batch
+            ]
+    return [row for _, _, row in sorted(found, key=operator.itemgetter(0, 1))]
+
+
+def flight(carrier: str, at: datetime, delay: int) -> bytes:
+    """The record of a flight; every seventh was cancelled and has no delay."""
+    told = {"carrier": carrier, "dep_delay": delay or None, "time_hour": at.isoformat(), "origin": "JFK"}
+    return json.dumps(told).encode()
+
+
+def shuffled(flights: Sequence[bytes]) -> list[bytes]:
+    """A fifth of them moved back by up to 30 seconds of event time, which is six flights."""
+    chance = Random(3)
+    places = [
+        number + (chance.randrange(1, 7) if chance.random() < 0.2 else 0.0) for number in range(len(flights))
+    ]
+    return [flights[number] for number in sorted(range(len(flights)), key=places.__getitem__)]
+
+
+def in_windows(flights: Sequence[Mapping[str, Any]]) -> dict[tuple[str, datetime], tuple[int, int, float]]:
+    """Count flights, known delays and their minutes by carrier and minute."""
+    sums: dict[tuple[str, datetime], tuple[int, int, float]] = {}
+    for each in flights:
+        key = (each["carrier"], datetime.fromisoformat(each["time_hour"]).replace(second=0))
+        count, delayed, minutes = sums.get(key, (0, 0, 0.0))
+        delay = each["dep_delay"]
+        sums[key] = (count + 1, delayed + (delay is not None), minutes + (delay or 0))
+    return sums
+
+
+def by_hand(
+    clicks: Sequence[Mapping[str, str]], gap: timedelta
+) -> Iterator[tuple[str, str, str, int, str, str]]:
+    """Sessions of clicks that are in the order of time."""
+    for user in {click["user"] for click in clicks}:
+        session: list[Mapping[str, str]] = []
+        for click in [*(each for each in clicks if each["user"] == user), None]:
+            if session and (
+                click is None
+                or datetime.fromisoformat(click["at"]) - datetime.fromisoformat(session[-1]["at"]) > gap
+            ):
+                first, last = (each["at"].replace("+00:00", "Z") for each in (session[0], session[-1]))
+                yield user, first, last, len(session), session[0]["page"], session[-1]["page"]
+                session = []
+            if click is not None:
+                session.append(click)

@@ -1,0 +1,134 @@
+"""The producers of a worker: lent from task to task, apart in each process, ended by a failure."""
+
+from __future__ import annotations
+
+import os
+import time
+from multiprocessing import get_context
+
+import pyarrow as pa
+import pytest
+
+from fairlead import testing
+from fairlead.blocking import Consumer, Producer
+from fairlead.errors import ClosedError, PartitionNotFoundError
+from fairlead_spark.sink.columns import SinkColumns
+from fairlead_spark.sink.producers import borrowed_producer, close_idle
+from fairlead_spark.sink.task import write_task
+from fairlead_spark.sink.write_options import WriteOptions
+from fairlead_spark.sink.written import WriteError
+
+SECONDS_MAX = 60
+
+
+def options_of(bootstrap: str, timeout: str = "30s") -> WriteOptions:
+    """Return how rows are written."""
+    return WriteOptions.parse({"bootstrap": bootstrap, "deliveryTimeout": timeout})
+
+
+def send(options: WriteOptions, topic: str, value: bytes) -> int:
+    """Send a record as a task does; return which producer it was."""
+    with borrowed_producer(options) as producer:
+        producer.send(topic, value)
+        producer.flush()
+        return id(producer)
+
+
+def values_in(bootstrap: str, topic: str) -> list[bytes | None]:
+    """Return what a topic holds."""
+    with Consumer(bootstrap) as consumer:
+        consumer.assign(topic=topic)
+        return [record.value for record in consumer.records(until=consumer.end_offsets())]
+
+
+def send_in_worker(options: WriteOptions, topic: str, value: bytes) -> int:
+    """Send two records as two tasks of one worker; return the process."""
+    assert send(options, topic, value) == send(options, topic, value)
+    return os.getpid()
+
+
+def test_one_task_after_the_other_has_the_same_producer(bootstrap: str, topic: str) -> None:
+    """It is lent again after it came back; two tasks at one time have two, and other options others."""
+    options = options_of(bootstrap)
+    first = send(options, topic, b"0")
+    with borrowed_producer(options) as mine, borrowed_producer(options) as other:
+        lent = id(mine)
+        assert mine is not other
+    again = send(options, topic, b"1")
+    different = send(options_of(bootstrap, "31s"), topic, b"2")
+
+    assert first == lent
+    assert again in {id(mine), id(other)}
+    assert different not in {id(mine), id(other)}
+    assert sorted(value or b"" for value in values_in(bootstrap, topic)) == [b"0", b"1", b"2"]
+
+
+def test_workers_that_one_daemon_forks_have_producers_of_their_own(bootstrap: str, topic: str) -> None:
+    """Forked as Spark's daemon forks its workers, which has no client itself: tasks of one worker share a producer."""
+    options = options_of(bootstrap)
+    with get_context("forkserver").Pool(2, maxtasksperchild=1) as workers:
+        calls = [workers.apply_async(send_in_worker, (options, topic, b"%d" % number)) for number in range(2)]
+        processes = {call.get(SECONDS_MAX) for call in calls}
+
+    assert len(processes) == 2
+    assert os.getpid() not in processes
+    assert sorted(value or b"" for value in values_in(bootstrap, topic)) == [b"0", b"0", b"1", b"1"]
+
+
+def test_a_fork_does_not_use_the_producers_of_its_parent(bootstrap: str, topic: str) -> None:
+    """A child of a process that has written is told at once that it cannot write; the parent's producer works on."""
+    options = options_of(bootstrap)
+    before = send(options, topic, b"parent")
+    with get_context("fork").Pool(1) as child, pytest.raises(RuntimeError, match="fork"):
+        child.apply_async(send, (options, topic, b"child")).get(SECONDS_MAX)
+
+    assert send(options, topic, b"parent again") == before
+    assert set(values_in(bootstrap, topic)) == {b"parent", b"parent again"}
+
+
+def test_what_nobody_uses_is_closed_at_the_end(bootstrap: str, topic: str) -> None:
+    """A producer that came back is closed, and the next task opens another."""
+    options = options_of(bootstrap, "32s")
+    with borrowed_producer(options) as producer:
+        pass
+    close_idle()
+
+    with pytest.raises(ClosedError):
+        producer.send(topic, b"late")
+    with borrowed_producer(options) as other:
+        assert other is not producer
+
+
+def test_a_producer_whose_task_failed_is_closed(bootstrap: str, topic: str) -> None:
+    """A partition that is not there fails the task; its producer ends with it, and the next task has another one."""
+    options = options_of(bootstrap, "33s")
+    send(options, topic, b"first")
+    with borrowed_producer(options) as producer:
+        pass
+    rows = pa.record_batch(
+        {"value": [b"nowhere"], "topic": [topic], "partition": pa.array([999], pa.int32())}
+    )
+    with pytest.raises(WriteError, match=f"topic {topic} has partitions"):
+        write_task(options, SinkColumns((("value", "value"),), "partition", "topic"), iter([rows]))
+
+    with pytest.raises(ClosedError):
+        producer.send(topic, b"late")
+    assert send(options, topic, b"second") != id(producer)
+    assert sorted(value or b"" for value in values_in(bootstrap, topic)) == [b"first", b"second"]
+
+
+def test_a_failure_does_not_wait_for_records_that_nobody_takes() -> None:
+    """With the cluster gone it comes long before the records have had their time; the producer is closed."""
+    lent: list[Producer] = []
+    began = time.monotonic()
+    with testing.running_cluster() as bootstrap:
+        options = options_of(bootstrap, "10m")
+        send(options, "flights", b"first")
+    with pytest.raises(PartitionNotFoundError), borrowed_producer(options) as producer:  # noqa: PT012 - the point is the middle
+        lent.append(producer)
+        producer.send("flights", b"under way")
+        producer.send("flights", b"nowhere", partition=999).result()
+
+    assert time.monotonic() - began < SECONDS_MAX
+    with pytest.raises(ClosedError):
+        lent[0].send("flights", b"late")

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+
+from fairlead.blocking import Admin, Producer
+from source_records import NOON
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrameReader, SparkSession
+
+
+def reader(spark: SparkSession, bootstrap: str, **options: str) -> DataFrameReader:
+    """A batch reader with these options."""
+    return spark.read.format("fairlead").options(bootstrap=bootstrap, **options)
+
+
+@pytest.mark.parametrize("cluster", ["bootstrap", "three_brokers"])
+def test_a_batch_read_is_every_record_once_in_typed_columns(
+    spark: SparkSession, cluster: str, topic: str, request: pytest.FixtureRequest
+) -> None:
+    """The same read, against one broker and three: all partitions, nulls, headers, times to the microsecond."""
+    bootstrap = request.getfixturevalue(cluster)
+    count = 30_000
+    with Admin(bootstrap) as admin:
+        admin.create_topic(topic, partitions=4)
+    with Producer(bootstrap) as producer:
+        producer.send_batch(
+            topic,
+            pa.table(
+                {
+                    "key": [b"k%d" % (number % 97) for number in range(count)],
+                    "value": [b"v%d" % number for number in range(count)],
+                    "timestamp": pa.array([NOON] * count, pa.timestamp("us", tz="UTC")),
+                }
+            ),
+        )
+        producer.flush()
+        last = producer.send(topic, None, key=b"", headers=[("a", b"1"), ("a", None)], partition=2).result()
+
+    frame = reader(spark, bootstrap, subscribe=topic, includeHeaders="true").load()
+    table = frame.toArrow()
+    row = next(
+        row
+        for row in table.slice(0).to_pylist()
+        if (row["partition"], row["offset"]) == (last.partition, last.offset)
+    )
+
+    assert frame.columns == [
+        "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers",
+    ]  # fmt: skip
+    assert sorted(filter(None, table["value"].to_pylist())) == sorted(
+        b"v%d" % number for number in range(count)
+    )
+    places = set(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
+    assert len(places) == count + 1
+    assert {partition for partition, _ in places} == {0, 1, 2, 3}
+    assert set(table["topic"].to_pylist()) == {topic}
+    assert table["timestamp"].to_pylist().count(NOON) == count
+    assert set(table["timestampType"].to_pylist()) == {0}
+    assert (row["key"], row["value"]) == (b"", None)
+    assert row["headers"] == [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]
+
+
+def test_filters_narrow_a_read_where_they_are_allowed(
+    spark: SparkSession, bootstrap: str, hundred: str
+) -> None:
+    """With pushdown, offsets and times decide what is fetched, and the result is that of Spark's own filter."""
+    condition = "offset >= 20 and offset < 60 and timestamp > timestamp'2026-01-02 12:00:29.123456Z'"
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        options = {"subscribe": hundred, "columns": "offset,timestamp", "minPartitions": "100"}
+        pushed = reader(spark, bootstrap, pushdown="true", maxPartitions="100", **options).load()
+        tasks = pushed.where(f"{condition} and offset > 56").rdd.getNumPartitions()
+        options["minPartitions"] = "1"
+        offsets = [
+            row.offset
+            for row in reader(spark, bootstrap, pushdown="true", **options).load().where(condition).collect()
+        ]
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+    assert offsets == list(range(30, 60))
+    assert tasks == 3
+
+
+def test_what_is_wrong_is_told_in_our_words(spark: SparkSession, bootstrap: str, hundred: str) -> None:
+    """Errors of options and of the cluster reach the user through Spark, before anything runs."""
+    with pytest.raises(PySparkException, match="nearest: startingOffsets"):
+        reader(spark, bootstrap, subscribe=hundred, startingOffset="latest").load()
+    with pytest.raises(PySparkException, match="the option columns chooses"):
+        reader(spark, bootstrap, subscribe=hundred).schema("value STRING").load().collect()
+    with pytest.raises(PySparkException, match="no-such-topic does not exist"):
+        reader(spark, bootstrap, subscribe="no-such-topic").load().collect()

@@ -1,0 +1,234 @@
+"""Logs that lose their end in a real unclean election, met by queries that have read further."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from cluster_kit import Cluster
+from fairlead.blocking import Producer
+from fairlead.blocking.loop_thread import LoopThread
+from fairlead_spark.options import ReadOptions
+from fairlead_spark.planning.losses import DataLoss, LossKind
+from fairlead_spark.source.readers import StreamReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from fairlead_api.identifiers import BrokerId, TopicId
+
+TOPIC = "flights"
+
+
+@dataclass
+class LostLog:
+    """A partition of three brokers: one record that all of them have, then five that one has alone, and loses."""
+
+    thread: LoopThread
+    cluster: Cluster
+    topic_id: TopicId
+    addresses: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def bootstrap(self) -> str:
+        """Where all brokers are found, now and after a restart."""
+        return ",".join(self.addresses.values())
+
+    def send(self, *numbers: int) -> None:
+        """Append records."""
+        with Producer(self.bootstrap) as producer:
+            for number in numbers:
+                producer.send(TOPIC, b"%d" % number).result()
+
+    def grow(self) -> BrokerId:
+        """Fill the log up to offset 6, of which the followers have the first record alone; returns its leader."""
+        leader = self.cluster.leader(self.topic_id)
+        assert leader is not None
+        self.send(1)
+        self.thread.run(self.cluster.copied(self.topic_id, 1))
+        for other in self.addresses.keys() - {leader}:
+            self.thread.run(self.cluster.stop(other))
+        self.thread.run(self.cluster.in_sync(self.topic_id, leader))
+        self.send(10, 11, 12, 13, 14)
+        return leader
+
+    def lose(self, leader: BrokerId) -> None:
+        """Elect one of those that have the first record alone."""
+        self.thread.run(self.cluster.stop(leader))
+        for other in self.addresses.keys() - {leader}:
+            listen = self.addresses[other].removeprefix("http://")
+            self.thread.run(self.cluster.start(other, listen=listen))
+        self.thread.run(self.cluster.led(TOPIC, self.topic_id))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[LostLog]:
+    """The partition before anything is in it, on brokers in a thread of their own."""
+    with loop_thread() as thread:
+        cluster = thread.run(Cluster.open(tmp_path))
+        try:
+            thread.run(cluster.start(0, 1, 2))
+            topic_id = thread.run(
+                cluster.topic(TOPIC, min_insync_replicas=1, unclean_leader_election_enable=True)
+            )
+            addresses = {number: f"http://{each.addresses.data}" for number, each in cluster.brokers.items()}
+            yield LostLog(thread, cluster, topic_id, addresses)
+        finally:
+            thread.run(cluster.close())
+
+
+@contextmanager
+def loop_thread() -> Iterator[LoopThread]:
+    """Run an event loop in a thread."""
+    thread = LoopThread("brokers")
+    thread.start()
+    try:
+        yield thread
+    finally:
+        thread.stop()
+
+
+def reader_of(log: LostLog, *, fails: bool, **others: str) -> StreamReader:
+    """A stream reader, called as Spark calls it."""
+    options = {"bootstrap": log.bootstrap, "subscribe": TOPIC, "startingOffsets": "earliest"} | others
+    return StreamReader(
+        ReadOptions.parse(options | {"failOnDataLoss": str(fails), "columns": "offset,value"})
+    )
+
+
+def read(reader: StreamReader, start: dict[str, object], end: dict[str, object]) -> list[tuple[int, bytes]]:
+    """Return the records of one trigger."""
+    return [
+        (row["offset"], row["value"])
+        for task in reader.partitions(start, end)
+        for part in reader.read(task)
+        for row in part.to_pylist()
+    ]
+
+
+def test_a_query_is_told_of_a_log_that_ends_before_its_checkpoint(
+    spark: SparkSession, log: LostLog, tmp_path: Path
+) -> None:
+    """By default it ends with the numbers; with failOnDataLoss=false it goes on from the log's end."""
+    seen: list[Row] = []
+    run = runner(spark, log, tmp_path / "checkpoint", seen)
+
+    leader = log.grow()
+    run("true")
+    log.lose(leader)
+    with pytest.raises(
+        StreamingQueryException, match="the query has read up to offset 6, and the log ends at 1"
+    ):
+        run("true")
+    run("false")
+    log.send(20, 21)
+    run("true")
+
+    assert [int(row.value) for row in seen] == [1, 10, 11, 12, 13, 14, 20, 21]
+    assert [row.offset for row in seen] == [0, 1, 2, 3, 4, 5, 1, 2]
+
+
+def runner(spark: SparkSession, log: LostLog, checkpoint: Path, seen: list[Row]) -> Callable[[str], None]:
+    """Return what runs the query to the end of the log, and fails as it fails."""
+
+    def keep(frame: DataFrame, batch: int) -> None:
+        """Take the records of one trigger."""
+        del batch
+        seen.extend(frame.select("offset", "value").orderBy("offset").collect())
+
+    def run(fails: str) -> None:
+        """Run it once."""
+        stream = spark.readStream.format("fairlead").options(
+            bootstrap=log.bootstrap, subscribe=TOPIC, startingOffsets="earliest", failOnDataLoss=fails
+        )
+        writer = stream.load().writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    return run
+
+
+def test_a_log_that_grew_anew_past_a_query_is_told_from_growth(log: LostLog) -> None:
+    """The leader's epochs say where the logs part: an error, or all that the new log has from there on is read."""
+    strict, lenient = reader_of(log, fails=True), reader_of(log, fails=False)
+    leader = log.grow()
+    place = strict.latestOffset(strict.initialOffset(), ReadAllAvailable())
+    log.lose(leader)
+    log.send(*range(20, 28))
+
+    end = strict.latestOffset(place, ReadAllAvailable())
+    with pytest.raises(DataLoss, match="wanted from offset 6") as told:
+        read(strict, place, end)
+    found = read(lenient, place, end)
+
+    assert [loss.kind for loss in told.value.losses] == [LossKind.LOG_TRUNCATED]
+    assert found == [(offset, b"%d" % (19 + offset)) for offset in range(1, 9)]
+
+
+def test_what_a_cut_log_has_anew_before_its_end_is_read(log: LostLog) -> None:
+    """A query that goes on begins where the logs part, not where the new one ends: no record is passed over."""
+    lenient = reader_of(log, fails=False)
+    leader = log.grow()
+    place = lenient.latestOffset(lenient.initialOffset(), ReadAllAvailable())
+    log.lose(leader)
+    log.send(20, 21)
+
+    back = lenient.latestOffset(place, ReadAllAvailable())
+    end = lenient.latestOffset(back, ReadAllAvailable())
+
+    assert read(lenient, place, back) == []
+    assert read(lenient, back, end) == [(1, b"20"), (2, b"21")]
+
+
+def test_a_log_that_loses_its_end_under_a_task_is_told(log: LostLog) -> None:
+    """Planned before the election and read after it: an error with the numbers, or the task passes what is gone."""
+    strict, lenient = reader_of(log, fails=True), reader_of(log, fails=False)
+    leader = log.grow()
+    start = {"topics": {TOPIC: {"id": str(log.topic_id), "offsets": {"0": [4, -1]}}}, "v": 1}
+    end = strict.latestOffset(strict.initialOffset(), ReadAllAvailable())
+    log.lose(leader)
+
+    with pytest.raises(DataLoss, match=r"the log lost its end.*wanted from offset 4") as told:
+        read(strict, start, end)
+
+    assert [loss.kind for loss in told.value.losses] == [LossKind.LOG_TRUNCATED]
+    assert read(lenient, start, end) == []
+
+
+@pytest.mark.parametrize("count", [2, 8])
+def test_a_trigger_planned_before_an_election_reads_nothing_twice(log: LostLog, count: int) -> None:
+    """Its end is one of the log that is gone, whether the new one is shorter or longer: the next trigger goes back."""
+    lenient = reader_of(log, fails=False)
+    leader = log.grow()
+    place = lenient.latestOffset(lenient.initialOffset(), ReadMaxRows(4))
+    ends = [place, lenient.latestOffset(place, ReadAllAvailable())]
+    log.lose(leader)
+    log.send(*range(20, 20 + count))
+
+    found = read(lenient, *ends)
+    for _ in range(2):
+        ends.append(lenient.latestOffset(ends[-1], ReadAllAvailable()))
+        found += read(lenient, *ends[-2:])
+
+    assert found == [(1 + number, b"%d" % (20 + number)) for number in range(count)]
+
+
+def test_a_log_that_ends_within_a_trigger_is_told(log: LostLog) -> None:
+    """Nobody refuses a reader that has seen the first record alone: who waits for more asks where the log ends."""
+    strict, lenient = (reader_of(log, fails=fails, retryTimeout="5s") for fails in (True, False))
+    leader = log.grow()
+    start = strict.initialOffset()
+    end = strict.latestOffset(start, ReadAllAvailable())
+    log.lose(leader)
+
+    with pytest.raises(DataLoss, match=r"wanted up to offset 6, and the log ends at 1"):
+        read(strict, start, end)
+
+    assert read(lenient, start, end) == [(0, b"1")]

@@ -1,0 +1,388 @@
+"""What the readers plan and read, called as Spark's workers call them, but without Spark around."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from fairlead.blocking import Admin, Producer
+from fairlead.errors import FairleadError, GroupNotFoundError, TopicNotFoundError, UnreachableError
+from fairlead_spark.options import OptionError, ReadOptions
+from fairlead_spark.planning.losses import DataLoss, LossKind
+from fairlead_spark.planning.offsets import PartitionOffset, StreamOffsets, TopicOffsets
+from fairlead_spark.planning.ranges import OffsetRange
+from fairlead_spark.source.arrow_rows import BATCH_BYTES_MAX, schema_of
+from fairlead_spark.source.readers import BatchReader, StreamReader, TaskRanges
+from source_records import NOON
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+
+
+def batch(bootstrap: str, **options: str) -> BatchReader:
+    """A batch reader, as it arrives in a worker."""
+    return pickle.loads(pickle.dumps(BatchReader(ReadOptions.parse({"bootstrap": bootstrap} | options))))
+
+
+def stream(bootstrap: str, **options: str) -> StreamReader:
+    """A stream reader, as it arrives in a worker."""
+    return pickle.loads(pickle.dumps(StreamReader(ReadOptions.parse({"bootstrap": bootstrap} | options))))
+
+
+def rows(
+    reader: DataSourceReader | DataSourceStreamReader, tasks: Iterable[InputPartition]
+) -> list[dict[str, object]]:
+    """The records of these tasks."""
+    return [
+        row
+        for task in tasks
+        for part in reader.read(pickle.loads(pickle.dumps(task)))
+        for row in part.to_pylist()
+    ]
+
+
+def send(bootstrap: str, topic: str, *values: bytes, partition: int = 0) -> None:
+    """Store records of one partition."""
+    with Producer(bootstrap) as producer:
+        for value in values:
+            producer.send(topic, value, partition=partition)
+        producer.flush()
+
+
+def milliseconds(seconds: int) -> str:
+    """The time of a record of `hundred`, cut to a millisecond and so before it."""
+    return str(int((NOON + timedelta(seconds=seconds)).timestamp() * 1000))
+
+
+@pytest.mark.parametrize(
+    ("options", "first", "last", "tasks"),
+    [
+        ({"startingOffsets": '{"hundred": {"0": 15}}'}, 15, 99, 1),
+        ({"endingOffsets": '{"hundred": {"0": 15}}', "minPartitions": "5"}, 0, 14, 5),
+        ({"startingTimestamp": milliseconds(31), "endingTimestamp": milliseconds(52)}, 31, 51, 1),
+        ({"endingTimestamp": milliseconds(1000)}, 0, 99, 1),
+    ],
+)
+def test_a_range_is_read_exactly(
+    bootstrap: str, hundred: str, options: dict[str, str], first: int, last: int, tasks: int
+) -> None:
+    """Offsets and times bound a read to the record, inside of stored batches too, however it is cut into tasks."""
+    reader = batch(bootstrap, assign=f'{{"{hundred}": [0]}}', columns="offset,value", **options)
+
+    planned = reader.partitions()
+    found = rows(reader, planned)
+
+    assert len(planned) == tasks
+    assert [(row["offset"], row["value"]) for row in found] == [
+        (number, b"%d" % number) for number in range(first, last + 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"subscribe": "no-such-topic"}, TopicNotFoundError, ["no-such-topic", "does not exist"]),
+        ({"startingOffsets": '{"hundred": {"0": 101}}'}, OptionError, ["hundred-0: 101", "up to 100"]),
+        ({"startingOffsets": '{"hundred": {"7": 1}}'}, OptionError, ["missing: hundred-0"]),
+        (
+            {"startingOffsets": '{"hundred": {"0": 1, "7": 1}}'},
+            OptionError,
+            ["not among them: hundred-7"],
+        ),
+        ({"subscribe": "", "assign": '{"hundred": [3]}'}, OptionError, ["hundred-3", "partitions 0 to 0"]),
+        (
+            {"startingTimestamp": milliseconds(9), "endingTimestamp": milliseconds(5)},
+            OptionError,
+            ["endingOffsets", "hundred-0: 5", "from 9 on"],
+        ),
+        (
+            {"bootstrap": "http://127.0.0.1:9", "retryTimeout": "500ms"},
+            UnreachableError,
+            ["http://127.0.0.1:9", "Check the bootstrap addresses"],
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_when_a_read_is_planned(
+    bootstrap: str, hundred: str, options: dict[str, str], error: type[Exception], words: list[str]
+) -> None:
+    """The error names option, value and what is allowed; a cluster that is not there is given up in time."""
+    given = {name: value for name, value in ({"subscribe": hundred} | options).items() if value}
+    with pytest.raises(error) as refused:
+        batch(given.pop("bootstrap", bootstrap), **given).partitions()
+
+    assert all(word in str(refused.value) for word in words)
+
+
+def test_the_first_trigger_begins_where_its_end_was_looked_for(bootstrap: str, topic: str) -> None:
+    """Spark asks for the beginning again to read, and after a crash: records that came between are not passed over."""
+    send(bootstrap, topic, b"before")
+    reader = stream(bootstrap, subscribe=topic, startingOffsets="latest", columns="value")
+    start = reader.initialOffset()
+    send(bootstrap, topic, b"first", b"second")
+    end = reader.latestOffset(start, ReadAllAvailable())
+    send(bootstrap, topic, b"third")
+    again = stream(bootstrap, subscribe=topic, startingOffsets="latest", columns="value")
+
+    read = rows(again, again.partitions(again.initialOffset(), end))
+    following = again.latestOffset(end, ReadAllAvailable())
+
+    assert read == [{"value": b"first"}, {"value": b"second"}]
+    assert rows(again, again.partitions(end, following)) == [{"value": b"third"}]
+
+
+def test_a_read_that_gets_nothing_ends_in_time(bootstrap: str, hundred: str) -> None:
+    """A log that does not reach the planned end answers again and again with nothing; the task still gives up."""
+    reader = batch(bootstrap, subscribe=hundred, retryTimeout="2s", columns="value")
+    (task,) = reader.partitions()
+    assert isinstance(task, TaskRanges)
+    (whole,) = task.ranges
+    beyond = TaskRanges((replace(whole, start=90, stop=200),))
+
+    with pytest.raises((UnreachableError, DataLoss), match=r"hundred-0"):
+        rows(reader, [beyond])
+
+
+def test_batches_have_one_schema_and_a_size_that_spark_likes(bootstrap: str, topic: str) -> None:
+    """Small stored batches are put together, large ones are cut, and all have the types of the first."""
+    with Producer(bootstrap, batch_bytes=20_000) as producer:
+        for number in range(20_000):
+            producer.send(topic, b"%0100d" % number, partition=0)
+        producer.flush()
+        producer.send_batch(topic, pa.table({"value": [b"x" * 100_000] * 100}), partition=0)
+        producer.flush()
+    reader = batch(bootstrap, subscribe=topic, columns="value,topic,offset,headers")
+
+    parts = [part for task in reader.partitions() for part in reader.read(task)]
+
+    assert [offset for part in parts for offset in part["offset"].to_pylist()] == list(range(20_100))
+    assert {part.schema for part in parts} == {schema_of(("value", "topic", "offset", "headers"))}
+    assert max(part.nbytes for part in parts) <= BATCH_BYTES_MAX + 100_100
+    assert sum(part.nbytes for part in parts) / len(parts) > 500_000
+
+
+def test_the_task_that_spark_makes_of_nothing_reads_nothing(bootstrap: str, topic: str) -> None:
+    """An empty topic plans no task, and the one that Spark makes then is empty."""
+    with Admin(bootstrap) as admin:
+        admin.create_topic(topic, partitions=2)
+    reader = batch(bootstrap, subscribe=topic)
+
+    assert reader.partitions() == []
+    assert rows(reader, [InputPartition(None)]) == []
+
+
+def test_triggers_follow_one_another_without_gap_or_overlap(bootstrap: str, topic: str) -> None:
+    """Limits share out what is there, new partitions are read from their beginning, and no news is the same text."""
+    with Admin(bootstrap) as admin:
+        admin.create_topic(topic, partitions=2)
+        send(bootstrap, topic, *[b"a%d" % number for number in range(30)])
+        send(bootstrap, topic, *[b"b%d" % number for number in range(10)], partition=1)
+        reader = stream(bootstrap, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="20")
+        place = reader.initialOffset()
+        seen: list[object] = []
+        ends = []
+        for _ in range(4):
+            end = reader.latestOffset(place, reader.getDefaultReadLimit())
+            seen += [row["value"] for row in rows(reader, reader.partitions(place, end))]
+            ends.append(end)
+            place = end
+        admin.alter_topic(topic, partitions=3)
+        send(bootstrap, topic, b"c0", partition=2)
+        grown = reader.latestOffset(place, ReadAllAvailable())
+        new = rows(reader, reader.partitions(place, grown))
+
+    assert sorted(map(str, seen)) == sorted(
+        [str(b"a%d" % number) for number in range(30)] + [str(b"b%d" % number) for number in range(10)]
+    )
+    assert ends[1:] == [ends[1]] * 3
+    assert isinstance(reader.getDefaultReadLimit(), ReadMaxRows)
+    assert reader.reportLatestOffset() == grown
+    assert [(row["partition"], row["offset"], row["value"]) for row in new] == [(2, 0, b"c0")]
+
+
+def test_available_now_ends_where_it_began_to(bootstrap: str, topic: str) -> None:
+    """What comes after the start of the query waits, whatever the limit says."""
+    send(bootstrap, topic, b"1", b"2", b"3")
+    reader = stream(bootstrap, subscribe=topic, startingOffsets="earliest")
+    place = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    send(bootstrap, topic, b"4")
+
+    end = reader.latestOffset(place, ReadAllAvailable())
+    first = [row["value"] for row in rows(reader, reader.partitions(place, end))]
+    again = reader.latestOffset(end, ReadAllAvailable())
+
+    assert first == [b"1", b"2", b"3"]
+    assert again == end
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_records_deleted_before_they_were_read_are_a_loss(bootstrap: str, topic: str, fails: bool) -> None:
+    """Retention overtakes a slow query: an error with the numbers, or the query goes on at the log start."""
+    send(bootstrap, topic, *[b"%d" % number for number in range(10)])
+    reader = stream(bootstrap, subscribe=topic, startingOffsets="earliest", failOnDataLoss=str(fails))
+    place = reader.initialOffset()
+    end = reader.latestOffset(place, ReadAllAvailable())
+    with Admin(bootstrap) as admin:
+        admin.delete_records(topic, 0, before=6)
+    tasks = reader.partitions(place, end)
+
+    if fails:
+        with pytest.raises(DataLoss) as lost:
+            rows(reader, tasks)
+        assert [loss.kind for loss in lost.value.losses] == [LossKind.LOG_START]
+        assert f"offset 0 of {topic}-0 is below log start 6" in str(lost.value)
+        assert "failOnDataLoss=false" in str(lost.value)
+    else:
+        assert [row["offset"] for row in rows(reader, tasks)] == [6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_limited_trigger_begins_where_the_log_does(bootstrap: str, topic: str, fails: bool) -> None:
+    """Expired records are told before an end is noted, and use up neither a limit nor, one by one, triggers."""
+    with Admin(bootstrap) as admin:
+        admin.create_topic(topic, partitions=2)
+        send(bootstrap, topic, *[b"%d" % number for number in range(100)])
+        send(bootstrap, topic, *[b"%d" % number for number in range(10)], partition=1)
+        reader = stream(bootstrap, subscribe=topic, startingOffsets="earliest", failOnDataLoss=str(fails))
+        place = reader.initialOffset()
+        admin.delete_records(topic, 0, before=90)
+
+    if fails:
+        with pytest.raises(DataLoss, match=f"offset 0 of {topic}-0 is below log start 90"):
+            reader.latestOffset(place, ReadMaxRows(8))
+    else:
+        read = []
+        for _ in range(3):
+            end = reader.latestOffset(place, ReadMaxRows(8))
+            read.append(
+                sorted(
+                    (row["partition"], row["offset"]) for row in rows(reader, reader.partitions(place, end))
+                )
+            )
+            place = end
+        assert [len(trigger) for trigger in read] == [8, 8, 4]
+        assert sorted(each for trigger in read for each in trigger) == [
+            *((0, offset) for offset in range(90, 100)),
+            *((1, offset) for offset in range(10)),
+        ]
+
+
+def test_a_topic_that_is_deleted_under_a_limit_ends_no_query(bootstrap: str, topic: str) -> None:
+    """It was there when the ends were asked for: nothing is known of beginnings then, and the next trigger tells."""
+    gone = OffsetRange(f"{topic}-gone", "an id", 0, 0, 9)
+    send(bootstrap, topic, b"1")
+    reader = stream(bootstrap, subscribe=topic, startingOffsets="earliest")
+    known = StreamOffsets.from_json(reader.initialOffset()).topics[topic]
+    there = OffsetRange(topic, known.topic_id, 0, 0, 1)
+
+    assert reader._view.beginnings([there]).end_offsets() == {topic: {0: 0}}
+    assert reader._view.beginnings([there, gone]) == StreamOffsets()
+
+
+def test_no_leader_of_the_past_says_where_a_log_ends(bootstrap: str, topic: str) -> None:
+    """A query that has seen a newer leader takes no older one's word, however long that one answers."""
+    send(bootstrap, topic, b"1", b"2")
+    reader = stream(bootstrap, subscribe=topic, startingOffsets="earliest", retryTimeout="1s")
+    offsets = StreamOffsets.from_json(reader.latestOffset(reader.initialOffset(), ReadAllAvailable()))
+    known = offsets.topics[topic]
+    ahead = {0: PartitionOffset(1, known.partitions[0].epoch + 1)}
+    seen = StreamOffsets({topic: TopicOffsets(known.topic_id, ahead)})
+    another = StreamOffsets({topic: TopicOffsets("another", ahead)})
+
+    with pytest.raises(FairleadError, match="epoch"):
+        reader.latestOffset(seen.to_dict(), ReadAllAvailable())
+    with pytest.raises(DataLoss, match="deleted and created again"):
+        reader.latestOffset(another.to_dict(), ReadAllAvailable())
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_an_end_before_the_query_moves_it_only_by_an_election(
+    bootstrap: str, topic: str, fails: bool
+) -> None:
+    """The same leader says that its log ends earlier: an error, or the query waits where it is and repeats nothing."""
+    send(bootstrap, topic, b"1", b"2")
+    reader = stream(bootstrap, subscribe=topic, startingOffsets="earliest", failOnDataLoss=str(fails))
+    first = StreamOffsets.from_json(reader.latestOffset(reader.initialOffset(), ReadAllAvailable()))
+    known = first.topics[topic]
+    beyond = TopicOffsets(known.topic_id, {0: PartitionOffset(9, known.partitions[0].epoch)})
+    place = StreamOffsets({topic: beyond}).to_dict()
+
+    if fails:
+        with pytest.raises(DataLoss, match="the query has read up to offset 9, and the log ends at 2"):
+            reader.latestOffset(place, ReadAllAvailable())
+    else:
+        assert reader.latestOffset(place, ReadAllAvailable()) == place
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_recreated_topic_is_told_from_growth(bootstrap: str, topic: str, fails: bool) -> None:
+    """Another topic of the same name: an error with both ids before Spark notes it, or a new beginning."""
+    with Admin(bootstrap) as admin:
+        first = admin.create_topic(topic, partitions=1).topic_id
+        send(bootstrap, topic, b"old", b"old")
+        reader = stream(bootstrap, subscribe=topic, startingOffsets="earliest", failOnDataLoss=str(fails))
+        begin = reader.initialOffset()
+        place = reader.latestOffset(begin, ReadAllAvailable())
+        old = reader.partitions(begin, place)
+        admin.delete_topic(topic)
+        second = admin.create_topic(topic, partitions=1).topic_id
+    send(bootstrap, topic, b"new", b"new", b"new")
+
+    if fails:
+        with pytest.raises(DataLoss, match=f"its id was {first} and is {second}.*0:2"):
+            reader.latestOffset(place, ReadAllAvailable())
+        with pytest.raises(DataLoss, match="deleted and created again"):
+            rows(reader, old)
+    else:
+        end = reader.latestOffset(place, ReadAllAvailable())
+        found = rows(reader, reader.partitions(place, end))
+        assert [(row["offset"], row["value"]) for row in found] == [(0, b"new"), (1, b"new"), (2, b"new")]
+        assert rows(reader, old) == []
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_topic_that_is_gone_is_a_loss(bootstrap: str, topic: str, fails: bool) -> None:
+    """A deleted topic ends a query, or the query goes on with the others; it is read anew if it comes back."""
+    with Admin(bootstrap) as admin:
+        admin.create_topic(topic, partitions=1)
+        send(bootstrap, topic, b"old")
+        reader = stream(
+            bootstrap, subscribePattern=topic, startingOffsets="earliest", failOnDataLoss=str(fails)
+        )
+        place = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+        admin.delete_topic(topic)
+
+        if fails:
+            with pytest.raises(DataLoss, match=r"does not exist any more.*0:1"):
+                reader.latestOffset(place, ReadAllAvailable())
+        else:
+            gone = reader.latestOffset(place, ReadAllAvailable())
+            admin.create_topic(topic, partitions=1)
+            send(bootstrap, topic, b"new")
+            back = reader.latestOffset(gone, ReadAllAvailable())
+            assert gone == {"topics": {}, "v": 1}
+            assert [row["value"] for row in rows(reader, reader.partitions(gone, back))] == [b"new"]
+
+
+def test_a_trigger_that_is_done_is_the_groups_offset(bootstrap: str, topic: str) -> None:
+    """With groupId, what Spark commits is published as the group's offsets; without it nothing is."""
+    send(bootstrap, topic, b"1", b"2")
+    with Admin(bootstrap) as admin:
+        silent = stream(bootstrap, subscribe=topic, startingOffsets="earliest")
+        end = silent.latestOffset(silent.initialOffset(), ReadAllAvailable())
+        silent.commit(end)
+        with pytest.raises(GroupNotFoundError):
+            admin.group_lag(f"group-of-{topic}")
+        stream(bootstrap, subscribe=topic, groupId=f"group-of-{topic}").commit(end)
+        offsets = admin.group_offsets(f"group-of-{topic}")
+
+    assert [(str(place), found.offset) for place, found in offsets.items()] == [(f"{topic}-0", 2)]

@@ -1,0 +1,136 @@
+"""The page of benchmarks gets what was measured, by marks, and nothing that was only tried."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import checkout
+
+pytestmark = pytest.mark.slow
+PROGRAM = checkout.ROOT / "benchmarks/page.py"
+PAGE = checkout.ROOT / "docs/benchmarks.md"
+ASKED = {"records": 5_000_000, "pairs": 3, "rounds": 3, "triggers": 60}
+TRIES = ({"pairs": 2}, {"rounds": 1}, {"records": 12_000}, {"triggers": 5})
+DAY = "2031-05-07"
+
+
+def ratio(case: str, unit: str = "records/s") -> dict[str, Any]:
+    """A case of three rounds, twice as much as the peer, as `pairing.py` writes it."""
+    return {
+        "case": case,
+        "unit": unit,
+        "fairlead": [2000.0, 4000.0, 6000.0],
+        "kafka": [1000.0, 2000.0, 3000.0],
+        "ratios": [2.0, 2.0, 2.0],
+        "ratio_median": 2.0,
+        "target": 3.0,
+        "direction": "at least",
+        "reached": False,
+    }
+
+
+def measured(**more: Any) -> dict[str, Any]:
+    """A part of a results file."""
+    return {"day": DAY, "asked": ASKED, **more}
+
+
+def compared(part: str, **more: Any) -> dict[str, Any]:
+    """A part with one case against a peer, named after it."""
+    return measured(cases=[ratio(f"case of {part}")], **more)
+
+
+def documents() -> dict[str, dict[str, Any]]:
+    """Results of every part, in the shape in which `make bench` and `make bench-spark` write them."""
+    used = {"cpu_seconds_per_million": {"a side": 1.25}}
+    runs = [
+        {
+            "requests_per_second": rate,
+            "records_per_second": rate,
+            "client_cpu_us_per_record": 180.25,
+            "broker_cpu_us_per_record": 1000.0,
+        }
+        for rate in (4100.0, 4200.0, 4300.0)
+    ]
+    bench = {part: compared(part) for part in ("throughput", "kilobyte", "nats", "compression")}
+    bench |= {part: compared(part, **used) for part in ("send", "consume")}
+    bench["http"] = measured(cases=[{"durability": "synced", "batch": 100, "runs": runs}])
+    bench["start"] = measured(
+        cases=[ratio("case of start", "ms")], start_seconds=4.0, start_seconds_target=1.5, start_reached=False
+    )
+    spark = {part: compared(part, **used) for part in ("read", "windows", "write")}
+    spark["triggers"] = measured(
+        cases={
+            "case": "case of triggers",
+            "milliseconds": {"fairlead": [150.0, 160.0, 170.0], "rate": [130.0, 130.0, 130.0]},
+            "more_than_rate": [20.0, 30.0, 40.0],
+            "target": 60,
+            "reached": True,
+        }
+    )
+    return {"bench.json": bench, "spark.json": spark}
+
+
+def page_of(results: dict[str, dict[str, Any]], folder: Path) -> tuple[str, str]:
+    """Write the page anew from results; the page, and what was said."""
+    for name, document in results.items():
+        (folder / name).write_text(json.dumps(document))
+    page = folder / "page.md"
+    page.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
+    command = [sys.executable, str(PROGRAM), "--cache", str(folder), "--page", str(page)]
+    done = subprocess.run(
+        [*command, "--figures", str(folder / "figures")], capture_output=True, text=True, check=True
+    )
+    return page.read_text(encoding="utf-8"), done.stderr
+
+
+def test_every_part_is_on_the_page(tmp_path: Path) -> None:
+    """Each row says how it was measured and when, and every section with a picture has it."""
+    page, said = page_of(documents(), tmp_path)
+
+    for command, parts in (
+        ("make bench", documents()["bench.json"]),
+        ("make bench-spark", documents()["spark.json"]),
+    ):
+        for part in parts:
+            assert f'`{command} BENCH="{part}"` | {DAY} |' in page, part
+    assert "| start of the process to ready | 4.00 (2.00 to 6.00) s | at most 1.5 s | no |" in page
+    assert (
+        "| `synced` | 100 | 4,200 (4,100 to 4,300) | 4,200 (4,100 to 4,300) | 180.2 (180.2 to 180.2) µs |"
+        in page
+    )
+    assert "| case of triggers | 160 ms | 130 ms | 30 (20 to 40) ms | at most 60 ms | yes |" in page
+    assert "| consume | a side | 1.25 s |" in page
+    assert {path.stem for path in (tmp_path / "figures").iterdir()} == {
+        *("throughput", "start", "clients", "compression", "http", "spark"),
+    }
+    assert "left out" not in said
+
+
+def test_what_was_only_tried_is_left_out(tmp_path: Path) -> None:
+    """Too few records, rounds or triggers: a word about each part, and the page stays as it was."""
+    results = documents()
+    parts = [part for document in results.values() for part in document.values()]
+    for part, asked in zip(parts, itertools.cycle(TRIES), strict=False):
+        part["asked"] = ASKED | asked
+    page, said = page_of(results, tmp_path)
+
+    assert page == PAGE.read_text(encoding="utf-8")
+    assert said.count("left out") == len(parts)
+
+
+def test_results_that_do_not_say_what_was_asked_for_are_left_out(tmp_path: Path) -> None:
+    """One part of a section is left out alone; the others of the section stand."""
+    results = documents()
+    del results["bench.json"]["kilobyte"]["asked"]
+    page, said = page_of(results, tmp_path)
+
+    assert "case of throughput" in page
+    assert "case of kilobyte" not in page
+    assert said == "bench.json, kilobyte: left out, the results do not say what was asked for\n"
