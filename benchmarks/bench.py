@@ -1,0 +1,52 @@
+"""`make bench`: Fairlead against Apache Kafka, its Python clients and NATS JetStream, on the same work in the same run.
+
+Each part starts its brokers anew; while one is measured the others are stopped (SIGSTOP), and what is dirty is on the
+disk. A peer that does not start ends the run. Results go to build/bench/bench.json, tables to standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import compression
+import footprint
+import groups_consume
+import records
+import throughput
+from parts import measure_parts
+
+Part: TypeAlias = Callable[[argparse.Namespace, Path], dict[str, object]]
+
+PARTS: dict[str, Part] = {
+    "throughput": throughput.throughput,
+    "kilobyte": throughput.kilobyte,
+    "send": records.send,
+    "consume": groups_consume.consume,
+    "nats": records.nats,
+    "compression": compression.compression,
+    "http": footprint.http,
+    "start": footprint.start,
+}
+
+
+def main() -> None:
+    """Parse the command line, measure, print, write the results file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all without")
+    parser.add_argument(
+        "--records", type=int, default=5_000_000, help="records of 100 bytes; others in proportion"
+    )
+    parser.add_argument("--pairs", type=int, default=5, help="alternating rounds of each case")
+    parser.add_argument("--share", type=float, default=0.4, help="consume: of them read record by record")
+    parser.add_argument(
+        "--cache", type=Path, default=Path("build/bench"), help="where the peers' programs are kept"
+    )
+    parser.add_argument("--data", type=Path, default=None, help="folder for the data of all brokers")
+    measure_parts(PARTS, parser.parse_args(), "bench.json")
+
+
+if __name__ == "__main__":
+    main()

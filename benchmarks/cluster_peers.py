@@ -1,0 +1,215 @@
+"""Three brokers of each system under measurement, as processes: Fairlead with etcd, Kafka with its KRaft quorum.
+
+Called by `cluster.py`. Knows how a cluster is started and which process is which broker; nothing of workloads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from peers import (
+    HERE,
+    JVM_BROKER_OPTIONS,
+    PeerFailedError,
+    cpu_seconds,
+    free_port,
+    run_java,
+    wait_for_port,
+)
+
+sys.path.insert(0, str(HERE.parent / "tests" / "etcd"))
+
+from etcd_build import member_command
+
+BROKERS = 3
+STOP_SECONDS_MAX = 30.0
+FAIRLEAD = Path(sys.executable).with_name("fairlead")
+
+
+@dataclass(slots=True)
+class ClusterProcesses:
+    """All processes of one cluster; while the other peer is measured they stand still."""
+
+    folder: Path
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def pause(self) -> None:
+        """Stop all of them where they are."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let them go on."""
+        self._signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """Terminate all of them, what others need last, and remove their data."""
+        self.resume()
+        for process in reversed(self.processes.values()):
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def cpu_seconds(self, name: str) -> float:
+        """Processor time that a process has used so far, in user and system mode."""
+        return cpu_seconds(self.processes[name].pid)
+
+    def resident_mib(self, name: str) -> float:
+        """Resident memory of a process now."""
+        pages = Path(f"/proc/{self.processes[name].pid}/statm").read_text(encoding="ascii").split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(number)
+
+
+@dataclass(slots=True)
+class FairleadCluster(ClusterProcesses):
+    """One etcd and three `fairlead broker start`."""
+
+    etcd_url: str = ""
+    lease_seconds: int = 6
+    urls: dict[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def start(cls, folder: Path, lease_seconds: int) -> FairleadCluster:
+        """Start all and return when the brokers serve."""
+        folder.mkdir(parents=True)
+        port, peer_port = free_port(), free_port()
+        url, peer_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
+        cluster = cls(folder, etcd_url=url, lease_seconds=lease_seconds)
+        command = member_command(folder / "etcd", url, peer_url)
+        with (folder / "etcd.log").open("wb") as log:
+            cluster.processes["etcd"] = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            wait_for_port(port, cluster.processes["etcd"], folder / "etcd.log")
+            for broker in range(BROKERS):
+                cluster.start_broker(broker)
+        except BaseException:
+            cluster.stop()
+            raise
+        return cluster
+
+    @property
+    def bootstrap(self) -> str:
+        """Addresses of all brokers, with commas between."""
+        return ",".join(self.urls.values())
+
+    def start_broker(self, broker: int) -> None:
+        """Start a broker, again perhaps, and return when it serves."""
+        log = self.folder / f"broker-{broker}.log"
+        command = [str(FAIRLEAD), "broker", "start", "--id", str(broker), "--etcd", self.etcd_url]
+        command += ["--data", str(self.folder / f"broker-{broker}"), "--output", "json"]
+        # The same address after a restart, as behind a name.
+        listen = self.urls.get(broker, "http://127.0.0.1:0").removeprefix("http://")
+        for listener, address in (
+            ("--listen", listen),
+            ("--peer-listen", "127.0.0.1:0"),
+            ("--ops-listen", "127.0.0.1:0"),
+        ):
+            command += [listener, address]
+        command += ["--lease-seconds", str(self.lease_seconds)]
+        with log.open("ab") as stderr:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr)
+        self.processes[f"broker-{broker}"] = process
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        if not ready:
+            msg = f"broker {broker} did not start: {log.read_text()[-2000:]}"
+            raise PeerFailedError(msg)
+        self.urls[broker] = json.loads(ready)["brokers"][0]["data"]
+
+    def kill_broker(self, broker: int) -> float:
+        """Kill a broker without a warning; returns the monotonic time of it."""
+        process = self.processes[f"broker-{broker}"]
+        at = time.monotonic()
+        process.kill()
+        process.wait()
+        return at
+
+    def terminate_broker(self, broker: int) -> None:
+        """Stop a broker in order and wait for its end."""
+        process = self.processes[f"broker-{broker}"]
+        process.terminate()
+        process.wait(STOP_SECONDS_MAX)
+
+
+@dataclass(slots=True)
+class KafkaCluster(ClusterProcesses):
+    """Three KRaft nodes, each broker and controller."""
+
+    bootstrap: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def start(cls, folder: Path, jars: Path) -> KafkaCluster:
+        """Format three storages, start the nodes and wait until they answer."""
+        folder.mkdir(parents=True)
+        ports = [(free_port(), free_port()) for _ in range(BROKERS)]
+        environment = {**os.environ, "CLASSPATH": f"{HERE / 'kafka'}:{jars}/*"}
+        cluster = cls(folder, environment=environment)
+        cluster.bootstrap = ",".join(f"127.0.0.1:{port}" for port, _ in ports)
+        cluster_id = run_java(environment, "kafka.tools.StorageTool", "random-uuid").strip().splitlines()[-1]
+        try:
+            for node in range(1, BROKERS + 1):
+                properties = folder / f"node-{node}.properties"
+                properties.write_text(
+                    _node_properties(folder / f"node-{node}", node, ports), encoding="ascii"
+                )
+                run_java(
+                    environment, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)
+                )
+                with (folder / f"node-{node}.log").open("wb") as output:
+                    cluster.processes[f"node-{node}"] = subprocess.Popen(
+                        ["java", *JVM_BROKER_OPTIONS, "kafka.Kafka", str(properties)],
+                        stdout=output,
+                        stderr=output,
+                        env=environment,
+                    )
+            for node, (port, _) in enumerate(ports, 1):
+                wait_for_port(port, cluster.processes[f"node-{node}"], folder / f"node-{node}.log")
+        except BaseException:
+            cluster.stop()
+            raise
+        return cluster
+
+    def tool(self, main_class: str, *arguments: str) -> str:
+        """Run one of Kafka's own tools against the cluster and answer its standard output."""
+        return run_java(self.environment, main_class, *arguments)
+
+
+def _node_properties(data: Path, node: int, ports: Sequence[tuple[int, int]]) -> str:
+    port, controller_port = ports[node - 1]
+    voters = ",".join(f"{number}@127.0.0.1:{each}" for number, (_, each) in enumerate(ports, 1))
+    lines = {
+        "process.roles": "broker,controller",
+        "node.id": str(node),
+        "controller.quorum.voters": voters,
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": str(data),
+        "min.insync.replicas": "2",
+        "default.replication.factor": "3",
+        "offsets.topic.replication.factor": "3",
+        "group.initial.rebalance.delay.ms": "0",
+        "message.max.bytes": "8388608",
+        "replica.fetch.max.bytes": "8388608",
+        "socket.send.buffer.bytes": "1048576",
+        "socket.receive.buffer.bytes": "1048576",
+    }
+    return "".join(f"{key}={value}\n" for key, value in lines.items())

@@ -1,0 +1,279 @@
+"""How long a cluster takes over: leaders killed, leaders moved, brokers restarted in turn, many partitions.
+
+Called by `cluster.py` with a running cluster. A paced producer of plain SDK calls runs beside what happens; times are
+those of its acknowledgements.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from statistics import median
+from typing import TypeAlias
+
+from cluster_peers import BROKERS, FairleadCluster
+
+from fairlead import Admin, Consumer, Delivery, Producer
+from fairlead.errors import FairleadError
+from fairlead_api.configuration import ConfigInput
+from fairlead_api.metadata import PartitionMetadata
+
+Condition: TypeAlias = Callable[[], Awaitable[bool]]
+"""Looks once whether something holds."""
+
+PACE_SECONDS = 0.005
+CALM_SECONDS = 1.0
+SETTLE_SECONDS_MAX = 60.0
+
+
+def percentiles(seconds: list[float]) -> dict[str, float]:
+    """Median, 99th percentile and maximum, in milliseconds."""
+    ordered = sorted(seconds)
+    p99 = ordered[min(len(ordered) - 1, round(0.99 * len(ordered)))]
+    return {
+        "count": len(ordered),
+        "p50_ms": round(median(ordered) * 1000, 1),
+        "p99_ms": round(p99 * 1000, 1),
+        "max_ms": round(ordered[-1] * 1000, 1),
+    }
+
+
+async def until(ask: Condition, what: str) -> None:
+    """Ask again and again until the answer is true."""
+    deadline = time.monotonic() + SETTLE_SECONDS_MAX
+    while True:
+        try:
+            if await ask():
+                return
+        except FairleadError:
+            if time.monotonic() > deadline:
+                raise
+        if time.monotonic() > deadline:
+            msg = f"{what} took longer than {SETTLE_SECONDS_MAX:g} s"
+            raise TimeoutError(msg)
+        await asyncio.sleep(0.02)
+
+
+async def settled(cluster: FairleadCluster) -> None:
+    """Wait until all brokers are registered and every partition has its leader and all replicas in sync."""
+    async with Admin(cluster.bootstrap) as admin:
+
+        async def calm() -> bool:
+            """Look once."""
+            metadata = await admin.metadata()
+            partitions = [partition for topic in metadata.topics for partition in topic.partitions]
+            return (
+                len(metadata.brokers) == BROKERS
+                and metadata.controller is not None
+                and all(p.leader is not None and len(p.isr) == len(p.replicas) for p in partitions)
+            )
+
+        await until(calm, "a cluster in sync")
+
+
+async def new_topic(
+    cluster: FairleadCluster, name: str, partitions: int, config: Mapping[str, ConfigInput]
+) -> None:
+    """Create a topic with three replicas and wait until all are in sync."""
+    async with Admin(cluster.bootstrap) as admin:
+        await admin.create_topic(name, partitions=partitions, replication_factor=BROKERS, config=config)
+    await settled(cluster)
+
+
+async def partition_of(admin: Admin, topic: str) -> PartitionMetadata:
+    """Partition 0 of a topic."""
+    return (await admin.metadata([topic])).topics[0].partitions[0]
+
+
+class PacedProducer:
+    """Sends a record each few milliseconds and remembers when each was acknowledged."""
+
+    def __init__(self, producer: Producer, topic: str) -> None:
+        self._producer = producer
+        self._topic = topic
+        self.sent_at: list[float] = []
+        self.acknowledged_at: list[float] = []
+        self.latencies: list[float] = []
+        self.errors: list[str] = []
+        self._waiting: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        while True:
+            self.sent_at.append(time.monotonic())
+            delivery = await self._producer.send(self._topic, b"%d" % len(self.sent_at), partition=0)
+            task = asyncio.ensure_future(self._settle(delivery, self.sent_at[-1]))
+            self._waiting.add(task)
+            task.add_done_callback(self._waiting.discard)
+            await asyncio.sleep(PACE_SECONDS)
+
+    async def _settle(self, delivery: Delivery, sent_at: float) -> None:
+        try:
+            await delivery
+        except FairleadError as error:
+            self.errors.append(repr(error))
+        else:
+            self.acknowledged_at.append(time.monotonic())
+            self.latencies.append(self.acknowledged_at[-1] - sent_at)
+
+    async def rest(self) -> None:
+        """Wait for what is under way."""
+        await asyncio.gather(*self._waiting)
+
+
+@asynccontextmanager
+async def producing(cluster: FairleadCluster, topic: str) -> AsyncIterator[PacedProducer]:
+    """A paced producer in the background."""
+    async with Producer(cluster.bootstrap, linger_ms=0, delivery_timeout="60s") as producer:
+        paced = PacedProducer(producer, topic)
+        task = asyncio.ensure_future(paced.run())
+        try:
+            yield paced
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            await paced.rest()
+
+
+def leader_kills(cluster: FairleadCluster, options: argparse.Namespace) -> dict[str, object]:
+    """Kill the leader, again and again: from the kill to the first acknowledgement of what was sent after it."""
+    return asyncio.run(_leader_kills(cluster, options.runs))
+
+
+async def _leader_kills(cluster: FairleadCluster, runs: int) -> dict[str, object]:
+    await new_topic(cluster, "failover", 1, {"min.insync.replicas": 2})
+    outages, errors = [], 0
+    async with Admin(cluster.bootstrap) as admin:
+        for _ in range(runs):
+            async with producing(cluster, "failover") as paced:
+                await asyncio.sleep(CALM_SECONDS)
+                leader = (await partition_of(admin, "failover")).leader
+                assert leader is not None, "the cluster was in sync"
+                killed_at = await asyncio.to_thread(cluster.kill_broker, leader)
+                before = len(paced.sent_at)
+                await until(_acknowledged_since(paced, before, killed_at), "a new acknowledgement")
+                outages.append(min(at for at in paced.acknowledged_at if at > killed_at + 0.05) - killed_at)
+            errors += len(paced.errors)
+            await asyncio.to_thread(cluster.start_broker, leader)
+            await settled(cluster)
+    return {"lease_seconds": cluster.lease_seconds, "outage": percentiles(outages), "errors": errors}
+
+
+def _acknowledged_since(paced: PacedProducer, before: int, killed_at: float) -> Condition:
+    async def look() -> bool:
+        """Whether something sent after the kill is acknowledged."""
+        return len(paced.sent_at) > before and any(at > killed_at + 0.05 for at in paced.acknowledged_at)
+
+    return look
+
+
+def planned_moves(cluster: FairleadCluster, options: argparse.Namespace) -> dict[str, object]:
+    """Move the leadership in order, again and again: the longest wait of a record around each move."""
+    return asyncio.run(_planned_moves(cluster, options.runs))
+
+
+async def _planned_moves(cluster: FairleadCluster, runs: int) -> dict[str, object]:
+    await new_topic(cluster, "moves", 1, {"min.insync.replicas": 2})
+    longest: list[float] = []
+    async with Admin(cluster.bootstrap) as admin, producing(cluster, "moves") as paced:
+        for _ in range(runs):
+            await asyncio.sleep(CALM_SECONDS / 4)
+            first = len(paced.latencies)
+            partition = await partition_of(admin, "moves")
+            order = partition.replicas[1:] + partition.replicas[:1]
+            await admin.reassign("moves", 0, order)
+            await until(_leads(admin, "moves", order[0]), "a planned move")
+            await asyncio.sleep(CALM_SECONDS / 4)
+            longest.append(max(paced.latencies[first:]))
+    return {
+        "longest_wait": percentiles(longest),
+        "failed_writes": len(paced.errors),
+        "sent": len(paced.sent_at),
+    }
+
+
+def _leads(admin: Admin, topic: str, broker: int) -> Condition:
+    async def look() -> bool:
+        """Whether the broker leads; asks for it."""
+        if (await partition_of(admin, topic)).leader == broker:
+            return True
+        await admin.elect(topic, 0, "preferred")
+        return (await partition_of(admin, topic)).leader == broker
+
+    return look
+
+
+def rolling_restart(cluster: FairleadCluster, options: argparse.Namespace) -> dict[str, object]:
+    """Restart the brokers one after the other under load, and read everything back."""
+    del options
+    return asyncio.run(_rolling_restart(cluster))
+
+
+async def _rolling_restart(cluster: FairleadCluster) -> dict[str, object]:
+    await new_topic(cluster, "rolling", 1, {"min.insync.replicas": 2})
+    async with producing(cluster, "rolling") as paced:
+        await asyncio.sleep(CALM_SECONDS)
+        for broker in range(BROKERS):
+            await asyncio.to_thread(cluster.terminate_broker, broker)
+            await asyncio.to_thread(cluster.start_broker, broker)
+            await settled(cluster)
+        await asyncio.sleep(CALM_SECONDS)
+    values: list[bytes] = []
+    async with Consumer(cluster.bootstrap) as consumer:
+        await consumer.assign(topic="rolling")
+        async for batch in consumer:
+            values += [record.value or b"" for record in batch]
+            if len(values) >= len(paced.acknowledged_at):
+                break
+    return {
+        "sent": len(paced.sent_at),
+        "errors": len(paced.errors),
+        "lost": len(paced.acknowledged_at) - len(set(values)),
+        "duplicates": len(values) - len(set(values)),
+        "wait": percentiles(paced.latencies),
+    }
+
+
+def many_partitions(cluster: FairleadCluster, options: argparse.Namespace) -> dict[str, object]:
+    """Create many partitions, watch idle brokers, then kill one of them."""
+    return asyncio.run(_many_partitions(cluster, options.partitions))
+
+
+async def _many_partitions(cluster: FairleadCluster, count: int) -> dict[str, object]:
+    async with Admin(cluster.bootstrap) as admin:
+        began = time.monotonic()
+        await admin.create_topic("many", partitions=count, replication_factor=BROKERS)
+        created = time.monotonic() - began
+        await settled(cluster)
+        in_sync = time.monotonic() - began
+        await asyncio.sleep(CALM_SECONDS * 3)
+        names = [f"broker-{broker}" for broker in range(BROKERS)]
+        before, at = {name: cluster.cpu_seconds(name) for name in names}, time.monotonic()
+        await asyncio.sleep(CALM_SECONDS * 10)
+        spent = time.monotonic() - at
+        idle = {name: round((cluster.cpu_seconds(name) - before[name]) / spent, 3) for name in names}
+        memory = {name: round(cluster.resident_mib(name)) for name in names}
+        killed_at = await asyncio.to_thread(cluster.kill_broker, 0)
+        await until(_all_led_without(admin, 0), "the elections")
+        elected = time.monotonic() - killed_at
+    return {
+        "partitions": count,
+        "created_s": round(created, 2),
+        "all_in_sync_s": round(in_sync, 2),
+        "idle_cores": idle,
+        "memory_mib": memory,
+        "elected_after_kill_s": round(elected, 2),
+        "lease_seconds": cluster.lease_seconds,
+    }
+
+
+def _all_led_without(admin: Admin, broker: int) -> Condition:
+    async def look() -> bool:
+        """Whether every partition has another leader."""
+        metadata = await admin.metadata(["many"])
+        return all(p.leader is not None and p.leader != broker for p in metadata.topics[0].partitions)
+
+    return look

@@ -1,0 +1,126 @@
+"""What does not depend on a peer's tools: JSON over HTTP, the time to start, and memory; parts of `make bench`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+
+from pairing import Pairs, table
+from peers import HERE, FairleadPeer, KafkaPeer, PeerFailedError, alone, cpu_seconds, fetch_kafka
+from throughput import PARTITIONS, VALUE_BYTES, Bench
+
+from fairlead import Admin
+
+IDLE_SECONDS = 5.0
+START_SECONDS_TARGET = 1.5
+BATCHES = (1, 100)
+DURABILITIES = ("replicated", "synced")
+
+
+def http(options: argparse.Namespace, folder: Path) -> dict[str, object]:
+    """Requests of 1 and of 100 JSON records each, 16 at a time, and the CPU of client and broker a record."""
+    fairlead = FairleadPeer.start(folder)
+    try:
+        cases = [
+            {
+                "durability": durability,
+                "batch": batch,
+                "runs": _http_runs(fairlead, options, durability, batch),
+            }
+            for durability in DURABILITIES
+            for batch in BATCHES
+        ]
+    finally:
+        fairlead.stop()
+    return {"cases": cases}
+
+
+def _http_runs(
+    fairlead: FairleadPeer, options: argparse.Namespace, durability: str, batch: int
+) -> list[dict[str, float]]:
+    runs: list[dict[str, float]] = []
+    requests = max(100, options.records // (500 if batch == 1 else 2000))
+    for number in range(options.pairs):
+        topic = f"http-{durability}-{batch}-{number}"
+        asyncio.run(_create(fairlead.url, topic, durability))
+        before = cpu_seconds(fairlead.process.pid)
+        command = [sys.executable, str(HERE / "http_workload.py"), "--url", fairlead.url, "--topic", topic]
+        command += ["--requests", str(requests), "--batch", str(batch)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            msg = f"http ended with {done.returncode}: {done.stderr[-3000:]}"
+            raise PeerFailedError(msg)
+        measured: dict[str, float] = json.loads(done.stdout)
+        used = cpu_seconds(fairlead.process.pid) - before
+        measured |= {"broker_cpu_us_per_record": used / measured["records"] * 1e6}
+        runs.append({name: round(value, 1) for name, value in measured.items()})
+    return runs
+
+
+async def _create(url: str, topic: str, durability: str) -> None:
+    async with Admin(url) as admin:
+        await admin.create_topic(topic, partitions=PARTITIONS, config={"durability": durability})
+
+
+def start(options: argparse.Namespace, folder: Path) -> dict[str, object]:
+    """Start both brokers anew as often as asked: seconds to ready, memory when idle, and under load."""
+    jars = fetch_kafka(options.cache)
+    seconds: dict[str, list[float]] = {"fairlead": [], "kafka": []}
+    idle: dict[str, list[float]] = {"fairlead": [], "kafka": []}
+    loaded: dict[str, list[float]] = {"fairlead": [], "kafka": []}
+    for number in range(options.pairs):
+        place = folder / str(number)
+        fairlead = FairleadPeer.start(place)
+        try:
+            time.sleep(IDLE_SECONDS)
+            fairlead.pause()
+            kafka = KafkaPeer.start(place, jars)
+            try:
+                time.sleep(IDLE_SECONDS)
+                for peer in (fairlead, kafka):
+                    seconds[peer.name].append(peer.start_seconds)
+                    idle[peer.name].append(peer.resident_bytes() / 2**20)
+                _load(Bench(fairlead, kafka, options.records, VALUE_BYTES), fairlead, kafka)
+                for peer in (fairlead, kafka):
+                    loaded[peer.name].append(peer.resident_bytes("VmHWM") / 2**20)
+            finally:
+                kafka.stop()
+        finally:
+            fairlead.stop()
+    pairs = [
+        Pairs(case, unit, tuple(sides["fairlead"]), tuple(sides["kafka"]), target, at_least=False)
+        for case, unit, sides, target in (
+            ("start of the process to ready", "ms", _milliseconds(seconds), None),
+            ("memory when idle", "MiB", idle, 0.5),
+            ("memory at its peak under load", "MiB", loaded, 0.5),
+        )
+    ]
+    print(table(pairs))
+    ready = median(seconds["fairlead"])
+    return {
+        "cases": [each.document() for each in pairs],
+        "start_seconds": round(ready, 2),
+        "start_seconds_target": START_SECONDS_TARGET,
+        "start_reached": ready <= START_SECONDS_TARGET,
+    }
+
+
+def _milliseconds(seconds: dict[str, list[float]]) -> dict[str, list[float]]:
+    return {name: [each * 1000 for each in taken] for name, taken in seconds.items()}
+
+
+def _load(bench: Bench, fairlead: FairleadPeer, kafka: KafkaPeer) -> None:
+    alone(fairlead, (fairlead, kafka))
+    topic = bench.fairlead_topic("replicated")
+    bench.fairlead_side("produce", topic)
+    bench.fairlead_side("consume", topic)
+    alone(kafka, (fairlead, kafka))
+    topic = bench.kafka_topic()
+    bench.kafka_produce(topic)
+    bench.kafka_consume(topic)

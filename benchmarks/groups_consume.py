@@ -1,0 +1,93 @@
+"""What one member of a group reads a second: the SDK, and Kafka's Python clients on Kafka's broker.
+
+Called by `groups.py`. Both topics hold as many records of the same size; every side reads as the only member of a
+fresh group, in a process of its own, while the other broker is stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+
+from pairing import Pairs, table
+from peers import HERE, RUN_SECONDS_MAX, FairleadPeer, KafkaPeer, PeerProcess, both_peers, fetch_kafka
+from throughput import VALUE_BYTES, Bench
+
+OURS = {
+    "batches": "Arrow batches",
+    "record-loops": "a loop over each batch",
+    "records": "`async for` over records",
+}
+THEIRS = {
+    "confluent-consume": "confluent-kafka, `consume(10000)`",
+    "confluent-poll": "confluent-kafka, `poll()`",
+    "aiokafka-getmany": "aiokafka, `getmany()`",
+    "aiokafka-iterate": "aiokafka, `async for`",
+}
+TARGETS = (
+    ("record-loops", "confluent-consume", 3.0),
+    ("record-loops", "aiokafka-getmany", 1.5),
+    ("records", "confluent-poll", 3.0),
+    ("records", "aiokafka-iterate", 1.5),
+    ("batches", "confluent-consume", 10.0),
+    ("batches", "confluent-poll", 10.0),
+    ("batches", "aiokafka-getmany", 5.0),
+)
+"""Like is compared with like: lists with lists, one by one with one by one, and batches with all of theirs."""
+
+
+def consume(options: argparse.Namespace, folder: Path) -> dict[str, object]:
+    """Read by every side in turn, as often as asked."""
+    jars = fetch_kafka(options.cache)
+    with both_peers(folder, jars) as (fairlead, kafka):
+        return _measure(Bench(fairlead, kafka, options.records), fairlead, kafka, options)
+
+
+def _measure(
+    bench: Bench, fairlead: FairleadPeer, kafka: KafkaPeer, options: argparse.Namespace
+) -> dict[str, object]:
+    bench.alone(fairlead)
+    our_topic = bench.fairlead_topic("replicated")
+    bench.fairlead_side("produce", our_topic)
+    bench.alone(kafka)
+    their_topic = bench.kafka_topic()
+    bench.kafka_produce(their_topic)
+    figures: dict[str, list[dict[str, float]]] = {side: [] for side in (*OURS, *THEIRS)}
+    for _ in range(options.pairs):
+        for side, measured in figures.items():
+            peer: PeerProcess = fairlead if side in OURS else kafka
+            bench.alone(peer)
+            url, topic = (fairlead.url, our_topic) if side in OURS else (kafka.bootstrap, their_topic)
+            # Arrow batches are read to the end; at a tenth of their speed a part of the topic tells as much.
+            share = 1.0 if side == "batches" else options.share
+            measured.append(_run(side, url, topic, round(options.records * share)))
+            print(f"{side}: {measured[-1]['records_per_second']:,.0f} records/s", file=sys.stderr, flush=True)
+    rates = {side: tuple(each["records_per_second"] for each in runs) for side, runs in figures.items()}
+    pairs = [
+        Pairs(f"{OURS[our]}, against {THEIRS[their]}", "records/s", rates[our], rates[their], target)
+        for our, their, target in TARGETS
+    ]
+    print(table(pairs).replace("| Kafka |", "| peer |", 1))
+    return {
+        "records": options.records,
+        "cases": [each.document() for each in pairs],
+        "cpu_seconds_per_million": {
+            (OURS | THEIRS)[side]: round(median(each["cpu_seconds_per_million"] for each in runs), 2)
+            for side, runs in figures.items()
+        },
+    }
+
+
+def _run(side: str, url: str, topic: str, records: int) -> dict[str, float]:
+    command = [sys.executable, str(HERE / "groups_workload.py"), side, "--url", url, "--topic", topic]
+    command += ["--records", str(records), "--value-bytes", str(VALUE_BYTES)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=RUN_SECONDS_MAX)
+    if done.returncode != 0:
+        msg = f"{side} ended with {done.returncode}: {done.stderr[-3000:]}"
+        raise RuntimeError(msg)
+    measured: dict[str, float] = json.loads(done.stdout)
+    return measured

@@ -1,0 +1,150 @@
+"""Members of groups that are nothing but HTTP calls: what a thousand groups are played with.
+
+Called by the parts of `groups.py`. A client remembers the coordinator of each group, as the contract asks: whoever is
+asked and is not it answers 421 with the address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+import msgspec
+import pyreqwest.client
+import pyreqwest.exceptions
+
+from fairlead_api.group_answers import AssignedPartitions, HeartbeatAnswer
+from fairlead_api.media_types import FORWARD_NEVER, JSON, Header
+
+HOPS_MAX = 4
+TIMEOUT_SECONDS = 10.0
+JOIN_PAUSE_SECONDS = 0.1
+OUT = ("member_fenced", "member_not_found")
+
+
+class PlainClient:
+    """Connections to every broker, and who coordinates which group."""
+
+    def __init__(self, addresses: tuple[str, ...]) -> None:
+        self.addresses = addresses
+        self.refused = 0
+        """Calls that were neither accepted nor sent on, and attempts without an answer."""
+        self._coordinators: dict[str, str] = {}
+        self._turn = 0
+
+    async def __aenter__(self) -> Self:
+        builder = pyreqwest.client.ClientBuilder().http2_prior_knowledge().no_proxy().tcp_nodelay(True)
+        self._client = builder.build()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.close()
+
+    async def put(
+        self, group: str, path: str, body: object, timeout_seconds: float = TIMEOUT_SECONDS
+    ) -> tuple[int, bytes]:
+        """Ask the group's coordinator; the status and body of its answer, status 0 without one."""
+        data, status, answer = msgspec.json.encode(body), 421, b""
+        for _ in range(HOPS_MAX):
+            address = self._coordinators.get(group) or self._next_address()
+            request = self._client.put(address + path).body_bytes(data)
+            request = request.header("content-type", JSON).header(Header.FORWARD, FORWARD_NEVER)
+            try:
+                response = await request.timeout(timedelta(seconds=timeout_seconds)).build().send()
+                status, answer = response.status, bytes(await response.bytes())
+            except pyreqwest.exceptions.RequestError:
+                status = 0
+            if status == 200:
+                return status, answer
+            if status != 421:
+                break
+            self._coordinators[group] = f"http://{msgspec.json.decode(answer)['address']}"
+        self._coordinators.pop(group, None)
+        self.refused += 1
+        return status, answer
+
+    def _next_address(self) -> str:
+        self._turn += 1
+        return self.addresses[self._turn % len(self.addresses)]
+
+
+class PlainMember:
+    """One member that reads nothing: it is heard, takes what it is given, and gives up what it is not."""
+
+    def __init__(self, client: PlainClient, group: str, member_id: str, topic: str) -> None:
+        self._client = client
+        self._group = group
+        self._topic = topic
+        self._path = f"/v1/groups/{quote(group, safe='')}"
+        self._owned_is_told = True
+        self.member_id = member_id
+        self.epoch = 0
+        self.interval_seconds = 5.0
+        self.assignment: list[AssignedPartitions] = []
+
+    async def join(self, session_timeout_ms: int) -> bool:
+        """Become a member; false if nobody accepted."""
+        self._session_timeout_ms = session_timeout_ms
+        return await self._call(
+            {"member_epoch": 0, "topics": [self._topic], "session_timeout_ms": session_timeout_ms},
+            TIMEOUT_SECONDS,
+        )
+
+    async def join_at_last(self, session_timeout_ms: int) -> None:
+        """Join, and again while nobody accepts."""
+        accepted = await self.join(session_timeout_ms)
+        while not accepted:
+            await asyncio.sleep(JOIN_PAUSE_SECONDS)
+            accepted = await self.join(session_timeout_ms)
+
+    async def beat(self, timeout_seconds: float = TIMEOUT_SECONDS) -> bool:
+        """Be heard; false if nobody accepted."""
+        if self.epoch == 0:
+            return await self.join(self._session_timeout_ms)
+        body: dict[str, object] = {"member_epoch": self.epoch}
+        if not self._owned_is_told:
+            body["owned"] = [
+                {"topic_id": each.topic_id, "partitions": each.partitions} for each in self.assignment
+            ]
+        accepted = await self._call(body, timeout_seconds)
+        if accepted and "owned" in body:
+            self._owned_is_told = self._told_while is self.assignment
+        return accepted
+
+    async def _call(self, body: dict[str, object], timeout_seconds: float) -> bool:
+        self._told_while = self.assignment
+        path = f"{self._path}/members/{self.member_id}"
+        status, found = await self._client.put(self._group, path, body, timeout_seconds)
+        if status != 200:
+            # Whoever missed an answer proves that it missed no partition; whoever is out joins again.
+            self._owned_is_told = False
+            if status and msgspec.json.decode(found).get("code") in OUT:
+                self.epoch, self.assignment, self._owned_is_told = 0, [], True
+            return False
+        answer = msgspec.json.decode(found, type=HeartbeatAnswer)
+        self.epoch = answer.member_epoch
+        self.interval_seconds = answer.heartbeat_interval_ms / 1000
+        if answer.assignment is not None and answer.assignment != self.assignment:
+            self.assignment = answer.assignment
+            self._owned_is_told = False
+        return True
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions that it was given."""
+        return sum(len(each.partitions) for each in self.assignment)
+
+    async def commit(self, offset: int) -> bool:
+        """Commit an offset in all of its partitions; false if that was not stored."""
+        offsets = [
+            {"topic": each.topic, "partition": partition, "offset": offset}
+            for each in self.assignment
+            for partition in each.partitions
+        ]
+        body = {"member_id": self.member_id, "member_epoch": self.epoch, "offsets": offsets}
+        return (await self._client.put(self._group, f"{self._path}/offsets", body))[0] == 200

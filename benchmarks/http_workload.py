@@ -1,0 +1,64 @@
+"""JSON over plain HTTP, in a process of its own: requests of a few records each, some at a time.
+
+Prints one JSON object. Called by `footprint.py`; knows nothing of the SDK.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+
+import pyreqwest.client
+import uvloop
+
+DISTINCT_BODIES = 50
+
+
+async def produce(options: argparse.Namespace) -> dict[str, float]:
+    """Post bodies of JSON records; every answer has to be 200 with results for all."""
+    path = f"{options.url}/v1/topics/{options.topic}/records?acks=all"
+    bodies = [
+        json.dumps({"records": [{"value": f"{number:08}" * 13} for _ in range(options.batch)]}).encode()
+        for number in range(DISTINCT_BODIES)
+    ]
+    requests = iter(range(options.requests))
+    builder = pyreqwest.client.ClientBuilder().http2_prior_knowledge().no_proxy().tcp_nodelay(True)
+    async with builder.build() as client:
+
+        async def worker() -> None:
+            for number in requests:
+                request = client.post(path).body_bytes(bodies[number % DISTINCT_BODIES])
+                response = await request.header("content-type", "application/json").build().send()
+                answer = await response.bytes()
+                assert response.status == 200, (response.status, bytes(answer)[:500])
+
+        began, cpu_began = time.perf_counter(), time.process_time()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(options.at_once):
+                group.create_task(worker())
+        seconds, cpu = time.perf_counter() - began, time.process_time() - cpu_began
+    records = options.requests * options.batch
+    return {
+        "records": records,
+        "seconds": seconds,
+        "records_per_second": records / seconds,
+        "requests_per_second": options.requests / seconds,
+        "client_cpu_us_per_record": cpu / records * 1e6,
+    }
+
+
+def main() -> None:
+    """Parse the command line, post, print what was measured."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--requests", type=int, required=True)
+    parser.add_argument("--batch", type=int, required=True, help="records of a request")
+    parser.add_argument("--at-once", type=int, default=16, help="requests that wait for their answers")
+    print(json.dumps(uvloop.run(produce(parser.parse_args()))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""`make bench-latency`: how long an acknowledgement takes, alone, under load, and on a large topic.
+
+Kafka's tool is run at the same rate where there is a peer for the case; everything else is reported as it is.
+Results go to build/bench/latency.json, tables to standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from peers import HERE, FairleadPeer, KafkaPeer, fetch_kafka
+
+from fairlead import Admin
+
+Figures = dict[str, float]
+KAFKA_SETTINGS = ("acks=all", "linger.ms=0", "compression.type=none")
+KAFKA_PERCENTILES = re.compile(r"(\d+) ms 50th, \d+ ms 95th, (\d+) ms 99th")
+GIB = 2**30
+
+
+class LatencyBench:
+    """One Fairlead broker and the cases that run on it."""
+
+    def __init__(self, fairlead: FairleadPeer, seconds: float) -> None:
+        self._fairlead = fairlead
+        self._seconds = seconds
+        self._topics = 0
+
+    def topic(self, partitions: int, durability: str) -> str:
+        """Create a fresh topic."""
+        self._topics += 1
+        name = f"latency-{self._topics}"
+
+        async def create() -> None:
+            """Create it and wait for its leaders."""
+            async with Admin(self._fairlead.url) as admin:
+                await admin.create_topic(name, partitions=partitions, config={"durability": durability})
+
+        asyncio.run(create())
+        return name
+
+    def work(self, script: str, kind: str, topic: str, **options: float) -> Figures:
+        """Run one kind of work in a process of its own and answer its figures."""
+        command = [sys.executable, str(HERE / script), kind, "--url", self._fairlead.url, "--topic", topic]
+        for name, value in options.items():
+            command += [f"--{name.replace('_', '-')}", str(int(value)) if value == int(value) else str(value)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            msg = f"{kind} ended with {done.returncode}: {done.stderr[-3000:]}"
+            raise RuntimeError(msg)
+        figures: Figures = json.loads(done.stdout)
+        print(f"{kind}: {figures}", file=sys.stderr, flush=True)
+        return figures
+
+    def paced(self, durability: str) -> Figures:
+        """1,000 single records a second."""
+        topic = self.topic(1, durability)
+        return self.work("latency_workload.py", "pace", topic, partitions=1, rate=1000, seconds=self._seconds)
+
+    def active_partitions(self, count: int) -> Figures:
+        """1,000 single records a second to one of `count` partitions after the other, synced."""
+        topic = self.topic(count, "synced")
+        return self.work(
+            "latency_workload.py", "pace", topic, partitions=count, rate=1000, seconds=self._seconds
+        )
+
+    def bursts(self, count: int) -> Figures:
+        """A record to each of `count` partitions at once, synced; the next when every one is acknowledged."""
+        topic = self.topic(count, "synced")
+        return self.work("latency_workload.py", "rounds", topic, partitions=count, seconds=self._seconds)
+
+    def steady(self, seconds: float) -> Figures:
+        """100,000 records a second in batches of 1,000; with the broker's CPU share and memory."""
+        topic = self.topic(6, "synced")
+        cpu, memory = self._cpu_seconds(), self._fairlead.resident_bytes()
+        figures = self.work(
+            "latency_workload.py",
+            "steady",
+            topic,
+            partitions=6,
+            rate=100_000,
+            batch_records=1000,
+            seconds=seconds,
+        )
+        figures["broker_cores"] = (self._cpu_seconds() - cpu) / seconds
+        figures["resident_mib_before"] = memory / 2**20
+        figures["resident_mib_after"] = self._fairlead.resident_bytes() / 2**20
+        return figures
+
+    def large_against_empty(self, gib: float) -> tuple[Figures, Figures]:
+        """Append and read at the end: an empty topic, then one of `gib` GiB."""
+        empty = self.work("latency_workload.py", "tail", self.topic(1, "replicated"), seconds=self._seconds)
+        large = self.topic(1, "replicated")
+        records = int(gib * GIB / 120)
+        self.work("workload.py", "produce", large, partitions=1, records=records, batch_records=8000)
+        os.sync()
+        return empty, self.work("latency_workload.py", "tail", large, seconds=self._seconds)
+
+    def _cpu_seconds(self) -> float:
+        fields = (
+            Path(f"/proc/{self._fairlead.process.pid}/stat")
+            .read_text(encoding="ascii")
+            .rsplit(")")[1]
+            .split()
+        )
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def kafka_paced(kafka: KafkaPeer, seconds: float) -> Figures:
+    """1,000 single records a second by Kafka's own tool, its own percentiles."""
+    topic = ("--topic", "latency", "--partitions", "1", "--replication-factor", "1")
+    kafka.tool(
+        "org.apache.kafka.tools.TopicCommand", "--bootstrap-server", kafka.bootstrap, "--create", *topic
+    )
+    arguments = ["--topic", "latency", "--num-records", str(int(1000 * seconds)), "--record-size", "100"]
+    arguments += ["--throughput", "1000", "--warmup-records", str(int(100 * seconds)), "--command-property"]
+    output = kafka.tool(
+        "org.apache.kafka.tools.ProducerPerformance",
+        *arguments,
+        f"bootstrap.servers={kafka.bootstrap}",
+        *KAFKA_SETTINGS,
+    )
+    p50, p99 = KAFKA_PERCENTILES.findall(output)[-1]
+    return {"p50_ms": float(p50), "p99_ms": float(p99)}
+
+
+def measure(options: argparse.Namespace) -> dict[str, Figures]:
+    """Run the cases that are asked for; Kafka runs alone, before the broker of ours starts."""
+    results: dict[str, Figures] = {}
+    with tempfile.TemporaryDirectory(prefix="fairlead-bench-", dir=options.data) as name:
+        folder = Path(name)
+        if "paced" in options.cases:
+            kafka = KafkaPeer.start(folder, fetch_kafka(options.cache))
+            try:
+                results["Kafka, 1,000 records/s"] = kafka_paced(kafka, options.seconds)
+            finally:
+                kafka.stop()
+        fairlead = FairleadPeer.start(folder)
+        try:
+            bench = LatencyBench(fairlead, options.seconds)
+            for case in options.cases:
+                results |= CASES[case](bench, options)
+        finally:
+            fairlead.stop()
+    return results
+
+
+def large(bench: LatencyBench, options: argparse.Namespace) -> dict[str, Figures]:
+    """A topic that holds much, against an empty one."""
+    empty, full = bench.large_against_empty(options.gib)
+    return {"append and read, empty topic": empty, f"append and read, {options.gib:g} GiB topic": full}
+
+
+CASES: dict[str, Callable[[LatencyBench, argparse.Namespace], dict[str, Figures]]] = {
+    "paced": lambda bench, _: {
+        f"{each}, 1,000 records/s": bench.paced(each) for each in ("replicated", "synced")
+    },
+    "partitions": lambda bench, _: {
+        f"synced, 1,000 records/s over {count:,} partitions": bench.active_partitions(count)
+        for count in (1, 100, 1000)
+    },
+    "bursts": lambda bench, _: {
+        f"synced, a record to each of {count:,} partitions at once": bench.bursts(count)
+        for count in (1, 100, 1000)
+    },
+    "steady": lambda bench, options: {"steady 100,000 records/s": bench.steady(options.steady_seconds)},
+    "large": large,
+}
+
+
+def table(results: dict[str, Figures]) -> str:
+    """The results as a Markdown table."""
+    lines = ["| case | p50 ms | p99 ms | more |", "|---|---|---|---|"]
+    for case, figures in results.items():
+        more = ", ".join(f"{name} {value:.2f}" for name, value in figures.items() if not name.startswith("p"))
+        lines.append(f"| {case} | {figures['p50_ms']:.2f} | {figures['p99_ms']:.2f} | {more} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Parse the command line, measure, print the table, write the results file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--cases", nargs="*", choices=CASES, default=list(CASES), help="which ones; all without"
+    )
+    parser.add_argument("--seconds", type=float, default=20, help="length of each case")
+    parser.add_argument("--steady-seconds", type=float, default=300, help="length of the steady case")
+    parser.add_argument("--gib", type=float, default=20, help="size of the large topic")
+    parser.add_argument("--cache", type=Path, default=Path("build/bench"), help="where Kafka's jars are kept")
+    parser.add_argument("--data", type=Path, default=None, help="folder for the data of both peers")
+    options = parser.parse_args()
+    options.cache.mkdir(parents=True, exist_ok=True)
+    results = measure(options)
+    print(
+        f"machine: {os.cpu_count()} cores, {platform.platform()}; Kafka producer: {' '.join(KAFKA_SETTINGS)}"
+    )
+    print(table(results))
+    document = {"machine": platform.platform(), "cores": os.cpu_count(), "cases": results}
+    (options.cache / "latency.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

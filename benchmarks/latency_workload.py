@@ -1,0 +1,141 @@
+"""The measured work of the latency cases, in a process of its own.
+
+`pace` sends single records at a steady rate and measures each acknowledgement; `rounds` sends one record to each
+of many partitions, waits for all, and again; `steady` sends batches at a steady rate for minutes; `tail` appends
+one record and fetches it at the end of the log, and again. Each prints one JSON object with percentiles in
+milliseconds. Called by `latency.py`; imports the SDK only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import uvloop
+
+from fairlead import BatchDelivery, Consumer, Delivery, Producer, TopicPartition
+
+WARM_SHARE = 0.1  # the first tenth of the samples warms connections and caches up
+
+
+def percentiles(seconds: Sequence[float]) -> dict[str, float]:
+    """p50, p99 and the largest of the samples after the warm-up, in milliseconds."""
+    kept = np.asarray(seconds[int(len(seconds) * WARM_SHARE) :]) * 1000
+    p50, p99 = np.percentile(kept, [50, 99])
+    return {"samples": len(kept), "p50_ms": float(p50), "p99_ms": float(p99), "max_ms": float(kept.max())}
+
+
+async def timed(delivery: Awaitable[object], started: float, into: list[float]) -> None:
+    """Wait for an acknowledgement and note how long it took since `started`."""
+    await delivery
+    into.append(time.perf_counter() - started)
+
+
+async def at_rate(
+    per_second: float, seconds: float, send: Callable[[], Awaitable[Sequence[Delivery | BatchDelivery]]]
+) -> tuple[list[float], int]:
+    """Call `send` at a steady rate, whatever the answers do; latencies count from when a send was due.
+
+    Counting from the due time keeps a stall from hiding the requests that it held back.
+    """
+    samples: list[float] = []
+    started = time.perf_counter()
+    number = 0
+    async with asyncio.TaskGroup() as group:
+        while number < per_second * seconds:
+            due = started + number / per_second
+            delay = due - time.perf_counter()
+            if delay > 0:
+                await asyncio.sleep(delay)
+            for delivery in await send():
+                group.create_task(timed(delivery, due, samples))
+            number += 1
+    return samples, number
+
+
+async def pace(options: argparse.Namespace) -> dict[str, float]:
+    """Single records of `value-bytes` at `rate` a second, to one partition after the other."""
+    partition = 0
+    async with Producer(options.url, linger_ms=0) as producer:
+
+        async def send() -> list[Delivery]:
+            nonlocal partition
+            partition = (partition + 1) % options.partitions
+            return [await producer.send(options.topic, os.urandom(options.value_bytes), partition=partition)]
+
+        samples, _ = await at_rate(options.rate, options.seconds, send)
+    return percentiles(samples)
+
+
+async def rounds(options: argparse.Namespace) -> dict[str, float]:
+    """One record to each partition, all at once; the next round when every one is acknowledged."""
+    samples: list[float] = []
+    value = os.urandom(options.value_bytes)
+    deadline = time.perf_counter() + options.seconds
+    async with Producer(options.url) as producer:
+        while time.perf_counter() < deadline:
+            started = time.perf_counter()
+            deliveries = [
+                await producer.send(options.topic, value, partition=index)
+                for index in range(options.partitions)
+            ]
+            async with asyncio.TaskGroup() as group:
+                for delivery in deliveries:
+                    group.create_task(timed(delivery, started, samples))
+    return percentiles(samples)
+
+
+async def steady(options: argparse.Namespace) -> dict[str, float]:
+    """Batches of `batch-records` at `rate` records a second over the partitions."""
+    partition = 0
+    async with Producer(options.url) as producer:
+
+        async def send() -> list[BatchDelivery]:
+            nonlocal partition
+            partition = (partition + 1) % options.partitions
+            values = [os.urandom(options.value_bytes)] * options.batch_records
+            batch = pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], names=["value"])
+            return list(await producer.send_batch(options.topic, batch, partition=partition))
+
+        samples, number = await at_rate(options.rate / options.batch_records, options.seconds, send)
+    return {**percentiles(samples), "records": float(number * options.batch_records)}
+
+
+async def tail(options: argparse.Namespace) -> dict[str, float]:
+    """Append one record, then read it at the end of the log; the sum of both is one sample."""
+    samples: list[float] = []
+    deadline = time.perf_counter() + options.seconds
+    async with Producer(options.url, linger_ms=0) as producer, Consumer(options.url) as consumer:
+        await consumer.assign([TopicPartition(options.topic, 0)], start="latest")
+        while time.perf_counter() < deadline:
+            started = time.perf_counter()
+            await producer.send_and_wait(options.topic, os.urandom(options.value_bytes), partition=0)
+            assert await consumer.next_batch("10s") is not None
+            samples.append(time.perf_counter() - started)
+    return percentiles(samples)
+
+
+def main() -> None:
+    """Parse the command line, run one kind of work and print what it measured."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    kinds = {"pace": pace, "rounds": rounds, "steady": steady, "tail": tail}
+    parser.add_argument("kind", choices=kinds)
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--partitions", type=int, default=1)
+    parser.add_argument("--rate", type=float, default=1000)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--value-bytes", type=int, default=100)
+    parser.add_argument("--batch-records", type=int, default=1000)
+    options = parser.parse_args()
+    print(json.dumps(uvloop.run(kinds[options.kind](options))))
+
+
+if __name__ == "__main__":
+    main()

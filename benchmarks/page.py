@@ -1,0 +1,145 @@
+"""Writes the figures of build/bench into docs/benchmarks.md and draws them: `make bench-page`.
+
+Tables stand between marks in the page, one row a case with the command and the day that it was measured by. What was
+only tried, with few records or fewer than three rounds, is left out. A section of which nothing was measured stays.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import page_tables
+from page_pictures import draw_ratios, draw_requests
+from results import Results
+
+PAGE = Path("docs/benchmarks.md")
+FOLDER = Path("docs/figures")
+MARK = "<!-- {name}: {what} -->"
+Block: TypeAlias = Callable[[Results, Path], str]
+"""Markdown of what was measured, with its picture at a path; an empty string where there is nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What stands between two marks of the page: blocks that are separated by empty lines."""
+
+    name: str
+    blocks: tuple[Block, ...]
+
+
+def ratios(title: str, file: str, parts: Sequence[str], command: str) -> Block:
+    """A picture and a table of cases that were measured against a peer."""
+
+    def block(results: Results, path: Path) -> str:
+        cases = page_tables.cases_of(results, file, parts, command)
+        if not cases:
+            return ""
+        draw_ratios(title, cases, path)
+        picture = f"![{title}: ratios, their spread and targets](figures/{path.name})"
+        return f"{picture}\n\n{page_tables.ratios(cases)}"
+
+    return block
+
+
+def requests(results: Results, path: Path) -> str:
+    """A picture and a table of JSON over HTTP."""
+    measured = results.part("bench.json", "http")
+    if measured is None:
+        return ""
+    draw_requests(measured["cases"], path)
+    picture = f"![JSON over HTTP: requests and records a second](figures/{path.name})"
+    return f"{picture}\n\n{page_tables.requests(measured)}"
+
+
+def start(results: Results, _: Path) -> str:
+    """The time to start against its limit."""
+    measured = results.part("bench.json", "start")
+    return page_tables.start(measured) if measured else ""
+
+
+def triggers(results: Results, _: Path) -> str:
+    """Triggers of Spark against those of its rate source."""
+    measured = results.part("spark.json", "triggers")
+    return page_tables.triggers(measured) if measured else ""
+
+
+def processor(file: str, parts: Sequence[str], command: str) -> Block:
+    """A table of processor time a million records."""
+
+    def block(results: Results, _: Path) -> str:
+        measured = {part: results.part(file, part) for part in parts}
+        return page_tables.processor({part: each for part, each in measured.items() if each}, command)
+
+    return block
+
+
+SECTIONS = (
+    Section(
+        "throughput",
+        (ratios("Throughput, against Kafka", "bench.json", ("throughput", "kilobyte"), "make bench"),),
+    ),
+    Section(
+        "start", (ratios("Start and memory, against Kafka", "bench.json", ("start",), "make bench"), start)
+    ),
+    Section(
+        "clients",
+        (
+            ratios("Clients in Python", "bench.json", ("send", "consume", "nats"), "make bench"),
+            processor("bench.json", ("send", "consume"), "make bench"),
+        ),
+    ),
+    Section(
+        "compression",
+        (ratios("Compressed records, against Kafka", "bench.json", ("compression",), "make bench"),),
+    ),
+    Section("http", (requests,)),
+    Section(
+        "spark",
+        (
+            ratios(
+                "Spark, against its Kafka connector",
+                "spark.json",
+                ("read", "windows", "write"),
+                "make bench-spark",
+            ),
+            triggers,
+            processor("spark.json", ("read", "windows", "write"), "make bench-spark"),
+        ),
+    ),
+)
+
+
+def with_section(text: str, name: str, inside: str) -> str:
+    """The page with something else between two marks. Raises `ValueError` where it lacks them."""
+    begin, end = (MARK.format(name=name, what=what) for what in ("begin", "end"))
+    if not 0 <= text.find(begin) < text.find(end):
+        msg = f"the page lacks the marks {begin} and {end}"
+        raise ValueError(msg)
+    before, _, rest = text.partition(begin)
+    return f"{before}{begin}\n\n{inside}\n\n{end}{rest.partition(end)[2]}"
+
+
+def main() -> None:
+    """Write the sections that there are figures for, and their pictures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cache", type=Path, default=Path("build/bench"), help="where the results are")
+    parser.add_argument("--page", type=Path, default=PAGE, help="the page that gets them")
+    parser.add_argument("--figures", type=Path, default=FOLDER, help="the folder of its pictures")
+    options = parser.parse_args()
+    text = options.page.read_text(encoding="utf-8")
+    options.figures.mkdir(exist_ok=True)
+    results = Results(options.cache)
+    for section in SECTIONS:
+        path = options.figures / f"{section.name}.svg"
+        inside = "\n\n".join(filter(None, (block(results, path) for block in section.blocks)))
+        if inside:
+            text = with_section(text, section.name, inside)
+    options.page.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,250 @@
+"""The two systems under measurement as processes: start, pause, ask for memory, stop.
+
+Called by the benchmark cases. Knows how a broker is started and where its data lies; knows nothing of
+workloads or statistics. A peer that is not being measured is stopped by SIGSTOP, so that both ends of the
+measured one have the machine to themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).parent
+KAFKA_VERSION = "4.3.1"
+JVM_BROKER_OPTIONS = ("-Xms1G", "-Xmx1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+JVM_TOOL_OPTIONS = ("-Xmx512m",)
+START_SECONDS_MAX = 60.0
+RUN_SECONDS_MAX = 600.0
+"""How long one side of a workload may take before the run is given up."""
+
+
+class PeerFailedError(RuntimeError):
+    """A broker or one of its tools ended or answered in a way that makes a measurement worthless."""
+
+
+def free_port() -> int:
+    """A TCP port that was free on 127.0.0.1 a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time that a process has used so far, in user and system mode."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def session_cpu_seconds(session: int) -> float:
+    """Processor time of all processes of a session, those that ended and were waited for too."""
+    ticks = 0
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+        except OSError:  # it ended a moment ago
+            continue
+        if int(fields[3]) == session:
+            ticks += sum(int(field) for field in fields[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(slots=True)
+class PeerProcess:
+    """A broker process and the folder that holds its data."""
+
+    name: str
+    data: Path
+    process: subprocess.Popen[bytes]
+    log: Path
+    start_seconds: float = field(default=0.0, kw_only=True)
+    """From the start of the process until it was ready for clients; storage was formatted before."""
+
+    def pause(self) -> None:
+        """Stop the process where it is; the other peer then has the cores."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def resident_bytes(self, what: str = "VmRSS") -> int:
+        """Resident memory now (`VmRSS`) or at its peak (`VmHWM`), in bytes."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
+        found = re.search(rf"^{what}:\s+(\d+) kB", status, re.MULTILINE)
+        if found is None:
+            msg = f"{self.name}: no {what} in /proc/{self.process.pid}/status"
+            raise PeerFailedError(msg)
+        return int(found.group(1)) * 1024
+
+    def stored_bytes(self, folders: str) -> int:
+        """What the folders of this name or pattern hold on the disk, sparse files by what is really there."""
+        files = (file for folder in self.data.rglob(folders) for file in folder.rglob("*") if file.is_file())
+        return sum(file.lstat().st_blocks * 512 for file in files)
+
+    def stop(self) -> None:
+        """Terminate the process and remove its data."""
+        self.resume()
+        self.process.terminate()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        shutil.rmtree(self.data, ignore_errors=True)
+
+
+@dataclass(slots=True)
+class FairleadPeer(PeerProcess):
+    """`fairlead broker start` on the embedded coordination."""
+
+    url: str = ""
+
+    @classmethod
+    def start(cls, folder: Path) -> FairleadPeer:
+        """Start a broker with its data under `folder` and wait for its ready line."""
+        data, log = folder / "fairlead", folder / "fairlead.log"
+        data.mkdir(parents=True)
+        command = [str(Path(sys.executable).with_name("fairlead")), "broker", "start", "--data", str(data)]
+        for listener in ("--listen", "--peer-listen", "--ops-listen"):
+            command += [listener, "127.0.0.1:0"]
+        command += ["--output", "json"]
+        began = time.monotonic()
+        with log.open("wb") as stderr:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr)
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        if not ready:
+            msg = f"fairlead did not start: {log.read_text()[-2000:]}"
+            raise PeerFailedError(msg)
+        url = json.loads(ready)["brokers"][0]["data"]
+        taken = time.monotonic() - began
+        return cls(name="fairlead", data=data, process=process, log=log, url=url, start_seconds=taken)
+
+
+@dataclass(slots=True)
+class KafkaPeer(PeerProcess):
+    """Apache Kafka, one KRaft node that is broker and controller."""
+
+    bootstrap: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def start(cls, folder: Path, jars: Path) -> KafkaPeer:
+        """Format the storage, start the node and wait until it answers."""
+        data, log = folder / "kafka", folder / "kafka.log"
+        data.mkdir(parents=True)
+        port, controller_port = free_port(), free_port()
+        properties = folder / "kafka.properties"
+        properties.write_text(_kafka_properties(data, port, controller_port), encoding="ascii")
+        environment = {**os.environ, "CLASSPATH": f"{HERE / 'kafka'}:{jars}/*"}
+        cluster = run_java(environment, "kafka.tools.StorageTool", "random-uuid").strip().splitlines()[-1]
+        run_java(environment, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties))
+        began = time.monotonic()
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                ["java", *JVM_BROKER_OPTIONS, "kafka.Kafka", str(properties)],
+                stdout=output,
+                stderr=output,
+                env=environment,
+            )
+        wait_for_port(port, process, log)
+        taken, bootstrap = time.monotonic() - began, f"127.0.0.1:{port}"
+        return cls(
+            "kafka", data, process, log, bootstrap=bootstrap, environment=environment, start_seconds=taken
+        )
+
+    def tool(self, main_class: str, *arguments: str) -> str:
+        """Run one of Kafka's own tools against this node and answer its standard output."""
+        return run_java(self.environment, main_class, *arguments)
+
+
+def alone(peer: PeerProcess, peers: Iterable[PeerProcess]) -> None:
+    """Give `peer` the machine: the others of `peers` stopped, nothing left to write back."""
+    for other in peers:
+        if other is not peer:
+            other.pause()
+    os.sync()
+    peer.resume()
+
+
+@contextmanager
+def both_peers(folder: Path, jars: Path) -> Iterator[tuple[FairleadPeer, KafkaPeer]]:
+    """A broker of each system with its data under `folder`, ended with the block."""
+    fairlead = FairleadPeer.start(folder)
+    try:
+        kafka = KafkaPeer.start(folder, jars)
+        try:
+            yield fairlead, kafka
+        finally:
+            kafka.stop()
+    finally:
+        fairlead.stop()
+
+
+def fetch_kafka(cache: Path) -> Path:
+    """Folder with Kafka's jars, fetched by Maven into `cache` when they are not there yet."""
+    jars = cache / f"kafka-{KAFKA_VERSION}"
+    if not jars.is_dir():
+        partial = jars.with_suffix(".partial")
+        command = ["mvn", "-q", "-B", "-f", str(HERE / "kafka" / "pom.xml"), "dependency:copy-dependencies"]
+        subprocess.run([*command, "-DincludeScope=runtime", f"-DoutputDirectory={partial}"], check=True)
+        partial.rename(jars)
+    return jars
+
+
+def run_java(environment: dict[str, str], main_class: str, *arguments: str) -> str:
+    """Run a Java program to its end and answer its standard output. Raises `PeerFailedError`."""
+    command = ["java", *JVM_TOOL_OPTIONS, main_class, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        msg = f"{main_class} ended with {done.returncode}: {done.stderr[-2000:]}"
+        raise PeerFailedError(msg)
+    return done.stdout
+
+
+def _kafka_properties(data: Path, port: int, controller_port: int) -> str:
+    lines = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": str(data),
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        "message.max.bytes": "8388608",
+        "socket.send.buffer.bytes": "1048576",
+        "socket.receive.buffer.bytes": "1048576",
+    }
+    return "".join(f"{key}={value}\n" for key, value in lines.items())
+
+
+def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until a process listens on a port. Raises `PeerFailedError` when it ends or takes too long."""
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            msg = f"the broker ended: {log.read_text()[-2000:]}"
+            raise PeerFailedError(msg)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.02)
+    msg = f"the broker did not listen on port {port} within {START_SECONDS_MAX} s"
+    raise PeerFailedError(msg)

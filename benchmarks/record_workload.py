@@ -1,0 +1,233 @@
+"""Record by record from Python, each in a process of its own: `send` of the SDK and of the clients of the peers.
+
+Each side hands over `--records` values one call at a time, waits for every acknowledgement, and afterwards asks the
+broker whether all are there; NATS is also read. Prints one JSON object. Called by `records.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+
+import nats
+import uvloop
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import Consumer as KafkaConsumer
+from confluent_kafka import Producer as KafkaProducer
+from confluent_kafka import TopicPartition as KafkaPartition
+from nats.js.api import AckPolicy, ConsumerConfig, StorageType, StreamConfig
+
+from fairlead import Admin, Producer
+from fairlead.blocking import Producer as BlockingProducer
+
+BATCH_BYTES = 1_000_000
+LINGER_MS = 5
+NATS_PENDING_MAX = 4_000
+NATS_FETCH_RECORDS = 1_000
+DISTINCT_VALUES = 1_000
+TIMEOUT_SECONDS = 120.0
+
+
+def values(options: argparse.Namespace) -> list[bytes]:
+    """A thousand different values, made before the time starts; they are sent over and over."""
+    return [number.to_bytes(8, "big") * (-(-options.value_bytes // 8)) for number in range(DISTINCT_VALUES)]
+
+
+class Sending:
+    """The time of the sending, on the clock and on the processor."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        made = [value[: options.value_bytes] for value in values(options)]
+        self.rounds = [made] * (options.records // DISTINCT_VALUES)
+        self._began, self._cpu_began = time.perf_counter(), time.process_time()
+
+    def document(self) -> dict[str, float]:
+        """What was measured; called when the last record is acknowledged."""
+        seconds, cpu = time.perf_counter() - self._began, time.process_time() - self._cpu_began
+        records = len(self.rounds) * DISTINCT_VALUES
+        return {
+            "records": records,
+            "seconds": seconds,
+            "records_per_second": records / seconds,
+            "cpu_seconds_per_million": cpu / records * 1e6,
+        }
+
+
+async def _check_fairlead(options: argparse.Namespace, measured: dict[str, float]) -> dict[str, float]:
+    async with Admin(options.url) as admin:
+        partitions = (await admin.describe_topic(options.topic)).partitions
+        ends = [(await admin.offsets(options.topic, each)).high_watermark for each in range(partitions)]
+    assert sum(ends) == measured["records"], (ends, measured)
+    return measured
+
+
+def _check_kafka(options: argparse.Namespace, measured: dict[str, float]) -> dict[str, float]:
+    consumer = KafkaConsumer({"bootstrap.servers": options.url, "group.id": "check"})
+    try:
+        partitions = consumer.list_topics(options.topic, 10.0).topics[options.topic].partitions
+        ends = [
+            consumer.get_watermark_offsets(KafkaPartition(options.topic, each), 10.0)[1]
+            for each in partitions
+        ]
+    finally:
+        consumer.close()
+    assert sum(ends) == measured["records"], (ends, measured)
+    return measured
+
+
+async def sdk_send(options: argparse.Namespace) -> dict[str, float]:
+    """`await producer.send(...)` of the SDK."""
+    topic = options.topic
+    async with Producer(options.url, acks="all", linger_ms=LINGER_MS, batch_bytes=BATCH_BYTES) as producer:
+        await producer.refresh_metadata()
+        sending = Sending(options)
+        for made in sending.rounds:
+            for value in made:
+                await producer.send(topic, value)
+        await producer.flush()
+        measured = sending.document()
+    return await _check_fairlead(options, measured)
+
+
+async def sdk_blocking_send(options: argparse.Namespace) -> dict[str, float]:
+    """`producer.send(...)` of the SDK's blocking producer, without an event loop of its user's."""
+    topic = options.topic
+
+    def send() -> dict[str, float]:
+        with BlockingProducer(
+            options.url, acks="all", linger_ms=LINGER_MS, batch_bytes=BATCH_BYTES
+        ) as producer:
+            sending = Sending(options)
+            for made in sending.rounds:
+                for value in made:
+                    producer.send(topic, value)
+            producer.flush()
+            return sending.document()
+
+    return await _check_fairlead(options, await asyncio.to_thread(send))
+
+
+async def aiokafka_send(options: argparse.Namespace) -> dict[str, float]:
+    """`await producer.send(...)` of aiokafka, with batches as large."""
+    topic = options.topic
+    producer = AIOKafkaProducer(
+        bootstrap_servers=options.url, acks="all", linger_ms=LINGER_MS, max_batch_size=BATCH_BYTES
+    )
+    await producer.start()
+    try:
+        await producer.partitions_for(topic)
+        sending = Sending(options)
+        for made in sending.rounds:
+            for value in made:
+                await producer.send(topic, value)
+        await producer.flush()
+        measured = sending.document()
+    finally:
+        await producer.stop()
+    return _check_kafka(options, measured)
+
+
+async def confluent_produce(options: argparse.Namespace) -> dict[str, float]:
+    """`producer.produce(...)` of confluent-kafka; what does not fit into its queue waits in `poll`."""
+    topic = options.topic
+    producer = KafkaProducer(
+        {
+            "bootstrap.servers": options.url,
+            "acks": "all",
+            "linger.ms": LINGER_MS,
+            "batch.size": BATCH_BYTES,
+            "queue.buffering.max.messages": 1_000_000,
+        }
+    )
+    producer.list_topics(topic, 10.0)
+    sending = Sending(options)
+    for made in sending.rounds:
+        for value in made:
+            while True:
+                try:
+                    producer.produce(topic, value)
+                except BufferError:
+                    producer.poll(0.05)
+                else:
+                    break
+        producer.poll(0)
+    left = producer.flush(TIMEOUT_SECONDS)
+    measured = sending.document()
+    assert not left, left
+    return _check_kafka(options, measured)
+
+
+async def nats_publish(options: argparse.Namespace) -> dict[str, float]:
+    """`await js.publish_async(...)` of nats-py into a stream with file storage, 4,000 not yet acknowledged."""
+    connection = await nats.connect(options.url)
+    try:
+        stream = connection.jetstream(publish_async_max_pending=NATS_PENDING_MAX)
+        await stream.add_stream(
+            StreamConfig(name=options.topic, subjects=[options.topic], storage=StorageType.FILE)
+        )
+        sending = Sending(options)
+        for made in sending.rounds:
+            for value in made:
+                await stream.publish_async(options.topic, value, wait_stall=TIMEOUT_SECONDS)
+        await asyncio.wait_for(stream.publish_async_completed(), TIMEOUT_SECONDS)
+        measured = sending.document()
+        stored = (await stream.stream_info(options.topic)).state.messages
+        assert stored == measured["records"], (stored, measured)
+        return measured
+    finally:
+        await connection.close()
+
+
+async def nats_fetch(options: argparse.Namespace) -> dict[str, float]:
+    """Read by a pull consumer, a thousand messages a fetch, nothing acknowledged; the bytes are summed."""
+    connection = await nats.connect(options.url)
+    try:
+        stream = connection.jetstream()
+        config = ConsumerConfig(ack_policy=AckPolicy.NONE)
+        subscription = await stream.pull_subscribe(options.topic, stream=options.topic, config=config)
+        got = value_bytes = 0
+        began, cpu_began = time.perf_counter(), time.process_time()
+        while got < options.records:
+            batch = min(NATS_FETCH_RECORDS, options.records - got)
+            for message in await subscription.fetch(batch, timeout=30):
+                got += 1
+                value_bytes += len(message.data)
+        seconds, cpu = time.perf_counter() - began, time.process_time() - cpu_began
+        assert value_bytes == got * options.value_bytes, (value_bytes, got)
+        return {
+            "records": got,
+            "seconds": seconds,
+            "records_per_second": got / seconds,
+            "cpu_seconds_per_million": cpu / got * 1e6,
+        }
+    finally:
+        await connection.close()
+
+
+SIDES: dict[str, Callable[[argparse.Namespace], Awaitable[dict[str, float]]]] = {
+    "sdk-send": sdk_send,
+    "sdk-blocking-send": sdk_blocking_send,
+    "aiokafka-send": aiokafka_send,
+    "confluent-produce": confluent_produce,
+    "nats-publish": nats_publish,
+    "nats-fetch": nats_fetch,
+}
+
+
+async def main() -> None:
+    """Run one side and print what it measured."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("side", choices=SIDES)
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--records", type=int, required=True)
+    parser.add_argument("--value-bytes", type=int, default=100)
+    options = parser.parse_args()
+    print(json.dumps(await SIDES[options.side](options)))
+
+
+if __name__ == "__main__":
+    uvloop.run(main())

@@ -1,0 +1,159 @@
+"""Record by record from Python: `send` against the Python clients of Kafka and of NATS; a part of `make bench`.
+
+Reading record by record is measured by `groups_consume`; here NATS is read too. While one broker is measured the
+others are stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+
+from nats_peer import NatsPeer, fetch_nats
+from pairing import Pairs, table
+from peers import (
+    HERE,
+    RUN_SECONDS_MAX,
+    FairleadPeer,
+    KafkaPeer,
+    PeerFailedError,
+    PeerProcess,
+    alone,
+    both_peers,
+    fetch_kafka,
+)
+from throughput import KILOBYTE, VALUE_BYTES, Bench
+
+SIDES = {
+    "sdk-send": "`await send()`",
+    "sdk-blocking-send": "blocking `send()`",
+    "aiokafka-send": "aiokafka, `await send()`",
+    "confluent-produce": "confluent-kafka, `produce()`",
+    "nats-publish": "nats-py, `await publish_async()`",
+}
+TARGETS = (
+    ("sdk-send", "aiokafka-send", 5.0),
+    ("sdk-send", "confluent-produce", 1.0),
+    ("sdk-send", "nats-publish", None),
+    ("sdk-blocking-send", "confluent-produce", None),
+)
+"""NATS and the blocking producer are reported without a target."""
+
+
+class Records:
+    """Three brokers, and one side's records into a fresh topic of its broker."""
+
+    def __init__(self, fairlead: FairleadPeer, kafka: KafkaPeer, nats: NatsPeer, records: int) -> None:
+        self._bench = Bench(fairlead, kafka, records)
+        self.fairlead, self._kafka, self._nats = fairlead, kafka, nats
+        self._records = records
+        self._streams = 0
+
+    def peer_of(self, side: str) -> PeerProcess:
+        """The broker that a side talks to."""
+        if side.startswith("sdk"):
+            return self.fairlead
+        return self._nats if side.startswith("nats") else self._kafka
+
+    def send(self, side: str, share: float) -> dict[str, float]:
+        """What a side reached with its share of the records, in whole thousands."""
+        self.alone(side)
+        records = max(1, round(self._records * share / 1000)) * 1000
+        if side.startswith("sdk"):
+            topic = self._bench.fairlead_topic("replicated")
+            measured = run_side(side, self.fairlead.url, topic, records, VALUE_BYTES)
+            self._bench.delete_fairlead_topic(topic)
+        elif side.startswith("nats"):
+            measured = run_side(side, self._nats.url, self.stream(), records, VALUE_BYTES)
+        else:
+            topic = self._bench.kafka_topic()
+            measured = run_side(side, self._kafka.bootstrap, topic, records, VALUE_BYTES)
+            self._bench.delete_kafka_topic(topic)
+        return measured
+
+    def stream(self) -> str:
+        """The name of a stream that is not there yet."""
+        self._streams += 1
+        return f"bench-{self._streams}"
+
+    def alone(self, side: str) -> None:
+        """Stop the brokers that a side does not talk to."""
+        alone(self.peer_of(side), (self.fairlead, self._kafka, self._nats))
+
+
+def run_side(side: str, url: str, topic: str, records: int, value_bytes: int) -> dict[str, float]:
+    """Run one side of `record_workload` in its process. Raises `PeerFailedError`."""
+    command = [sys.executable, str(HERE / "record_workload.py"), side, "--url", url, "--topic", topic]
+    command += ["--records", str(records), "--value-bytes", str(value_bytes)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=RUN_SECONDS_MAX)
+    if done.returncode != 0:
+        msg = f"{side} ended with {done.returncode}: {done.stderr[-3000:]}"
+        raise PeerFailedError(msg)
+    measured: dict[str, float] = json.loads(done.stdout)
+    print(f"{side}: {measured['records_per_second']:,.0f} records/s", file=sys.stderr, flush=True)
+    return measured
+
+
+def send(options: argparse.Namespace, folder: Path) -> dict[str, object]:
+    """Every side in turn, as often as asked."""
+    figures: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
+    with both_peers(folder, fetch_kafka(options.cache)) as (fairlead, kafka):
+        nats = NatsPeer.start(folder, fetch_nats(options.cache))
+        try:
+            records = Records(fairlead, kafka, nats, options.records)
+            for _ in range(options.pairs):
+                for side, measured in figures.items():
+                    # Sides that are slower by far get fewer records, so that a round takes seconds.
+                    slow = side.startswith(("aiokafka", "nats"))
+                    measured.append(records.send(side, 0.02 if slow else 0.2))
+        finally:
+            nats.stop()
+    rates = {side: tuple(each["records_per_second"] for each in runs) for side, runs in figures.items()}
+    pairs = [
+        Pairs(f"{SIDES[our]}, against {SIDES[their]}", "records/s", rates[our], rates[their], target)
+        for our, their, target in TARGETS
+    ]
+    print(table(pairs).replace("| Kafka |", "| peer |", 1))
+    return {
+        "value_bytes": VALUE_BYTES,
+        "cases": [each.document() for each in pairs],
+        "cpu_seconds_per_million": {
+            SIDES[side]: round(median(each["cpu_seconds_per_million"] for each in runs), 2)
+            for side, runs in figures.items()
+        },
+    }
+
+
+def nats(options: argparse.Namespace, folder: Path) -> dict[str, object]:
+    """1 KB records by the SDK's batches against nats-py, into and out of a stream with file storage."""
+    produced: dict[str, list[float]] = {"fairlead": [], "nats": []}
+    consumed: dict[str, list[float]] = {"fairlead": [], "nats": []}
+    count = max(1, options.records // 100_000) * 1000
+    with both_peers(folder, fetch_kafka(options.cache)) as (fairlead, kafka):
+        server = NatsPeer.start(folder, fetch_nats(options.cache))
+        try:
+            bench = Bench(fairlead, kafka, options.records // 5, KILOBYTE)
+            records = Records(fairlead, kafka, server, options.records)
+            for _ in range(options.pairs):
+                records.alone("sdk")
+                topic = bench.fairlead_topic("replicated")
+                produced["fairlead"].append(bench.fairlead_side("produce", topic))
+                consumed["fairlead"].append(bench.fairlead_side("consume", topic))
+                bench.delete_fairlead_topic(topic)
+                records.alone("nats")
+                stream = records.stream()
+                for side, into in (("nats-publish", produced), ("nats-fetch", consumed)):
+                    rate = run_side(side, server.url, stream, count, KILOBYTE)["records_per_second"]
+                    into["nats"].append(rate)
+        finally:
+            server.stop()
+    pairs = [
+        Pairs(f"{what} 1 KB, against NATS JetStream", "records/s", *(tuple(each) for each in sides.values()))
+        for what, sides in (("produce", produced), ("consume", consumed))
+    ]
+    print(table(pairs).replace("| Kafka |", "| nats-py |", 1))
+    return {"cases": [each.document() for each in pairs]}

@@ -1,0 +1,158 @@
+"""The records of the Spark benchmarks: made once as Parquet, and loaded from there into both peers.
+
+Called by `spark.py`. Both topics hold the same values at the same places with the same timestamps, in batches of
+about the same size, so that whoever reads them has the same to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from confluent_kafka import Producer as KafkaProducer
+from workload import fresh_values
+
+from fairlead import Producer
+
+MICROSECONDS_A_RECORD = 1_000
+"""1 M records cover about 17 minutes, so that each trigger closes and opens windows of a minute."""
+
+SMALL_BATCH_BYTES = 100_000
+TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A folder of Parquet files, one a partition, with the seven columns of both connectors."""
+
+    folder: Path
+    partitions: int
+    records: int
+    value_bytes: int
+    batch_records: int = 8_000
+    """Records that are sent and acknowledged as one batch."""
+
+    def path(self, partition: int) -> Path:
+        """The file of a partition."""
+        return self.folder / f"part-{partition:03}.parquet"
+
+    def write(self) -> None:
+        """Make the records: random values, neighbours in time spread over the partitions."""
+        self.folder.mkdir()
+        generator = np.random.Generator(np.random.SFC64(8))
+        share = -(-self.records // self.partitions)
+        # The last is of now: what is older than a week would be deleted by both brokers.
+        began_us = time.time_ns() // 1000 - self.records * MICROSECONDS_A_RECORD
+        for partition in range(self.partitions):
+            records = min(share, self.records - partition * share)
+            self._write_partition(generator, partition, records, began_us)
+
+    def _write_partition(
+        self, generator: np.random.Generator, partition: int, records: int, began_us: int
+    ) -> None:
+        with pq.ParquetWriter(self.path(partition), _schema(), compression="zstd") as writer:
+            for first in range(0, records, 500_000):
+                rows = min(500_000, records - first)
+                offsets = np.arange(first, first + rows, dtype=np.int64)
+                moments = began_us + (offsets * self.partitions + partition) * MICROSECONDS_A_RECORD
+                columns = {
+                    "key": pa.nulls(rows, pa.binary()),
+                    "value": fresh_values(generator, rows, self.value_bytes).column("value"),
+                    "topic": pa.repeat(pa.scalar("bench"), rows),
+                    "partition": pa.repeat(pa.scalar(partition, pa.int32()), rows),
+                    "offset": pa.array(offsets),
+                    "timestamp": pa.array(moments).cast(TIMESTAMP_TYPE),
+                    "timestampType": pa.repeat(pa.scalar(0, pa.int32()), rows),
+                }
+                writer.write_batch(pa.RecordBatch.from_pydict(columns, schema=_schema()))
+
+    def batches(self, partition: int) -> Iterator[pa.RecordBatch]:
+        """The values and timestamps of a partition as they are sent."""
+        with pq.ParquetFile(self.path(partition)) as file:
+            yield from file.iter_batches(self.batch_records, columns=["value", "timestamp"])
+
+
+def _schema() -> pa.Schema:
+    return pa.schema(
+        {
+            "key": pa.binary(),
+            "value": pa.binary(),
+            "topic": pa.string(),
+            "partition": pa.int32(),
+            "offset": pa.int64(),
+            "timestamp": TIMESTAMP_TYPE,
+            "timestampType": pa.int32(),
+        }
+    )
+
+
+async def load_fairlead(data: Data, url: str, topic: str) -> None:
+    """Send every partition's records to the same partition of a topic of Fairlead."""
+    async with Producer(url, acks="all", compression="none") as producer:
+        for partition in range(data.partitions):
+            for batch in data.batches(partition):
+                await producer.send_batch(topic, batch, partition=partition)
+                if batch.nbytes < SMALL_BATCH_BYTES:
+                    # They would wait for company and become one large batch.
+                    await producer.flush()
+
+
+def load_kafka(data: Data, bootstrap: str, topic: str) -> None:
+    """Send every partition's records to the same partition of a topic of Kafka."""
+    failures: list[str] = []
+    producer = KafkaProducer(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "linger.ms": 50,
+            "batch.size": 1_000_000,
+            "batch.num.messages": data.batch_records,
+            "queue.buffering.max.messages": 1_000_000,
+            "on_delivery": lambda error, _: failures.append(str(error)) if error else None,
+        }
+    )
+    for partition in range(data.partitions):
+        for batch in data.batches(partition):
+            moments = batch.column("timestamp").cast(pa.int64()).to_numpy() // 1000
+            for value, moment in zip(batch.column("value").to_pylist(), moments.tolist(), strict=True):
+                while True:
+                    try:
+                        producer.produce(topic, value, partition=partition, timestamp=moment)
+                    except BufferError:
+                        producer.poll(0.1)
+                    else:
+                        break
+            producer.poll(0)
+    left = producer.flush(120)
+    assert not left, f"{left} records were not acknowledged"
+    assert not failures, failures[:3]
+
+
+def main() -> None:
+    """Load one side; a process of its own, so that the memory of loading is gone when Spark is measured."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("side", choices=["fairlead", "kafka"])
+    parser.add_argument("--data", required=True, help="JSON of the arguments of `Data`")
+    parser.add_argument("--address", required=True)
+    parser.add_argument("--topic", required=True)
+    options = parser.parse_args()
+    arguments = json.loads(options.data)
+    data = Data(**{**arguments, "folder": Path(arguments["folder"])})
+    if options.side == "fairlead":
+        asyncio.run(load_fairlead(data, options.address, options.topic))
+    else:
+        load_kafka(data, options.address, options.topic)
+    print("{}", file=sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

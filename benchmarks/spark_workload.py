@@ -1,0 +1,141 @@
+"""The measured work inside Spark: one session with both connectors, told what to do line by line.
+
+Runs in the environment of the oldest supported PySpark, for which Kafka's connector was made. Each line of standard
+input is a JSON object with `do` and its arguments; each is answered by one line of JSON, `{"error": ...}` where it
+failed. Ends with its input. Called by `spark_driver`; imports nothing of the other benchmarks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.functions import count, window
+
+from fairlead_spark.jobs.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+QUERY_SECONDS_MAX = 600.0
+PROGRESS_SECONDS = 0.2
+
+
+def session(jars: str) -> SparkSession:
+    """A session on two cores as `fairlead job run` makes it; both connectors get the same heap."""
+    settings = {
+        "spark.jars": jars,
+        "spark.driver.memory": "3g",
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+    }
+    return spark_session("fairlead-bench", master="local[2]", conf=settings)
+
+
+class Work:
+    """What can be asked for; `source` is a format with its options."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def _frame(self, source: dict[str, Any]) -> DataFrame:
+        return self._spark.read.format(source["format"]).options(**source["options"]).load()
+
+    def count(self, source: dict[str, Any]) -> dict[str, float]:
+        """Records and bytes of values: whether two sources hold the same."""
+        row = self._frame(source).selectExpr("count(*) AS records", "sum(length(value)) AS bytes").first()
+        assert row is not None
+        return {"records": row["records"], "value_bytes": row["bytes"]}
+
+    def read(self, source: dict[str, Any]) -> dict[str, float]:
+        """Every column of every record to nowhere; schema and planning count."""
+        started = time.perf_counter()
+        self._frame(source).write.format("noop").mode("overwrite").save()
+        return {"seconds": time.perf_counter() - started}
+
+    def write(self, rows: dict[str, Any], sink: dict[str, Any]) -> dict[str, float]:
+        """The values of a source to a sink."""
+        frame = self._frame(rows).select("value")
+        started = time.perf_counter()
+        frame.write.format(sink["format"]).options(**sink["options"]).mode("append").save()
+        return {"seconds": time.perf_counter() - started}
+
+    def windows(self, source: dict[str, Any]) -> dict[str, float]:
+        """A windowed count over all that is there, in as many triggers as the source's limit makes."""
+        frame = self._spark.readStream.format(source["format"]).options(**source["options"]).load()
+        counted = frame.groupBy(window("timestamp", "1 minute")).agg(count("*").alias("records"))
+        with tempfile.TemporaryDirectory(prefix="fairlead-bench-checkpoint-") as checkpoint:
+            writer = counted.writeStream.format("noop").outputMode("update").trigger(availableNow=True)
+            query = writer.option("checkpointLocation", checkpoint).start()
+            query.awaitTermination(QUERY_SECONDS_MAX)
+            progress = _progress(query)
+        busy = [each for each in progress if each["numInputRows"]]
+        seconds = sum(each["durationMs"]["triggerExecution"] for each in busy) / 1000
+        return {
+            "records": sum(each["numInputRows"] for each in busy),
+            "triggers": len(busy),
+            "seconds": seconds,
+        }
+
+    def triggers(self, source: dict[str, Any], warm: int, measured: int) -> dict[str, Any]:
+        """Milliseconds of each trigger of a stream that has a little to read every time, one after the other."""
+        frame = self._spark.readStream.format(source["format"]).options(**source["options"]).load()
+        with tempfile.TemporaryDirectory(prefix="fairlead-bench-checkpoint-") as checkpoint:
+            writer = frame.writeStream.format("noop").trigger(processingTime="0 seconds")
+            query = writer.option("checkpointLocation", checkpoint).start()
+            deadline = time.monotonic() + QUERY_SECONDS_MAX
+            while len(busy := _busy(query)) < warm + measured and time.monotonic() < deadline:
+                time.sleep(PROGRESS_SECONDS)
+            query.stop()
+        taken = [each["durationMs"]["triggerExecution"] for each in busy[warm : warm + measured]]
+        assert len(taken) == measured, f"{len(taken)} of {measured} triggers had something to read"
+        parts = sorted({part for each in busy for part in each["durationMs"]})
+        means = {
+            part: sum(each["durationMs"].get(part, 0) for each in busy[warm:]) / len(busy[warm:])
+            for part in parts
+        }
+        return {
+            "milliseconds": taken,
+            "mean_of_parts": {part: round(mean, 1) for part, mean in means.items()},
+        }
+
+
+def _progress(query: StreamingQuery) -> list[dict[str, Any]]:
+    if (failure := query.exception()) is not None:
+        raise failure
+    return [json.loads(each.json) for each in query.recentProgress]
+
+
+def _busy(query: StreamingQuery) -> list[dict[str, Any]]:
+    return [each for each in _progress(query) if each["numInputRows"]]
+
+
+def main() -> None:
+    """Answer line after line."""
+    # Whatever the JVM prints goes to standard error; standard output carries the answers alone.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    spark = session(sys.argv[1])
+    work = Work(spark)
+    tasks: dict[str, Callable[..., dict[str, Any]]] = {
+        name: getattr(work, name) for name in ("count", "read", "write", "windows", "triggers")
+    }
+    print(json.dumps({"ready": spark.version}), file=answers, flush=True)
+    for line in sys.stdin:
+        arguments = json.loads(line)
+        try:
+            answer = tasks[arguments.pop("do")](**arguments)
+        except Exception:  # noqa: BLE001 - told to whoever asked, who ends the run
+            answer = {"error": traceback.format_exc()}
+        print(json.dumps(answer), file=answers, flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

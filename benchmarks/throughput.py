@@ -1,0 +1,247 @@
+"""Produce and consume against Apache Kafka's own tools in the same run: parts of `make bench`.
+
+Both peers are started once, on the same disk and the same cores; while one is measured the other is stopped
+(SIGSTOP) and its dirty pages are on the disk, so that neither disturbs the other. Every case runs in
+alternating pairs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from pairing import Pairs, table
+from peers import HERE, FairleadPeer, KafkaPeer, PeerFailedError, PeerProcess, alone, both_peers, fetch_kafka
+
+from fairlead import Admin
+
+PARTITIONS = 6
+VALUE_BYTES = 100
+KILOBYTE = 1_000
+PRODUCER_SETTINGS = ("acks=all", "batch.size=500000", "linger.ms=10", "compression.type=none")
+CONSUMER_SETTINGS = (
+    "max.partition.fetch.bytes=4194304",
+    "fetch.max.bytes=52428800",
+    "fetch.min.bytes=1048576",
+    "max.poll.records=50000",
+    "receive.buffer.bytes=4194304",
+)
+
+
+class Bench:
+    """The two peers and the measurements that can be made on them."""
+
+    def __init__(
+        self, fairlead: FairleadPeer, kafka: KafkaPeer, records: int, value_bytes: int = VALUE_BYTES
+    ) -> None:
+        self._fairlead = fairlead
+        self._kafka = kafka
+        self._records = records
+        self._value_bytes = value_bytes
+        self._topics = 0
+
+    def alone(self, peer: PeerProcess) -> None:
+        """Give `peer` the machine: the other stopped, nothing left to write back."""
+        alone(peer, (self._fairlead, self._kafka))
+
+    def fairlead_topic(self, durability: str, partitions: int = PARTITIONS) -> str:
+        """A fresh topic on Fairlead."""
+        self._topics += 1
+        name = f"bench-{self._topics}"
+
+        async def create() -> None:
+            async with Admin(self._fairlead.url) as admin:
+                await admin.create_topic(name, partitions=partitions, config={"durability": durability})
+
+        asyncio.run(create())
+        return name
+
+    def fairlead_topic_id(self, name: str) -> str:
+        """Its id, which is also the name of its folder."""
+
+        async def ask() -> str:
+            async with Admin(self._fairlead.url) as admin:
+                return str((await admin.describe_topic(name)).topic_id)
+
+        return asyncio.run(ask())
+
+    def delete_fairlead_topic(self, name: str) -> None:
+        """Free the disk that a topic of this run holds."""
+
+        async def delete() -> None:
+            async with Admin(self._fairlead.url) as admin:
+                await admin.delete_topic(name)
+
+        asyncio.run(delete())
+
+    def fairlead_side(self, side: str, topic: str, *more: str) -> float:
+        """Records a second that the SDK reached."""
+        command = [
+            sys.executable,
+            str(HERE / "workload.py"),
+            side,
+            "--url",
+            self._fairlead.url,
+            "--topic",
+            topic,
+        ]
+        command += ["--partitions", str(PARTITIONS), "--records", str(self._records)]
+        done = subprocess.run(
+            [*command, "--value-bytes", str(self._value_bytes), *more],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            msg = f"fairlead {side} ended with {done.returncode}: {done.stderr[-3000:]}"
+            raise RuntimeError(msg)
+        return float(json.loads(done.stdout)["records_per_second"])
+
+    def kafka_topic(self) -> str:
+        """A fresh topic on Kafka with the same number of partitions."""
+        self._topics += 1
+        name = f"bench-{self._topics}"
+        self._topic_tool(
+            "--create", "--topic", name, "--partitions", str(PARTITIONS), "--replication-factor", "1"
+        )
+        return name
+
+    def delete_kafka_topic(self, name: str) -> None:
+        """Free the disk that a topic of this run holds."""
+        self._topic_tool("--delete", "--topic", name)
+
+    def _topic_tool(self, *arguments: str) -> None:
+        bootstrap = ("--bootstrap-server", self._kafka.bootstrap)
+        self._kafka.tool("org.apache.kafka.tools.TopicCommand", *bootstrap, *arguments)
+
+    def kafka_produce(self, topic: str, *settings: str, payload: Path | None = None) -> float:
+        """Records a second of ProducerPerformance, its last line; later settings win over earlier ones."""
+        values = ["--payload-file", str(payload)] if payload else ["--record-size", str(self._value_bytes)]
+        arguments = ["--topic", topic, "--num-records", str(self._records), *values]
+        arguments += [
+            "--throughput",
+            "-1",
+            "--command-property",
+            f"bootstrap.servers={self._kafka.bootstrap}",
+        ]
+        output = self._kafka.tool(
+            "org.apache.kafka.tools.ProducerPerformance", *arguments, *PRODUCER_SETTINGS, *settings
+        )
+        return float(output.strip().splitlines()[-1].split("sent, ")[1].split(" records/sec")[0])
+
+    def kafka_consume(self, topic: str) -> float:
+        """Records a second of ConsumerPerformance over its fetch time, the joining of the group left out."""
+        arguments = ["--bootstrap-server", self._kafka.bootstrap, "--topic", topic]
+        arguments += ["--num-records", str(self._records), "--hide-header"]
+        # Its own ten seconds are too few for a machine that does much else.
+        arguments += ["--timeout", "60000", "--command-property"]
+        output = self._kafka.tool(
+            "org.apache.kafka.tools.ConsumerPerformance", *arguments, *CONSUMER_SETTINGS
+        )
+        rate = float(output.strip().splitlines()[-1].split(",")[-1])
+        if not 0 < rate < math.inf:
+            msg = f"Kafka's tool measures nothing with so few records: {output.strip()}"
+            raise PeerFailedError(msg)
+        return rate
+
+    def produce_case(self, durability: str, target: float, pairs: int) -> Pairs:
+        """Produce with acks=all and one replica."""
+        ours, theirs = [], []
+        for _ in range(pairs):
+            self.alone(self._fairlead)
+            topic = self.fairlead_topic(durability)
+            ours.append(self.fairlead_side("produce", topic))
+            self.delete_fairlead_topic(topic)
+            self.alone(self._kafka)
+            topic = self.kafka_topic()
+            theirs.append(self.kafka_produce(topic))
+            self.delete_kafka_topic(topic)
+        return Pairs(
+            f"produce {self._value_bytes:,} B, acks=all, {durability}",
+            "records/s",
+            tuple(ours),
+            tuple(theirs),
+            target,
+        )
+
+    def idempotence_case(self, target: float, pairs: int) -> Pairs:
+        """Produce with idempotence, against one request in flight a partition without it; Kafka rests."""
+        self.alone(self._fairlead)
+        measured: dict[str, list[float]] = {"--idempotence": [], "--no-idempotence": []}
+        for _ in range(pairs):
+            for option, figures in measured.items():
+                topic = self.fairlead_topic("replicated")
+                figures.append(self.fairlead_side("produce", topic, option))
+                self.delete_fairlead_topic(topic)
+                os.sync()
+        on, off = (tuple(figures) for figures in measured.values())
+        return Pairs("idempotence on, against off (in the column of Kafka)", "records/s", on, off, target)
+
+    def consume_case(self, target: float, pairs: int) -> Pairs:
+        """Consume what was produced before, checked."""
+        self.alone(self._fairlead)
+        our_topic = self.fairlead_topic("replicated")
+        self.fairlead_side("produce", our_topic)
+        self.alone(self._kafka)
+        their_topic = self.kafka_topic()
+        self.kafka_produce(their_topic)
+        ours, theirs = [], []
+        for _ in range(pairs):
+            self.alone(self._fairlead)
+            ours.append(self.fairlead_side("consume", our_topic))
+            self.alone(self._kafka)
+            theirs.append(self.kafka_consume(their_topic))
+        case = f"consume {self._value_bytes:,} B as Arrow batches"
+        return Pairs(case, "records/s", tuple(ours), tuple(theirs), target)
+
+    def memory_case(self, target: float) -> Pairs:
+        """Resident memory at its peak after all the load above."""
+        ours, theirs = (peer.resident_bytes("VmHWM") / 2**20 for peer in (self._fairlead, self._kafka))
+        return Pairs("peak resident memory of the broker", "MiB", (ours,), (theirs,), target, at_least=False)
+
+
+def throughput(options: argparse.Namespace, folder: Path) -> dict[str, object]:
+    """100-byte records: produce with both promises, idempotence, consume, and the brokers' memory after it."""
+    pairs: int = options.pairs
+    cases: list[Callable[[Bench], Pairs]] = [
+        lambda bench: bench.produce_case("replicated", 2.5, pairs),
+        lambda bench: bench.produce_case("synced", 1.5, pairs),
+        lambda bench: bench.idempotence_case(1.0, pairs),
+        lambda bench: bench.consume_case(1.7, pairs),
+        lambda bench: bench.memory_case(0.5),
+    ]
+    return _measured(options, folder, options.records, VALUE_BYTES, cases)
+
+
+def kilobyte(options: argparse.Namespace, folder: Path) -> dict[str, object]:
+    """The same with 1 KB records, a fifth as many."""
+    pairs: int = options.pairs
+    cases: list[Callable[[Bench], Pairs]] = [
+        lambda bench: bench.produce_case("replicated", 1.5, pairs),
+        lambda bench: bench.consume_case(1.5, pairs),
+    ]
+    return _measured(options, folder, options.records // 5, KILOBYTE, cases)
+
+
+def _measured(
+    options: argparse.Namespace,
+    folder: Path,
+    records: int,
+    value_bytes: int,
+    cases: list[Callable[[Bench], Pairs]],
+) -> dict[str, object]:
+    results = []
+    with both_peers(folder, fetch_kafka(options.cache)) as (fairlead, kafka):
+        bench = Bench(fairlead, kafka, records, value_bytes)
+        for case in cases:
+            results.append(case(bench))
+            print(f"{results[-1].case}: {results[-1].ratio:.2f}x", file=sys.stderr, flush=True)
+    print(table(results))
+    return {"records": records, "cases": [result.document() for result in results]}
