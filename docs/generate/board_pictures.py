@@ -1,0 +1,220 @@
+"""Draw what the boards show of real programs at work, from the answers of a real Prometheus to their queries.
+
+    python docs/generate/board_pictures.py [--seconds 90] [--into DIRECTORY] [brokers] [spark] [operator]
+
+Writes an SVG for each board: of three brokers under load, of a job of Spark that reads from such brokers (needs Java),
+and of an operator on the control plane of the tests (needs Go and root). The pictures are not compared: every run has
+other numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import os
+import re
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests" / room) for room in ("observability", "kubernetes", "etcd", "plugins")]
+
+from kubernetes_under_test import shared  # noqa: E402 - found by the line above
+from monitored_cluster import (  # noqa: E402
+    Prometheus,
+    filled_in,
+    load_on,
+    running_brokers,
+    running_prometheus,
+)
+from monitored_job import job_targets, running_job  # noqa: E402
+from monitored_operator import CLUSTER, monitored_operator, topic  # noqa: E402
+from operator_process import Operators, install_definitions  # noqa: E402
+
+mpl.use("svg")
+# Text stays text: a tenth of the size, and it can be searched.
+mpl.rcParams.update({"svg.fonttype": "none", "font.size": 7, "svg.hashsalt": "fairlead"})
+
+from matplotlib import pyplot as plt  # noqa: E402 - after the choice above
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CHART = ROOT / "charts/fairlead-operator"
+RULES = sorted((CHART / "rules").glob("*.yaml"))
+STEP_SECONDS = 3
+COLUMNS = 3
+LEGENDS_MAX = 6
+UNITS = {
+    "bytes": "bytes",
+    "Bps": "bytes/s",
+    "s": "s",
+    "cps": "1/s",
+    "reqps": "requests/s",
+    "percentunit": "share",
+    "ms": "ms",
+    "dateTimeAsIso": "s after the begin",
+}
+TOPIC_SECONDS = 4.0
+"""How often the operator gets another Topic."""
+
+
+@contextmanager
+def brokers_under_load(folder: Path) -> Iterator[Prometheus]:
+    """Three brokers, a producer and two groups."""
+    with (
+        running_brokers(folder) as brokers,
+        load_on(brokers.bootstrap),
+        running_prometheus(folder, brokers.targets, RULES) as prometheus,
+    ):
+        yield prometheus
+
+
+@contextmanager
+def job_under_load(folder: Path) -> Iterator[Prometheus]:
+    """The same, and a query that counts records in windows."""
+    with (
+        running_brokers(folder) as brokers,
+        load_on(brokers.bootstrap),
+        running_job(brokers.bootstrap, folder) as port,
+        running_prometheus(folder, [*brokers.targets, *job_targets(port)], RULES) as prometheus,
+    ):
+        yield prometheus
+
+
+@contextmanager
+def operator_at_work(folder: Path) -> Iterator[Prometheus]:
+    """An operator that gets Topic after Topic of a Cluster to which no broker answers."""
+    with shared(f"pictures-{os.getpid()}") as kubernetes:
+        install_definitions(kubernetes)
+        namespace = kubernetes.namespace()
+        operators = Operators(kubernetes, folder)
+        ended = threading.Event()
+
+        def apply() -> None:
+            kubernetes.api.apply(CLUSTER, namespace)
+            for number in itertools.count():
+                if ended.wait(TOPIC_SECONDS):
+                    return
+                kubernetes.api.apply(topic(f"orders-{number}"), namespace)
+
+        applying = threading.Thread(target=apply)
+        try:
+            with monitored_operator(operators, namespace, folder, RULES) as (_, prometheus):
+                applying.start()
+                yield prometheus
+        finally:
+            ended.set()
+            if applying.ident is not None:
+                applying.join()
+            operators.stop_all()
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What is run for some boards."""
+
+    boards: tuple[str, ...]
+    title: str
+    running: Callable[[Path], AbstractContextManager[Prometheus]]
+
+
+STAGES = {
+    "brokers": Stage(
+        ("cluster", "brokers", "topics", "groups"), "three brokers under load", brokers_under_load
+    ),
+    "spark": Stage(("spark",), "a query that counts what three brokers get", job_under_load),
+    "operator": Stage(
+        ("operator",),
+        "Topics that are made one after the other, for a Cluster without brokers",
+        operator_at_work,
+    ),
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("stages", nargs="*", help=f"of {', '.join(STAGES)}; all without")
+    parser.add_argument(
+        "--seconds", type=int, default=90, help="how long the load goes on before the pictures"
+    )
+    parser.add_argument("--into", type=Path, default=ROOT / "docs/how-to/boards")
+    options = parser.parse_args(arguments)
+    options.into.mkdir(parents=True, exist_ok=True)
+    for name in options.stages or STAGES:
+        stage = STAGES[name]
+        with (
+            tempfile.TemporaryDirectory(prefix="fairlead-boards-") as folder,
+            stage.running(Path(folder)) as prometheus,
+        ):
+            threading.Event().wait(options.seconds)
+            end = time.time()
+            for board in stage.boards:
+                source = json.loads((CHART / f"dashboards/fairlead-{board}.json").read_text())
+                figure = draw(source, stage.title, prometheus, (end - options.seconds, end))
+                figure.savefig(options.into / f"fairlead-{board}.svg", metadata={"Date": None})
+                plt.close(figure)
+    return 0
+
+
+def draw(board: dict[str, Any], title: str, prometheus: Prometheus, span: tuple[float, float]) -> Figure:
+    """Draw the panels of a board as a grid of small graphs."""
+    begin, end = span
+    panels = [panel for panel in board["panels"] if panel["type"] != "row"]
+    rows = math.ceil(len(panels) / COLUMNS)
+    figure, axes = plt.subplots(rows, COLUMNS, figsize=(11, 1.9 * rows), squeeze=False)
+    for axis in axes.flat:
+        axis.set_visible(False)
+    for axis, panel in zip(axes.flat, panels, strict=False):
+        axis.set_visible(True)
+        unit = panel["fieldConfig"]["defaults"]["unit"]
+        lines = 0
+        for target in panel["targets"]:
+            answer = prometheus.ask(
+                "query_range",
+                query=filled_in(target["expr"]),
+                start=str(begin),
+                end=str(end),
+                step=str(STEP_SECONDS),
+            )
+            for series in answer["result"]:
+                times = [at - begin for at, _ in series["values"]]
+                values = [float(value) for _, value in series["values"]]
+                if unit == "dateTimeAsIso":
+                    values = [value / 1000 - begin if value else math.nan for value in values]
+                lines += 1
+                label = legend(target["legendFormat"], series["metric"]) if lines <= LEGENDS_MAX else None
+                axis.plot(times, values, linewidth=0.9, label=label)
+        axis.set_title(
+            f"{panel['title']}{f' [{UNITS[unit]}]' if unit in UNITS else ''}", fontsize=8, loc="left"
+        )
+        if unit != "dateTimeAsIso":
+            axis.set_ylim(bottom=0)
+        axis.set_xlim(0, end - begin)
+        axis.grid(visible=True, linewidth=0.3)
+        if panel["type"] != "stat":
+            axis.legend(fontsize=5, loc="upper left", frameon=False, ncols=2)
+    figure.suptitle(f"{board['title']}: {title}, {end - begin:.0f} seconds", fontsize=10)
+    figure.tight_layout()
+    return figure
+
+
+def legend(pattern: str, labels: dict[str, str]) -> str:
+    """Fill in a legend as Grafana does."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: labels.get(found[1], ""), pattern)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

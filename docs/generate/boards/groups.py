@@ -1,0 +1,148 @@
+"""Consumer groups: how far behind they are in records and in time, and whether they keep up."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from boards.vocabulary import (
+    CLUSTER,
+    CLUSTER_NAME,
+    NAMESPACE,
+    PER_SECOND,
+    Board,
+    Row,
+    Variable,
+    graph,
+    number,
+    per_second,
+    quantiles,
+)
+
+GROUP: Final = Variable(
+    name="group",
+    label="Group",
+    query=f"label_values(fairlead_group_lag_records{{{CLUSTER}}}, group)",
+    several=True,
+)
+GROUPS: Final = f'{CLUSTER}, group=~"$group"'
+# A group's committed offset is the end of the log without its lag; the leader and the coordinator tell one each.
+COMMITTED: Final = (
+    f"max by (topic, partition) (fairlead_partition_log_end_offset{{{CLUSTER}}}) - on (topic, partition) "
+    f"group_right () max by (group, topic, partition) (fairlead_group_lag_records{{{GROUPS}}})"
+)
+
+BOARD: Final = Board(
+    name="groups",
+    title="Fairlead / Groups and lag",
+    description="Lag of consumer groups in records and in time, their members and their commits.",
+    variables=(NAMESPACE, CLUSTER_NAME, GROUP),
+    rows=(
+        Row(
+            "Now",
+            (
+                number(
+                    "Groups in use",
+                    "Groups that some broker coordinates.",
+                    f"sum(fairlead_coordinated_groups{{{CLUSTER}}})",
+                    bad_from=None,
+                ),
+                number(
+                    "Members",
+                    "Members of all groups.",
+                    f"sum(fairlead_group_members{{{CLUSTER}}})",
+                    bad_from=None,
+                ),
+                number(
+                    "Records behind",
+                    "Records that the chosen groups have not read, all together.",
+                    f"sum(fairlead_group_lag_records{{{GROUPS}}})",
+                    bad_from=None,
+                ),
+                number(
+                    "Time behind",
+                    "Age of the oldest record that a chosen group has not read.",
+                    f"max(fairlead_group_lag_seconds{{{GROUPS}}})",
+                    unit="s",
+                    bad_from=300,
+                ),
+                number(
+                    "Partitions not shown",
+                    "Partitions of groups whose lag is not exposed, because a broker shows only so many.",
+                    f"sum(fairlead_group_lag_hidden_partitions{{{CLUSTER}}})",
+                ),
+            ),
+        ),
+        Row(
+            "Lag",
+            (
+                graph(
+                    "Lag in records",
+                    "By group and topic.",
+                    "short",
+                    (
+                        f"sum by (group, topic) (fairlead_group_lag_records{{{GROUPS}}})",
+                        "{{group}} {{topic}}",
+                    ),
+                ),
+                graph(
+                    "Lag in time",
+                    "Age of the oldest record that is not read, by group and topic.",
+                    "s",
+                    (
+                        f"max by (group, topic) (fairlead_group_lag_seconds{{{GROUPS}}})",
+                        "{{group}} {{topic}}",
+                    ),
+                ),
+                graph(
+                    "Partitions furthest behind",
+                    "The ten partitions with the most unread records.",
+                    "short",
+                    (
+                        "topk(10, max by (group, topic, partition)"
+                        f" (fairlead_group_lag_records{{{GROUPS}}}))",
+                        "{{group}} {{topic}}-{{partition}}",
+                    ),
+                ),
+                graph(
+                    "Committed offsets",
+                    "Where the chosen groups are, by partition: the end of the log less the lag.",
+                    "short",
+                    (COMMITTED, "{{group}} {{topic}}-{{partition}}"),
+                ),
+                graph(
+                    "Written and read",
+                    "Records appended and records answered to readers, of the whole cluster.",
+                    "cps",
+                    per_second("fairlead_records_total", CLUSTER, "direction", "{{direction}}"),
+                ),
+                graph(
+                    "Rebalances",
+                    "Times that groups began to divide their partitions anew, by coordinator.",
+                    "cps",
+                    per_second("fairlead_group_rebalances_total", CLUSTER, "broker", "{{broker}}"),
+                ),
+            ),
+        ),
+        Row(
+            "Commits",
+            (
+                graph(
+                    "Commit latency",
+                    "From a commit of offsets to its being stored.",
+                    "s",
+                    *quantiles("fairlead_group_commit_seconds", CLUSTER),
+                ),
+                graph(
+                    "Commits and transactions",
+                    "Commits of groups, and the transactions that stored them; commits of a group share one.",
+                    "cps",
+                    (f"sum(rate(fairlead_group_commit_seconds_count{{{CLUSTER}}}{PER_SECOND}))", "commits"),
+                    (
+                        f"sum(rate(fairlead_group_offset_transactions_total{{{CLUSTER}}}{PER_SECOND}))",
+                        "transactions",
+                    ),
+                ),
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,50 @@
+"""The page of all conditions: what each type and reason means, and what to do."""
+
+from __future__ import annotations
+
+from page_text import GENERATED, code, codes, table
+
+from fairlead_api.resources.condition_catalogue import CONDITIONS
+from fairlead_api.resources.condition_definitions import ConditionType
+
+TEXT = """# Conditions
+
+What the status of a [Cluster](cluster-resource.md) and a [Topic](topic-resource.md) tells, and what to do about it.
+Start with the listing, which shows the reason of `Ready`; the message of each condition names objects and numbers:
+
+```bash
+kubectl get flc,flt --all-namespaces
+kubectl describe flc main
+```
+
+A condition that is bad or neutral when True is there only while it holds. `lastTransitionTime` moves when a status
+changes, not when a reason or message does. A status answers to the generation in `observedGeneration`; while that is
+lower than `metadata.generation`, the operator has not looked at the newest spec yet.
+
+"""
+
+
+def pages() -> dict[str, str]:
+    """Return the text of the page by its path under docs/reference."""
+    rows = [
+        [f"[`{each.name}`](#{each.name.lower()})", codes(each.kinds), each.polarity, each.meaning]
+        for each in CONDITIONS.values()
+    ]
+    text = TEXT + table(["condition", "of", "is", "meaning"], rows)
+    return {"conditions.md": GENERATED + text + "".join(map(_section, CONDITIONS.values()))}
+
+
+def _section(condition: ConditionType) -> str:
+    rows = [
+        [
+            f'<a id="{condition.name.lower()}-{reason.name.lower()}"></a>{code(reason.name)}',
+            codes(reason.statuses),
+            codes(kind for kind in reason.kinds if kind in condition.kinds),
+            reason.meaning,
+            reason.next_step,
+        ]
+        for reason in condition.reasons
+    ]
+    return f"\n## {condition.name}\n\n{condition.meaning}\n\n" + table(
+        ["reason", "status", "of", "meaning", "what to do"], rows
+    )

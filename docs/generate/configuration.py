@@ -1,0 +1,61 @@
+"""The page of all configuration keys."""
+
+from __future__ import annotations
+
+from page_text import GENERATED, code, codes, table
+
+from fairlead_api.configuration_keys import CLUSTER_KEYS, TOPIC_KEYS, ConfigKey
+
+TEXT = """# Configuration
+
+Keys of topics have Kafka's names, types and defaults (release 4.3); where a default differs, the meaning says so.
+`durability`, `replication.mode` and `quorum.write` are Fairlead's own. The value nearest to a topic wins: its own,
+then the broker's, the cluster's, and the default; `GET /v1/topics/{topic}` shows each value with its source.
+
+A value of a topic is set with `POST /v1/topics` or `PATCH /v1/topics/{topic}`, one of a broker or of the cluster with
+`PATCH /v1/brokers/{broker}/config` and `PATCH /v1/cluster/config` (null resets it). It holds within seconds, without a
+restart. A key or value that is marked as not supported yet is refused with
+[`invalid_config`](problems/invalid_config.md) and never stored. A key that is not dynamic is read when a broker starts,
+from its own settings alone.
+
+"""
+
+
+CLUSTER_TEXT = """A broker's own settings (`config_values` of its configuration file) can set those with the scope \
+`broker`, and each key
+of a topic with that scope as the default of the topics there; what is set with the call goes before the file.
+
+"""
+
+
+def pages() -> dict[str, str]:
+    """Return the text of the page by its path under docs/reference."""
+    supported = [key for key in TOPIC_KEYS.values() if key.supported]
+    later = [key for key in TOPIC_KEYS.values() if not key.supported]
+    text = TEXT + "## Keys of a topic\n\n" + _keys(supported)
+    text += "\n## Keys of a topic that are not supported yet\n\n" + _keys(later)
+    text += "\n## Keys of brokers and the cluster\n\n" + CLUSTER_TEXT
+    return {"configuration.md": GENERATED + text + _keys(list(CLUSTER_KEYS.values()))}
+
+
+def _keys(keys: list[ConfigKey]) -> str:
+    rows = [
+        [
+            f'<a id="{key.name}"></a>{code(key.name)}',
+            f"{key.type}{f', {key.unit}' if key.unit and not key.name.endswith(key.unit) else ''}",
+            _range(key),
+            code(key.default) if key.default is not None else key.default_rule,
+            codes(key.scopes),
+            "yes" if key.dynamic else "no",
+            key.explanation if key.supported else f"Not supported yet. {key.explanation}",
+        ]
+        for key in keys
+    ]
+    return table(["key", "type", "allowed", "default", "scope", "dynamic", "meaning"], rows)
+
+
+def _range(key: ConfigKey) -> str:
+    if not key.choices:
+        return key.allowed
+    later = [choice for choice in key.choices if choice not in key.choices_supported]
+    return codes(key.choices_supported) + (f"; not supported yet: {codes(later)}" if later else "")

@@ -1,0 +1,139 @@
+"""Pages of the custom resources: every field of the definitions, object by object, with the rules that it obeys."""
+
+from __future__ import annotations
+
+from page_text import GENERATED, code, codes, table
+from pydantic import JsonValue  # noqa: TC002 - as everywhere, imports show what is depended on
+
+from fairlead_api.resources.condition_definitions import ResourceKind
+from fairlead_api.resources.resource import API_VERSION
+from fairlead_operator.schema.definitions import DEFINITIONS, Definition
+from fairlead_operator.schema.structural import INT_OR_STRING, PRESERVE, RULES, Schema
+
+FILES = {ResourceKind.CLUSTER: "cluster-resource.md", ResourceKind.TOPIC: "topic-resource.md"}
+ABOUT = {
+    ResourceKind.CLUSTER: """A Fairlead cluster on Kubernetes: brokers in pools, the etcd that coordinates them, and how
+they are reached. What the fields of `config` mean is in [Configuration](configuration.md).
+""",
+    ResourceKind.TOPIC: """One topic of a Cluster. The resource is the source and the topic follows it, never the other
+way round. Topics without a resource are left alone. What the fields of `config` mean is in
+[Configuration](configuration.md).
+""",
+}
+LISTING = """
+Say the short name in commands, because other groups have a `{singular}` kind too: `kubectl get {short}`. `kubectl get \
+fairlead` lists all resources of Fairlead. Unknown fields are refused by `kubectl apply` and `create` (strict \
+field validation); `kubectl patch` only warns of them. Values that no schema can judge, because they depend on the \
+cluster, become [conditions](conditions.md).
+
+"""
+
+
+def pages() -> dict[str, str]:
+    """Return the text of each page by its path under docs/reference."""
+    return {FILES[definition.kind]: GENERATED + _page(definition) for definition in DEFINITIONS}
+
+
+def _page(definition: Definition) -> str:
+    schema = definition.schema()
+    columns = [
+        [column.name, code(column.path), column.description + (" (wide)" if column.priority else "")]
+        for column in definition.columns
+    ]
+    text = f"# {definition.kind}\n\n{code(API_VERSION)}, kind {code(definition.kind)}, short name "
+    text += f"{code(definition.short_name)}. {ABOUT[definition.kind]}"
+    text += LISTING.format(singular=definition.kind.lower(), short=definition.short_name)
+    text += table(["column", "from", "meaning"], columns)
+    text += _broken_rules(schema, "the whole object")
+    fields = _fields(schema)
+    return text + _object(fields["spec"], "spec") + _object(fields["status"], "status")
+
+
+def _object(schema: Schema, path: str) -> str:
+    fields = _fields(schema)
+    required = schema.get("required", [])
+    assert isinstance(required, list)
+    rows = [
+        [code(name), _type(field), _default(field, required=name in required), _meaning(field)]
+        for name, field in fields.items()
+    ]
+    text = f"\n## {path}\n\n{schema.get('description', '')}\n\n" + table(
+        ["field", "type", "default", "meaning"], rows
+    )
+    text += _broken_rules(schema, code(path))
+    for name, field in fields.items():
+        inner, suffix = _inside(field)
+        if _fields(inner):
+            described = {**inner, "description": field.get("description", "")}
+            text += _object(described, f"{path}.{name}{suffix}")
+    return text
+
+
+def _fields(schema: Schema) -> dict[str, Schema]:
+    properties = schema.get("properties", {})
+    assert isinstance(properties, dict)
+    return {name: field for name, field in properties.items() if isinstance(field, dict)}
+
+
+def _inside(schema: Schema) -> tuple[Schema, str]:
+    items = schema.get("items")
+    return (items, "[]") if isinstance(items, dict) else (schema, "")
+
+
+def _type(schema: Schema) -> str:
+    items, values = schema.get("items"), schema.get("additionalProperties")
+    if INT_OR_STRING in schema:
+        return "number or string"
+    if isinstance(items, dict):
+        return f"list of {_type(items)}"
+    if isinstance(values, dict):
+        return f"map of {_type(values)}"
+    if PRESERVE in schema:
+        return "any fields"
+    return {"date-time": "time"}.get(str(schema.get("format")), str(schema["type"]))
+
+
+def _default(schema: Schema, *, required: bool) -> str:
+    if required:
+        return "(required)"
+    default = schema.get("default")
+    if isinstance(default, bool):
+        return code(str(default).lower())
+    return code(str(default)) if isinstance(default, str | int) else ""
+
+
+def _meaning(schema: Schema) -> str:
+    text = str(schema.get("description", ""))
+    choices = schema.get("enum")
+    facts = []
+    if isinstance(choices, list):
+        facts.append(f"one of {codes(map(str, choices))}")
+    facts += [
+        f"{word} {schema[key]:,}"
+        for key, word in (("minimum", "from"), ("maximum", "to"))
+        if isinstance(schema.get(key), int)
+    ]
+    facts += [rule for part in _parts(schema) for rule in _messages(part)]
+    return text + (f" ({'; '.join(facts)})" if facts else "")
+
+
+def _parts(schema: Schema) -> list[Schema]:
+    """Return a field, and what is in it if that is no object with a table of its own."""
+    inner = schema.get("items", schema.get("additionalProperties"))
+    if isinstance(inner, dict) and not _fields(inner):
+        return [schema, inner]
+    return [schema] if not _fields(schema) else []
+
+
+def _messages(schema: Schema) -> list[str]:
+    rules = schema.get(RULES, [])
+    assert isinstance(rules, list)
+    return [str(rule["message"]) for rule in rules if isinstance(rule, dict)]
+
+
+def _broken_rules(schema: JsonValue, subject: str) -> str:
+    messages = _messages(schema) if isinstance(schema, dict) else []
+    if not messages:
+        return ""
+    listed = "".join(f"- {message}\n" for message in messages)
+    return f"\nRules of {subject}, with the words of the refusal:\n\n{listed}"

@@ -1,0 +1,91 @@
+"""Write the reference pages that are made from the catalogues of the code, or check that they are current.
+
+    python docs/generate/pages.py [--check] [--into DIRECTORY]
+
+With `--check` nothing is written: pages that differ, lack or should not exist are named, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import command_line
+import conditions
+import configuration
+import custom_resources
+import diagrams
+import http_routes
+import limits
+import metrics
+import problems
+import sdk
+import spark_options
+
+REFERENCE = Path(__file__).resolve().parents[1] / "reference"
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--check", action="store_true", help="write nothing, fail if a page is not current")
+    parser.add_argument("--into", type=Path, default=REFERENCE, help="folder of the reference pages")
+    options = parser.parse_args(arguments)
+    pages = reference_pages()
+    if options.check:
+        return check(pages, options.into)
+    write(pages, options.into)
+    return 0
+
+
+def reference_pages() -> dict[str, str]:
+    """Return the text of every generated page by its path under the reference folder."""
+    return {
+        **problems.pages(),
+        **command_line.pages(),
+        **conditions.pages(),
+        **configuration.pages(),
+        **custom_resources.pages(),
+        **diagrams.pages(),
+        **http_routes.pages(),
+        **limits.pages(),
+        **metrics.pages(),
+        **sdk.pages(),
+        **spark_options.pages(),
+    }
+
+
+def write(pages: dict[str, str], folder: Path) -> None:
+    """Write the pages and remove those of problems that no longer exist."""
+    for name in superfluous(pages, folder):
+        (folder / name).unlink()
+    for name, text in pages.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def check(pages: dict[str, str], folder: Path) -> int:
+    """Name every page that is not as it would be written."""
+    stale = [name for name, text in pages.items() if not _is(folder / name, text)]
+    stale += superfluous(pages, folder)
+    for name in stale:
+        print(f"{folder / name} is not current", file=sys.stderr)
+    if stale:
+        print("run: python docs/generate/pages.py", file=sys.stderr)
+    return 1 if stale else 0
+
+
+def superfluous(pages: dict[str, str], folder: Path) -> list[str]:
+    """Return the pages of problems that no catalogue knows."""
+    found = sorted(folder.glob("problems/*.md"))
+    return [name for name in (f"problems/{path.name}" for path in found) if name not in pages]
+
+
+def _is(path: Path, text: str) -> bool:
+    return path.exists() and path.read_text(encoding="utf-8") == text
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

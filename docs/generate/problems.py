@@ -1,0 +1,64 @@
+"""Pages of the problem catalogue: one a code, and the index."""
+
+from __future__ import annotations
+
+from page_text import GENERATED, code, table
+
+from fairlead_api.problems import CATALOGUE, ProblemDefinition, ProblemKind, SideEffect
+
+INDEX_TEXT = """# Problems
+
+Every refusal is an RFC 9457 document of type `application/problem+json`. `code` names it, `kind` says what to do
+next, `side_effect` whether the request may have changed something all the same; data of the code stands beside.
+Every broker serves the page of a code at `/problems/<code>`. A client that meets a code which it does not know acts
+by its `kind`.
+
+"""
+
+NEXT_MOVES = {
+    ProblemKind.RETRY: "send the same request again later, with back-off",
+    ProblemKind.REFRESH: "learn the metadata again, then send the request again",
+    ProblemKind.FIX: "change the request; the same one fails again",
+    ProblemKind.FENCED: "stop: somebody newer took over",
+    ProblemKind.DATA_LOSS: "decide about records that are gone or cannot be proven",
+    ProblemKind.BUG: "report it",
+}
+SIDE_EFFECTS = {
+    SideEffect.NONE: "nothing was changed, unless the problem itself says `maybe`",
+    SideEffect.MAYBE: "the request may have taken effect",
+}
+
+
+def pages() -> dict[str, str]:
+    """Return the text of each page by its path under docs/reference."""
+    problems = {f"problems/{name}.md": GENERATED + _page(entry) for name, entry in CATALOGUE.items()}
+    return {**problems, "problems/index.md": GENERATED + INDEX_TEXT + _kinds() + "\n" + _all()}
+
+
+def _page(entry: ProblemDefinition) -> str:
+    facts = [
+        ["status", str(entry.status)],
+        ["kind", f"{code(entry.kind)}: {NEXT_MOVES[entry.kind]}"],
+        ["retryable", "yes" if entry.retryable else "no"],
+        ["side effect", f"{code(entry.side_effect)}: {SIDE_EFFECTS[entry.side_effect]}"],
+    ]
+    text = f"# {entry.code}\n\n{entry.title}.\n\n{table(['', ''], facts)}\n## What happened\n\n{entry.explanation}\n"
+    text += f"\n## What to do\n\n{entry.next_step}\n"
+    if entry.data_members:
+        members = [[code(member.name), member.explanation] for member in entry.data_members]
+        text += "\n## Data\n\nMembers that the problem may carry:\n\n" + table(["member", "meaning"], members)
+    return text
+
+
+def _kinds() -> str:
+    rows = [[code(kind), move, "yes" if kind.retryable else "no"] for kind, move in NEXT_MOVES.items()]
+    return table(["kind", "next move", "retryable"], rows)
+
+
+def _all() -> str:
+    entries = sorted(CATALOGUE.values(), key=lambda entry: (entry.status, entry.code))
+    rows = [
+        [str(entry.status), f"[`{entry.code}`]({entry.code}.md)", code(entry.kind), entry.title]
+        for entry in entries
+    ]
+    return table(["status", "code", "kind", "meaning"], rows)
