@@ -37,7 +37,7 @@ def test_a_group_over_twice_its_budget_fails(folder: pytest.Pytester, arguments:
     """All tests pass, yet the run fails and names the group; the workers of a parallel run count too."""
     result = run(folder, 0.05 / 60, *arguments)
 
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert result.ret == time_budget.OVER_BUDGET
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["unit *more than twice its budget"])
 
