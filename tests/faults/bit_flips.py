@@ -1,9 +1,10 @@
 """Flips bits in the files of a log and cuts them short, and reads what is left as a careful reader does.
 
 Every trial harms one file of a stopped or killed data directory: segments, indexes, snapshots of producers, leader
-epochs, checkpoint, identity, clean marker. Then the log is opened, read from end to end and scrubbed. A reader checks
-every batch; what it gets must be what was stored at that offset. Whatever is not served must be told: by recovery, by
-a read, by the reader's own check, and in any case by the scrub.
+epochs, checkpoint, identity, clean marker. Then the log is opened, read from end to end and at every offset, and
+scrubbed. A reader checks every batch; what it gets must be what was stored at that offset, and no offset may be passed
+over in silence. Whatever is not served must be told: by recovery, by a read, by the reader's own check, and in any case
+by the scrub.
 
 `python bit_flips.py --trials 1000 --seed 1` prints a JSON report and ends with 1 when harm went unnoticed, a wrong
 record was served, or anything but a refusal was raised.
@@ -24,7 +25,7 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "plugins"))
 
-from fairlead_api.batch_header import iterate_headers
+from fairlead_api.batch_header import HEADER_BYTES, batch_span, iterate_headers
 from fairlead_api.batches import Record, decode_records
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import Offset, TimestampUs
@@ -89,7 +90,11 @@ def harm(path: Path, rng: random.Random) -> str:
         lost = min(rng.choice(LOST_BYTES), len(data))
         path.write_bytes(data[: len(data) - lost])
         return f"lost its last {lost} bytes"
-    flips = {rng.randrange(len(data) * 8) for _ in range(rng.choice((1, 1, 2)))}
+    begin, length = 0, len(data)
+    if path.suffix == ".log" and rng.random() < 0.5:
+        # A header says where the next one is: half of the harm goes there, though it is a few bytes of many.
+        begin, length = rng.choice([start for start, _ in iterate_headers(data)]), HEADER_BYTES
+    flips = {8 * begin + rng.randrange(length * 8) for _ in range(rng.choice((1, 1, 2)))}
     for bit in flips:
         data[bit // 8] ^= 1 << bit % 8
     path.write_bytes(data)
@@ -130,6 +135,7 @@ def judge(origin: Origin, box: LogBox, done: str) -> str | None:
         raise Wrong(message)
     by_start = "found at the start" if log.damaged or box.opened.corrupt else None
     served, by_read = read_carefully(origin, log, done)
+    read_everywhere(log, done)
     before = log.damaged
     for segment in log.segments:
         scrub = SegmentScrub(log, segment)
@@ -176,6 +182,28 @@ def read_carefully(origin: Origin, log: PartitionLog, done: str) -> tuple[set[in
             raise Wrong(message)
         at = read.next_offset
     return served, noticed
+
+
+def read_everywhere(log: PartitionLog, done: str) -> None:
+    """Ask for every offset on its own: its batch comes, checked or not, or the read says that it is damaged."""
+    for at in range(log.log_start_offset, log.end_offset):
+        try:
+            read = log.read(Offset(at), 1, log.end_offset)
+        except LogDamaged:
+            continue
+        base_offset = batch_span(read.data)[0]
+        if base_offset > at and is_whole(read.data):
+            message = f"{done}: a read at {at} passes over it, to {base_offset}"
+            raise Wrong(message)
+
+
+def is_whole(batch: memoryview) -> bool:
+    """Say whether a reader would take the batch."""
+    try:
+        decode_records(batch)
+    except ProblemError:
+        return False
+    return True
 
 
 def check_times(origin: Origin, log: PartitionLog, done: str) -> None:

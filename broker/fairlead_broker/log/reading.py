@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from fairlead_api.batch_header import batch_span
+from fairlead_api.batch_header import batch_span, check_stamp_checksum, check_unread_checksum
 from fairlead_api.identifiers import Offset
 from fairlead_api.problems import ProblemError
 from fairlead_broker.log.indexes import SegmentIndex
@@ -127,16 +127,30 @@ def whole_batches(plan: ReadPlan, buffer: memoryview, index: SegmentIndex) -> Lo
 def _first_wanted(plan: ReadPlan, buffer: memoryview) -> int | None:
     """Return where the batch begins that holds the wanted offset or, in a gap, the first one behind it."""
     at, stop, next_offset = 0, len(buffer), -1
+    passed, passed_min = 0, -1
     while at + _SPAN_BYTES <= stop:
         base_offset, total_bytes, last_delta = _span(plan, buffer, at, next_offset)
         if base_offset + last_delta >= plan.offset:
+            if base_offset > plan.offset and at:
+                _check_passed(plan, buffer[passed:at], passed, passed_min)
             return at
+        passed, passed_min = at, next_offset
         at, next_offset = at + total_bytes, base_offset + last_delta + 1
     if plan.position + at == plan.stop:
         return None
     if plan.position + at > plan.stop:
         raise WrongBytes(plan.position + at, next_offset, "the last batch goes beyond the end")
     raise NotWhole(max(at, stop) + _SPAN_BYTES)
+
+
+def _check_passed(plan: ReadPlan, batch: memoryview, at: int, offset_min: int) -> None:
+    """Check the batch before a gap: a flipped bit of its length or its last offset would hide what was asked for."""
+    try:
+        check_stamp_checksum(batch)
+        check_unread_checksum(batch)
+    except ProblemError as problem:
+        reason = f"offset {plan.offset} is missing behind a batch that is damaged: {problem.detail}"
+        raise WrongBytes(plan.position + at, offset_min, reason) from problem
 
 
 def _span(plan: ReadPlan, buffer: memoryview, at: int, offset_min: int) -> tuple[int, int, int]:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
+from fairlead_api.batch_header import LENGTH_STOP
 from fairlead_api.identifiers import Offset
 from fairlead_broker.log import StampedBatch
 from fairlead_broker.log.indexes import SegmentIndex
 from fairlead_broker.log.reading import NotWhole, ReadPlan, WrongBytes, plan_read, whole_batches
 from log_kit import BatchMaker, stored
+
+LENGTH_AT = 8
+LAST_OFFSET_DELTA_AT = 40
 
 
 def segment_of(batches: list[StampedBatch], interval_bytes: int) -> tuple[SegmentIndex, memoryview]:
@@ -96,3 +102,20 @@ def test_an_offset_in_a_gap_is_followed_by_the_next_batch(make: BatchMaker) -> N
         last = planned(plan_read(index, len(data), 25, 1 << 20, 100))
         assert whole_batches(last, data[last.position : last.position + last.nbytes], index) is None
     assert read.next_offset == Offset(21)
+
+
+@pytest.mark.parametrize("field", [LENGTH_AT, LAST_OFFSET_DELTA_AT], ids=["length", "last offset"])
+def test_a_flipped_bit_hides_no_batch(make: BatchMaker, field: int) -> None:
+    """A batch that is passed over by a wrong length or a wrong last offset leaves a gap, and the gap is looked into."""
+    batches = [make(2 * number, 2) for number in range(8)]
+    index, data = segment_of(batches, 1 << 30)
+    plan = planned(plan_read(index, len(data), 5, 1 << 20, 16))
+    changed = bytearray(data)
+    if field == LENGTH_AT:
+        # Of the batch before the one that is asked for: as long as both.
+        struct.pack_into("<I", changed, batches[0].nbytes + field, 2 * batches[0].nbytes - LENGTH_STOP)
+    else:
+        changed[2 * batches[0].nbytes + field + 3] ^= 0x80
+
+    with pytest.raises(WrongBytes, match="offset 5 is missing behind a batch that is damaged"):
+        whole_batches(plan, memoryview(changed), index)
