@@ -59,13 +59,23 @@ async def test_announced_too_large_is_refused_unread() -> None:
 
 
 async def test_too_large_is_refused_at_the_limit() -> None:
-    """A body longer than announced is read no further than the chunk that passes the limit."""
+    """A body that announces nothing is read no further than the chunk that passes the limit."""
     chunks = Chunks([bytes(8)] * 100)
     with pytest.raises(ProblemError) as refused:
-        await BodyReader(chunks, BodyBudget(BodyLimits(1 << 20))).read(8, 20)
+        await BodyReader(chunks, BodyBudget(BodyLimits(1 << 20))).read(None, 20)
 
     assert refused.value.code == "body_too_large"
     assert chunks.asked == 3
+
+
+async def test_the_end_is_not_waited_for_when_all_has_come() -> None:
+    """A body that is as long as announced is complete, though no message has said so."""
+    chunks = Chunks([bytes(5), bytes(3)], complete=False)
+    reader = BodyReader(chunks, BodyBudget(BodyLimits(1 << 20)))
+
+    assert await reader.read(8, 20) == bytes(8)
+    assert reader.complete
+    assert chunks.asked == 2
 
 
 async def test_client_gone_in_the_middle() -> None:
