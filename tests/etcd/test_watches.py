@@ -10,7 +10,7 @@ import pytest
 
 from etcd_cluster import QUICK, EtcdCluster
 from fairlead_api.identifiers import Revision
-from fairlead_broker.coordination.etcd import EtcdCoordination
+from fairlead_broker.coordination.etcd import EtcdCoordination, progress
 from fairlead_broker.coordination.protocol import (
     Compacted,
     Coordination,
@@ -225,8 +225,12 @@ async def test_progress_right_after_a_list(alone: EtcdCluster) -> None:
         assert await take(watch, 1) == [WatchBatch(page.revision, ())]
 
 
-async def test_progress_is_not_older_than_its_request(alone: EtcdCluster) -> None:
+async def test_progress_is_not_older_than_its_request(
+    alone: EtcdCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An answer to a request that the client made for itself is not taken for the wished one."""
+    # etcd takes up a watch of what has been every 100 ms: a silence grows beyond that, however short it was at first.
+    monkeypatch.setattr(progress, "SILENCES_MAX", 128)
     client = alone.client(patience=replace(QUICK, silence_seconds=0.002))
     await put(client, 0)
     watch = client.watch("/elsewhere", Revision(1))

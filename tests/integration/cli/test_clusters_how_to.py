@@ -57,9 +57,13 @@ async def end(process: Process, number: signal.Signals = signal.SIGTERM) -> None
 
 def free_port(*distances: int) -> int:
     """Find a port of which those so far above are free too."""
-    ports = free_ports()
-    taken = [next(ports) for _ in range(max(distances) + 1)]
-    return next(port for port in taken if all(port + distance in taken for distance in distances))
+    found = set[int]()
+    for port in free_ports():
+        found.add(port)
+        for first in (port - distance for distance in (0, *distances)):
+            if found.issuperset({first, *(first + distance for distance in distances)}):
+                return first
+    raise AssertionError("the ports never end")
 
 
 async def test_a_cluster_in_one_process(tmp_path: Path) -> None:
