@@ -150,9 +150,8 @@ def run_without_kubernetes(tests: TestRun) -> None:
     ignored = [f"--ignore={path}" for path in pure]
     tests.run("pytest", "-n", WORKERS, "-m", "not serial and not kubernetes and not spark", *ignored)
     # One JVM for all of them: its start takes longer than most tests.
-    tests.run(
-        "pytest", "-m", "spark and not serial", "tests/spark", "tests/integration", "tests/observability"
-    )
+    folders = ("tests/spark", "tests/integration", "tests/observability", "tests/release")
+    tests.run("pytest", "-m", "spark and not serial", *folders)
 
 
 def main(arguments: list[str]) -> int:

@@ -6,9 +6,13 @@ What is downloaded comes out of uv's cache, where the set-up of the checkout has
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import checkout
@@ -16,6 +20,9 @@ import checkout
 UV = str(Path(sys.executable).parent / "uv")
 CONSTRAINTS = checkout.ROOT / "constraints/dev.txt"
 BACKENDS = checkout.ROOT / "constraints/setup.txt"
+FREE = "127.0.0.1:0"
+LISTENERS = ("--listen", FREE, "--peer-listen", FREE, "--ops-listen", FREE)
+STOP_SECONDS = 20.0
 # What would have a program find more than is installed, or another broker.
 FOREIGN = ("PYTHON", "VIRTUAL_ENV", "FAIRLEAD_", "COVERAGE_")
 
@@ -64,3 +71,32 @@ def install_hashed(programs: Path, archive: Path, extra: str) -> str:
         # Builds run without isolation, as in the set-up, so that they bring nothing that has no hash.
         install(programs, "--quiet", "--require-hashes", "-r", BACKENDS)
     return install(programs, "--no-build-isolation", "--require-hashes", "-r", wanted)
+
+
+@contextmanager
+def broker(programs: Path, folder: Path) -> Iterator[str]:
+    """Start a broker of this environment on free ports; its address. SIGTERM must end it with 0."""
+    command = [
+        str(programs / "fairlead"),
+        "broker",
+        "start",
+        "--data",
+        str(folder / "data"),
+        "--output",
+        "json",
+    ]
+    with (folder / "broker.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, *LISTENERS], cwd=folder, env=clean_variables(), stdout=subprocess.PIPE, stderr=log
+        )
+    assert process.stdout is not None, "its standard output is a pipe"
+    with process.stdout:
+        try:
+            ready = process.stdout.readline()
+            assert ready, (folder / "broker.log").read_text()
+            [found] = json.loads(ready)["brokers"]
+            yield found["data"]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            code = process.wait(STOP_SECONDS)
+        assert code == 0

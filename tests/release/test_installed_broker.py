@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
-import signal
-import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from install_kit import clean_variables, install, install_hashed, new_environment, run
+from install_kit import broker, install, install_hashed, new_environment, run
 
 # Two environments and ten processes, on a machine that does much else.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-
-FREE = "127.0.0.1:0"
-LISTENERS = ("--listen", FREE, "--peer-listen", FREE, "--ops-listen", FREE)
-STOP_SECONDS = 20.0
 
 
 def from_wheel(programs: Path, wheel: Path, sdist: Path) -> str:
@@ -47,35 +39,6 @@ def extra_later(programs: Path, wheel: Path, sdist: Path) -> str:
 def names(said: str) -> set[str]:
     """Return the names of what the installer says that it installed."""
     return set(re.findall(r"^ \+ ([\w.-]+)==", said, re.MULTILINE))
-
-
-@contextmanager
-def broker(programs: Path, folder: Path) -> Iterator[str]:
-    """Start a broker of this environment on free ports; its address. SIGTERM must end it with 0."""
-    command = [
-        str(programs / "fairlead"),
-        "broker",
-        "start",
-        "--data",
-        str(folder / "data"),
-        "--output",
-        "json",
-    ]
-    with (folder / "broker.log").open("wb") as log:
-        process = subprocess.Popen(
-            [*command, *LISTENERS], cwd=folder, env=clean_variables(), stdout=subprocess.PIPE, stderr=log
-        )
-    assert process.stdout is not None, "its standard output is a pipe"
-    with process.stdout:
-        try:
-            ready = process.stdout.readline()
-            assert ready, (folder / "broker.log").read_text()
-            [found] = json.loads(ready)["brokers"]
-            yield found["data"]
-        finally:
-            process.send_signal(signal.SIGTERM)
-            code = process.wait(STOP_SECONDS)
-        assert code == 0
 
 
 @pytest.mark.parametrize("way", [from_wheel, from_sdist, extra_later], ids=lambda way: way.__name__)

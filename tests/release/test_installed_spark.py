@@ -1,0 +1,55 @@
+"""Spark finds Fairlead where nothing but the wheel with its extras is installed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from install_kit import BACKENDS, broker, install, install_hashed, new_environment, run
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(300)]
+
+PROGRAM = """
+import json, sys
+from pyspark.sql import SparkSession
+
+address, folder = sys.argv[1:]
+settings = {"ui.enabled": "false", "driver.host": "127.0.0.1", "driver.bindAddress": "127.0.0.1", "local.dir": folder}
+builder = SparkSession.builder.master("local[2]")
+for name, value in settings.items():
+    builder = builder.config(f"spark.{name}", value)
+spark = builder.getOrCreate()
+orders = spark.read.format("fairlead").options(bootstrap=address, subscribe="orders").load()
+orders.select("value").write.format("fairlead").options(bootstrap=address, topic="copies").mode("append").save()
+copies = spark.read.format("fairlead").options(bootstrap=address, subscribe="copies").load()
+print(json.dumps(sorted(row.value.decode() for row in copies.collect())))
+spark.stop()
+"""
+
+
+def test_spark_reads_and_writes_by_installing_the_package(wheel: Path, tmp_path: Path) -> None:
+    """With the extra `spark` the format is there without an import, to read a topic and to write another."""
+    programs = new_environment(tmp_path)
+    # PySpark comes as source alone.
+    install(programs, "--quiet", "--require-hashes", "-r", BACKENDS)
+    install_hashed(programs, wheel, "broker,spark")
+
+    with broker(programs, tmp_path) as address:
+        for topic in ("orders", "copies"):
+            made = run(programs / "fairlead", "topic", "create", topic, "--bootstrap", address, cwd=tmp_path)
+            assert made.returncode == 0, made.stderr
+        run(
+            programs / "fairlead",
+            "produce",
+            "orders",
+            "--bootstrap",
+            address,
+            cwd=tmp_path,
+            typed="a book\na lamp\n",
+        )
+        done = run(programs / "python", "-c", PROGRAM, address, tmp_path, cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == ["a book", "a lamp"]
