@@ -127,10 +127,13 @@ class BodyReader:
         self._budget.begin_call()
         self._counted = True
 
-    async def read(self, announced_bytes: int | None, bytes_max: int) -> bytes:
+    async def read(
+        self, announced_bytes: int | None, bytes_max: int, *, ends_at_length: bool = False
+    ) -> bytes:
         """The whole body.
 
-        ``announced_bytes`` is content-length, where given. Raises ProblemError body_too_large as soon as more
+        ``announced_bytes`` is content-length, where given; ``ends_at_length`` says that the body ends there, as over
+        HTTP/1.1, whatever else may come. Raises ProblemError body_too_large as soon as more
         than ``bytes_max`` is announced or has come, overloaded, or malformed_request when it trickles; ClientGone.
         No body at all (0) is never too much for the broker.
         """
@@ -145,7 +148,9 @@ class BodyReader:
         slow = self._counted and asyncio.get_running_loop().call_later(SLOW_BODY_SECONDS, self._stand_aside)
         try:
             async with asyncio.timeout_at(min(end, now() + limits.body_idle_seconds_max)) as pace:
-                body = await self._read_chunks(announced_bytes, bytes_max, pace, end)
+                body = await self._read_chunks(
+                    announced_bytes if ends_at_length else None, bytes_max, pace, end
+                )
         except TimeoutError as error:
             arrived = f"{self.received_bytes} bytes of the body arrived, and then none for"
             raise ProblemError(
@@ -211,7 +216,7 @@ class BodyReader:
             self._budget.calls.go_on()
 
     async def _read_chunks(
-        self, announced_bytes: int | None, bytes_max: int, pace: asyncio.Timeout, end: float
+        self, ends_at: int | None, bytes_max: int, pace: asyncio.Timeout, end: float
     ) -> bytes:
         chunks: list[bytes] = []
         size = 0
@@ -230,9 +235,10 @@ class BodyReader:
             self._budget.take(len(chunk))
             self.held_bytes = size
             chunks.append(chunk)
-            if size == announced_bytes:
-                # The server holds a body to what it announced. Its end comes as a message of its own, which would
-                # cost a small call a tenth of its time.
+            if size == ends_at:
+                # The end comes as a message of its own, which would cost a small call a tenth of its time. Over HTTP/2
+                # it has to: a stream that is answered before its client has ended it is reset, which many clients take
+                # for a failure, and after a thousand late ends the server closes the connection.
                 self.complete = True
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 

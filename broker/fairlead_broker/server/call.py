@@ -168,7 +168,7 @@ class Call:
     async def body(self, bytes_max: int) -> bytes:
         """The whole body; see ``BodyReader.read``. Raises unsupported_media_type for a coded body."""
         self.refuse_coded_body()
-        return await self.body_reader.read(self._announced_bytes(), bytes_max)
+        return await self.body_reader.read(self._announced_bytes(), bytes_max, ends_at_length=self.http1)
 
     async def answer(self, status: int, headers: HeaderList, body: Buffer = b"") -> None:
         """Send a whole answer of at most a few MiB."""

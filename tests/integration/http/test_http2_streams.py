@@ -2,12 +2,12 @@
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
 RECORDS = "/v1/topics/flights/partitions/0/records"
-HEADERS, RST_STREAM, SETTINGS, GOAWAY = 1, 3, 4, 7
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY = 0, 1, 3, 4, 6, 7
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
 CANCEL = 8
 
@@ -23,8 +23,18 @@ class Connection:
     def request(self, stream: int, path: str) -> None:
         """A GET without a body."""
         fields = {":method": "GET", ":scheme": "http", ":authority": "x", ":path": path}
-        block = b"".join(literal(name) + literal(value) for name, value in fields.items())
-        self.writer.write(frame(HEADERS, END_STREAM | END_HEADERS, stream, block))
+        self.writer.write(frame(HEADERS, END_STREAM | END_HEADERS, stream, field_block(fields)))
+
+    def post(self, stream: int, path: str, body: bytes) -> None:
+        """A POST with all of its body, but not the end of its stream."""
+        fields = {":method": "POST", ":scheme": "http", ":authority": "x", ":path": path}
+        fields |= {"content-type": "application/json", "content-length": str(len(body))}
+        self.writer.write(frame(HEADERS, END_HEADERS, stream, field_block(fields)))
+        self.writer.write(frame(DATA, 0, stream, body))
+
+    def end(self, stream: int) -> None:
+        """The end of a stream, in a frame of its own."""
+        self.writer.write(frame(DATA, END_STREAM, stream, b""))
 
     def reset(self, stream: int) -> None:
         """Give a request up."""
@@ -32,15 +42,25 @@ class Connection:
 
     async def until_headers(self, stream: int) -> None:
         """Read on until the answer of a stream begins."""
+        await self.until(HEADERS, stream)
+
+    async def until_ping(self) -> None:
+        """Read on until the server answers a ping."""
+        self.writer.write(frame(PING, 0, 0, bytes(8)))
+        await self.until(PING, 0)
+
+    async def until(self, wanted: int, stream: int) -> None:
+        """Read on until a frame of a kind and stream; no stream is reset."""
         async with asyncio.timeout(10):
             while True:
                 head = await self.reader.readexactly(9)
                 length, kind = int.from_bytes(head[:3]), head[3]
                 assert kind != GOAWAY, "the server ended the connection"
+                assert kind != RST_STREAM, "the server reset a stream"
                 await self.reader.readexactly(length)
                 if kind == SETTINGS and not head[4] & ACK:
                     self.writer.write(frame(SETTINGS, ACK, 0, b""))
-                if kind == HEADERS and int.from_bytes(head[5:]) == stream:
+                if kind == wanted and int.from_bytes(head[5:]) == stream:
                     return
 
 
@@ -49,11 +69,15 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     return len(payload).to_bytes(3) + struct.pack(">BBI", kind, flags, stream) + payload
 
 
+def field_block(fields: Mapping[str, str]) -> bytes:
+    """Header fields in HPACK, each a literal."""
+    return b"".join(b"\0" + literal(name) + literal(value) for name, value in fields.items())
+
+
 def literal(text: str) -> bytes:
-    """A string of HPACK without Huffman; before a name, it stands behind the byte of a literal field."""
-    prefix = b"\0" if text.startswith(":") else b""
+    """A string of HPACK without Huffman."""
     assert len(text) < 127, "longer strings need a continued length"
-    return prefix + bytes([len(text)]) + text.encode()
+    return bytes([len(text)]) + text.encode()
 
 
 @pytest.fixture
@@ -85,6 +109,19 @@ async def test_streams_overtake_a_waiting_poll(connection, api, broker, polls) -
     connection.request(3, "/v1/versions")
 
     await connection.until_headers(3)
+
+
+async def test_a_stream_that_ends_late_is_not_reset(connection, api) -> None:
+    """A client that ends its stream in a frame after the body is answered after that, and its stream is not reset."""
+    await api.create("flights")
+    connection.post(1, RECORDS, b'[{"value": "on time"}]')
+    for stream in (3, 5, 7):
+        connection.request(stream, RECORDS + "?min_bytes=1&max_wait_ms=100")
+        await connection.until_headers(stream)
+    connection.end(1)
+
+    await connection.until_headers(1)
+    await connection.until_ping()
 
 
 async def until_closed(reader: asyncio.StreamReader) -> bool:

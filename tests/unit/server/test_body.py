@@ -73,9 +73,19 @@ async def test_the_end_is_not_waited_for_when_all_has_come() -> None:
     chunks = Chunks([bytes(5), bytes(3)], complete=False)
     reader = BodyReader(chunks, BodyBudget(BodyLimits(1 << 20)))
 
-    assert await reader.read(8, 20) == bytes(8)
+    assert await reader.read(8, 20, ends_at_length=True) == bytes(8)
     assert reader.complete
     assert chunks.asked == 2
+
+
+async def test_the_end_of_a_stream_is_waited_for() -> None:
+    """A body of HTTP/2 ends when its client ends the stream: an answer before that would reset the stream."""
+    chunks = Chunks([bytes(5), bytes(3)])
+    reader = BodyReader(chunks, BodyBudget(BodyLimits(1 << 20)))
+
+    assert await reader.read(8, 20) == bytes(8)
+    assert reader.complete
+    assert chunks.asked == 3
 
 
 async def test_client_gone_in_the_middle() -> None:
