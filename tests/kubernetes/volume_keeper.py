@@ -64,8 +64,9 @@ class VolumeKeeper:
         for volume in volumes:
             ours = volume["spec"].get("storageClassName") == CLASS
             if ours and volume["status"].get("phase") == "Released" and not _is_going(volume):
-                self._client.delete(f"pv/{volume['metadata']['name']}")
+                # In this order: a volume that is gone has left nothing behind.
                 shutil.rmtree(volume["spec"]["local"]["path"], ignore_errors=True)
+                self._client.delete(f"pv/{volume['metadata']['name']}")
         return False
 
     def _make(self, claim: Manifest, node: str) -> None:

@@ -108,7 +108,7 @@ class ClusterReconciler:
         if "deletionTimestamp" in manifest["metadata"]:
             # Kubernetes collects what the Cluster owns; there is nothing outside of it to be cleaned up.
             return None
-        if self._has_pods_that_go(key) and await self._end.let_go(key.namespace):
+        if self._loses_pods(key) and await self._end.let_go(key.namespace):
             # Whatever is made there now is refused, and what is there goes.
             return None
         try:
@@ -159,9 +159,14 @@ class ClusterReconciler:
 
     # -- look
 
-    def _has_pods_that_go(self, key: Key) -> bool:
+    def _loses_pods(self, key: Key) -> bool:
+        """Say whether pods go, or are missing: one that never ran is gone as soon as it is deleted."""
         pods = self._cache.owned_by(key.namespace, key.name, POD)
-        return any("deletionTimestamp" in pod["metadata"] for pod in pods)
+        if any("deletionTimestamp" in pod["metadata"] for pod in pods):
+            return True
+        sets = self._cache.owned_by(key.namespace, key.name, STATEFUL_SET)
+        missing = sum(each["spec"].get("replicas", 1) for each in sets) - len(pods)
+        return missing > 0 and self._end.holds_topics(key.namespace)
 
     async def _objects(self, cluster: Cluster) -> Objects:
         selector = f"{CLUSTER_LABEL}={cluster.name}"
