@@ -31,8 +31,11 @@ class Balancing:
         self._looked_at = clock.monotonic()
 
     def proposals(self, view: ClusterView) -> list[PartitionWrite]:
-        """Return what is to be written now."""
-        return [*self._drains(view), *self._preferences(view)]
+        """Return what is to be written now, of each partition one record."""
+        drains = self._drains(view)
+        begun = {write.key for write in drains}
+        # A partition that begins to move gets its preferred leader at a later look.
+        return [*drains, *(write for write in self._preferences(view) if write.key not in begun)]
 
     def _drains(self, view: ClusterView) -> list[PartitionWrite]:
         writes: list[PartitionWrite] = []

@@ -322,3 +322,29 @@ async def test_leaders_go_back_to_the_preferred_replicas(cluster: Any) -> None:
 
     assert 2 not in astray
     assert sorted(leaders(cluster.metadata)) == [1, 2, 3]
+
+
+async def test_a_partition_that_is_drained_gets_its_preferred_leader_later(cluster: Any) -> None:
+    """Both may be due in one turn; the one write waits for the other, and the controller goes on."""
+    await three(cluster, min_insync_replicas=1)
+    epoch = await cluster.kill(2)
+    await cluster.until(every(lambda record: len(record.isr) == 2))
+    await join_isr(cluster, await cluster.add(2, last_broker_epoch=epoch))
+    await cluster.add(4)
+    [drained] = [
+        record.replicas[2].broker for record in records(cluster.metadata) if record.replicas[0].broker == 2
+    ]
+    cluster.clock.seconds += 2
+    keys = cluster.metadata.keys
+    often = ConfigRecord(values={"leader.imbalance.check.interval.seconds": 1})
+    leaving = ConfigRecord(values={"draining": "true"})
+    both = (
+        Put(keys.cluster_config, encode(often)),
+        Put(keys.broker_config(drained), encode(leaving)),
+    )
+    await cluster.store.transact((), both)
+    await cluster.until(every(lambda record: bool(record.adding)))
+    cluster.clock.seconds += 2
+    await cluster.until(lambda metadata: 2 in leaders(metadata))
+
+    assert all(drained in record.removing for record in records(cluster.metadata))
