@@ -200,10 +200,11 @@ def _completion(planning: Planning, subject: _Subject, partitions: Partitions) -
     steps = _settings_written(planning, subject, partitions, settings)
     if record.state is TopicState.READY and record.growing_to is None:
         return steps
-    if record.replication_factor > len(planning.placeable):
+    missing = _missing(record, partitions)
+    if missing and record.replication_factor > len(planning.placeable):
         # New partitions cannot be placed; whoever looks again when brokers have come finds it unfinished.
         return steps
-    steps += _partitions_written(planning, subject, partitions, settings)
+    steps += _partitions_written(planning, subject, missing, settings)
     done = msgspec.structs.replace(
         record, state=TopicState.READY, partitions=record.growing_to or record.partitions, growing_to=None
     )
@@ -245,19 +246,23 @@ def _removal(planning: Planning, subject: _Subject, partitions: Partitions) -> t
     return (*removals, farewell)
 
 
-def _partitions_written(
-    planning: Planning, subject: _Subject, partitions: Partitions, settings: PartitionSettings
-) -> tuple[Transaction, ...]:
-    """Write the partitions that are missing up to the count that the topic is to have."""
-    record, office = subject.record, planning.office
+def _missing(record: TopicRecord, partitions: Partitions) -> list[PartitionIndex]:
+    """Return the partitions that are not written, up to the count that the topic is to have."""
     count = record.growing_to or record.partitions
-    missing = [PartitionIndex(n) for n in range(count) if PartitionIndex(n) not in partitions]
+    return [PartitionIndex(n) for n in range(count) if PartitionIndex(n) not in partitions]
+
+
+def _partitions_written(
+    planning: Planning, subject: _Subject, missing: Sequence[PartitionIndex], settings: PartitionSettings
+) -> tuple[Transaction, ...]:
+    """Write the partitions that are missing."""
     if not missing:
         return ()
+    record, office = subject.record, planning.office
     placement = assign_replicas(
         planning.placeable,
         first_partition=missing[0],
-        partition_count=count - missing[0],
+        partition_count=missing[-1] - missing[0] + 1,
         replication_factor=record.replication_factor,
         start_index=planning.start_index,
         shift=planning.start_index,

@@ -334,6 +334,22 @@ def test_new_partitions_wait_for_brokers(world: Any, kit: Any) -> None:
     assert run(world, complete(world)) == [True, True]
 
 
+@pytest.mark.parametrize("make", [creation, growth])
+def test_what_is_placed_already_waits_for_no_broker(
+    world: Any, kit: Any, make: Callable[[Any, Any], Sequence[Transaction]]
+) -> None:
+    """Where a controller went after the last partition, its successor makes the topic ready without it."""
+    plan = make(world, kit)
+    assert all(run(world, plan[:-1]))
+    world.delete(kit.keys.broker(BrokerId(1)))
+    world.take_office()
+    done = run(world, complete(world))
+    topic = world.topic(NAME).value
+
+    assert done == [True]
+    assert (topic.state, topic.partitions, topic.growing_to) == (TopicState.READY, 150, None)
+
+
 def test_only_running_brokers_with_a_directory_take_replicas(world: Any, kit: Any) -> None:
     """A draining or stopping one and one without a healthy directory get nothing new."""
     world.register(2, kit.registration("d2", state=BrokerState.DRAINING))
