@@ -39,6 +39,8 @@ from fairlead_broker.registry.transactions import (
 STALL_SECONDS: Final = 1.0
 """A timer this late means that the process itself stood still (stopped, swapped, suspended), its keepers of leases
 with it: all leases then begin anew, as they do on etcd when its leader changes."""
+EXPIRY_RETRY_SECONDS: Final = 1.0
+"""After leases could not be ended, on a full disk."""
 _CLOSED: Final = "this client of the coordination store was closed"
 
 _log = structlog.get_logger("fairlead.coordination")
@@ -311,8 +313,15 @@ class EmbeddedStore:
         """End the leases that are due, or let all begin anew after this process stood still."""
         if stalled:
             self.leases.renew_all(self._clock.monotonic())
-        for lease_id in self.leases.due(self._clock.monotonic()):
-            self.end_lease(lease_id)
+        try:
+            for lease_id in self.leases.due(self._clock.monotonic()):
+                self.end_lease(lease_id)
+        except CoordinationError:
+            if not self.history.has_failed:
+                # A full disk passes, and nobody else asks for the leases that are due.
+                again = self._clock.monotonic() + EXPIRY_RETRY_SECONDS
+                self._loop.call_soon_threadsafe(self._set_timer, again)
+            raise
         self._loop.call_soon_threadsafe(self._set_timer, self.leases.next_deadline)
 
     def _open(self, path: Path) -> None:

@@ -141,6 +141,11 @@ class History:
             self._lock.release()
             raise
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether everything is refused until the file is opened again."""
+        return self._failure is not None
+
     def close(self) -> None:
         """Write the log into the file and let others open it."""
         self._connection.close()
