@@ -27,7 +27,6 @@ from overload_kit import (
     frame,
     now,
     one_batch,
-    pause,
     record,
     request_block,
     settings,
@@ -204,8 +203,9 @@ async def crowded(start) -> AsyncIterator[BrokerUnderLoad]:
     async with calm_client(broker):
         begun = Posting(broker, 4 * MIB)
         await begun.open()
-        await begun.send(3 * MIB - 65_536)
-        await pause(0.2)
+        size = 3 * MIB - 65_536
+        await begun.send(size)
+        assert await until(lambda: broker.metric('fairlead_held_bytes{of="bodies"}') == size, 10)
         yield broker
         begun.close()
 

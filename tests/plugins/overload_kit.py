@@ -103,7 +103,7 @@ class BrokerUnderLoad:
         return pages * os.sysconf("SC_PAGE_SIZE") / MIB
 
     def metric(self, name: str) -> float:
-        """A metric without labels, as the ops listener shows it."""
+        """A series as the ops listener shows it: a name, with its labels where it has any."""
         with urllib.request.urlopen(f"http://{self.ops}/metrics", timeout=10) as answer:
             text = answer.read().decode()
         return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} "))
