@@ -66,9 +66,19 @@ class WalkedBatch:
         return self.position + self.header.total_bytes
 
 
-def walk_headers(file: File, position: int, stop: int, offset_min: int) -> Iterator[WalkedBatch]:
-    """Yield the batches from a position on, checking only stamps. Raises `BadBatch` at the first that is bad."""
-    return _walk(_Window(file, stop, HEADER_WINDOW_BYTES), position, offset_min, verify=False)
+def walk_headers(
+    file: File, position: int, stop: int, offset_min: int, next_offset: int | None = None
+) -> Iterator[WalkedBatch]:
+    """Yield the batches from a position on, checking only stamps. Raises `BadBatch` at the first that is bad.
+
+    Where a batch ends stands in what the stamp does not cover. It is believed where the next batch begins there or, of
+    the last one, where that is the `next_offset` that the caller knows; otherwise the whole batch is checked.
+    """
+    window = _Window(file, stop, HEADER_WINDOW_BYTES)
+    for batch in _walk(window, position, offset_min, verify=False):
+        if not _ends_as_expected(window, batch, next_offset):
+            _verify_content(window, batch.position, batch.header.total_bytes)
+        yield batch
 
 
 def verify_batches(file: File, position: int, stop: int, offset_min: int) -> Iterator[WalkedBatch]:
@@ -82,6 +92,8 @@ def find_good_batch(file: File, position: int, stop: int, offset_min: int) -> Wa
     position += -position % _ALIGNMENT
     while position + HEADER_BYTES <= stop:
         view, at = window.at(position, min(VERIFY_WINDOW_BYTES, stop - position))
+        if len(view) - at < HEADER_BYTES:
+            break
         for candidate in _candidates(view[at:]):
             found = _good_batch(window, position + candidate, offset_min)
             if found is not None:
@@ -147,9 +159,30 @@ def _check(window: _Window, position: int, offset_min: int, *, verify: bool) -> 
         reason = f"the batch has {total_bytes} bytes, {window.stop - position} are there"
         raise BadBatch(position, position + total_bytes, reason)
     if verify:
-        view, at = window.at(position, total_bytes)
-        _check_content(view, at, position, total_bytes)
-    return WalkedBatch(position, _read_header(view, at, position, total_bytes))
+        _verify_content(window, position, total_bytes)
+    view, at = window.at(position, HEADER_BYTES)
+    try:
+        return WalkedBatch(position, _read_header(view, at, position, total_bytes))
+    except UnknownFormat:
+        # No other release has written it where it is only a flipped bit.
+        _verify_content(window, position, total_bytes)
+        raise
+
+
+def _ends_as_expected(window: _Window, batch: WalkedBatch, next_offset: int | None) -> bool:
+    if batch.end >= window.stop:
+        return next_offset is None or next_offset == batch.header.next_offset
+    view, at = window.at(batch.end, HEADER_BYTES)
+    return len(view) - at < 8 or _BASE_OFFSET.unpack_from(view, at)[0] == batch.header.next_offset
+
+
+def _verify_content(window: _Window, position: int, total_bytes: int) -> None:
+    view, at = window.at(position, total_bytes)
+    if len(view) - at < total_bytes:
+        # The file has become shorter since its size was asked for.
+        reason = f"the batch has {total_bytes} bytes, {len(view) - at} can be read"
+        raise BadBatch(position, position + total_bytes, reason)
+    _check_content(view, at, position, total_bytes)
 
 
 def _check_content(view: memoryview, at: int, position: int, total_bytes: int) -> None:

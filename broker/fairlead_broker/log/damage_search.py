@@ -1,7 +1,8 @@
 """Where the first damage of a segment is, found by its checksums.
 
 Called by `segments` when something does not fit: a read walks over a few bytes of each batch and sees that they are
-wrong, but neither which batch is at fault nor where the next good one begins.
+wrong, but neither which batch is at fault nor where the next good one begins. Finds the way to what stands behind it as
+well.
 """
 
 from __future__ import annotations
@@ -34,3 +35,25 @@ def first_damage(
                 return DamagedRange(Offset(expected), Offset(following))
             position, expected = good.position, following
     return DamagedRange(Offset(expected), Offset(next_offset)) if expected < next_offset else None
+
+
+def place_behind_damage(
+    file: File, size: int, position: int, expected: int, offset: int
+) -> tuple[int, int] | None:
+    """Return position and base offset of the good batch that holds an offset; None where damage does.
+
+    The walk begins as that of `first_damage`. Raises `OSError`.
+    """
+    while True:
+        try:
+            for batch in verify_batches(file, position, size, expected):
+                if batch.header.next_offset > offset:
+                    return batch.position, batch.header.base_offset
+                position, expected = batch.end, batch.header.next_offset
+        except BadBatch as bad:
+            good = find_good_batch(file, bad.search_from, size, expected)
+            if good is None or good.header.base_offset > offset:
+                return None
+            position, expected = good.position, good.header.base_offset
+        else:
+            return None

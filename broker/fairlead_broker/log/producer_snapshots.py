@@ -129,7 +129,7 @@ class LoggedProducers:
         position, offset = body.index.place_at_or_below(start)
         while position < body.size:
             try:
-                for batch in walk_headers(body.file, position, body.size, offset):
+                for batch in walk_headers(body.file, position, body.size, offset, segment.next_offset):
                     position, offset = batch.end, batch.header.next_offset
                     if batch.header.base_offset >= start:
                         self._replay_walked(body.file, batch)

@@ -71,13 +71,20 @@ class WrongBytes(Exception):
 
 
 def plan_read(
-    index: SegmentIndex, size: int, offset: int, bytes_max: int, offset_limit: int, nbytes_max: int = MAXIMUM
+    index: SegmentIndex,
+    size: int,
+    offset: int,
+    bytes_max: int,
+    offset_limit: int,
+    nbytes_max: int = MAXIMUM,
+    place: tuple[int, int] | None = None,
 ) -> ReadPlan | None:
     """Return the range to read so that the batch with `offset` arrives whole.
 
-    None if there is nothing in the range, or if not even the first batch would surely fit into `nbytes_max`.
+    `place`: position and base offset of that batch where they are known, because what stands before it is damaged. None
+    if there is nothing in the range, or if not even the first batch would surely fit into `nbytes_max`.
     """
-    position, point = index.place_at_or_below(offset)
+    position, point = place or index.place_at_or_below(offset)
     stop = index.position_at_or_above(offset_limit, size)
     # Between two entries lies one stretch of small batches, or one large batch.
     stretch = index.position_after(position, stop) - position
@@ -125,22 +132,49 @@ def whole_batches(plan: ReadPlan, buffer: memoryview, index: SegmentIndex) -> Lo
 
 
 def _first_wanted(plan: ReadPlan, buffer: memoryview) -> int | None:
-    """Return where the batch begins that holds the wanted offset or, in a gap, the first one behind it."""
+    """Return where the batch begins that holds the wanted offset or, in a gap, the first one behind it.
+
+    Where a batch ends stands in what its stamp does not cover, and a flipped bit there would hide those behind it. One
+    that holds the offset only by that is read in whole.
+    """
     at, stop, next_offset = 0, len(buffer), -1
     passed, passed_min = 0, -1
     while at + _SPAN_BYTES <= stop:
         base_offset, total_bytes, last_delta = _span(plan, buffer, at, next_offset)
-        if base_offset + last_delta >= plan.offset:
+        following = base_offset + last_delta + 1
+        if following > plan.offset:
+            _check_stamp(plan, buffer, at)
             if base_offset > plan.offset and at:
                 _check_passed(plan, buffer[passed:at], passed, passed_min)
-            return at
+            if base_offset >= plan.offset or _is_whole(buffer, at, total_bytes):
+                return at
+            # The stamp is good, and with it the length: what was asked for may stand behind it.
+            following = base_offset + 1
         passed, passed_min = at, next_offset
-        at, next_offset = at + total_bytes, base_offset + last_delta + 1
+        at, next_offset = at + total_bytes, following
     if plan.position + at == plan.stop:
         return None
     if plan.position + at > plan.stop:
         raise WrongBytes(plan.position + at, next_offset, "the last batch goes beyond the end")
     raise NotWhole(max(at, stop) + _SPAN_BYTES)
+
+
+def _is_whole(buffer: memoryview, at: int, total_bytes: int) -> bool:
+    """Say whether the content of a batch is good. Raises `NotWhole`."""
+    if at + total_bytes > len(buffer):
+        raise NotWhole(at + total_bytes)
+    try:
+        check_unread_checksum(buffer[at : at + total_bytes])
+    except ProblemError:
+        return False
+    return True
+
+
+def _check_stamp(plan: ReadPlan, buffer: memoryview, at: int) -> None:
+    try:
+        check_stamp_checksum(buffer, at)
+    except ProblemError as problem:
+        raise WrongBytes(plan.position + at, -1, problem.detail) from problem
 
 
 def _check_passed(plan: ReadPlan, batch: memoryview, at: int, offset_min: int) -> None:

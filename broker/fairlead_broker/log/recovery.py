@@ -166,7 +166,7 @@ class Recovery:
         """Walk to the end of a segment. False if the log was cut and ends here."""
         while tail.position < tail.size:
             try:
-                self._walk_good(tail)
+                self._walk_good(number, tail)
             except BadBatch as bad:
                 good = find_good_batch(tail.file, bad.search_from, tail.size, tail.next_offset)
                 if good is None:
@@ -179,9 +179,11 @@ class Recovery:
                 tail.position, tail.next_offset, tail.forced = good.position, good.header.base_offset, True
         return True
 
-    def _walk_good(self, tail: _Tail) -> None:
+    def _walk_good(self, number: int, tail: _Tail) -> None:
         if tail.next_offset < self._point:
-            for batch in walk_headers(tail.file, tail.position, tail.size, tail.next_offset):
+            following = self.segments[number + 1 : number + 2]
+            end = following[0].base_offset if following else self._point
+            for batch in walk_headers(tail.file, tail.position, tail.size, tail.next_offset, end):
                 tail.take(batch)
                 if tail.next_offset >= self._point:
                     break

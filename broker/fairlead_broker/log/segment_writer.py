@@ -315,7 +315,7 @@ def find_end(segment: Segment, offset: Offset, interval_bytes: int) -> SegmentEn
     index, point = body.index.cut_at_or_below(offset - 1)
     position, end = (point.position, point.offset) if point else (0, segment.base_offset)
     # Not one batch further than needed: what is to be cut off may be damaged.
-    batches = walk_headers(body.file, position, body.size, end)
+    batches = walk_headers(body.file, position, body.size, end, segment.next_offset)
     while end < offset and (batch := next(batches, None)) is not None:
         if batch.header.next_offset > offset:
             break

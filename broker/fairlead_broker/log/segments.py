@@ -16,7 +16,7 @@ from typing import Final
 from fairlead_api.identifiers import Offset
 from fairlead_broker.log.batch_walk import BadBatch, find_good_batch, walk_headers
 from fairlead_broker.log.damage import DamagedRange
-from fairlead_broker.log.damage_search import first_damage
+from fairlead_broker.log.damage_search import first_damage, place_behind_damage
 from fairlead_broker.log.errors import DiskFull, LogDamaged, StorageFailed, wrap_os_error
 from fairlead_broker.log.indexes import (
     OFFSET_INDEX,
@@ -114,12 +114,15 @@ class Segment:
         try:
             return self._read(self.load(), offset, bytes_max, offset_limit)
         except WrongBytes as wrong:
-            if self.growing:
-                raise self._damaged(wrong, offset) from wrong
+            met = wrong
+        if not self.growing:
             # Most likely the index file is wrong, and the log can tell.
             self._rebuild_index(self.load())
+        place = self._place_behind_damage(offset)
+        if place is None:
+            raise self._damaged(met, offset) from met
         try:
-            return self._read(self.load(), offset, bytes_max, offset_limit)
+            return self._read(self.load(), offset, bytes_max, offset_limit, place)
         except WrongBytes as wrong:
             raise self._damaged(wrong, offset) from wrong
 
@@ -136,8 +139,20 @@ class Segment:
                 body.file, body.size, position, max(expected, self.base_offset), offset, next_offset
             )
         except OSError as error:
-            message = f"{self.path}: cannot read from {position} on: {error.strerror}"
-            raise StorageFailed(message) from error
+            raise self._unreadable(position, error) from error
+
+    def _place_behind_damage(self, offset: Offset) -> tuple[int, int] | None:
+        body = self.load()
+        position, expected = body.index.place_at_or_below(offset)
+        try:
+            return place_behind_damage(
+                body.file, body.size, position, max(expected, self.base_offset), offset
+            )
+        except OSError as error:
+            raise self._unreadable(position, error) from error
+
+    def _unreadable(self, position: int, error: OSError) -> StorageFailed:
+        return StorageFailed(f"{self.path}: cannot read from {position} on: {error.strerror}")
 
     def read_cached(self, offset: Offset, bytes_max: int, offset_limit: Offset) -> LogRead | None:
         """Read what is in memory, at most 1 MiB, without waiting for the disk; None if that is not enough."""
@@ -151,10 +166,12 @@ class Segment:
         buffer = new_buffer(plan.nbytes)
         try:
             count = body.file.read_into_cached(buffer, plan.position)
-            return whole_batches(plan, buffer[:count], body.index) if count else None
+            found = whole_batches(plan, buffer[:count], body.index) if count else None
         except (NotWhole, WrongBytes, OSError):
             # The read that may wait finds out what is wrong and says so.
             return None
+        # Nothing where something should be: that one finds out why, too.
+        return found if found is not None and found.data else None
 
     def load(self) -> SegmentBody:
         """Return the open segment; opens it if need be and notes that it is in use."""
@@ -229,9 +246,14 @@ class Segment:
             self._storage.unlink(self.path_of(suffix))
 
     def _read(
-        self, body: SegmentBody, offset: Offset, bytes_max: int, offset_limit: Offset
+        self,
+        body: SegmentBody,
+        offset: Offset,
+        bytes_max: int,
+        offset_limit: Offset,
+        place: tuple[int, int] | None = None,
     ) -> LogRead | None:
-        plan = plan_read(body.index, body.size, offset, bytes_max, offset_limit)
+        plan = plan_read(body.index, body.size, offset, bytes_max, offset_limit, place=place)
         while plan is not None:
             buffer, count = new_buffer(plan.nbytes), 0
             try:
@@ -265,7 +287,7 @@ class Segment:
         )
         while True:
             try:
-                for batch in walk_headers(body.file, position, body.size, expected):
+                for batch in walk_headers(body.file, position, body.size, expected, self.next_offset):
                     header = batch.header
                     index.note(header.base_offset, batch.position, header.max_time_us, interval_bytes)
                     position, expected, interval_bytes = batch.end, header.next_offset, INDEX_INTERVAL_BYTES

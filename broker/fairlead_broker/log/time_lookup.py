@@ -53,7 +53,7 @@ def first_record_since(
     position = body.index.position_at_or_below(start)
     met = start
     try:
-        for batch in walk_headers(body.file, position, body.size, start):
+        for batch in walk_headers(body.file, position, body.size, start, segment.next_offset):
             header = batch.header
             if header.base_offset >= end:
                 return None
