@@ -44,6 +44,17 @@ def drained(
     return reassignment.start(record, places_of(wanted, key.partition, view), revision)
 
 
+def taken_back(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
+    """Return the record on its way back from a move to a broker that is gone and drained; None for other moves.
+
+    Such a broker is never in sync, so that the move, and every drain that waits for it, would never end. One that
+    lives catches up, and is emptied then. None also while the way back has to wait.
+    """
+    if not any(broker in view.draining and broker not in view.brokers for broker in record.adding):
+        return None
+    return reassignment.cancel(key, record, view.brokers)
+
+
 def has_nowhere_to_go(broker: BrokerId, record: PartitionRecord, view: ClusterView) -> bool:
     """Say whether the replica on a draining broker has to stay there: nobody else can be given the partition."""
     if broker in record.removing:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from fairlead_broker.clock import Clock
-from fairlead_broker.controller.drain import drained
+from fairlead_broker.controller.drain import drained, taken_back
 from fairlead_broker.controller.partition_changes import ClusterView
 from fairlead_broker.controller.partition_writes import PartitionWrite
 from fairlead_broker.controller.preferred import imbalanced
@@ -38,7 +38,10 @@ class Balancing:
         return [*drains, *(write for write in self._preferences(view) if write.key not in begun)]
 
     def _drains(self, view: ClusterView) -> list[PartitionWrite]:
-        writes: list[PartitionWrite] = []
+        writes = self._moves_taken_back(view)
+        if writes:
+            # Drains begin anew when it is written.
+            return writes
         room, load = MOVES_MAX - len(self._index.moving), self._index.replica_counts()
         leaving = {key for broker in view.draining for key in self._index.of_broker(broker)}
         for key in sorted(leaving, key=lambda each: (each.topic_id, each.partition)):
@@ -52,6 +55,18 @@ class Balancing:
                 writes.append(PartitionWrite(key, partition.mod_revision, record))
                 for broker in record.adding:
                     load[broker] = load.get(broker, 0) + 1
+        return writes
+
+    def _moves_taken_back(self, view: ClusterView) -> list[PartitionWrite]:
+        writes: list[PartitionWrite] = []
+        for key in self._index.moving if view.draining else ():
+            partition = self._index.find(key)
+            if partition is None:
+                continue
+            record = taken_back(key, partition.value, view)
+            if record is not None:
+                elects = record.leader_epoch != partition.value.leader_epoch
+                writes.append(PartitionWrite(key, partition.mod_revision, record, elects=elects))
         return writes
 
     def _preferences(self, view: ClusterView) -> list[PartitionWrite]:

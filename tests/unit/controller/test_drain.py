@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from fairlead_api.identifiers import BrokerId, PartitionIndex, Revision
-from fairlead_broker.controller.drain import drained, has_nowhere_to_go, places_of
+from fairlead_broker.controller.drain import drained, has_nowhere_to_go, places_of, taken_back
 from fairlead_broker.controller.partition_changes import ClusterView
 from fairlead_broker.controller.reassignment import Place, target
 from fairlead_broker.registry.keys import PartitionKey
@@ -80,6 +80,36 @@ def test_a_drain_that_cannot_end_is_known(found: PartitionRecord, view: ClusterV
 def test_a_broker_that_is_gone_can_be_drained() -> None:
     """That is how its replicas are made anew elsewhere."""
     assert asked(record(1, "12"), view_of(3, there="124")) == "124"
+
+
+MOVING = record(1, "123", replicas="1432", adding=(BrokerId(4),), removing=(BrokerId(2),))
+
+
+def test_a_move_to_a_broker_that_is_gone_and_drained_is_taken_back() -> None:
+    """The partition stays where it was, and the drains of both begin anew."""
+    back = taken_back(KEY, MOVING, view_of(2, 4, there="123"))
+
+    assert back is not None
+    assert target(back) == (1, 3, 2)
+    assert (back.adding, back.removing, back.leader_epoch) == ((), (), MOVING.leader_epoch)
+
+
+@pytest.mark.parametrize(
+    ("found", "view"),
+    [
+        pytest.param(MOVING, view_of(2, 4), id="it lives, and catches up"),
+        pytest.param(MOVING, view_of(2, there="123"), id="it may come back"),
+        pytest.param(record(1, "123"), view_of(4, there="123"), id="nothing is moved"),
+        pytest.param(
+            record(None, "23", replicas="1432", adding=(BrokerId(4),), removing=(BrokerId(2),)),
+            view_of(2, 4, there="23"),
+            id="nobody leads",
+        ),
+    ],
+)
+def test_other_moves_go_on(found: PartitionRecord, view: ClusterView) -> None:
+    """Until they end, or somebody cancels them."""
+    assert taken_back(KEY, found, view) is None
 
 
 def test_the_broker_that_keeps_least_takes_over() -> None:

@@ -269,6 +269,26 @@ async def test_a_broker_that_is_gone_can_be_drained(cluster: Any) -> None:
     assert "1 replicas" in keeps.detail
 
 
+async def test_a_drained_broker_that_is_gone_is_waited_for_in_no_move(cluster: Any) -> None:
+    """It would never be in sync: the move to it is taken back, and another broker gets the replica."""
+    await begin(cluster, brokers=5, replication_factor=3)
+    operations = cluster.controller.operations
+    free = [each for each in (1, 2, 3, 4, 5) if each != cluster.controller.membership.broker_id]
+    first = next(each for each in free if each in replicas(partitions_of(cluster.metadata)[0]))
+    await operations.drain(BrokerId(first))
+    await cluster.until(lambda metadata: partitions_of(metadata)[0].adding)
+    [lost] = partitions_of(cluster.metadata)[0].adding
+    if lost == cluster.controller.membership.broker_id:
+        operations = cluster.lives[first].operations
+    await cluster.kill(lost)
+    await operations.drain(BrokerId(lost))
+    await cluster.until(lambda metadata: partitions_of(metadata)[0].adding not in ((), (lost,)))
+    [record] = partitions_of(cluster.metadata)
+
+    assert lost not in replicas(record)
+    assert record.removing == (first,)
+
+
 async def test_what_a_drain_cannot_move_is_named(cluster: Any) -> None:
     """Until there is a broker that can be given it; of brokers that nobody drains nothing is said."""
     await begin(cluster, brokers=3, replication_factor=3, partitions=2)
