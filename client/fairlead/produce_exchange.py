@@ -55,19 +55,20 @@ def outcomes_of(
 ) -> list[Acknowledgement | ClusterError]:
     """Return the outcome of each batch in their order.
 
-    A batch that the answer does not mention failed as `internal`: never taken for stored.
+    A batch that the answer does not mention failed as `internal`: never taken for stored. With acks=0 a body comes only
+    when a batch was refused.
     """
-    if acks is Acks.NONE:
+    if acks is Acks.NONE and not answer.body:
         return [UNKNOWN_PLACE] * len(batches)
     answered = {(found.topic_id, found.partition): found for found in _DECODER.decode(answer.body).results}
     return [
-        _outcome(answered.get((topic_ids[batch.topic], batch.partition)), batch, answer.broker)
+        _outcome(answered.get((topic_ids[batch.topic], batch.partition)), batch, answer.broker, acks)
         for batch in batches
     ]
 
 
 def _outcome(
-    found: PartitionProduceResult | None, batch: PendingBatch, broker: str
+    found: PartitionProduceResult | None, batch: PendingBatch, broker: str, acks: Acks
 ) -> Acknowledgement | ClusterError:
     if found is None:
         problem = ProblemError("internal", "the answer lacks the partition", side_effect=SideEffect.MAYBE)
@@ -75,6 +76,8 @@ def _outcome(
     if found.problem is not UNSET:
         problem = ProblemError.from_document(cast("Mapping[str, JSON_VALUE]", found.problem))
         return error_of(problem, subject=batch.subject, broker=broker)
+    if acks is Acks.NONE:
+        return UNKNOWN_PLACE
     if found.base_offset is UNSET or found.log_append_time is UNSET or found.leader_epoch is UNSET:
         problem = ProblemError("internal", "the answer has no offset", side_effect=SideEffect.MAYBE)
         return error_of(problem, subject=batch.subject, broker=broker)

@@ -97,6 +97,18 @@ def test_without_acks_nothing_is_known(batches: list[RecordsBatch]) -> None:
     assert outcomes_of(answer, batches, TOPIC_IDS, Acks.NONE) == [UNKNOWN_PLACE, UNKNOWN_PLACE]
 
 
+def test_without_acks_a_refusal_is_an_outcome(batches: list[RecordsBatch]) -> None:
+    """acks=0 waits for no copy, but what the broker refused it does not have: of its leader it is sent again."""
+    moved = ProblemError("not_leader", "the leader is broker 2").to_document()
+    refused = {"topic_id": TOPIC_IDS["flights"], "partition": 0, "problem": moved}
+    accepted = {"topic_id": TOPIC_IDS["flights"], "partition": 1}
+
+    first, second = outcomes_of(_answer([refused, accepted]), batches, TOPIC_IDS, Acks.NONE)
+
+    assert isinstance(first, NotLeaderError)
+    assert second == UNKNOWN_PLACE
+
+
 def test_another_topic_of_the_same_partition_is_no_outcome(batches: list[RecordsBatch]) -> None:
     """Outcomes are matched by topic id, since a request may name many topics."""
     other = _stored(0, topic_id="2b4e28ba-2fa1-4d19-883f-0016d3cca427")
