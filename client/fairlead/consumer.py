@@ -348,8 +348,9 @@ class Consumer(AssignedPartitions):
             raise error from (None if self._task.cancelled() else self._task.exception())
 
     async def _next_of_group(self, session: GroupSession, until: EndOffsets | None) -> ConsumerBatch | None:
-        session.begin_take()
         try:
+            # What is held back was not handed out yet: its partition waits for it like for one that was.
+            session.begin_take(finished=self._held_back is None)
             if not session.commits_before:
                 return await self._next_fetched(until)
             return await self._next_committed(session, until)
@@ -373,18 +374,17 @@ class Consumer(AssignedPartitions):
                 continue
             self._held_back = None
             error = held.committed.result()
-            # Whoever has the partition now hands the batch out.
-            if error is None and self._owns(held.batch):
+            hand = self._reader.hand
+            owned = hand is not None and self._prefetch.cursors.get(held.batch.topic_partition) is hand
+            if error is None and owned and not self._closing:
+                # Also of a partition that is to go: it was committed, so nobody else hands it out.
                 return held.batch
+            if error is not None and hand is not None and owned:
+                self._prefetch.seek(hand, held.batch.base_offset)
+                self._fetcher.wake()
+            session.finished()
             if error is not None and not isinstance(error, FencedError):
-                if self._owns(held.batch):
-                    self._prefetch.seek(self._cursor(held.batch.topic_partition), held.batch.base_offset)
                 raise error
-
-    def _owns(self, batch: ConsumerBatch) -> bool:
-        """Whether a batch is still the last one of a partition that is read: no seek and no revocation since."""
-        cursor = self._prefetch.cursors.get(batch.topic_partition)
-        return cursor is not None and not cursor.withheld and cursor.position >= batch.next_offset
 
     def _picture_taken(self) -> None:
         """Read the partitions that an assigned topic has grown, from their beginning."""

@@ -262,8 +262,20 @@ class GroupPartitions:
             result = callback(frozenset(places))
             if inspect.isawaitable(result):
                 await result
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Not this task was cancelled, but something that the callback waited for.
+            message = f"{self._name_of(callback)} ended with CancelledError: what it waited for was cancelled"
+            failure = RuntimeError(message)
+            failure.__cause__ = error
+            self._failed(failure)
         except Exception as error:  # noqa: BLE001 - the caller's own code: it is raised to whoever reads
             self._failed(error)
+
+    def _name_of(self, callback: RebalanceCallback) -> str:
+        return "on_assigned" if callback is self._settings.on_assigned else "on_revoked"
 
     def _is_current(self, action: Revoke | Assign) -> bool:
         return action.round == self._member.round and not self._closing

@@ -147,12 +147,17 @@ class GroupSession:
         self._task = loop.create_task(self._run(), name=f"fairlead group {self._settings.group}")
         self._task.add_done_callback(self._ended)
 
-    def begin_take(self) -> None:
-        """Say that the batch in hand is finished and the next one wanted; raises what is to be told first."""
+    def begin_take(self, *, finished: bool = True) -> None:
+        """Say that the next batch is wanted and the one in hand `finished`; raises what is to be told first."""
         self._away_since = None
+        if finished:
+            self.finished()
+        self.raise_failure()
+
+    def finished(self) -> None:
+        """Say that the batch in hand is finished, so that its partition may go."""
         self._reader.finished()
         self._partitions.moved()
-        self.raise_failure()
 
     def end_take(self) -> None:
         """Say that the reader is busy with a batch, or with something else."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -36,6 +37,11 @@ class Coordinator:
         self.open = asyncio.Event()
         """Whether heartbeats are answered."""
         self.open.set()
+        self.takes_away = False
+        """Whether the answer to the next heartbeat gives the partition to somebody else."""
+        self.commits_open = asyncio.Event()
+        """Whether commits are answered."""
+        self.commits_open.set()
         self.calls: list[str] = []
         """What was answered, in its order."""
 
@@ -58,12 +64,15 @@ class Coordinator:
         if request["member_epoch"] == 0:
             self.epoch += 1
         place = {"topic": "flights", "topic_id": self._broker.topic_id, "partitions": [0]}
+        given = [place] if request["member_epoch"] == 0 else None
+        if self.takes_away and given is None:
+            self.takes_away, given = False, []
         return self._replies.json(
             {
                 "member_epoch": self.epoch,
                 "heartbeat_interval_ms": 20,
                 "session_timeout_ms": 1_000,
-                "assignment": [place] if request["member_epoch"] == 0 else None,
+                "assignment": given,
             }
         )
 
@@ -72,6 +81,7 @@ class Coordinator:
             return self._replies.json({"offsets": []})
         request = msgspec.json.decode(received.body)
         self.commits.append(request)
+        await self.commits_open.wait()
         if self.commit_refusals:
             return self._replies.problem(self.commit_refusals.pop(0))
         [entry] = request["offsets"]
@@ -102,13 +112,10 @@ def revoked() -> list[frozenset[TopicPartition]]:
 
 
 @pytest.fixture
-async def consumer(
-    broker: ScriptedBroker,
-    coordinator: Coordinator,
-    replies: Replies,
-    revoked: list[frozenset[TopicPartition]],
-) -> AsyncIterator[Consumer]:
-    """A consumer that owns partition 0 and begins at offset 0, where two records are."""
+async def opened(
+    broker: ScriptedBroker, coordinator: Coordinator, replies: Replies
+) -> AsyncIterator[Callable[..., Awaitable[Consumer]]]:
+    """Opens a consumer that owns partition 0 and begins at offset 0, where two records are."""
 
     async def looked_up(_: Received) -> Reply:
         """Answer where the log begins."""
@@ -129,16 +136,24 @@ async def consumer(
 
     broker.scripts["/v1/offsets:lookup"] = [looked_up] * 100
     broker.scripts["/v1/fetch"] = [fetched] * 10_000
-    async with Consumer(
-        broker.url,
-        group="g",
-        topics="flights",
-        session_timeout="1s",
-        on_revoked=revoked.append,
-        commit="manual",
-    ) as consumer:
-        coordinator.serve(consumer)
-        yield consumer
+    async with AsyncExitStack() as stack:
+
+        async def open_consumer(**settings: Any) -> Consumer:
+            """Open one that begins to join."""
+            consumer = Consumer(broker.url, group="g", topics="flights", session_timeout="1s", **settings)
+            await stack.enter_async_context(consumer)
+            coordinator.serve(consumer)
+            return consumer
+
+        yield open_consumer
+
+
+@pytest.fixture
+async def consumer(
+    opened: Callable[..., Awaitable[Consumer]], revoked: list[frozenset[TopicPartition]]
+) -> Consumer:
+    """A consumer that commits when it is told to."""
+    return await opened(on_revoked=revoked.append, commit="manual")
 
 
 async def test_heartbeats_that_do_not_succeed_are_told(
@@ -239,3 +254,73 @@ async def test_a_leave_does_not_overtake_the_join(broker: ScriptedBroker, coordi
     await closing
 
     assert coordinator.calls.index("leave") > coordinator.calls.index("heartbeat")
+
+
+async def test_a_batch_whose_commit_a_revocation_overtakes_is_handed_out(
+    opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
+) -> None:
+    """Committed before it is handed out, nobody else gets it; and its partition goes once it was processed."""
+    coordinator.commits_open.clear()
+    consumer = await opened(commit="before")
+    taking = asyncio.get_running_loop().create_task(consumer.next_batch(timeout="10s"))
+    await until(lambda: bool(coordinator.commits))
+    coordinator.takes_away = True
+    await until(lambda: consumer.membership.state == "reconciling")
+    coordinator.commits_open.set()
+    batch = await taking
+    still = consumer.assignment
+    await consumer.next_batch(timeout="10ms")
+    await until(lambda: consumer.assignment == frozenset())
+
+    assert batch is not None
+    assert batch.values == [b"a", b"b"]
+    assert still == {PLACE}
+
+
+async def test_a_batch_whose_commit_stays_stale_is_not_skipped(
+    opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
+) -> None:
+    """It was neither committed nor handed out, and the partition is still the member's: it is taken once more."""
+    coordinator.commit_refusals += ["stale_member_epoch"] * 3
+    consumer = await opened(commit="before", retry_timeout="50ms")
+    batch = await consumer.next_batch(timeout="5s")
+
+    assert coordinator.commit_refusals == []
+    assert batch is not None
+    assert batch.values == [b"a", b"b"]
+
+
+async def test_a_callback_whose_work_is_cancelled_ends_nothing_else(
+    opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
+) -> None:
+    """It is raised to the reader as a failure, and the partition goes as it should."""
+
+    async def on_revoked(_: frozenset[TopicPartition]) -> None:
+        """End the work on what goes, as many programs do."""
+        work = asyncio.get_running_loop().create_task(asyncio.Event().wait())
+        work.cancel()
+        await work
+
+    consumer = await opened(on_revoked=on_revoked)
+    await until(lambda: consumer.assignment == {PLACE})
+    coordinator.takes_away = True
+    await until(lambda: consumer.assignment == frozenset())
+
+    with pytest.raises(RuntimeError, match="on_revoked"):
+        await consumer.next_batch(timeout="10s")
+
+
+async def test_a_reader_that_was_told_of_a_failure_has_its_time_again(
+    opened: Callable[..., Awaitable[Consumer]],
+) -> None:
+    """Whoever does not come back after it is put out like one who does not come back after a batch."""
+
+    def on_assigned(_: frozenset[TopicPartition]) -> None:
+        """Fail."""
+        msg = "no room"
+        raise ValueError(msg)
+
+    consumer = await opened(on_assigned=on_assigned, processing_timeout="100ms")
+    with pytest.raises(ValueError, match="no room"):
+        await consumer.next_batch(timeout="10s")
+    await until(lambda: consumer.membership.state == "left")
