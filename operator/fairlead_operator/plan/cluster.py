@@ -208,12 +208,14 @@ def _all_sets(observed: Observed) -> tuple[ObservedSet, ...]:
 
 
 def _told_before(cluster: Cluster, observed: Observed, replicas: Mapping[str, int]) -> dict[int, str]:
-    """Return the addresses that brokers have been told, where each has one of its own.
+    """Return the addresses that brokers have been told, where each has one of its own that may be away for a while.
 
-    A load balancer that is made anew has none for a while. Nobody is restarted to forget it, and who restarts
-    meanwhile goes on telling it.
+    A load balancer that is made anew has none, and a Service at nodes no port. Nobody is restarted to forget it, and
+    who restarts meanwhile goes on telling it.
     """
-    if not cluster.spec.listeners.data.per_broker:
+    listener = cluster.spec.listeners.data
+    at_nodes = listener.type == "nodeport" and listener.advertised_host is not None
+    if not listener.per_broker or not (at_nodes or listener.type == "loadbalancer"):
         return {}
     running = {broker for _, broker in broker_ids(cluster, replicas)}
     return {

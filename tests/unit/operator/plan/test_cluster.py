@@ -236,3 +236,26 @@ def test_an_address_from_outside_lasts_while_its_load_balancer_is_made_anew() ->
     assert "'0': broker-0:9520" in file
     assert plan.addresses[0] == "broker-0:9520"
     assert ended.roll.pending == {0: (RestartReason.ADDRESS_CHANGED,)}
+
+
+@pytest.mark.parametrize("type_", ["internal", "nodeport"])
+def test_the_address_of_a_load_balancer_that_is_not_asked_for_any_more_is_forgotten(type_: str) -> None:
+    """Also where brokers keep Services of their own: no load balancer comes back to them."""
+    of = cluster(2, listeners={"data": {"type": type_, "perBroker": True}})
+    told = (claim(0, told_address="broker-0:9520"), claim(1))
+    plan = plan_cluster(of, running(of, 2, claims=told), CONTEXT)
+    file = next(each for each in plan.manifests if each["kind"] == "ConfigMap")["data"]["broker.yaml"]
+
+    assert plan.roll.pending == {0: (RestartReason.ADDRESS_CHANGED,)}
+    assert "advertise_each" not in file
+    assert plan.addresses[0] == "main-a-0.main-brokers.shop.svc:9520"
+
+
+def test_an_address_at_nodes_lasts_while_its_port_is_not_known() -> None:
+    """Its Service is made anew; without a host of theirs brokers have none at nodes."""
+    listener = {"type": "nodeport", "perBroker": True, "advertisedHost": "broker-{id}"}
+    of = cluster(2, listeners={"data": listener})
+    told = (claim(0, told_address="broker-0:30520"), claim(1))
+    plan = plan_cluster(of, running(of, 2, claims=told), CONTEXT)
+
+    assert plan.addresses[0] == "broker-0:30520"
