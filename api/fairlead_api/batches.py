@@ -388,9 +388,10 @@ def decode_records(buffer: Buffer) -> list[Record]:
     view = memoryview(buffer)
     records: list[Record] = []
     for at, header in iterate_headers(view):
+        columns = decode(view[at : at + header.total_bytes], header)
+        # Not before its checksums were proven: a flipped bit may say so.
         if not header.is_control:
-            batch = view[at : at + header.total_bytes]
-            records.extend(_records(header, decode(batch, header)))
+            records.extend(_records(header, columns))
     return records
 
 

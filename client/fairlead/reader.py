@@ -174,11 +174,10 @@ def batches_in(fetched: Fetched) -> Iterator[ConsumerBatch]:
     at = 0
     try:
         for at, header in iterate_headers(data):
-            if header.next_offset <= start:
-                continue
+            # First: a flipped bit may call it older than what was asked for, or a control batch.
             check_stamp_checksum(data, at)
             check_content_checksum(data, at, header)
-            if header.is_control:
+            if header.next_offset <= start or header.is_control:
                 continue
             view = data[at : at + header.total_bytes]
             yield ConsumerBatch(cursor.topic, cursor.partition, view, header, start, header.next_offset)

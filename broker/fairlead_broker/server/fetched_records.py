@@ -13,7 +13,14 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from fairlead_api.batch_header import BatchHeader, Buffer, Codec, iterate_headers
+from fairlead_api.batch_header import (
+    BatchHeader,
+    Buffer,
+    Codec,
+    check_content_checksum,
+    check_stamp_checksum,
+    iterate_headers,
+)
 from fairlead_api.batches import decode, offsets_of
 from fairlead_api.identifiers import Offset, PartitionIndex
 from fairlead_api.json_records import (
@@ -81,18 +88,29 @@ class FetchedRecords:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         """Batches of FETCH_SCHEMA without the records below the asked offset; control batches are not delivered."""
-        opened_bytes = 0
+        opened_bytes, following = 0, self._offset
         for part in self._result.data:
             for at, header in iterate_headers(part):
                 if opened_bytes >= OPENED_BYTES_MAX:
-                    self.next_offset = Offset(header.base_offset)
+                    self.next_offset = following
                     return
+                stored = part[at : at + header.total_bytes]
                 if header.is_control or header.next_offset <= self._offset:
+                    self._check(header, stored)
                     continue
-                batch = self._from_offset(header, part[at : at + header.total_bytes])
+                batch = self._from_offset(header, stored)
+                following = Offset(header.next_offset)
                 opened_bytes += batch.nbytes
                 if batch.num_rows:
                     yield batch
+
+    def _check(self, header: BatchHeader, stored: memoryview) -> None:
+        """Refuse a batch that would be left out only because of a flipped bit."""
+        try:
+            check_stamp_checksum(stored)
+            check_content_checksum(stored, 0, header)
+        except ProblemError as problem:
+            raise _damaged(self._partition, header, problem) from problem
 
     def _from_offset(self, header: BatchHeader, stored: memoryview) -> pa.RecordBatch:
         try:

@@ -111,6 +111,18 @@ def test_control_batches_are_never_handed_out() -> None:
     assert [batch.base_offset for batch in batches_in(fetched(bytes(control) + plain, 40))] == [41]
 
 
+@pytest.mark.parametrize(("at", "bit"), [(0, 5), (38, 1)], ids=["older than asked for", "a control batch"])
+def test_a_flipped_bit_leaves_no_batch_out(at: int, bit: int) -> None:
+    """What a header says of a batch is believed after its checksums: else its records would be passed over."""
+    bad = bytearray(stored([b"b"], 41))
+    bad[at] ^= 1 << bit
+    batches = batches_in(fetched(stored([b"a"], 40) + bytes(bad) + stored([b"c"], 42), 40))
+
+    assert next(batches).base_offset == 40
+    with pytest.raises(CrcMismatchError):
+        next(batches)
+
+
 def test_a_damaged_batch_is_refused_with_its_place_after_the_good_ones() -> None:
     """Checksums are proven before anything of a batch is handed out."""
     good, bad = stored([b"a"], 40), bytearray(stored([b"b"], 41))

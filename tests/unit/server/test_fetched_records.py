@@ -56,3 +56,15 @@ def test_damaged_batch_is_not_the_readers_mistake() -> None:
 
         assert refused.value.code == "log_damaged"
         assert (refused.value.data["first_offset"], refused.value.data["next_good_offset"]) == (3, 5)
+
+
+@pytest.mark.parametrize(("at", "bit"), [(0, 1), (38, 1)], ids=["older than asked for", "a control batch"])
+def test_a_flipped_bit_leaves_no_batch_out(at: int, bit: int) -> None:
+    """What a header says of a batch is believed after its checksums: else its records would be passed over."""
+    damaged = bytearray(stored(3, b"a"))
+    damaged[at] ^= 1 << bit
+    for write in (lambda r: r.to_json(Encoding.UTF8), lambda r: r.to_arrow_stream()):
+        with pytest.raises(ProblemError) as refused:
+            write(records(2, stored(2, b"0"), bytes(damaged), stored(4, b"b")))
+
+        assert refused.value.code == "log_damaged"
