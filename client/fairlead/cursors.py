@@ -15,7 +15,8 @@ from typing import Final
 from fairlead.errors import FairleadError
 from fairlead.settings import ConsumerSettings
 from fairlead.topic_partition import TopicPartition
-from fairlead_api.batch_header import STAMP_BYTES, batch_span
+from fairlead_api.batch_header import HEADER_BYTES, batch_span
+from fairlead_api.problems import ProblemError
 
 EPOCH_AT: Final = 12
 """Where the leader epoch stands in a stored batch; see docs/reference/record-batch.md."""
@@ -247,7 +248,11 @@ class Prefetch:
 def _last_epoch(data: memoryview, before: int | None) -> int | None:
     """Return the leader epoch of the last whole batch; damage is found when the data is read."""
     at, epoch = 0, before
-    while len(data) - at >= STAMP_BYTES:
+    while len(data) - at >= HEADER_BYTES:
+        try:
+            nbytes = batch_span(data, at)[1]
+        except ProblemError:
+            break
         epoch = _EPOCH.unpack_from(data, at + EPOCH_AT)[0]
-        at += batch_span(data, at)[1]
+        at += nbytes
     return epoch

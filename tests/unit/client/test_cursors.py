@@ -189,3 +189,14 @@ def test_what_is_paused_or_withheld_is_neither_due_nor_told(prefetch: Prefetch) 
     assert prefetch.due(9.0) == [paused]
     assert prefetch.next_deadline(1.0) == 5.0
     assert list(prefetch.failures()) == [withheld]
+
+
+def test_a_damaged_length_is_left_to_the_reader(prefetch: Prefetch) -> None:
+    """What cannot be a batch ends the look for the last epoch, and fails no other partition of the answer."""
+    first, _ = _cursors(prefetch)
+    damaged = bytearray(176)
+    damaged[8], damaged[12] = 88 - 12, 7
+    prefetch.arrived(first, first.life, memoryview(damaged), 12)
+
+    assert first.last_epoch == 7
+    assert _read(prefetch).next_offset == 12
