@@ -48,9 +48,12 @@ def taken_back(key: PartitionKey, record: PartitionRecord, view: ClusterView) ->
     """Return the record on its way back from a move to a broker that is gone and drained; None for other moves.
 
     Such a broker is never in sync, so that the move, and every drain that waits for it, would never end. One that
-    lives catches up, and is emptied then. None also while the way back has to wait.
+    lives catches up, and is emptied then. None also while the way back has to wait, or the leader is one of those that
+    were added: off the others, which drain, it would only be moved to it again.
     """
     if not any(broker in view.draining and broker not in view.brokers for broker in record.adding):
+        return None
+    if record.leader is not None and record.leader.broker in record.adding:
         return None
     return reassignment.cancel(key, record, view.brokers)
 

@@ -8,7 +8,7 @@ and 11).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -120,8 +120,17 @@ def _leader_moved(key: PartitionKey, record: PartitionRecord, view: ClusterView)
     if state is BrokerState.STOPPING:
         return elect(key, record, view.brokers, avoiding)
     if record.leader.broker in view.draining or state is BrokerState.DRAINING:
-        return move_leader(key, record, view.brokers, avoiding)
+        # After a drain has ended its broker may be registered as draining for a while: two of them would hand the
+        # leadership to and fro.
+        return move_leader(key, record, view.brokers, avoiding.union(_registered_draining(record, view)))
     return None
+
+
+def _registered_draining(record: PartitionRecord, view: ClusterView) -> Iterator[BrokerId]:
+    for replica in record.replicas:
+        registered = view.brokers.get(replica.broker)
+        if registered is not None and registered.value.state is BrokerState.DRAINING:
+            yield replica.broker
 
 
 def _isr_shrunk(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:

@@ -65,8 +65,7 @@ class Balancing:
                 continue
             record = taken_back(key, partition.value, view)
             if record is not None:
-                elects = record.leader_epoch != partition.value.leader_epoch
-                writes.append(PartitionWrite(key, partition.mod_revision, record, elects=elects))
+                writes.append(PartitionWrite(key, partition.mod_revision, record))
         return writes
 
     def _preferences(self, view: ClusterView) -> list[PartitionWrite]:

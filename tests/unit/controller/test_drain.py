@@ -105,6 +105,17 @@ def test_a_move_to_a_broker_that_is_gone_and_drained_is_taken_back() -> None:
             view_of(2, 4, there="23"),
             id="nobody leads",
         ),
+        pytest.param(
+            record(
+                5,
+                "125",
+                replicas="4512",
+                adding=(BrokerId(4), BrokerId(5)),
+                removing=(BrokerId(1), BrokerId(2)),
+            ),
+            view_of(1, 2, 4, there="125"),
+            id="the leader is one that was added",
+        ),
     ],
 )
 def test_other_moves_go_on(found: PartitionRecord, view: ClusterView) -> None:

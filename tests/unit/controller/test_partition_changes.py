@@ -42,6 +42,18 @@ from partition_kit import DRAINING, KEY, R1, R2, R3, R4, STOPPING, brokers, reco
         pytest.param([(1, DRAINING), R2, R3], record(1, "123"), (2, 8, "213", ""), id="the leader drains"),
         pytest.param([(1, DRAINING), R2], record(1, "1", "2"), None, id="a drain waits for somebody in sync"),
         pytest.param(
+            [(1, DRAINING), (2, DRAINING), R3],
+            record(1, "123"),
+            (3, 8, "312", ""),
+            id="the leader drains, and the first of the others too",
+        ),
+        pytest.param(
+            [(1, DRAINING), (2, DRAINING)],
+            record(1, "12"),
+            None,
+            id="two that are registered as draining do not hand it to and fro",
+        ),
+        pytest.param(
             [R1, (2, DRAINING), R3], record(1, "123"), None, id="a follower that drains stays in sync"
         ),
         pytest.param(
