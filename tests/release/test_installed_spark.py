@@ -12,10 +12,11 @@ from install_kit import BACKENDS, broker, install, install_hashed, new_environme
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(300)]
 
 PROGRAM = """
-import json, sys
+import json, os, sys
 from pyspark.sql import SparkSession
 
 address, folder = sys.argv[1:]
+os.environ["PYSPARK_PYTHON"] = sys.executable
 settings = {"ui.enabled": "false", "driver.host": "127.0.0.1", "driver.bindAddress": "127.0.0.1", "local.dir": folder}
 builder = SparkSession.builder.master("local[2]")
 for name, value in settings.items():
@@ -51,5 +52,5 @@ def test_spark_reads_and_writes_by_installing_the_package(wheel: Path, tmp_path:
         )
         done = run(programs / "python", "-c", PROGRAM, address, tmp_path, cwd=tmp_path)
 
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.returncode == 0, done.stderr[:4000]
     assert json.loads(done.stdout.splitlines()[-1]) == ["a book", "a lamp"]
