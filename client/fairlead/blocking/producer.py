@@ -16,7 +16,6 @@ from fairlead.blocking.facade import Facade, blocking, same_arguments
 from fairlead.delivery import BatchDelivery as AsyncBatchDelivery
 from fairlead.delivery import BatchMetadata, RecordMetadata
 from fairlead.delivery import Delivery as AsyncDelivery
-from fairlead.errors import FairleadError
 from fairlead.pending_batch import Headers
 from fairlead.producer import Producer as AsyncProducer
 from fairlead.tracing import ProducerTracing
@@ -36,7 +35,7 @@ class Delivery:
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
         self._inner: AsyncDelivery | None = None
-        self.error: FairleadError | None = None
+        self.error: Exception | None = None
         """Why it cannot be sent."""
         self.is_seen = False
         """Whether its failure was raised to somebody."""
@@ -54,7 +53,7 @@ class Delivery:
         """Take note that the record is in its batch."""
         self._inner = inner
 
-    def failed(self, error: FairleadError) -> None:
+    def failed(self, error: Exception) -> None:
         """Take note that the record cannot be sent."""
         self.error = error
 
@@ -196,7 +195,7 @@ class Producer(Facade[AsyncProducer]):
             delivery, record = queued.popleft()
             try:
                 delivery.sent(await send(*record))
-            except FairleadError as error:
+            except Exception as error:  # noqa: BLE001 - a record of a wrong type as well: its delivery raises it
                 delivery.failed(error)
                 self._failures.append(delivery)
 

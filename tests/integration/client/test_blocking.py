@@ -155,6 +155,25 @@ async def test_an_aborted_producer_sends_nothing_more(apart: Apart) -> None:
     await apart(scenario)
 
 
+async def test_a_record_of_a_wrong_type_is_not_lost_in_silence(apart: Apart) -> None:
+    """What goes wrong behind the queue is raised by its delivery and by a flush; the others are sent."""
+
+    def scenario(bootstrap: str) -> None:
+        with Admin(bootstrap) as admin:
+            admin.create_topic("flights")
+        with Producer(bootstrap) as producer:
+            producer.send("flights", b"first").result()
+            wrong = producer.send("flights", b"wrong", partition="0")  # type: ignore[arg-type]
+            with pytest.raises(ExceptionGroup) as group:
+                producer.flush()
+            assert group.group_contains(TypeError)
+            with pytest.raises(TypeError):
+                wrong.result()
+            assert producer.send("flights", b"second").result().offset == 1
+
+    await apart(scenario)
+
+
 async def test_failures_are_raised_where_they_are_waited_for(apart: Apart) -> None:
     """By the call, by `result`, or by `flush` and the end of the block; never lost, and never told twice."""
 
