@@ -297,6 +297,9 @@ class Consumer(AssignedPartitions):
             for record in batch:
                 reader.record = record
                 yield record
+                if reader.record is None:
+                    # A seek left the batch: the rest of it is not what comes next.
+                    break
             reader.record = None
 
     def in_hand(self, record: Record | None) -> None:

@@ -201,6 +201,15 @@ class Prefetch:
         cursor.buffered_bytes += len(data)
         self._buffered_bytes += len(data)
 
+    def skipped(self, cursor: Cursor, offset: int, last_epoch: int | None) -> None:
+        """Go on elsewhere, behind what was fetched: the position moves there once the reader has had that."""
+        cursor.in_flight = False
+        self._buffer.append(
+            Fetched(cursor, cursor.life, memoryview(b""), cursor.fetch_offset, offset, last_epoch)
+        )
+        cursor.fetch_offset = offset
+        cursor.last_epoch = last_epoch
+
     def _ask_last(self, cursor: Cursor) -> None:
         """Put a partition that was given data behind the others: brokers fill an answer in the order asked (KIP-74)."""
         self.cursors[cursor.topic_partition] = self.cursors.pop(cursor.topic_partition)

@@ -290,13 +290,11 @@ class Fetcher:
             self._fail(cursor, life, error)
             return
         if cursor.life == life:
-            # Records fetched before the gap are still handed out: only what is asked next changes.
-            cursor.fetch_offset = found.offset
             if found.leader_epoch is not None:
                 cursor.saw_leader_epoch(found.leader_epoch)
             # The record before it is none that was read: its leader vouches for what stands there.
-            cursor.last_epoch = found.leader_epoch
-            cursor.in_flight = False
+            self._prefetch.skipped(cursor, found.offset, found.leader_epoch)
+            self._on_arrival()
             self.wake()
 
     def _fail(self, cursor: Cursor, life: int, error: FairleadError) -> None:

@@ -87,6 +87,8 @@ class Consumer(Facade[AsyncConsumer]):
             for record in batch:
                 self._client.in_hand(record)
                 yield record
+                if self._client._reader.record is None:  # noqa: SLF001 - what `records` of the client looks at
+                    break
             self._client.in_hand(None)
 
 

@@ -306,3 +306,43 @@ async def test_much_to_read_is_asked_for_in_two_requests_and_no_more(
     assert {len(share) for share in shares[1:20]} <= {1, 2}, shares
     assert open_most <= 2
     assert min(ends.values()) >= 10, ends
+
+
+async def test_a_reset_moves_the_position_where_nothing_follows(
+    broker: ScriptedBroker, replies: Replies
+) -> None:
+    """Also where the log is empty: whoever reads to its end has reached it, and what comes next is not skipped."""
+
+    async def looked_up(_: Received) -> Reply:
+        """Answer that the log begins where it ends."""
+        place = {"topic": "flights", "topic_id": broker.topic_id, "partition": 0}
+        return replies.json({"partitions": [{**place, "offset": 5, "timestamp": None}]})
+
+    broker.scripts["/v1/offsets:lookup"] = [looked_up] * 2
+    broker.script(FETCH, *answering(replies.fetch_problem(0, "offset_expired")))  # type: ignore[arg-type]
+    async with Consumer(broker.url, offset_policy="earliest") as consumer, asyncio.timeout(10):
+        await consumer.assign([at(0)], start=0)
+
+        assert [batch async for batch in consumer.batches(until={at(0): 5})] == []
+        assert consumer.position(at(0)) == 5
+
+
+async def test_a_seek_among_the_records_of_a_batch_is_heeded_at_once(
+    broker: ScriptedBroker, consumer: Consumer, replies: Replies
+) -> None:
+    """Whoever goes back to try a record again gets it next, not after the rest of its batch."""
+    batch = replies.fetched((0, 3, replies.stored([b"a", b"b", b"c"], 0)))
+
+    async def fetched(received: Received) -> Reply | None:
+        """Answer the whole batch wherever in it the fetch begins."""
+        [place] = msgspec.json.decode(received.body)["partitions"]
+        return batch if place["offset"] < 3 else None
+
+    broker.script(FETCH, *[fetched] * 20)
+    found = []
+    async for record in consumer.records(until={at(0): 3}):
+        found.append(record.offset)
+        if found == [0, 1]:
+            await consumer.seek(at(0), 1)
+
+    assert found == [0, 1, 1, 2]
