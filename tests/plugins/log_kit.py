@@ -221,6 +221,7 @@ class FaultyStorage(PosixStorage):
         "full_suffixes",
         "opened",
         "read_error",
+        "read_suffixes",
         "room_bytes",
         "sync_error",
         "syncs",
@@ -236,7 +237,8 @@ class FaultyStorage(PosixStorage):
         self.write_error = errno.ENOSPC
         self.sync_error = 0
         self.read_error = 0
-        """Error of every read of a log file; 0 = none."""
+        """Error of every read of a file with one of these suffixes; 0 = none."""
+        self.read_suffixes = {".log"}
         self.opened: list[Path] = []
         self.syncs: list[Path] = []
         self.volume_syncs = 0
@@ -250,8 +252,8 @@ class FaultyStorage(PosixStorage):
         return room
 
     def check_read(self, path: Path) -> None:
-        """Raise the set error for a log file."""
-        if self.read_error and path.suffix == ".log":
+        """Raise the set error for a file with a suffix that cannot be read."""
+        if self.read_error and path.suffix in self.read_suffixes:
             raise OSError(self.read_error, os.strerror(self.read_error))
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from fairlead_api.batch_extension import (
@@ -112,7 +113,7 @@ class LoggedProducers:
         found = None
         for segment in reversed(segments):
             path = segment.path_of(SUFFIX)
-            data = read_whole(self._storage, path)
+            data = self._read(path)
             found = decode_snapshot(data)
             if found is not None and segment.base_offset <= found.offset <= min(end, segment.next_offset):
                 break
@@ -123,6 +124,13 @@ class LoggedProducers:
         if removed:
             self._storage.sync_folder(segments[0].folder)
         return Snapshot(segments[0].base_offset, ProducerState()) if found is None else found
+
+    def _read(self, path: Path) -> bytes | None:
+        """Return a snapshot's bytes. One that the disk fails to read is done without, like one that is damaged."""
+        try:
+            return read_whole(self._storage, path)
+        except OSError:
+            return b""
 
     def _walk(self, segment: Segment, start: Offset) -> None:
         body = segment.load()

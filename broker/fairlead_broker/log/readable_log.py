@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from fairlead_api.identifiers import Offset, TimestampUs
 from fairlead_broker.log.damage import DamagedRange, merge_ranges, readable_until, skip_accepted
-from fairlead_broker.log.errors import LogClosed, LogDamaged, OffsetOutOfRange
+from fairlead_broker.log.errors import LogClosed, LogDamaged, OffsetOutOfRange, StorageFailed
 from fairlead_broker.log.reading import LogRead
 from fairlead_broker.log.segments import Segment
 from fairlead_broker.log.time_lookup import first_record_in
@@ -106,9 +106,13 @@ class ReadableLog:
         """Return offset and time of the first record of this time or newer; None if there is none yet.
 
         May wait for the disk. The caller holds the answer against the offsets that it may show. Raises
-        `LogDamaged` where damage is in the way.
+        `LogDamaged` where damage is in the way, `StorageFailed` when the disk does not read.
         """
-        return first_record_in(self._segments, timestamp_us, self._log_start, self._end)
+        try:
+            return first_record_in(self._segments, timestamp_us, self._log_start, self._end)
+        except OSError as error:
+            message = f"{self.folder}: cannot look for a time: {error.strerror}"
+            raise StorageFailed(message) from error
 
     # ------------------------------------------------------------------------------------------ damage
 

@@ -32,8 +32,8 @@ from fairlead_broker.log.batch_walk import (
 from fairlead_broker.log.damage import DamagedRange
 from fairlead_broker.log.indexes import OFFSET_INDEX, SegmentIndex, decode_index
 from fairlead_broker.log.segment_writer import SegmentWriter, open_empty_writer
-from fairlead_broker.log.segments import Segment, SegmentBody
-from fairlead_broker.log.storage import File, Storage, read_whole
+from fairlead_broker.log.segments import Segment, SegmentBody, read_index_file
+from fairlead_broker.log.storage import File, Storage
 
 _AT_ONCE: Final = 0
 
@@ -143,8 +143,9 @@ class Recovery:
         if offset_min is not None:
             # Wholly past the recovery point: no index of it is believed.
             return _Tail(file, size, 0, start, SegmentIndex(), 0, self._has_index(segment), interval_bytes)
-        offset_file = read_whole(self._storage, segment.path_of(".index"))
-        found = decode_index(offset_file, read_whole(self._storage, segment.path_of(".timeindex")), size)
+        offset_file = read_index_file(self._storage, segment.path_of(".index"))
+        time_file = read_index_file(self._storage, segment.path_of(".timeindex"))
+        found = decode_index(offset_file, time_file, size)
         if found is None:
             if offset_file is not None:
                 self.report.rebuilt_indexes.append(segment.path_of(".index"))

@@ -8,6 +8,7 @@ first use, so that a start does not take longer for every segment, and closed ag
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
@@ -174,10 +175,16 @@ class Segment:
         return found if found is not None and found.data else None
 
     def load(self) -> SegmentBody:
-        """Return the open segment; opens it if need be and notes that it is in use."""
+        """Return the open segment; opens it if need be and notes that it is in use.
+
+        Raises `StorageFailed` when the disk fails to read.
+        """
         body = self.body
         if body is None:
-            body = self._open()
+            try:
+                body = self._open()
+            except OSError as error:
+                raise self._unreadable(0, error) from error
             self.body = body
         self._cache.use(self, body)
         return body
@@ -269,8 +276,8 @@ class Segment:
     def _open(self) -> SegmentBody:
         file = self._storage.open(self.path)
         self._size = size = file.size()
-        time_file = read_whole(self._storage, self.path_of(".timeindex"))
-        offset_file = read_whole(self._storage, self.path_of(".index"))
+        time_file = read_index_file(self._storage, self.path_of(".timeindex"))
+        offset_file = read_index_file(self._storage, self.path_of(".index"))
         index = decode_closed_index(offset_file, time_file, size, self.next_offset)
         if index is not None:
             return SegmentBody(file, index, size)
@@ -279,6 +286,15 @@ class Segment:
         return body
 
     def _rebuild_index(self, body: SegmentBody) -> None:
+        try:
+            body.index = self._index_from_batches(body)
+        except OSError as error:
+            raise self._unreadable(0, error) from error
+        # It is in memory, and can be made again.
+        with suppress(StorageFailed):
+            self.write_index(body)
+
+    def _index_from_batches(self, body: SegmentBody) -> SegmentIndex:
         index, position, expected, interval_bytes = (
             SegmentIndex(),
             0,
@@ -298,17 +314,16 @@ class Segment:
                     break
                 # The batch behind damage always gets an entry: nobody can walk to it.
                 position, interval_bytes = good.position, 0
-        body.index = index
-        self.write_index(body)
+        return index
 
     def _final_time(self) -> int | None:
-        path = self.path_of(".timeindex")
-        try:
-            file = self._storage.open(path)
-        except FileNotFoundError:
-            return None
         entry = memoryview(bytearray(TIME_INDEX.entry_bytes))
-        if file.read_into(entry, max(file.size() - len(entry), 0)) < len(entry):
+        try:
+            file = self._storage.open(self.path_of(".timeindex"))
+            count = file.read_into(entry, max(file.size() - len(entry), 0))
+        except OSError:
+            return None
+        if count < len(entry):
             return None
         return decode_final_time(TIME_INDEX.encode_header() + entry, self.next_offset)
 
@@ -328,6 +343,14 @@ class Segment:
             (found.first_offset, found.next_good_offset) if found else (offset, self.next_offset)
         )
         return LogDamaged(self.path, first, following, str(wrong))
+
+
+def read_index_file(storage: Storage, path: Path) -> bytes | None:
+    """Return the bytes of an index file; None where there is none, or the disk fails to read it: it is made again."""
+    try:
+        return read_whole(storage, path)
+    except OSError:
+        return None
 
 
 INDEX_INTERVAL_BYTES: Final = 4096
