@@ -10,15 +10,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import msgspec
 
 from fairlead import clock
 from fairlead.errors import TopicNotFoundError, error_of
+from fairlead.settings import KIB
 from fairlead.transport import Answer, Call, Transport
 from fairlead_api.identifiers import check_topic_name
 from fairlead_api.metadata import Metadata, TopicMetadata
 from fairlead_api.problems import ProblemError
+
+QUERY_BYTES_MAX: Final = 6 * KIB
+"""Of names in a URL. With more all topics are asked for: brokers and proxies take heads of 8 to 32 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +110,19 @@ class MetadataCache:
                 if not missing:
                     raise
                 existing -= missing
-                self._wanted -= missing
             else:
+                self._wanted -= names - self.picture.topics.keys()
                 return
 
     async def _ask(self, names: frozenset[str], asked: frozenset[str]) -> None:
         before = self.picture
+        listed = ",".join(sorted(names))
         known = before.etag is not None and before.topics.keys() == names
         call = Call(
             method="GET",
             path="/v1/metadata",
             subject="metadata",
-            query={"topics": ",".join(sorted(names))} if names else {},
+            query={"topics": listed} if 0 < len(listed) <= QUERY_BYTES_MAX else {},
             headers={"if-none-match": before.etag} if known and before.etag else {},
         )
         answer = await self._transport.call(call)
@@ -149,7 +155,7 @@ def _picture_of(answer: Answer, names: frozenset[str], asked: frozenset[str], no
         addresses={
             broker.id: broker.address.rstrip("/") for broker in metadata.brokers if broker.address is not None
         },
-        # Without a name the cluster answers with every topic: only those wanted are kept.
+        # Without names the cluster answers with every topic: only those wanted are kept.
         topics={topic.name: topic for topic in metadata.topics if topic.name in names},
         asked=asked,
         etag=answer.etag,

@@ -239,7 +239,7 @@ class ScriptedBroker:
 
     def _metadata(self, received: Received) -> Reply:
         brokers = [BrokerDescription(id=id_, address=url) for id_, url in self.addresses.items()]
-        asked = received.query.get("topics", "").split(",")
+        asked = received.query["topics"].split(",") if "topics" in received.query else self.topics
         topics = [topic_of(name, self.leaders, self.topic_id) for name in self.topics if name in asked]
         answer = Metadata(cluster_id="c", controller=1, brokers=brokers, topics=topics)
         etag = f'"{crc32(msgspec.json.encode(answer))}"'

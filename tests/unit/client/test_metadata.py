@@ -132,3 +132,17 @@ async def test_the_picture_grows_old(broker: ScriptedBroker) -> None:
         await metadata.topic("flights")
 
         assert metadata.is_old
+
+
+async def test_more_names_than_a_url_holds(broker: ScriptedBroker, metadata: MetadataCache) -> None:
+    """A broker takes no head of any length: all topics are asked for, and only those wanted are kept."""
+    broker.topics = [f"flights-of-the-year-{number}" for number in range(2_000)]
+    wanted = broker.topics[:1_500]
+    found = await metadata.topics(wanted)
+    with pytest.raises(TopicNotFoundError, match="nothing"):
+        await metadata.topic("nothing")
+    await metadata.refresh()
+
+    assert found.keys() == set(wanted)
+    assert metadata.picture.topics.keys() == set(wanted)
+    assert all("topics" not in request.query for request in broker.received(METADATA))
