@@ -85,5 +85,5 @@ def test_a_disk_that_does_not_read_is_told(box: LogBox, make: BatchMaker) -> Non
         path.unlink()
     log.segments[0].body = None  # as the cache does with what was not used for long
 
-    with pytest.raises(StorageFailed, match="how old the segments are"):
+    with pytest.raises(StorageFailed, match="cannot read"):
         retention_facts(log)
