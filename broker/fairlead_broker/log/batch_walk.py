@@ -30,6 +30,7 @@ from fairlead_broker.log.storage import File
 HEADER_WINDOW_BYTES: Final = 16 << 10
 """Read at a time when only headers matter: large batches cost one small read each."""
 VERIFY_WINDOW_BYTES: Final = 4 << 20
+MAXIMUM: Final = 1 << 63
 _ALIGNMENT: Final = 8
 _FORMAT_AT: Final = STAMP_BYTES
 _ZEROS_AT: Final = 26
@@ -67,28 +68,42 @@ class WalkedBatch:
 
 
 def walk_headers(
-    file: File, position: int, stop: int, offset_min: int, next_offset: int | None = None
+    file: File,
+    position: int,
+    stop: int,
+    offset_min: int,
+    next_offset: int | None = None,
+    offset_stop: int | None = None,
 ) -> Iterator[WalkedBatch]:
     """Yield the batches from a position on, checking only stamps. Raises `BadBatch` at the first that is bad.
 
     Where a batch ends stands in what the stamp does not cover. It is believed where the next batch begins there or, of
-    the last one, where that is the `next_offset` that the caller knows; otherwise the whole batch is checked.
+    the last one, where that is the `next_offset` that the caller knows; otherwise the whole batch is checked. One that
+    begins at `offset_stop` or behind is no good one here.
     """
-    window = _Window(file, stop, HEADER_WINDOW_BYTES)
+    window = _Window(file, stop, HEADER_WINDOW_BYTES, offset_stop)
     for batch in _walk(window, position, offset_min, verify=False):
         if not _ends_as_expected(window, batch, next_offset):
             _verify_content(window, batch.position, batch.header.total_bytes)
         yield batch
 
 
-def verify_batches(file: File, position: int, stop: int, offset_min: int) -> Iterator[WalkedBatch]:
-    """Yield the batches from a position on, checking both checksums. Raises `BadBatch` at the first bad one."""
-    return _walk(_Window(file, stop, VERIFY_WINDOW_BYTES), position, offset_min, verify=True)
+def verify_batches(
+    file: File, position: int, stop: int, offset_min: int, offset_stop: int | None = None
+) -> Iterator[WalkedBatch]:
+    """Yield the batches from a position on, checking both checksums. Raises `BadBatch` at the first bad one.
+
+    One that begins at `offset_stop` or behind is a bad one: the file is another segment's.
+    """
+    window = _Window(file, stop, VERIFY_WINDOW_BYTES, offset_stop)
+    return _walk(window, position, offset_min, verify=True)
 
 
-def find_good_batch(file: File, position: int, stop: int, offset_min: int) -> WalkedBatch | None:
-    """Return the first whole batch with good checksums at or behind a position, or None."""
-    window = _Window(file, stop, VERIFY_WINDOW_BYTES)
+def find_good_batch(
+    file: File, position: int, stop: int, offset_min: int, offset_stop: int | None = None
+) -> WalkedBatch | None:
+    """Return the first whole batch with good checksums at or behind a position, below an offset, or None."""
+    window = _Window(file, stop, VERIFY_WINDOW_BYTES, offset_stop)
     position += -position % _ALIGNMENT
     while position + HEADER_BYTES <= stop:
         view, at = window.at(position, min(VERIFY_WINDOW_BYTES, stop - position))
@@ -115,14 +130,15 @@ def first_append_time(file: File, size: int) -> int | None:
 class _Window:
     """A part of a file in memory that moves forward."""
 
-    __slots__ = ("_file", "_start", "_view", "_window_bytes", "stop")
+    __slots__ = ("_file", "_start", "_view", "_window_bytes", "offset_stop", "stop")
 
-    def __init__(self, file: File, stop: int, window_bytes: int) -> None:
+    def __init__(self, file: File, stop: int, window_bytes: int, offset_stop: int | None) -> None:
         self._file = file
         self._window_bytes = window_bytes
         self._start = 0
         self._view = memoryview(b"")
         self.stop = stop
+        self.offset_stop = MAXIMUM if offset_stop is None else offset_stop
 
     def at(self, position: int, nbytes: int) -> tuple[memoryview, int]:
         """Return a view that holds this range, and where in it the range begins; fewer bytes at the end."""
@@ -155,6 +171,9 @@ def _check(window: _Window, position: int, offset_min: int, *, verify: bool) -> 
     if total_bytes < HEADER_BYTES or total_bytes % _ALIGNMENT or base_offset < offset_min:
         reason = f"{total_bytes} bytes from offset {base_offset} cannot follow offset {offset_min - 1}"
         raise BadBatch(position, position + _ALIGNMENT, reason)
+    if base_offset >= window.offset_stop:
+        reason = f"offset {base_offset} belongs into a later segment, from {window.offset_stop} on"
+        raise BadBatch(position, position + total_bytes, reason)
     if position + total_bytes > window.stop:
         reason = f"the batch has {total_bytes} bytes, {window.stop - position} are there"
         raise BadBatch(position, position + total_bytes, reason)

@@ -14,20 +14,27 @@ from fairlead_broker.log.storage import File
 
 
 def first_damage(
-    file: File, size: int, position: int, expected: int, offset: int, next_offset: int
+    file: File,
+    size: int,
+    position: int,
+    expected: int,
+    offset: int,
+    next_offset: int,
+    offset_stop: int | None = None,
 ) -> DamagedRange | None:
     """Return the first range from an offset on that cannot be read; None if all of it can.
 
     The walk begins at a position with the batch that has the expected offset, at or below the given one. Behind the
-    last batch of the segment stands `next_offset`: what is missing before it is damage. Raises `OSError`.
+    last batch of the segment stands `next_offset`: what is missing before it is damage. What begins at `offset_stop` or
+    behind belongs elsewhere. Raises `OSError`.
     """
     while True:
         try:
-            for batch in verify_batches(file, position, size, expected):
+            for batch in verify_batches(file, position, size, expected, offset_stop):
                 position, expected = batch.end, batch.header.next_offset
             break
         except BadBatch as bad:
-            good = find_good_batch(file, bad.search_from, size, expected)
+            good = find_good_batch(file, bad.search_from, size, expected, offset_stop)
             if good is None:
                 break
             following = good.header.base_offset
@@ -38,7 +45,7 @@ def first_damage(
 
 
 def place_behind_damage(
-    file: File, size: int, position: int, expected: int, offset: int
+    file: File, size: int, position: int, expected: int, offset: int, offset_stop: int | None = None
 ) -> tuple[int, int] | None:
     """Return position and base offset of the good batch that holds an offset; None where damage does.
 
@@ -46,12 +53,12 @@ def place_behind_damage(
     """
     while True:
         try:
-            for batch in verify_batches(file, position, size, expected):
+            for batch in verify_batches(file, position, size, expected, offset_stop):
                 if batch.header.next_offset > offset:
                     return batch.position, batch.header.base_offset
                 position, expected = batch.end, batch.header.next_offset
         except BadBatch as bad:
-            good = find_good_batch(file, bad.search_from, size, expected)
+            good = find_good_batch(file, bad.search_from, size, expected, offset_stop)
             if good is None or good.header.base_offset > offset:
                 return None
             position, expected = good.position, good.header.base_offset

@@ -169,7 +169,9 @@ class Recovery:
             try:
                 self._walk_good(number, tail)
             except BadBatch as bad:
-                good = find_good_batch(tail.file, bad.search_from, tail.size, tail.next_offset)
+                good = find_good_batch(
+                    tail.file, bad.search_from, tail.size, tail.next_offset, self._offset_stop(number)
+                )
                 if good is None:
                     return self._bad_to_the_end(number, tail, str(bad))
                 if not self._may_keep(tail):
@@ -181,17 +183,22 @@ class Recovery:
         return True
 
     def _walk_good(self, number: int, tail: _Tail) -> None:
+        stop = self._offset_stop(number)
         if tail.next_offset < self._point:
-            following = self.segments[number + 1 : number + 2]
-            end = following[0].base_offset if following else self._point
-            for batch in walk_headers(tail.file, tail.position, tail.size, tail.next_offset, end):
+            end = self._point if stop is None else stop
+            for batch in walk_headers(tail.file, tail.position, tail.size, tail.next_offset, end, stop):
                 tail.take(batch)
                 if tail.next_offset >= self._point:
                     break
         if tail.next_offset >= self._point:
-            for batch in verify_batches(tail.file, tail.position, tail.size, tail.next_offset):
+            for batch in verify_batches(tail.file, tail.position, tail.size, tail.next_offset, stop):
                 tail.take(batch)
                 self.report.scanned_bytes += batch.header.total_bytes
+
+    def _offset_stop(self, number: int) -> Offset | None:
+        """Where the next segment begins; None of the last one."""
+        following = self.segments[number + 1 : number + 2]
+        return following[0].base_offset if following else None
 
     def _may_keep(self, tail: _Tail) -> bool:
         """Say whether what lies behind a bad batch stays: synced bytes do, and all of a topic that syncs."""

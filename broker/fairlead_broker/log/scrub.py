@@ -29,6 +29,7 @@ class SegmentScrub:
         self._segment = segment
         self._generation = log.generation
         # In this order: of a batch that is appended at this moment the size is known before its offset.
+        self._offset_stop = segment.offset_stop
         self._stop = Offset(segment.next_offset)
         body = segment.load()
         self._file, self._size = body.file, body.size
@@ -67,12 +68,16 @@ class SegmentScrub:
     def _walk(self, stop: int) -> None:
         while self._position < stop:
             try:
-                for batch in verify_batches(self._file, self._position, self._size, self._expected):
+                for batch in verify_batches(
+                    self._file, self._position, self._size, self._expected, self._offset_stop
+                ):
                     self._position, self._expected = batch.end, batch.header.next_offset
                     if self._position >= stop:
                         return
             except BadBatch as bad:
-                good = find_good_batch(self._file, bad.search_from, self._size, self._expected)
+                good = find_good_batch(
+                    self._file, bad.search_from, self._size, self._expected, self._offset_stop
+                )
                 if good is None:
                     self._position = self._size
                     return

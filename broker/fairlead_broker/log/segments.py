@@ -92,6 +92,11 @@ class Segment:
         """The file of batches."""
         return self.path_of(LOG_SUFFIX)
 
+    @property
+    def offset_stop(self) -> Offset | None:
+        """Where the next segment begins, so that no batch of this one may; None of the growing one."""
+        return None if self.growing else self.next_offset
+
     def path_of(self, suffix: str) -> Path:
         """Return one of the files of this segment."""
         return self.folder / f"{self.base_offset:020d}{suffix}"
@@ -133,22 +138,20 @@ class Segment:
         Raises `StorageFailed` when the disk fails to read.
         """
         # In this order: of a batch that is appended at this moment the size is known before its offset.
-        next_offset, body = self.next_offset, self.load()
+        stop, next_offset, body = self.offset_stop, self.next_offset, self.load()
         position, expected = body.index.place_at_or_below(offset)
+        expected = max(expected, self.base_offset)
         try:
-            return first_damage(
-                body.file, body.size, position, max(expected, self.base_offset), offset, next_offset
-            )
+            return first_damage(body.file, body.size, position, expected, offset, next_offset, stop)
         except OSError as error:
             raise self._unreadable(position, error) from error
 
     def _place_behind_damage(self, offset: Offset) -> tuple[int, int] | None:
-        body = self.load()
+        stop, body = self.offset_stop, self.load()
         position, expected = body.index.place_at_or_below(offset)
+        expected = max(expected, self.base_offset)
         try:
-            return place_behind_damage(
-                body.file, body.size, position, max(expected, self.base_offset), offset
-            )
+            return place_behind_damage(body.file, body.size, position, expected, offset, stop)
         except OSError as error:
             raise self._unreadable(position, error) from error
 
@@ -161,7 +164,8 @@ class Segment:
         if body is None:
             return None
         cap = CACHED_READ_BYTES_MAX
-        plan = plan_read(body.index, body.size, offset, min(bytes_max, cap), offset_limit, cap)
+        limit = self._limit(offset_limit)
+        plan = plan_read(body.index, body.size, offset, min(bytes_max, cap), limit, cap)
         if plan is None:
             return None
         buffer = new_buffer(plan.nbytes)
@@ -260,7 +264,7 @@ class Segment:
         offset_limit: Offset,
         place: tuple[int, int] | None = None,
     ) -> LogRead | None:
-        plan = plan_read(body.index, body.size, offset, bytes_max, offset_limit, place=place)
+        plan = plan_read(body.index, body.size, offset, bytes_max, self._limit(offset_limit), place=place)
         while plan is not None:
             buffer, count = new_buffer(plan.nbytes), 0
             try:
@@ -272,6 +276,11 @@ class Segment:
                 message = f"{self.path}: cannot read {plan.nbytes} bytes at {plan.position}: {error.strerror}"
                 raise StorageFailed(message) from error
         return None
+
+    def _limit(self, offset_limit: Offset) -> Offset:
+        """What stands behind the segment is none of its batches: the file may be another one's."""
+        stop = self.offset_stop
+        return offset_limit if stop is None else min(offset_limit, stop)
 
     def _open(self) -> SegmentBody:
         file = self._storage.open(self.path)
@@ -303,13 +312,15 @@ class Segment:
         )
         while True:
             try:
-                for batch in walk_headers(body.file, position, body.size, expected, self.next_offset):
+                for batch in walk_headers(
+                    body.file, position, body.size, expected, self.next_offset, self.offset_stop
+                ):
                     header = batch.header
                     index.note(header.base_offset, batch.position, header.max_time_us, interval_bytes)
                     position, expected, interval_bytes = batch.end, header.next_offset, INDEX_INTERVAL_BYTES
                 break
             except BadBatch as bad:
-                good = find_good_batch(body.file, bad.search_from, body.size, expected)
+                good = find_good_batch(body.file, bad.search_from, body.size, expected, self.offset_stop)
                 if good is None:
                     break
                 # The batch behind damage always gets an entry: nobody can walk to it.

@@ -53,7 +53,9 @@ def first_record_since(
     position = body.index.position_at_or_below(start)
     met = start
     try:
-        for batch in walk_headers(body.file, position, body.size, start, segment.next_offset):
+        for batch in walk_headers(
+            body.file, position, body.size, start, segment.next_offset, segment.offset_stop
+        ):
             header = batch.header
             if header.base_offset >= end:
                 return None
