@@ -81,7 +81,7 @@ class _Opening:
         recovery = Recovery(self._storage, self._folder, self._config, segments, point)
         writer = recovery.run()
         end = writer.segment.next_offset
-        epochs = self._open_epochs(recovery.segments, end)
+        epochs = self._open_epochs(recovery.segments, end, recovery.last_epoch)
         producers = LoggedProducers(self._storage)
         producers.rebuild(recovery.segments, end)
         log = PartitionLog(
@@ -155,9 +155,13 @@ class _Opening:
             segment.unlink()
         return segments[len(below) :]
 
-    def _open_epochs(self, segments: Sequence[Segment], end: Offset) -> LeaderEpochs:
+    def _open_epochs(
+        self, segments: Sequence[Segment], end: Offset, last_epoch: LeaderEpoch | None
+    ) -> LeaderEpochs:
         epochs = LeaderEpochs(self._storage, self._folder)
-        if not epochs.complete and end > segments[0].base_offset:
+        # A list that has lost whole entries looks complete: the last batch knows better.
+        lacks_last = last_epoch is not None and all(entry.epoch != last_epoch for entry in epochs.entries)
+        if (lacks_last or not epochs.complete) and end > segments[0].base_offset:
             epochs.replace(_epochs_from(segments, epochs.entries))
         epochs.cut(end)
         return epochs

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from fairlead_api.configuration import Durability, TopicConfig
-from fairlead_api.identifiers import Offset
+from fairlead_api.identifiers import LeaderEpoch, Offset
 from fairlead_broker.log.batch_walk import (
     BadBatch,
     WalkedBatch,
@@ -79,6 +79,8 @@ class _Tail:
     interval_bytes: int
     forced: bool = False
     """Whether the next batch stands behind damage and gets an index entry in any case."""
+    last_epoch: LeaderEpoch | None = None
+    """Leader epoch of the last batch that was met; None before the first."""
 
     def take(self, batch: WalkedBatch) -> None:
         """Count a batch in."""
@@ -86,6 +88,7 @@ class _Tail:
         interval_bytes = _AT_ONCE if self.forced else self.interval_bytes
         self.index.note(header.base_offset, batch.position, header.max_time_us, interval_bytes)
         self.forced = False
+        self.last_epoch = LeaderEpoch(header.leader_epoch)
         self.position, self.next_offset = batch.end, header.next_offset
 
 
@@ -107,6 +110,8 @@ class Recovery:
         self.segments = list(segments)
         """In rising order; those behind a cut are gone afterwards."""
         self.report = RecoveryReport()
+        self.last_epoch: LeaderEpoch | None = None
+        """Leader epoch of the last batch; None where the last segment has none."""
 
     def run(self) -> SegmentWriter:
         """Go through the log and return the writer of its last segment. Raises `OSError`, `UnknownFormat`."""
@@ -264,6 +269,7 @@ class Recovery:
         segment.seal(())
 
     def _writer(self, tail: _Tail) -> SegmentWriter:
+        self.last_epoch = tail.last_epoch
         segment = self.segments[-1]
         segment.next_offset = Offset(tail.next_offset)
         body = SegmentBody(tail.file, tail.index, tail.size)

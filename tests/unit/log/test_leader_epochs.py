@@ -11,6 +11,7 @@ from fairlead_broker.log import EpochEnd, StaleLeaderEpoch
 from fairlead_broker.log.leader_epochs import EpochStart, LeaderEpochs
 from fairlead_broker.log.storage import PosixStorage
 from fairlead_broker.replication.divergence import divergence
+from log_kit import BatchMaker, LogBox, begin
 
 
 def epochs_of(folder: Path, *starts: tuple[int, int]) -> LeaderEpochs:
@@ -101,3 +102,19 @@ def test_epochs_below_the_log_start_are_forgotten(tmp_path: Path, log_start: int
             before = divergence(whole, Offset(60), *place)
             assert (told is None) == (before is None)
             assert told == before or last_epoch < kept[0]
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_list_that_lost_whole_entries_is_made_again(box: LogBox, make: BatchMaker, lost: int) -> None:
+    """It looks complete; a follower without its last epochs would be taken for one that parts from nothing."""
+    log = box.open()
+    for epoch in (1, 5):
+        begin(log, epoch)
+        make.leader_epoch = epoch
+        make.fill(log, 3)
+    epochs = log.leader_epochs
+    box.stop()
+    path = box.folder / "leader-epochs"
+    path.write_bytes(path.read_bytes()[: -16 * lost])
+
+    assert box.open().leader_epochs == epochs
