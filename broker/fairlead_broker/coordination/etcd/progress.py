@@ -11,6 +11,8 @@ from typing import Final
 
 REPEAT_SECONDS: Final = (0.05, 0.1, 0.2, 0.5)
 """Pauses before a wish is repeated; the last one repeats."""
+UNANSWERED_SECONDS: Final = 0.2
+"""After so long without an answer to a request none is waited for."""
 SILENCES_MAX: Final = 8
 """How many times longer a silence may be after several in a row: catching up may take its time."""
 
@@ -64,6 +66,11 @@ class ProgressRequests:
     def send(self, now: float) -> None:
         """Take note of a request that is being sent."""
         self._repeats += self._sent >= self._wished_number
+        if now >= self._sent_at + UNANSWERED_SECONDS:
+            # An answer that comes late all the same is taken for one to this request, and may tell of an older
+            # revision: who wished for a newer one wishes again. Waited for, those that never come would delay every
+            # wish, and for ever those of a reader that wishes anew before it is their turn.
+            self._answered = self._sent
         self._sent += 1
         self._sent_at = now
         if self._asked_at is None:
@@ -76,7 +83,7 @@ class ProgressRequests:
 
     def fulfils_wish(self) -> bool:
         """Take note of an answer to a request; whether it is one that was wished for."""
-        self._answered += 1
+        self._answered = min(self._answered + 1, self._sent)
         if not self._wished or self._answered < self._wished_number:
             return False
         self._wished = False

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
-from fairlead_broker.coordination.etcd.progress import REPEAT_SECONDS, SILENCES_MAX, ProgressRequests
+from fairlead_broker.coordination.etcd.progress import (
+    REPEAT_SECONDS,
+    SILENCES_MAX,
+    UNANSWERED_SECONDS,
+    ProgressRequests,
+)
 
 
 def begun(silence_seconds: float = 3.0) -> ProgressRequests:
@@ -79,18 +84,38 @@ def test_a_wish_without_answer_is_repeated_ever_slower() -> None:
 
 
 def test_answers_left_out_delay_a_wish_but_do_not_lose_it() -> None:
-    """The count of answers lags behind; repeated requests make up for it."""
+    """Of requests in quick succession the count of answers lags behind; repeated ones make up for it."""
     progress = begun()
     progress.send(101.0)
-    progress.send(102.0)
+    progress.send(101.1)
     progress.wish()
     fulfilled = []
     for n in range(3):
-        progress.send(103.0 + n)
-        progress.hear(103.0 + n)
+        now = 101.2 + 0.1 * n
+        progress.send(now)
+        progress.hear(now)
         fulfilled.append(progress.fulfils_wish())
 
     assert fulfilled == [False, False, True]
+
+
+def test_requests_without_an_answer_are_not_waited_for() -> None:
+    """Who wishes anew each second, as the mirror does, is answered soon after the watch has caught up."""
+    progress = begun(silence_seconds=100.0)
+    progress.wish()
+    now, caught_up, wished_at = 100.0, 104.0, 100.0
+    while now < 120.0:
+        progress.send(now)
+        if now >= caught_up:
+            progress.hear(now)
+            if progress.fulfils_wish():
+                break
+        now = max(now, progress.due_at())
+        if now >= wished_at + 1.0:
+            wished_at = now
+            progress.wish()
+
+    assert now <= caught_up + UNANSWERED_SECONDS + REPEAT_SECONDS[-1]
 
 
 def test_a_wish_outlives_its_stream() -> None:
