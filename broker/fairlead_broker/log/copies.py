@@ -70,6 +70,17 @@ def read_copies(
     return runs
 
 
+def first_offsets(data: memoryview) -> tuple[Offset, Offset]:
+    """Return the first and the last offset of the first batch. Raises `BadCopy` unless both its checksums hold."""
+    try:
+        at, header = next(iterate_headers(data))
+        check_stamp_checksum(data, at)
+        check_content_checksum(data, at, header)
+    except ProblemError as problem:
+        raise BadCopy(-1, problem.detail) from problem
+    return Offset(header.base_offset), Offset(header.last_offset)
+
+
 def _copy(data: memoryview, at: int, header: BatchHeader) -> StampedBatch:
     return StampedBatch(
         stamp=bytes(data[at : at + STAMP_BYTES]),

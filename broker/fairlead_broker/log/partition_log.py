@@ -15,11 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Lock, RLock
 
-from fairlead_api.batch_header import HEADER_BYTES, batch_span
 from fairlead_api.configuration import Durability, TopicConfig
 from fairlead_api.identifiers import LeaderEpoch, Offset, TimestampUs
 from fairlead_broker.log.batch_walk import BadBatch
-from fairlead_broker.log.copies import read_copies
+from fairlead_broker.log.copies import first_offsets, read_copies
 from fairlead_broker.log.damage import DamagedRange, merge_ranges
 from fairlead_broker.log.dropped_segments import DroppedSegments
 from fairlead_broker.log.errors import DiskFull, LogCut, LogDamaged, StorageFailed, wrap_os_error
@@ -200,10 +199,10 @@ class PartitionLog(ReadableLog):
         A leader deletes records up to any offset, and sends the whole batch that holds it.
         """
         start = self._log_start
-        if start == self._end and len(data) >= HEADER_BYTES:
-            base, _, last_delta = batch_span(data)
-            if base < start <= base + last_delta:
-                self.restart_at(Offset(base))
+        if start == self._end and data:
+            base, last = first_offsets(data)
+            if base < start <= last:
+                self.restart_at(base)
         return start
 
     def roll_if_due(self, now_us: TimestampUs) -> bool:

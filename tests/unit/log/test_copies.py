@@ -224,3 +224,17 @@ class TestTruncate:
         assert end == 10
         assert log.damaged == ()
         assert read_all(log) == stored(*batches)
+
+
+@pytest.mark.parametrize("bit", [8 * 8 + 7, 8 * 9 + 1, 8 * 1, 8 * 41, 8 * 200])
+def test_a_damaged_first_batch_is_a_bad_copy(box: LogBox, make: BatchMaker, bit: int) -> None:
+    """Also for an empty log, which looks at the first batch to know where it begins, and stays where it was."""
+    log = box.open()
+    log.restart_at(Offset(258))
+    data = bytearray(stored(make(0, 3, 500)))
+    data[bit // 8] ^= 1 << bit % 8
+    for damaged in (bytes(data), bytes(176), bytes(40)):
+        with pytest.raises(BadCopy):
+            log.append_copies(memoryview(damaged))
+
+        assert (log.log_start_offset, log.end_offset) == (258, 258)
