@@ -64,6 +64,16 @@ async def test_it_follows_while_members_die(three: EtcdCluster) -> None:
             await three.wait_until_ready((member,))
 
 
+async def test_whoever_waits_while_the_watch_is_made_is_answered(alone: EtcdCluster) -> None:
+    """What they ask is left without an answer until the watch has caught up, and nothing else may come."""
+    client = alone.client()
+    await write(client, 0)
+    async with running(client) as mirror, asyncio.timeout(10), asyncio.TaskGroup() as waiting:
+        for number in range(40):
+            elsewhere = await client.transact((), (Put("/elsewhere", b"%d" % number),))
+            waiting.create_task(mirror.wait_for(elsewhere.revision))
+
+
 async def test_a_quiet_mirror_can_be_waited_for(alone: EtcdCluster) -> None:
     """A change beside its prefix moves it all the same, by progress."""
     client = alone.client()
