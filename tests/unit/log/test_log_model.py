@@ -68,7 +68,9 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(sizes=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 400)), min_size=1, max_size=6))
     def append(self, sizes: list[tuple[int, int]]) -> None:
-        """Append a group."""
+        """Append a group, in an epoch that was begun."""
+        if not self.epochs or self.epochs[-1][0] != self.make.leader_epoch:
+            self.begin_epoch(1)
         group, end = [], self.end
         for records, value_bytes in sizes:
             group.append(self.make(end, records, value_bytes))
