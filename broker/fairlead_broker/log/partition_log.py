@@ -458,11 +458,15 @@ class PartitionLog(ReadableLog):
 
     def _empty(self) -> None:
         """Remove every file, the last first, once the checkpoint claims none of them."""
-        first = self._segments[0].base_offset
+        before = self._log_start, self._synced, self._end, self.checkpoint_high_watermark, self.damaged
+        self._log_start = self._synced = self._end = self._segments[0].base_offset
+        self.checkpoint_high_watermark, self.damaged = self._end, ()
+        try:
+            self._write_checkpoint()
+        except DiskFull:
+            self._log_start, self._synced, self._end, self.checkpoint_high_watermark, self.damaged = before
+            raise
         self._generation += 1
-        self._log_start = self._synced = self._end = self.checkpoint_high_watermark = first
-        self.damaged = ()
-        self._write_checkpoint()
         self._dropped.remove_due(TIME_MAX)
         for segment in reversed(self._segments):
             segment.unlink()

@@ -6,9 +6,9 @@ import pytest
 
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import LeaderEpoch, Offset
-from fairlead_broker.log import BadCopy, DamagedRange, DiskFull, StampedBatch
+from fairlead_broker.log import BadCopy, DamagedRange, DiskFull, LogCut, StampedBatch
 from fairlead_broker.log.leader_epochs import EpochStart
-from log_kit import BatchMaker, FaultyStorage, LogBox, read_all, stored
+from log_kit import BatchMaker, FaultyStorage, LogBox, begin, read_all, stored
 
 SMALL = TopicConfig(segment_bytes=4096, index_interval_bytes=512)
 
@@ -238,3 +238,28 @@ def test_a_damaged_first_batch_is_a_bad_copy(box: LogBox, make: BatchMaker, bit:
             log.append_copies(memoryview(damaged))
 
         assert (log.log_start_offset, log.end_offset) == (258, 258)
+
+
+def test_a_full_disk_leaves_a_log_as_it_was_that_should_begin_anew(
+    box: LogBox, faults: FaultyStorage, make: BatchMaker
+) -> None:
+    """Without the checkpoint nothing goes: what came next stood behind the old records, in the same file."""
+    log = box.open(SMALL)
+    begin(log)
+    batches = make.fill(log, 20)
+    log.sync()
+    log.checkpoint_high_watermark = log.end_offset
+    log.note_damage([DamagedRange(Offset(4), Offset(6))])
+    faults.room_bytes, faults.full_suffixes = 0, {".tmp"}
+
+    with pytest.raises(DiskFull):
+        log.restart_at(Offset(100))
+    assert (log.log_start_offset, log.synced_offset, log.end_offset) == (0, 40, 40)
+    assert (log.checkpoint_high_watermark, log.last_epoch) == (40, 1)
+    assert log.damaged == (DamagedRange(Offset(4), Offset(6)),)
+    assert log.read(Offset(6), 1 << 20, log.end_offset).data[:36] == batches[3].stamp
+    with pytest.raises(LogCut):
+        log.append_copies(copies(made_by(1, 0)), Offset(0))
+    faults.room_bytes = None
+    log.restart_at(Offset(100))
+    assert (log.log_start_offset, log.end_offset) == (100, 100)
