@@ -127,20 +127,18 @@ async def test_members_split_the_partitions_and_only_what_moves_pauses(bootstrap
 async def test_the_partitions_of_a_dead_member_are_read_from_its_last_commit(bootstrap: str) -> None:
     """After its session; what it had not committed comes again, nothing is lost."""
     await fill(bootstrap, range(60))
-    async with (
-        member(bootstrap, auto_commit_interval="50ms") as second,
-        Consumer(
-            bootstrap, group="g", topics="flights", session_timeout="2s", auto_commit_interval="1h"
-        ) as consumer,
-    ):
-        first = Member(consumer, [])
-        await until(lambda: len(first.partitions) == 3)
-        await fill(bootstrap, range(60, 120))
-        batch = await consumer.next_batch(timeout="30s")
-        assert batch is not None
-        first.die()
-        await until(lambda: second.partitions == set(range(6)))
-        await until(lambda: set(second.got) == set(range(120)))
+    silent = Consumer(bootstrap, group="g", topics="flights", session_timeout="2s", auto_commit_interval="1h")
+    async with member(bootstrap, auto_commit_interval="50ms") as second:
+        await until(lambda: len(second.got) == 60)
+        async with silent as consumer:
+            first = Member(consumer, [])
+            await until(lambda: len(first.partitions) == 3)
+            await fill(bootstrap, range(60, 120))
+            batch = await consumer.next_batch(timeout="30s")
+            assert batch is not None
+            first.die()
+            await until(lambda: second.partitions == set(range(6)))
+            await until(lambda: set(second.got) == set(range(120)))
 
     assert set(map(int, filter(None, batch.values))) <= set(range(60, 120))
     assert len(second.got) == 120
