@@ -121,7 +121,7 @@ def _leader_moved(key: PartitionKey, record: PartitionRecord, view: ClusterView)
         return elect(key, record, view.brokers, avoiding)
     if record.leader.broker in view.draining or state is BrokerState.DRAINING:
         # After a drain has ended its broker may be registered as draining for a while: two of them would hand the
-        # leadership to and fro.
+        # leadership back and forth.
         return move_leader(key, record, view.brokers, avoiding.union(_registered_draining(record, view)))
     return None
 

@@ -51,7 +51,7 @@ from partition_kit import DRAINING, KEY, R1, R2, R3, R4, STOPPING, brokers, reco
             [(1, DRAINING), (2, DRAINING)],
             record(1, "12"),
             None,
-            id="two that are registered as draining do not hand it to and fro",
+            id="two that are registered as draining do not hand it back and forth",
         ),
         pytest.param(
             [R1, (2, DRAINING), R3], record(1, "123"), None, id="a follower that drains stays in sync"
