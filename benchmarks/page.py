@@ -1,7 +1,8 @@
 """Writes the figures of build/bench into docs/benchmarks.md and draws them: `make bench-page`.
 
 Tables stand between marks in the page, one row a case with the command and the day that it was measured by. What was
-only tried, with few records or fewer than three rounds, is left out. A section of which nothing was measured stays.
+only tried, with few records or fewer than three rounds, is left out. What was not measured stays as it was: the figures
+of the page are kept in docs/figures.
 """
 
 from __future__ import annotations
@@ -132,13 +133,14 @@ def main() -> None:
     options = parser.parse_args()
     text = options.page.read_text(encoding="utf-8")
     options.figures.mkdir(exist_ok=True)
-    results = Results(options.cache)
+    results = Results(options.cache, options.figures)
     for section in SECTIONS:
         path = options.figures / f"{section.name}.svg"
         inside = "\n\n".join(filter(None, (block(results, path) for block in section.blocks)))
         if inside:
             text = with_section(text, section.name, inside)
     options.page.write_text(text, encoding="utf-8")
+    results.keep()
 
 
 if __name__ == "__main__":

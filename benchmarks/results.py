@@ -1,4 +1,8 @@
-"""The results files of the benchmarks, as the page needs them: parts that were measured, without those only tried."""
+"""The results files of the benchmarks, as the page needs them: parts that were measured, without those only tried.
+
+What stands on the page is kept beside its pictures, so that one part can be measured anew on a machine that has
+measured nothing else.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,11 @@ ASKED_MIN = {"records": 1_000_000, "pairs": 3, "rounds": 3, "triggers": 30}
 
 
 class Results:
-    """What a folder of results files holds."""
+    """What a folder of results files holds, and for the parts that it lacks what was kept of an earlier one."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kept: Path) -> None:
         self._folder = folder
+        self._kept = kept
         self._parts: dict[tuple[str, str], dict[str, Any] | None] = {}
 
     def part(self, file: str, name: str) -> dict[str, Any] | None:
@@ -24,15 +29,33 @@ class Results:
             self._parts[file, name] = self._read(file, name)
         return self._parts[file, name]
 
+    def keep(self) -> None:
+        """Write what was asked for to where it is found the next time, a file for each results file."""
+        documents: dict[str, dict[str, Any]] = {}
+        for (file, name), measured in self._parts.items():
+            if measured is not None:
+                documents.setdefault(file, {})[name] = measured
+        for file, document in documents.items():
+            text = json.dumps(document, indent=1) + "\n"
+            (self._kept / file).write_text(text, encoding="utf-8")
+
     def _read(self, file: str, name: str) -> dict[str, Any] | None:
-        path = self._folder / file
-        document = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        measured: dict[str, Any] | None = document.get(name)
+        measured = document_of(self._folder / file).get(name)
         why = "not measured yet" if measured is None else shortcoming(measured)
-        if why:
-            print(f"{file}, {name}: left out, {why}", file=sys.stderr)
-            return None
-        return measured
+        if not why:
+            return measured
+        kept = document_of(self._kept / file).get(name)
+        instead = f"; that of {kept['day']} stays" if kept else ""
+        print(f"{file}, {name}: left out, {why}{instead}", file=sys.stderr)
+        return kept
+
+
+def document_of(path: Path) -> dict[str, dict[str, Any]]:
+    """What a results file holds by part; nothing where it is not there."""
+    document: dict[str, dict[str, Any]] = (
+        json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    )
+    return document
 
 
 def shortcoming(measured: dict[str, Any]) -> str:

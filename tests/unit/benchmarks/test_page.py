@@ -107,7 +107,7 @@ def test_every_part_is_on_the_page(tmp_path: Path) -> None:
     )
     assert "| case of triggers | 160 ms | 130 ms | 30 (20 to 40) ms | at most 60 ms | yes |" in page
     assert "| consume | a side | 1.25 s |" in page
-    assert {path.stem for path in (tmp_path / "figures").iterdir()} == {
+    assert {path.stem for path in (tmp_path / "figures").glob("*.svg")} == {
         *("throughput", "start", "clients", "compression", "http", "spark"),
     }
     assert "left out" not in said
@@ -134,3 +134,16 @@ def test_results_that_do_not_say_what_was_asked_for_are_left_out(tmp_path: Path)
     assert "case of throughput" in page
     assert "case of kilobyte" not in page
     assert said == "bench.json, kilobyte: left out, the results do not say what was asked for\n"
+
+
+def test_what_was_measured_elsewhere_stays(tmp_path: Path) -> None:
+    """One part is measured anew where nothing else was: the other rows of its section stay, and so do all others."""
+    first, _ = page_of(documents(), tmp_path)
+    again = compared("consume", cpu_seconds_per_million={"a side": 0.5}) | {"day": "2032-01-01"}
+    again["cases"][0]["ratios"] = [4.0, 5.0, 6.0]
+    page, said = page_of({"bench.json": {"consume": again}, "spark.json": {}}, tmp_path)
+
+    old, new = set(first.splitlines()), set(page.splitlines())
+    assert len(old - new) == len(new - old) == 2
+    assert all('BENCH="consume"` | 2032-01-01 |' in line for line in new - old)
+    assert f"bench.json, nats: left out, not measured yet; that of {DAY} stays" in said
