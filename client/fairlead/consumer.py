@@ -297,14 +297,19 @@ class Consumer(AssignedPartitions):
             for record in batch:
                 reader.record = record
                 yield record
-                if reader.record is None:
-                    # A seek left the batch: the rest of it is not what comes next.
+                if not self.has_in_hand:
+                    # The rest of the batch is not what comes next.
                     break
             reader.record = None
 
     def in_hand(self, record: Record | None) -> None:
         """Say which record of the last batch is worked on, where records are taken out of batches elsewhere."""
         self._reader.record = record
+
+    @property
+    def has_in_hand(self) -> bool:
+        """Whether the record of `in_hand` is still worked on: a seek lets go of it, and of the rest of its batch."""
+        return self._reader.record is not None
 
     async def next_batch(self, timeout: Duration | None = None) -> ConsumerBatch | None:  # noqa: ASYNC109
         """Return the next batch, or None when the timeout ends first; `SettingError` before the first `assign`."""

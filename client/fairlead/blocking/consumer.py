@@ -87,7 +87,7 @@ class Consumer(Facade[AsyncConsumer]):
             for record in batch:
                 self._client.in_hand(record)
                 yield record
-                if self._client._reader.record is None:  # noqa: SLF001 - what `records` of the client looks at
+                if not self._client.has_in_hand:
                     break
             self._client.in_hand(None)
 

@@ -132,6 +132,31 @@ async def test_a_group_with_callbacks_that_call_the_consumer(apart: Apart) -> No
     await apart(scenario)
 
 
+async def test_a_seek_leaves_the_batch_whose_records_are_taken(apart: Apart) -> None:
+    """What comes next is the record that was sought, not the rest of the batch."""
+
+    def scenario(bootstrap: str) -> None:
+        with Admin(bootstrap) as admin:
+            admin.create_topic("flights", partitions=1)
+        with Producer(bootstrap) as producer:
+            for number in range(10):
+                producer.send("flights", b"%d" % number)
+        with Consumer(bootstrap) as consumer:
+            place = TopicPartition("flights", 0)
+            consumer.assign([place])
+            consumer.seek(place, "earliest")
+            values = []
+            for record in consumer.records():
+                values.append(int(record.value or b""))
+                if values == [0, 1, 2]:
+                    consumer.seek(place, 7)
+                if values[-1] == 9:
+                    break
+        assert values == [0, 1, 2, 7, 8, 9]
+
+    await apart(scenario)
+
+
 async def test_an_aborted_producer_sends_nothing_more(apart: Apart) -> None:
     """What lingers is not sent, and what is sent later is refused; leaving the block does nothing more."""
 
@@ -224,7 +249,7 @@ def test_nothing_public_is_missing(blocking: type, client: type) -> None:
     def public(of: type) -> Iterator[str]:
         return (name for name in dir(of) if not name.startswith("_"))
 
-    hidden = {"start", "close", "in_hand"}
+    hidden = {"start", "close", "in_hand", "has_in_hand"}
     missing = set(public(client)) - set(public(blocking)) - hidden
 
     assert missing == set()
