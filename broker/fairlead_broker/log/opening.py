@@ -81,7 +81,9 @@ class _Opening:
         recovery = Recovery(self._storage, self._folder, self._config, segments, point)
         writer = recovery.run()
         end = writer.segment.next_offset
-        epochs = self._open_epochs(recovery.segments, end, recovery.last_epoch)
+        # Batches below the log start are no part of the log any more, nor is their epoch.
+        last_epoch = recovery.last_epoch if end > log_start else None
+        epochs = self._open_epochs(recovery.segments, end, last_epoch)
         producers = LoggedProducers(self._storage)
         producers.rebuild(recovery.segments, end)
         log = PartitionLog(

@@ -206,3 +206,20 @@ TestLogModel.settings = settings(
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
 )
+
+
+def test_a_log_that_lost_all_its_records_has_no_epochs_after_a_kill() -> None:
+    """What stands in the file below the log start is no part of the log."""
+    machine = LogMachine()
+    machine.open(segment_bytes=1296, index_interval_bytes=0, durability=Durability.SYNCED)
+    try:
+        machine.append([(1, 0)])
+        machine.begin_epoch(1)
+        machine.append([(2, 0)])
+        machine.move_log_start(0.5)
+        machine.truncate(0.0)
+        machine.same()
+        machine.kill()
+        machine.same()
+    finally:
+        machine.teardown()
