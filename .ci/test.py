@@ -111,9 +111,9 @@ def failed_tests(cache: Path) -> list[str]:
 
 def alone(command: tuple[str, ...]) -> tuple[str, ...]:
     """Turn a run into one of one test at a time, whose coverage is added to what there is."""
-    words = ["run", "--append"] if command[:2] == ("coverage", "run") else []
-    kept = [*command[:1], *words, *command[2:]] if words else [*command]
-    return (*kept, "-n", "0")
+    if command[:2] == ("coverage", "run"):
+        command = ("coverage", "run", "--append", *command[2:])
+    return (*command, "-n", "0")
 
 
 def build_kubernetes() -> subprocess.Popen[bytes]:
