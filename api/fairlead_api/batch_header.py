@@ -288,6 +288,12 @@ def check_content_checksum(buffer: Buffer, at: int, header: BatchHeader) -> None
         _mismatch("byte 36 to the end", header.content_checksum, computed)
 
 
+def check_checksums(buffer: Buffer, at: int, header: BatchHeader) -> None:
+    """Check both checksums of a stored batch; raises `crc_mismatch`."""
+    check_stamp_checksum(buffer, at)
+    check_content_checksum(buffer, at, header)
+
+
 def check_sizes(batch: Buffer, bytes_max: int) -> None:
     """Check the length of exactly one batch, without believing anything else in it.
 

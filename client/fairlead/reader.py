@@ -13,7 +13,7 @@ from fairlead.cursors import Cursor, Fetched, Prefetch
 from fairlead.errors import FairleadError, error_of
 from fairlead.records import ConsumerBatch, Record
 from fairlead.topic_partition import TopicPartition
-from fairlead_api.batch_header import check_content_checksum, check_stamp_checksum, iterate_headers
+from fairlead_api.batch_header import check_checksums, iterate_headers
 from fairlead_api.problems import ProblemError
 
 EndOffsets: TypeAlias = Mapping[TopicPartition, int]
@@ -175,8 +175,7 @@ def batches_in(fetched: Fetched) -> Iterator[ConsumerBatch]:
     try:
         for at, header in iterate_headers(data):
             # First: a flipped bit may call it older than what was asked for, or a control batch.
-            check_stamp_checksum(data, at)
-            check_content_checksum(data, at, header)
+            check_checksums(data, at, header)
             if header.next_offset <= start or header.is_control:
                 continue
             view = data[at : at + header.total_bytes]

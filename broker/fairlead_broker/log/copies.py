@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from fairlead_api.batch_header import (
     STAMP_BYTES,
     BatchHeader,
-    check_content_checksum,
-    check_stamp_checksum,
+    check_checksums,
     iterate_headers,
 )
 from fairlead_api.identifiers import LeaderEpoch, Offset
@@ -50,8 +49,7 @@ def read_copies(
     epoch = -1 if highest is None else int(highest)
     try:
         for at, header in iterate_headers(data):
-            check_stamp_checksum(data, at)
-            check_content_checksum(data, at, header)
+            check_checksums(data, at, header)
             if header.base_offset < end_offset:
                 raise BadCopy(header.base_offset, f"it stands below the end of the log, {end_offset}")
             if header.leader_epoch < epoch:
@@ -74,8 +72,7 @@ def first_offsets(data: memoryview) -> tuple[Offset, Offset]:
     """Return the first and the last offset of the first batch. Raises `BadCopy` unless both its checksums hold."""
     try:
         at, header = next(iterate_headers(data))
-        check_stamp_checksum(data, at)
-        check_content_checksum(data, at, header)
+        check_checksums(data, at, header)
     except ProblemError as problem:
         raise BadCopy(-1, problem.detail) from problem
     return Offset(header.base_offset), Offset(header.last_offset)

@@ -11,7 +11,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead_api.batch_header import check_content_checksum, check_stamp_checksum, iterate_headers
+from fairlead_api.batch_header import check_checksums, iterate_headers
 from fairlead_api.identifiers import Offset
 from fairlead_api.problems import ProblemError
 from fairlead_broker.log.errors import LogDamaged
@@ -63,8 +63,7 @@ def _first_damaged(data: memoryview, offset: Offset) -> Offset | None:
     good = offset
     try:
         for at, header in iterate_headers(data):
-            check_stamp_checksum(data, at)
-            check_content_checksum(data, at, header)
+            check_checksums(data, at, header)
             good = Offset(max(good, header.next_offset))
     except ProblemError:
         return good

@@ -17,8 +17,7 @@ from fairlead_api.batch_header import (
     BatchHeader,
     Buffer,
     Codec,
-    check_content_checksum,
-    check_stamp_checksum,
+    check_checksums,
     iterate_headers,
 )
 from fairlead_api.batches import decode, offsets_of
@@ -107,8 +106,7 @@ class FetchedRecords:
     def _check(self, header: BatchHeader, stored: memoryview) -> None:
         """Refuse a batch that would be left out only because of a flipped bit."""
         try:
-            check_stamp_checksum(stored)
-            check_content_checksum(stored, 0, header)
+            check_checksums(stored, 0, header)
         except ProblemError as problem:
             raise _damaged(self._partition, header, problem) from problem
 

@@ -15,6 +15,7 @@ from fairlead_api.batch_header import (
     Attribute,
     BatchHeader,
     batch_span,
+    check_checksums,
     check_content_checksum,
     check_sizes,
     check_stamp_checksum,
@@ -207,6 +208,19 @@ def test_a_flipped_bit_of_the_content_is_found(content: bytes, at: int) -> None:
         check_content_checksum(memoryview(whole), 0, found)
     with refused("crc_mismatch"):
         check_unread_checksum(memoryview(whole))
+
+
+@pytest.mark.parametrize("at", [0, 27, 36, -1])
+def test_both_checksums_of_a_stored_batch_are_checked(at: int) -> None:
+    """A flipped bit under either of them is found, wherever the batch begins."""
+    produced = batch()
+    stored = bytearray(bytes(8) + make_stamp(read_header(produced), 5, 6, 7) + produced[STAMP_BYTES:])
+    found = read_header(stored, 8)
+    check_checksums(stored, 8, found)
+    stored[at if at < 0 else 8 + at] ^= 1
+
+    with refused("crc_mismatch"):
+        check_checksums(stored, 8, found)
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
