@@ -23,7 +23,16 @@ from typing import Any
 
 from pairing import Pairs, table
 from parts import measured_as
-from peers import HERE, FairleadPeer, KafkaPeer, PeerFailedError, both_peers, cpu_seconds, fetch_kafka
+from peers import (
+    HERE,
+    FairleadPeer,
+    KafkaPeer,
+    PeerFailedError,
+    both_peers,
+    cpu_seconds,
+    fetch_kafka,
+    take_memory,
+)
 from spark_data import Data
 from spark_driver import CONNECTOR, SparkDriver, fetch_connector, spark_driver
 from throughput import PARTITIONS, VALUE_BYTES, Bench
@@ -38,6 +47,8 @@ KAFKA_WRITES = {"kafka.acks": "all", "kafka.batch.size": "500000", "kafka.linger
 TRIGGER_RECORDS = 100
 TRIGGER_TASKS = 2
 TRIGGERS_WARM = 20
+WRITES_WARM = 4
+"""Of each side: the JVM compiles through four million records of both, and takes a third of the machine meanwhile."""
 SIDES = {"fairlead": "Fairlead", "kafka": "Kafka", "neither": "Parquet files"}
 Source = dict[str, Any]
 
@@ -102,6 +113,7 @@ class SparkBench:
 
     def _rate(self, side: str, do: str, records: int, **arguments: Any) -> float:
         self._alone(side)
+        take_memory()
         before = self._cpu_seconds(side)
         rate: float = records / self._spark.ask(do, **arguments)["seconds"]
         cpu = (self._cpu_seconds(side) - before) / records * 1e6
@@ -150,10 +162,10 @@ class SparkBench:
     def writes(self, rounds: int) -> list[Pairs]:
         """Values from Parquet files into a fresh topic, counted afterwards."""
         rates: dict[str, list[float]] = {"fairlead": [], "kafka": []}
-        for number in range(rounds + 1):
+        for number in range(WRITES_WARM + rounds):
             for side, measured in rates.items():
                 rate = self._write(side)
-                if number:
+                if number >= WRITES_WARM:
                     measured.append(rate)
         ours, theirs = (tuple(each) for each in rates.values())
         return [Pairs("batch write, against Kafka's sink", "records/s", ours, theirs, 2.0)]
@@ -284,8 +296,9 @@ def main() -> None:
         document[part] = {"records": options.records, "cases": cases} | measured_as(options)
         if part in cpu_seconds:
             # What ran first of each side warmed it.
+            warm = WRITES_WARM if part == "write" else 1
             document[part]["cpu_seconds_per_million"] = {
-                side: round(median(used[1:]), 2) for side, used in cpu_seconds[part].items()
+                side: round(median(used[warm:]), 2) for side, used in cpu_seconds[part].items()
             }
     path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 

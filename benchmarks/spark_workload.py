@@ -33,6 +33,8 @@ def session(jars: str) -> SparkSession:
     settings = {
         "spark.jars": jars,
         "spark.driver.memory": "3g",
+        # As docs/how-to/spark.md says for short records; Kafka's sink has nothing like it.
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
     }
     return spark_session("fairlead-bench", master="local[2]", conf=settings)

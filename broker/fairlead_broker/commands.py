@@ -297,9 +297,11 @@ def _settings(flags: dict[str, Any], config: Path | None) -> BrokerSettings:
 def _run(brokers: list[BrokerSettings], store: Path | None, output: str) -> None:
     import structlog
 
+    from fairlead_api.process_memory import keep_freed_memory
     from fairlead_broker.server.request_tracing import set_up_export
     from fairlead_broker.telemetry import set_up_logging
 
+    keep_freed_memory()
     set_up_logging(brokers[0].log_format, brokers[0].log_level)
     set_up_export(structlog.get_logger("fairlead"))
     code = uvloop.run(_serve(brokers, store, output))

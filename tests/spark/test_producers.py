@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from multiprocessing import get_context
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from fairlead import testing
-from fairlead.blocking import Consumer, Producer
+from fairlead.blocking import Admin, Consumer, Producer
 from fairlead.errors import ClosedError, PartitionNotFoundError
 from fairlead_spark.sink.columns import SinkColumns
 from fairlead_spark.sink.producers import borrowed_producer, close_idle
@@ -45,6 +46,12 @@ def send_in_worker(options: WriteOptions, topic: str, value: bytes) -> int:
     """Send two records as two tasks of one worker; return the process."""
     assert send(options, topic, value) == send(options, topic, value)
     return os.getpid()
+
+
+def frozen_after_a_task(options: WriteOptions, columns: SinkColumns, rows: pa.RecordBatch) -> int:
+    """Write in a worker; return how many objects its garbage collector leaves out."""
+    write_task(options, columns, iter([rows]))
+    return gc.get_freeze_count()
 
 
 def test_one_task_after_the_other_has_the_same_producer(bootstrap: str, topic: str) -> None:
@@ -115,6 +122,35 @@ def test_a_producer_whose_task_failed_is_closed(bootstrap: str, topic: str) -> N
         producer.send(topic, b"late")
     assert send(options, topic, b"second") != id(producer)
     assert sorted(value or b"" for value in values_in(bootstrap, topic)) == [b"first", b"second"]
+
+
+def test_batches_fit_a_topic_with_a_lower_limit(bootstrap: str, topic: str) -> None:
+    """Rows are refused by a topic of small batches, which says its limit; `batchBytes` below it fits."""
+    values = [b"%0100d" % number for number in range(20_000)]
+    rows, columns = pa.record_batch({"value": values}), SinkColumns((("value", "value"),), None, None)
+    with Admin(bootstrap) as admin:
+        admin.create_topic(topic, config={"max.message.bytes": 100_000})
+
+    given = {"bootstrap": bootstrap, "topic": topic}
+    with pytest.raises(WriteError, match="100000"):
+        write_task(WriteOptions.parse(given), columns, iter([rows]))
+    assert values_in(bootstrap, topic) == []
+
+    written = write_task(WriteOptions.parse({**given, "batchBytes": "90000"}), columns, iter([rows]))
+    assert written.records == len(values)
+    assert sorted(value or b"" for value in values_in(bootstrap, topic)) == values
+
+
+def test_a_worker_is_prepared_once(bootstrap: str, topic: str) -> None:
+    """What was loaded before the first task is frozen; what is loaded later is not frozen by the second."""
+    options, columns = options_of(bootstrap), SinkColumns((("value", "value"),), None, "topic")
+    rows = pa.record_batch({"value": [b"one"], "topic": [topic]})
+    with get_context("forkserver").Pool(1) as worker:
+        first = worker.apply_async(frozen_after_a_task, (options, columns, rows)).get(SECONDS_MAX)
+        second = worker.apply_async(frozen_after_a_task, (options, columns, rows)).get(SECONDS_MAX)
+
+    assert first > 10_000
+    assert second <= first
 
 
 def test_a_failure_does_not_wait_for_records_that_nobody_takes() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from fastapi import Response
 
-from fairlead_api.identifiers import BrokerId
+from fairlead_api.identifiers import BrokerId, PartitionIndex
 from fairlead_api.media_types import JSON
 from fairlead_api.metadata import (
     BrokerDescription,
@@ -24,7 +24,7 @@ from fairlead_api.metadata import (
 )
 from fairlead_api.versions import API_VERSIONS, BATCH_FORMATS, CODECS
 from fairlead_broker.registry.metadata import Versioned
-from fairlead_broker.registry.records import BrokerRegistration, Replica
+from fairlead_broker.registry.records import BrokerRegistration, PartitionRecord, Replica
 from fairlead_broker.runtime import BrokerRuntime, TopicView
 from fairlead_broker.server.paging import page
 from fairlead_broker.server.responses import AdminEndpoint, CurrentCall, json_response
@@ -124,22 +124,37 @@ def topic_metadata(
         name=view.name,
         topic_id=view.topic_id,
         partitions=[
-            PartitionMetadata(
-                partition=index,
-                leader=None if record.leader is None else record.leader.broker,
-                leader_epoch=record.leader_epoch,
-                replicas=[replica.broker for replica in record.replicas],
-                isr=[member.broker for member in record.isr],
-                elr=[member.broker for member in record.elr],
-                offline=[
-                    replica.broker for replica in record.replicas if _is_offline(replica, registrations)
-                ],
-                adding=list(record.adding),
-                removing=list(record.removing),
-                min_isr=record.min_isr,
-            )
-            for index, record in sorted(view.partitions.items())
+            _partition_metadata(index, view.partitions.get(PartitionIndex(index)), registrations)
+            for index in range(view.partition_count)
         ],
+    )
+
+
+def _partition_metadata(
+    index: int,
+    record: PartitionRecord | None,
+    registrations: Mapping[BrokerId, Versioned[BrokerRegistration]],
+) -> PartitionMetadata:
+    """Return where a partition lives; nowhere yet while its topic is being created.
+
+    It is told all the same: a producer that knew only some of a topic's partitions would send keys to others than it
+    does a moment later.
+    """
+    if record is None:
+        return PartitionMetadata(
+            partition=index, leader=None, leader_epoch=0, replicas=[], isr=[], elr=[], offline=[]
+        )
+    return PartitionMetadata(
+        partition=index,
+        leader=None if record.leader is None else record.leader.broker,
+        leader_epoch=record.leader_epoch,
+        replicas=[replica.broker for replica in record.replicas],
+        isr=[member.broker for member in record.isr],
+        elr=[member.broker for member in record.elr],
+        offline=[replica.broker for replica in record.replicas if _is_offline(replica, registrations)],
+        adding=list(record.adding),
+        removing=list(record.removing),
+        min_isr=record.min_isr,
     )
 
 

@@ -71,5 +71,6 @@ def _opened(options: WriteOptions) -> Producer:
         compression=options.compression,
         idempotence=options.idempotent,
         delivery_timeout=options.delivery_timeout,
+        columnar_batch_bytes=options.batch_bytes,
         retry_timeout=timedelta(seconds=min(delivery_seconds, METADATA_SECONDS_MAX)),
     ).start()

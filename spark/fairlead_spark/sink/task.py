@@ -16,6 +16,7 @@ from fairlead_spark.sink.parcels import parcels
 from fairlead_spark.sink.producers import borrowed_producer
 from fairlead_spark.sink.write_options import WriteOptions
 from fairlead_spark.sink.written import WriteError, Written
+from fairlead_spark.worker_process import prepare_worker
 
 if TYPE_CHECKING:
     from fairlead.blocking import Producer
@@ -27,6 +28,7 @@ and cost a broker as much as large batches."""
 
 def write_task(options: WriteOptions, columns: SinkColumns, batches: Iterator[pa.RecordBatch]) -> Written:
     """Write the rows of a task. Raises `WriteError` when not all of them were acknowledged."""
+    prepare_worker()
     records = 0
     try:
         with borrowed_producer(options) as producer:

@@ -21,6 +21,7 @@ from fairlead_spark.options import (
     known_options,
     take_bool,
     take_bootstrap,
+    take_number,
 )
 
 WRITE_OPTIONS: Final = (
@@ -50,7 +51,18 @@ WRITE_OPTIONS: Final = (
         '`"2m"`',
         "how long a batch is tried before its task fails",
     ),
+    Option(
+        "batchBytes",
+        "a whole number, 1024 or more",
+        "`4194304`",
+        "payload of the largest batches, before compression; above `max.message.bytes` of a topic they are refused",
+    ),
 )
+
+BATCH_BYTES: Final = 4 << 20
+"""Four times the SDK's: a task has many rows at once and nobody waits for the first. A batch costs a worker and a
+broker about half a millisecond each, whatever its size."""
+BATCH_BYTES_MIN: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +77,8 @@ class WriteOptions:
     idempotent: bool
     delivery_timeout: str
     """From the first attempt to the acknowledgement, with a unit; a task whose records take longer fails."""
+    batch_bytes: int
+    """Payload at which rows are cut into batches."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> WriteOptions:
@@ -89,4 +103,5 @@ class WriteOptions:
             raise OptionError(
                 "idempotent", "true", f"false with acks={acks}: repeats are told apart with acks=all"
             )
-        return cls(take_bootstrap(options), topic, level.value, compression, idempotent, timeout)
+        batch_bytes = take_number(options, "batchBytes", least=BATCH_BYTES_MIN) or BATCH_BYTES
+        return cls(take_bootstrap(options), topic, level.value, compression, idempotent, timeout, batch_bytes)

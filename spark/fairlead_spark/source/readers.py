@@ -6,7 +6,6 @@ clients. A task yields Arrow batches from `arrow_rows`.
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -33,14 +32,13 @@ from fairlead_spark.planning.tasks import TaskCount, share_out
 from fairlead_spark.source.arrow_rows import spark_batches
 from fairlead_spark.source.cluster_view import ClusterView
 from fairlead_spark.source.range_read import RangeRead, parting_of
+from fairlead_spark.worker_process import prepare_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _LOG: Final = logging.getLogger("fairlead.spark")
 
-_frozen: Final[set[int]] = set()
-"""The process, once it has frozen what it had loaded: asking the collector takes 10 ms, and workers are forks."""
 
 COMMIT_SECONDS: Final = 5.0
 """The longest that a trigger waits for the offsets of its group to be published."""
@@ -198,16 +196,8 @@ def report(options: ReadOptions, losses: Sequence[Loss]) -> None:
 
 def read_task(options: ReadOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yield the records of one task; nothing for the empty one that Spark makes of no tasks."""
-    _freeze_once()
+    prepare_worker()
     if isinstance(partition, TaskRanges):
         link = connection(options.bootstrap, options.retry_timeout_seconds)
         read = RangeRead(link, partition.ranges, fail_on_data_loss=options.fail_on_data_loss)
         yield from spark_batches(read.batches(), options.columns)
-
-
-def _freeze_once() -> None:
-    """Take what is loaded out of the garbage collector's way: Spark's worker collects after every task."""
-    if os.getpid() not in _frozen:
-        _frozen.add(os.getpid())
-        gc.collect()
-        gc.freeze()

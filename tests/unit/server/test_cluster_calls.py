@@ -31,6 +31,21 @@ def test_a_move_under_way_is_shown() -> None:
     assert 3 in shown.offline
 
 
+def test_partitions_that_are_still_being_made_are_shown() -> None:
+    """A topic tells all its partitions from the first moment; those that are not there yet have no leader."""
+    config, entries = effective_topic_config({}, {}, {}, replication_factor=3)
+    made = MappingProxyType({PartitionIndex(1): record(1, "123", replicas="123")})
+    view = TopicView("t", TOPIC_ID, TopicState.CREATING, 3, 3, config, entries, made)
+    there = {BrokerId(each): registered(each, 10 + each) for each in (1, 2, 3)}
+    shown = topic_metadata(view, there).partitions
+
+    assert [(each.partition, each.leader, each.replicas) for each in shown] == [
+        (0, None, []),
+        (1, 1, [1, 2, 3]),
+        (2, None, []),
+    ]
+
+
 @pytest.mark.parametrize(("address", "url"), [("b:9520", "http://b:9520"), (None, None)])
 def test_brokers_are_told_with_urls(address: str | None, url: str | None) -> None:
     """One that is gone has none."""

@@ -11,10 +11,11 @@ ADDRESS = "http://127.0.0.1:9520"
 def test_without_options_every_in_sync_replica_has_each_record_once_a_task() -> None:
     """All replicas acknowledge and the producer is idempotent; with fewer acks it is not."""
     plain = WriteOptions.parse({"bootstrap": ADDRESS})
-    quick = WriteOptions.parse({"bootstrap": ADDRESS, "TOPIC": "flights", "acks": "1", "compression": "ZSTD"})
+    given = {"TOPIC": "flights", "acks": "1", "compression": "ZSTD", "batchBytes": "65536"}
+    quick = WriteOptions.parse({"bootstrap": ADDRESS, **given})
 
-    assert plain == WriteOptions(ADDRESS, None, "all", "none", True, "2m")
-    assert quick == WriteOptions(ADDRESS, "flights", "1", "zstd", False, "2m")
+    assert plain == WriteOptions(ADDRESS, None, "all", "none", True, "2m", 4 << 20)
+    assert quick == WriteOptions(ADDRESS, "flights", "1", "zstd", False, "2m", 65_536)
     assert WriteOptions.parse({"bootstrap": ADDRESS, "acks": "-1"}) == plain
 
 
@@ -24,6 +25,8 @@ def test_without_options_every_in_sync_replica_has_each_record_once_a_task() -> 
         ("acks", "2", '0, 1 or "all"'),
         ("compression", "snappy", '"none", "lz4" or "zstd"'),
         ("deliveryTimeout", "30", "text with a unit"),
+        ("batchBytes", "4m", "a whole number, 1024 or more"),
+        ("batchBytes", "1023", "a whole number, 1024 or more"),
         ("idempotent", "perhaps", "true or false"),
         ("topic", "no such name", "topic"),
         ("bootstrap", "127.0.0.1:9520", "http://HOST:PORT"),

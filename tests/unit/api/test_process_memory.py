@@ -1,0 +1,56 @@
+"""That memory which a process freed is reused, measured by the pages that the kernel had to map."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from fairlead_api.process_memory import keep_freed_memory
+
+MAPPED = """
+import resource
+from fairlead_api.process_memory import keep_freed_memory
+
+if {keeps}:
+    assert keep_freed_memory()
+
+def come_and_go():
+    for _ in range(8):
+        blocks = [b"x" * (4 << 20) for _ in range(5)]
+        del blocks
+
+come_and_go()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+come_and_go()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def pages_mapped(*, keeps: bool) -> int:
+    """Return how many pages a process mapped while five blocks of 4 MiB came and went, not for the first time."""
+    program = MAPPED.format(keeps=keeps)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+def has_mallopt() -> bool:
+    """Whether this is glibc."""
+    return hasattr(ctypes.CDLL(None), "mallopt")
+
+
+@pytest.mark.skipif(not has_mallopt(), reason="only glibc gives freed memory back at once")
+def test_freed_blocks_are_not_mapped_again() -> None:
+    """Where freed memory is kept, hardly a page is mapped; without, thousands are."""
+    given_back, kept = pages_mapped(keeps=False), pages_mapped(keeps=True)
+
+    assert given_back > 1000
+    assert kept < given_back / 10
+
+
+def test_another_allocator_is_left_alone() -> None:
+    """A C library without mallopt is told by its name, and nothing is called."""
+    assert not keep_freed_memory(SimpleNamespace())
