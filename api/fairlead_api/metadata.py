@@ -68,9 +68,9 @@ class ClusterDescription(Answer, frozen=True, kw_only=True):
 class PartitionMetadata(Answer, frozen=True, kw_only=True):
     """Where a partition lives; brokers are ids, no leader is null.
 
-    `offline` lists the replicas whose broker is not registered or whose directory is not healthy; `adding` and
-    `removing` are those that come and go while a move is under way. With fewer than `min_isr` in sync nothing is
-    acknowledged with acks=all.
+    While its topic is being created a partition may have neither leader nor replicas yet. `offline` lists the replicas
+    whose broker is not registered or whose directory is not healthy; `adding` and `removing` are those that come and go
+    while a move is under way. With fewer than `min_isr` in sync nothing is acknowledged with acks=all.
     """
 
     partition: int

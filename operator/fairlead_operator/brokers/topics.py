@@ -40,7 +40,7 @@ from fairlead_operator.plan.topic import (
     SetReplicationFactor,
     TopicAction,
 )
-from fairlead_operator.plan.topic_observed import LiveBroker, LivePartition, LiveTopic, LiveTopics
+from fairlead_operator.plan.topic_observed import LiveBroker, LivePartition, LiveTopic, LiveTopics, placed
 
 LISTING_SECONDS: Final = 3.0
 """How old a listing may be: a change made outside is put right at a resync anyway, which is far rarer."""
@@ -255,7 +255,7 @@ def _live_topics(descriptions: list[TopicDescription], metadata: Metadata) -> di
     placements = {topic.topic_id: topic.partitions for topic in metadata.topics}
     topics = {}
     for description in descriptions:
-        placement = tuple(_live_partition(each) for each in placements.get(description.topic_id, ()))
+        placement = placed(_live_partition(each) for each in placements.get(description.topic_id, ()))
         topics[description.name] = replace(_live_topic(description), placement=placement)
     return topics
 

@@ -7,7 +7,7 @@ know how either was read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -75,6 +75,11 @@ class LivePartition:
         return tuple(broker for broker in self.replicas if broker not in self.adding)
 
 
+def placed(partitions: Iterable[LivePartition]) -> tuple[LivePartition, ...]:
+    """Return the partitions that have replicas: those that are still being made have none, and none to move."""
+    return tuple(each for each in partitions if each.replicas)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveTopic:
     """A topic as the brokers have it."""
@@ -87,7 +92,7 @@ class LiveTopic:
     """What new partitions get; the replicas of each one are in `placement`."""
     config: Mapping[str, ConfigEntry] = field(default_factory=dict)
     placement: tuple[LivePartition, ...] = ()
-    """Empty for a topic that was made a moment ago."""
+    """Without the partitions that are still being made, which have no replicas: empty for a topic of this moment."""
 
     @property
     def replicas(self) -> int:

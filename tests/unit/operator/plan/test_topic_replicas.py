@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from fairlead_operator.plan.topic_observed import LiveBroker, LivePartition, LiveTopic, LiveTopics
+from fairlead_operator.plan.topic_observed import LiveBroker, LivePartition, LiveTopic, LiveTopics, placed
 from fairlead_operator.plan.topic_replicas import ReplicaChooser
 
 
@@ -16,6 +16,18 @@ def brokers(*racks: str | None) -> list[LiveBroker]:
 def partition(*replicas: int, isr: tuple[int, ...] | None = None) -> LivePartition:
     """A partition on these brokers, all in sync unless told otherwise."""
     return LivePartition(0, replicas, isr=replicas if isr is None else isr)
+
+
+def test_partitions_that_are_still_being_made_have_no_place() -> None:
+    """They have no replicas, which are not too few; where none is made, what new partitions get counts."""
+    made = LivePartition(1, (1, 2, 3))
+    half = LiveTopic(
+        name="t", topic_id="id", partitions=2, replication_factor=3, placement=placed([partition(), made])
+    )
+
+    assert half.placement == (made,)
+    assert half.replicas == 3
+    assert placed([partition()]) == ()
 
 
 def test_a_free_rack_goes_before_a_free_broker() -> None:
