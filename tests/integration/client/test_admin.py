@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from fairlead import Admin, Producer, TopicPartition
@@ -25,6 +27,20 @@ async def test_a_created_topic_can_be_written_at_once(bootstrap: str, admin: Adm
     assert all(partition.leader is not None for partition in metadata.topics[0].partitions)
     async with Producer(bootstrap) as producer:
         assert (await producer.send_and_wait("flights", b"x", partition=11)).offset == 0
+
+
+async def test_a_topic_tells_all_its_partitions_while_it_is_created(bootstrap: str, admin: Admin) -> None:
+    """Whoever sees it in the middle counts as many as a moment later: keys go where they always go."""
+    async with Admin(bootstrap) as other:
+        creation = asyncio.create_task(admin.create_topic("flights", partitions=300))
+        seen: list[int] = []
+        while not creation.done():
+            metadata = await other.metadata()
+            seen += [len(topic.partitions) for topic in metadata.topics]
+        await creation
+        seen += [len(topic.partitions) for topic in (await other.metadata()).topics]
+
+    assert set(seen) == {300}
 
 
 async def test_the_same_topic_again_is_no_error(admin: Admin) -> None:
