@@ -183,7 +183,11 @@ def _check_named(where: str, names: tuple[str, ...], value: object) -> None:
         why = f"{where} is no list"
         raise TemplateRefused(why)
     for place, entry in enumerate(value):
-        if not isinstance(entry, Mapping) or names[0] not in entry:
+        if not isinstance(entry, Mapping) or entry.get(names[0]) is None:
             why = f"{where}[{place}] has no {names[0]}"
             raise TemplateRefused(why)
+        for name in (*names, "name"):
+            if not isinstance(entry.get(name), str | int | None):
+                why = f"{where}[{place}].{name} is neither text nor a number"
+                raise TemplateRefused(why)
         _check_lists(f"{where}[{place}]", entry)

@@ -107,6 +107,16 @@ def test_what_a_pod_is_known_by_stays() -> None:
         ({"containers": None}, "spec.containers is no list"),
         ({"containers": [{"image": "x"}]}, r"spec.containers\[0\] has no name"),
         ({"containers": [{"name": "broker", "env": ["A=B"]}]}, r"spec.containers\[0\].env\[0\] has no name"),
+        ({"volumes": [{"name": None}]}, r"spec.volumes\[0\] has no name"),
+        ({"volumes": [{"name": ["a"]}]}, r"spec.volumes\[0\].name is neither text nor a number"),
+        (
+            {"containers": [{"name": "broker", "ports": [{"containerPort": 1, "name": {}}]}]},
+            r"spec.containers\[0\].ports\[0\].name is neither text nor a number",
+        ),
+        (
+            {"topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": []}]},
+            r"spec.topologySpreadConstraints\[0\].whenUnsatisfiable is neither text nor a number",
+        ),
         ({"initContainers": [{"name": "a", "volumeMounts": [{}]}]}, r"volumeMounts\[0\] has no mountPath"),
         ({"strange": {"volumes": 7}}, "spec.strange.volumes is no list"),
     ],
