@@ -35,7 +35,7 @@ from fairlead_spark.planning.ranges import OffsetRange
 
 MICROSECONDS: Final = 1000
 FALLEN_BACK_SECONDS: Final = 10.0
-"""How long a log may end before the place of the query until its records count as lost."""
+"""How long a log may end before the place of the query until its records count as lost, or a topic be there and not."""
 FALLEN_BACK_PAUSE_SECONDS: Final = 0.5
 
 
@@ -75,9 +75,15 @@ class ClusterView:
         deadline = clock.monotonic() + FALLEN_BACK_SECONDS
         while True:
             topics = await self._topics()
-            end = await self._located(topics, self._places(topics), Edge.LATEST, "startingOffsets", begin)
-            if not falls_back(begin, end) or clock.monotonic() > deadline:
-                return end
+            try:
+                end = await self._located(topics, self._places(topics), Edge.LATEST, "startingOffsets", begin)
+            except (TopicNotFoundError, PartitionNotFoundError):
+                # Deleted, or made anew, since its name was asked for a moment ago: the next look tells.
+                if clock.monotonic() > deadline:
+                    raise
+            else:
+                if not falls_back(begin, end) or clock.monotonic() > deadline:
+                    return end
             await asyncio.sleep(FALLEN_BACK_PAUSE_SECONDS)  # noqa: TID251 - time is what may heal it
 
     async def _beginnings(self, ranges: Iterable[OffsetRange]) -> StreamOffsets:

@@ -1,0 +1,37 @@
+"""What the driver sees of topics that change while it looks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fairlead import Admin as AsyncAdmin
+from fairlead.blocking import Admin
+from fairlead_api.metadata import TopicMetadata
+from fairlead_spark.options import ReadOptions
+from fairlead_spark.planning.offsets import StreamOffsets
+from fairlead_spark.source.cluster_view import ClusterView
+
+
+class Hurried(ClusterView):
+    """A view of a read during whose first look one of the topics is deleted by somebody else."""
+
+    victim = ""
+
+    async def _topics(self) -> Mapping[str, TopicMetadata]:
+        topics = await super()._topics()
+        if self.victim in topics:
+            async with AsyncAdmin(self._options.bootstrap) as admin:
+                await admin.delete_topic(self.victim)
+        return topics
+
+
+def test_a_topic_that_is_deleted_during_a_look_is_left_out(bootstrap: str, topic: str) -> None:
+    """As one that was deleted before it: what is lost is told by the plan, and the query need not fail here."""
+    kept, deleted = f"{topic}-kept", f"{topic}-deleted"
+    with Admin(bootstrap) as admin:
+        admin.create_topic(kept, partitions=1)
+        admin.create_topic(deleted, partitions=2)
+    view = Hurried(ReadOptions.parse({"bootstrap": bootstrap, "subscribe": f"{kept},{deleted}"}))
+    view.victim = deleted
+
+    assert list(view.latest(StreamOffsets()).end_offsets()) == [kept]
