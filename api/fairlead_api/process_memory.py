@@ -13,8 +13,12 @@ from typing import Final
 KEPT_BYTES: Final = 32 << 20
 """What each arena may keep, and the largest block it holds: beyond it glibc refuses (half of its HEAP_MAX_SIZE)."""
 
+ARENAS_MAX: Final = 4
+"""Without a bound glibc makes eight for each core, and each could keep as much."""
+
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
+_M_ARENA_MAX: Final = -8
 """Numbers of glibc's malloc.h, see mallopt(3)."""
 
 
@@ -26,5 +30,6 @@ def keep_freed_memory(library: object = None) -> bool:
     mallopt = getattr(library if library is not None else ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    # Both, or glibc would move the one that was not set.
-    return bool(mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)) and bool(mallopt(_M_MMAP_THRESHOLD, KEPT_BYTES))
+    # Both thresholds, or glibc would move the one that was not set.
+    said = ((_M_TRIM_THRESHOLD, KEPT_BYTES), (_M_MMAP_THRESHOLD, KEPT_BYTES), (_M_ARENA_MAX, ARENAS_MAX))
+    return all(mallopt(parameter, value) for parameter, value in said)

@@ -49,6 +49,7 @@ def test_freed_blocks_are_not_mapped_again() -> None:
 
     assert given_back > 1000
     assert kept < given_back / 10
+    assert keep_freed_memory()
 
 
 def test_another_allocator_is_left_alone() -> None:
