@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSource
 
 from fairlead_spark.options import OptionError, ReadOptions
 from fairlead_spark.planning.columns import ddl_of
+from fairlead_spark.worker_process import spare_collector
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -32,6 +33,7 @@ class DefaultSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns of a read."""
+        spare_collector()
         return ddl_of(ReadOptions.parse(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -65,6 +67,7 @@ class DefaultSource(DataSource):
         return stream_writer(self.options, schema, overwrite=overwrite)
 
     def _read_options(self, schema: StructType) -> ReadOptions:
+        spare_collector()
         options = ReadOptions.parse(self.options)
         if tuple(schema.names) != options.columns:
             allowed = f"no schema: the columns are {', '.join(options.columns)}; the option columns chooses"

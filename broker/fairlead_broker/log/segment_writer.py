@@ -1,8 +1,8 @@
 """Appends to the last segment of a partition: one vectored write a group, index entries beside it.
 
 Owned by `partition_log` and called by one thread at a time. Index entries gather in memory and reach their files
-once a MiB of log stands behind them, so that a start after a kill walks over little more than that. Must not know
-what an append promises, nor when anything is synced.
+many at a time, so that a start after a kill walks over few batches. Must not know what an append promises,
+nor when anything is synced.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from fairlead_broker.log.storage import Buffer, File, Storage
 POSITION_MAX: Final = 2**32 - 1
 """Positions in the index have four bytes."""
 INDEX_FLUSH_BYTES: Final = 1 << 20
-"""Log behind which index entries are written out: what a start after a kill walks over at most."""
+INDEX_FLUSH_ENTRIES: Final = 16
+"""Log and entries behind which the index is written out: a start after a kill walks over no more headers than small
+batches have in a MiB, or 16 larger ones. Bytes alone would have both files opened, cut and written twice with every
+batch of a MiB."""
 _APPEND_TIME: Final = struct.Struct("<16xq")
 
 
@@ -153,22 +156,23 @@ class SegmentWriter:
         self._note(batches)
 
     def flush_index(self, *, now: bool = False) -> None:
-        """Write gathered index entries to their files, if there is a MiB of log behind them or it has to be now.
+        """Write index entries to their files, if enough of them wait or it has to be now.
 
         A full disk is no reason to fail: the entries wait, and can be made again.
         """
-        body, count = self._body, len(self._body.index)
-        if count == self._flushed or not (now or body.size - self._flushed_size >= INDEX_FLUSH_BYTES):
+        index, start, size = self._body.index, self._flushed, self._body.size
+        count = len(index)
+        enough = size - self._flushed_size >= INDEX_FLUSH_BYTES and count - start >= INDEX_FLUSH_ENTRIES
+        if count == start or not (now or enough):
             return
         try:
             offset_file, time_file = self._open_index_files()
-            start = self._flushed
-            offset_file.write([body.index.encode_offsets(start, count)], OFFSET_INDEX.position_of(start))
-            time_file.write([body.index.encode_times(start, count)], TIME_INDEX.position_of(start))
+            offset_file.write([index.encode_offsets(start, count)], OFFSET_INDEX.position_of(start))
+            time_file.write([index.encode_times(start, count)], TIME_INDEX.position_of(start))
         except OSError as error:
             self._index_failed(error)
             return
-        self._flushed, self._flushed_size = count, body.size
+        self._flushed, self._flushed_size = count, size
 
     def seal(self) -> None:
         """Close the segment: complete both index files, and leave what the next sync has to write out."""
@@ -267,7 +271,7 @@ class SegmentWriter:
     def _open_index_files(self) -> tuple[File, File]:
         """Return both index files, cut to what this writer believes in.
 
-        Not kept open: they are needed once a MiB, and a broker with many partitions is short of descriptors.
+        Not kept open: they are needed once in many batches, and a broker with many partitions is short of descriptors.
         """
         files = []
         for suffix, layout in ((".index", OFFSET_INDEX), (".timeindex", TIME_INDEX)):

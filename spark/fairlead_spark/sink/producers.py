@@ -9,6 +9,7 @@ would stand in the topic after newer values.
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import logging
 import os
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ METADATA_SECONDS_MAX: Final = 30.0
 """How long a task looks for a broker that answers; less where `deliveryTimeout` is less."""
 
 _idle: dict[tuple[int, WriteOptions], list[Producer]] = {}
-"""By process too: what a fork inherits has no threads in the child."""
+"""By how they write, to whatever topic; by process too: what a fork inherits has no threads in the child."""
 
 
 @contextmanager
@@ -35,7 +36,7 @@ def borrowed_producer(options: WriteOptions) -> Iterator[Producer]:
 
     Where the block ends with one, the producer sends nothing more when this returns.
     """
-    idle = _idle.setdefault((os.getpid(), options), [])
+    idle = _idle.setdefault((os.getpid(), dataclasses.replace(options, topic=None)), [])
     producer = idle.pop() if idle else _opened(options)
     try:
         yield producer

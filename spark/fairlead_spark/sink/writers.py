@@ -18,6 +18,7 @@ from fairlead_spark.options import OptionError
 from fairlead_spark.sink.columns import SinkColumns, columns_of
 from fairlead_spark.sink.write_options import WriteOptions
 from fairlead_spark.sink.written import Written
+from fairlead_spark.worker_process import spare_collector
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,6 +44,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Do nothing: what tasks wrote is there already."""
+        spare_collector()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Say what stays behind."""
@@ -65,6 +67,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Do nothing: what tasks wrote is there already."""
+        spare_collector()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Say what stays behind."""
@@ -92,6 +95,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 
 
 def _checked(options: Mapping[str, str], schema: StructType) -> tuple[WriteOptions, SinkColumns]:
+    spare_collector()
     parsed = WriteOptions.parse(options)
     return parsed, columns_of(schema, parsed.topic)
 

@@ -237,7 +237,7 @@ def test_only_what_lies_past_the_recovery_point_is_scanned(box: LogBox, make: Ba
 def test_a_kill_costs_a_walk_from_the_last_index_entry(
     box: LogBox, make: BatchMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A start reads the headers of about a MiB below the recovery point, not those of a segment of 24 MB."""
+    """A start reads the headers of a few batches below the recovery point, not those of a segment of 24 MB."""
     config = TopicConfig(index_interval_bytes=4096)
     log = box.open(config)
     begin(log)
