@@ -9,6 +9,7 @@ from multiprocessing import get_context
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from fairlead import testing
 from fairlead.blocking import Admin, Consumer, Producer
@@ -17,14 +18,15 @@ from fairlead_spark.sink.columns import SinkColumns
 from fairlead_spark.sink.producers import borrowed_producer, close_idle
 from fairlead_spark.sink.task import write_task
 from fairlead_spark.sink.write_options import WriteOptions
+from fairlead_spark.sink.writers import batch_writer
 from fairlead_spark.sink.written import WriteError
 
 SECONDS_MAX = 60
 
 
-def options_of(bootstrap: str, timeout: str = "30s") -> WriteOptions:
+def options_of(bootstrap: str, timeout: str = "30s", **more: str) -> WriteOptions:
     """Return how rows are written."""
-    return WriteOptions.parse({"bootstrap": bootstrap, "deliveryTimeout": timeout})
+    return WriteOptions.parse({"bootstrap": bootstrap, "deliveryTimeout": timeout, **more})
 
 
 def send(options: WriteOptions, topic: str, value: bytes) -> int:
@@ -54,6 +56,16 @@ def frozen_after_a_task(options: WriteOptions, columns: SinkColumns, rows: pa.Re
     return gc.get_freeze_count()
 
 
+def frozen_after_planning() -> tuple[int, int]:
+    """Plan a write and commit it; return how many objects the garbage collector leaves out after each."""
+    writer = batch_writer(
+        {"topic": "flights"}, StructType([StructField("value", BinaryType())]), overwrite=False
+    )
+    planned = gc.get_freeze_count()
+    writer.commit([])
+    return planned, gc.get_freeze_count()
+
+
 def test_one_task_after_the_other_has_the_same_producer(bootstrap: str, topic: str) -> None:
     """It is lent again after it came back; two tasks at one time have two, and other options others."""
     options = options_of(bootstrap)
@@ -68,6 +80,17 @@ def test_one_task_after_the_other_has_the_same_producer(bootstrap: str, topic: s
     assert again in {id(mine), id(other)}
     assert different not in {id(mine), id(other)}
     assert sorted(value or b"" for value in values_in(bootstrap, topic)) == [b"0", b"1", b"2"]
+
+
+def test_a_write_to_another_topic_has_the_same_producer(bootstrap: str, topic: str) -> None:
+    """What it is opened for is how to write: connection and identity serve every topic."""
+    with Admin(bootstrap) as admin:
+        admin.create_topic(f"{topic}-2", partitions=3)
+    lent = [send(options_of(bootstrap, topic=name), name, b"1") for name in (topic, f"{topic}-2", topic)]
+
+    assert len(set(lent)) == 1
+    assert values_in(bootstrap, f"{topic}-2") == [b"1"]
+    assert values_in(bootstrap, topic) == [b"1", b"1"]
 
 
 def test_workers_that_one_daemon_forks_have_producers_of_their_own(bootstrap: str, topic: str) -> None:
@@ -151,6 +174,15 @@ def test_a_worker_is_prepared_once(bootstrap: str, topic: str) -> None:
 
     assert first > 10_000
     assert second <= first
+
+
+def test_planning_and_commits_leave_no_garbage_collector_at_work() -> None:
+    """Spark plans and commits in processes of their own, and collects garbage after each time."""
+    with get_context("forkserver").Pool(1) as worker:
+        planned, committed = worker.apply_async(frozen_after_planning).get(SECONDS_MAX)
+
+    assert planned > 10_000
+    assert committed == planned
 
 
 def test_a_failure_does_not_wait_for_records_that_nobody_takes() -> None:

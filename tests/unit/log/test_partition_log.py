@@ -155,6 +155,18 @@ def test_a_segment_rolls_by_age_of_its_first_batch(box: LogBox, make: BatchMaker
     assert not log.roll_if_due(TimestampUs(FIRST_TIME_US * 2)), "an empty segment has no age"
 
 
+def test_large_batches_do_not_write_the_index_one_by_one(box: LogBox, make: BatchMaker) -> None:
+    """Entries of batches of a MiB wait for sixteen of them; what is small waits for a MiB of log."""
+    index = box.folder / "00000000000000000000.index"
+    log = box.open()
+    make.fill(log, 16, 1, 1 << 20)
+    assert not index.exists()
+    make.fill(log, 1, 1, 1 << 20)
+    assert index.stat().st_size == 16 + 16 * 16
+    make.fill(log, 15, 1, 1 << 20)
+    assert index.stat().st_size == 16 + 16 * 16
+
+
 def test_a_full_index_rolls_the_segment(box: LogBox, make: BatchMaker) -> None:
     """When the next entry does not fit into `segment.index.bytes`, the batch begins a new segment."""
     log = box.open(TopicConfig(index_interval_bytes=0, segment_index_bytes=16 + 3 * 16))
