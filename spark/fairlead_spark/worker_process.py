@@ -12,28 +12,32 @@ from typing import Final
 
 from fairlead_api.process_memory import keep_freed_memory
 
-_spared: Final[set[int]] = set()
-_prepared: Final[set[int]] = set()
-"""Processes, since a fork inherits what its parent had prepared, and more is loaded in it."""
+_done: Final[set[tuple[int, str]]] = set()
+"""By process too, since a fork inherits what its parent had done, and more is loaded in it."""
 
 
 def spare_collector() -> None:
     """Take what is loaded out of the garbage collector's way; at most once a process.
 
-    Spark collects garbage after everything that it has a process do, and looks at all that was loaded: 15 to 20
+    Spark collects garbage after everything that it has a process do, and looks at all that was loaded: 14 to 20
     milliseconds for each planning, commit and task.
     """
-    if os.getpid() in _spared:
-        return
-    _spared.add(os.getpid())
-    gc.collect()
-    gc.freeze()
+    if _is_first("collector"):
+        gc.collect()
+        gc.freeze()
 
 
 def prepare_worker() -> None:
     """Spare the collector, and have freed batches reused; at most once a process."""
-    if os.getpid() in _prepared:
-        return
-    _prepared.add(os.getpid())
-    keep_freed_memory()
+    if _is_first("memory"):
+        keep_freed_memory()
     spare_collector()
+
+
+def _is_first(what: str) -> bool:
+    """Say whether this process does it for the first time; from now on it has."""
+    key = (os.getpid(), what)
+    if key in _done:
+        return False
+    _done.add(key)
+    return True
