@@ -34,6 +34,7 @@ from fairlead_broker.log.documents import (
 )
 from fairlead_broker.log.errors import (
     DirectoryLocked,
+    DiskFull,
     IdentityMismatch,
     LogError,
     StorageFailed,
@@ -48,6 +49,7 @@ from fairlead_broker.log.storage import File, PosixStorage, Storage, Volume, rea
 SYSTEM_FOLDER: Final = ".fairlead"
 STRAY_SUFFIX: Final = ".stray"
 DELETED_SUFFIX: Final = "-deleted"
+_GIVEN_UP: Final = re.compile(rf"[0-9]+\.[0-9]+{DELETED_SUFFIX}")
 _TOPIC_FOLDER: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -75,6 +77,9 @@ class LogDirectory:
         self._checkpoint_lock = Lock()
         self._checkpointed: dict[TopicIdPartition, PartitionCheckpoint] = {}
         self._knows_checkpoint = False
+        # Given up since the last checkpoint was written, of which the file still speaks. Their folder by another name
+        # outlives that, and none of their own is made before: a start would take what it misses for damage.
+        self._given_up: set[TopicIdPartition] = set()
         self._open: dict[TopicIdPartition, PartitionLog] = {}
 
     @classmethod
@@ -193,6 +198,7 @@ class LogDirectory:
         assert self._identity is not None, f"{self.path} belongs to no cluster yet: adopt_cluster comes first"
         key = TopicIdPartition(topic_id, partition)
         assert key not in self._open, f"{key} is open already"
+        self._forget_given_up(key)
         log = open_log(
             self._storage,
             self._folder(key),
@@ -243,12 +249,12 @@ class LogDirectory:
         log = self._open.pop(key, None)
         if log is not None:
             log.close()
-        with self._checkpoint_lock:
-            self._checkpointed.pop(key, None)
+        self._drop_entry(key)
         folder = self._folder(key)
         gone = folder.with_name(f"{partition}.{self._clock.now_us()}{DELETED_SUFFIX}")
         try:
             if not self._storage.exists(folder):
+                self._forget_given_up(key)
                 self._remove_topic_folder_if_empty(folder.parent)
                 return None
             self._storage.rename(folder, gone)
@@ -291,6 +297,7 @@ class LogDirectory:
                 self._checkpointed[key] = _entry(key, log)
             checkpoint = Checkpoint(partitions=tuple(self._checkpointed.values()))
             write_document(self._storage, self._system("checkpoint"), checkpoint)
+            self._given_up.clear()
 
     def close(self, clean: bool) -> None:
         """Close all partitions and let go of the lock.
@@ -388,13 +395,32 @@ class LogDirectory:
             if not _TOPIC_FOLDER.fullmatch(topic):
                 continue
             for name in self._storage.list_folders(self.path / topic):
-                if name.endswith(DELETED_SUFFIX):
-                    self._remove_folder(self.path / topic / name)
+                if _GIVEN_UP.fullmatch(name):
+                    self._finish_deletion(self.path / topic / name)
+
+    def _finish_deletion(self, folder: Path) -> None:
+        key = _key_of(folder)
+        if not self._storage.exists(self._folder(key)):
+            self._drop_entry(key)
+        # On a full disk the folder waits for the next start.
+        with suppress(DiskFull):
+            self._remove_folder(folder)
 
     def _remove_folder(self, folder: Path) -> None:
         for name in self._storage.list_files(folder):
             self._storage.unlink(folder / name)
+        self._forget_given_up(_key_of(folder))
         self._storage.remove_folder(folder)
+
+    def _drop_entry(self, key: TopicIdPartition) -> None:
+        with self._checkpoint_lock:
+            if self._checkpointed.pop(key, None) is not None:
+                self._given_up.add(key)
+
+    def _forget_given_up(self, key: TopicIdPartition) -> None:
+        """Have the checkpoint say no more of a partition that was given up, if it still does."""
+        if key in self._given_up:
+            self.write_checkpoint()
 
     def _remove_topic_folder_if_empty(self, folder: Path) -> None:
         if not self._storage.exists(folder):
@@ -426,6 +452,11 @@ class LogDirectory:
 
     def _system(self, name: str) -> Path:
         return self.path / SYSTEM_FOLDER / name
+
+
+def _key_of(folder: Path) -> TopicIdPartition:
+    """Return which partition was in a folder that was given up."""
+    return TopicIdPartition(TopicId(folder.parent.name), PartitionIndex(int(folder.name.partition(".")[0])))
 
 
 def _entry(key: TopicIdPartition, log: PartitionLog) -> PartitionCheckpoint:

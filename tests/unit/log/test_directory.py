@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,14 @@ import pytest
 
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import BrokerEpoch, Offset, PartitionIndex
-from fairlead_broker.log import DirectoryLocked, Identity, IdentityMismatch, LogDirectory, StorageFailed
+from fairlead_broker.log import (
+    DirectoryLocked,
+    DiskFull,
+    Identity,
+    IdentityMismatch,
+    LogDirectory,
+    StorageFailed,
+)
 from fairlead_broker.log.documents import Checkpoint, CorruptDocument, PartitionCheckpoint, write_document
 from fairlead_broker.log.storage import PosixStorage
 from fairlead_broker.producers import ProducerState, Snapshot, encode_snapshot
@@ -327,6 +335,91 @@ def test_an_interrupted_deletion_is_finished(box: LogBox, make: BatchMaker) -> N
 
     assert log.end_offset == 0
     assert [path.name for path in (box.path / TOPIC).iterdir()] == ["0"]
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_the_checkpoint_does_not_outlive_a_partition(box: LogBox, make: BatchMaker, removed: bool) -> None:
+    """Killed before the next checkpoint, a broker that is given the partition again begins at 0 and misses nothing."""
+    log = box.open()
+    make.fill(log, 10)
+    log.checkpoint_high_watermark = log.sync()
+    box.opened.write_checkpoint()
+    gone = box.opened.give_up_partition(TOPIC, PARTITION)
+    assert gone is not None
+    if removed:
+        box.opened.remove_given_up(gone)
+    box.kill()
+    box.open_directory()
+    box.kill()
+    log = box.open()
+
+    assert (log.end_offset, log.synced_offset, log.checkpoint_high_watermark) == (0, 0, 0)
+    assert (log.damaged, log.recovery_report.damaged) == ((), [])
+
+
+@pytest.mark.parametrize("synced", [False, True])
+def test_a_partition_that_came_back_is_not_measured_by_its_first_stay(
+    box: LogBox, make: BatchMaker, synced: bool
+) -> None:
+    """Killed while the old files are there still, a start believes what the checkpoint says of the new ones alone."""
+    log = box.open()
+    make.fill(log, 10)
+    log.sync()
+    box.opened.write_checkpoint()
+    box.opened.give_up_partition(TOPIC, PARTITION)
+    log = box.opened.open_partition(TOPIC, PARTITION, TopicConfig())
+    again = BatchMaker()
+    batches = again.fill(log, 3)
+    if synced:
+        log.sync()
+        box.opened.write_checkpoint()
+    box.kill()
+    log = box.open()
+
+    assert (log.end_offset, log.damaged, log.recovery_report.damaged) == (6, (), [])
+    assert (log.synced_offset == 6) or not synced
+    assert read_all(log) == stored(*batches)
+    assert [path.name for path in (box.path / TOPIC).iterdir()] == ["0"]
+
+
+def test_a_full_disk_keeps_the_folder_of_a_partition_until_the_checkpoint_is_written(
+    box: LogBox, make: BatchMaker, faults: FaultyStorage
+) -> None:
+    """Its files go at once; the start itself does not fail, and the partition begins when there is room."""
+    log = box.open()
+    make.fill(log, 10)
+    log.sync()
+    box.opened.write_checkpoint()
+    gone = box.opened.give_up_partition(TOPIC, PARTITION)
+    assert gone is not None
+    faults.full_suffixes, faults.room_bytes = {".tmp"}, 0
+    with pytest.raises(DiskFull):
+        box.opened.remove_given_up(gone)
+    box.kill()
+    box.open_directory()
+
+    assert list(gone.iterdir()) == []
+    with pytest.raises(DiskFull):
+        box.opened.open_partition(TOPIC, PARTITION, TopicConfig())
+    box.kill()
+    faults.room_bytes = None
+    log = box.open()
+    assert (log.end_offset, log.damaged) == (0, ())
+    assert not gone.exists()
+
+
+def test_a_folder_that_is_lost_is_damage(box: LogBox, make: BatchMaker) -> None:
+    """Nobody gave the partition up: what the checkpoint calls synced was here, and its offsets are not used again."""
+    log = box.open()
+    make.fill(log, 10)
+    log.sync()
+    box.opened.write_checkpoint()
+    box.kill()
+    shutil.rmtree(box.folder)
+    log = box.open()
+
+    assert log.end_offset == 20
+    assert [(each.first_offset, each.next_good_offset) for each in log.damaged] == [(0, 20)]
 
 
 def test_unknown_topics_are_put_aside_and_never_deleted(box: LogBox, make: BatchMaker) -> None:
