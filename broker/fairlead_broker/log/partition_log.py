@@ -37,7 +37,7 @@ from fairlead_broker.log.segment_writer import (
 )
 from fairlead_broker.log.segments import Segment
 from fairlead_broker.log.storage import Storage
-from fairlead_broker.log.sync_point import SyncPoint, files_to_sync, unsynced_segments
+from fairlead_broker.log.sync_point import SyncPoint, unsynced_segments
 
 TIME_MIN = TimestampUs(0)
 """Before every time: what is due then is due at once."""
@@ -259,7 +259,7 @@ class PartitionLog(ReadableLog):
         if end <= self._synced and names == self._names_synced:
             return None
         unsynced = tuple(unsynced_segments(self._segments, self._synced))
-        files = tuple(file for segment in unsynced for file in files_to_sync(segment))
+        files = tuple(file for segment in unsynced for file in segment.files_to_sync())
         return SyncPoint(generation, end, names, unsynced, files)
 
     def mark_synced(self, point: SyncPoint) -> Offset:

@@ -8,6 +8,7 @@ first use, so that a start does not take longer for every segment, and closed ag
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -59,6 +60,7 @@ class Segment:
 
     __slots__ = (
         "_cache",
+        "_end_lock",
         "_max_time_us",
         "_size",
         "_storage",
@@ -73,6 +75,9 @@ class Segment:
     def __init__(self, storage: Storage, folder: Path, base_offset: Offset, cache: SegmentCache) -> None:
         self._storage = storage
         self._cache = cache
+        # Of whether it grows, and what a sync writes out for that: a sync that looked in between would find nothing
+        # to write, or let go of what it has not written, and call all of it durable.
+        self._end_lock = Lock()
         self._size: int | None = None
         self._max_time_us: int | None = None
         self.folder = folder
@@ -189,15 +194,29 @@ class Segment:
                 body = self._open()
             except OSError as error:
                 raise self._unreadable(0, error) from error
-            self.body = body
-        self._cache.use(self, body)
+            body = self._take(body)
+        if not self.growing:
+            self._cache.use(self, body)
         return body
 
     def seal(self, unsynced_files: tuple[File, ...]) -> None:
         """Become a closed segment that the next sync writes out."""
-        self.unsynced_files = unsynced_files
-        self.growing = False
+        with self._end_lock:
+            self.unsynced_files = unsynced_files
+            self.growing = False
         self._size = self.load().size
+
+    def files_to_sync(self) -> tuple[File, ...]:
+        """Return what a sync writes out. The index of a growing segment can be made again."""
+        with self._end_lock:
+            body = self.body
+            return (body.file,) if self.growing and body is not None else self.unsynced_files
+
+    def forget_files(self, written: Collection[File]) -> None:
+        """Let go of the files of a closed segment, if all of them are among those written out."""
+        with self._end_lock:
+            if all(file in written for file in self.unsynced_files):
+                self.unsynced_files = ()
 
     def sync_closed(self) -> None:
         """Write out what is not synced of a closed segment. Raises `OSError`."""
@@ -206,11 +225,13 @@ class Segment:
 
     def unseal(self, body: SegmentBody) -> None:
         """Become the growing segment again."""
-        self.unsynced_files = ()
-        self.growing = True
-        self.body = body
+        with self._end_lock:
+            self.growing = True
+            # In this order: the cache takes the body of any segment that it knows, and of none that grows.
+            self._cache.forget(self)
+            self.body = body
+            self.unsynced_files = ()
         self._size = self._max_time_us = None
-        self._cache.forget(self)
 
     def successor(self, base_offset: Offset) -> Segment:
         """Return the segment that begins behind this one."""
@@ -281,6 +302,14 @@ class Segment:
         """What stands behind the segment is none of its batches: the file may be another one's."""
         stop = self.offset_stop
         return offset_limit if stop is None else min(offset_limit, stop)
+
+    def _take(self, opened: SegmentBody) -> SegmentBody:
+        """Keep what a reader has opened, unless the segment has got another body meanwhile, as one that grows has."""
+        with self._end_lock:
+            body = self.body
+            if body is None:
+                body = self.body = opened
+            return body
 
     def _open(self) -> SegmentBody:
         file = self._storage.open(self.path)
@@ -393,10 +422,10 @@ class SegmentCache:
 
     def use(self, segment: Segment, body: SegmentBody) -> None:
         """Note a use; segments not used for long are closed where there are too many."""
-        if segment.growing:
-            # The last segment of each partition stays open in any case.
-            return
         with self._lock:
+            if segment.growing:
+                # It has become the last one, which stays open in any case.
+                return
             self._index_bytes += body.index.nbytes - self._used.get(segment, 0)
             self._used[segment] = body.index.nbytes
             self._used.move_to_end(segment)

@@ -30,8 +30,7 @@ class SyncPoint:
         """Let go of the files of closed segments, once they are written out."""
         for segment in self.segments:
             # A segment closed meanwhile has index files that were not among those written out.
-            if all(file in self.files for file in segment.unsynced_files):
-                segment.unsynced_files = ()
+            segment.forget_files(self.files)
 
 
 def unsynced_segments(segments: Sequence[Segment], synced: Offset) -> Iterator[Segment]:
@@ -41,11 +40,3 @@ def unsynced_segments(segments: Sequence[Segment], synced: Offset) -> Iterator[S
             yield segment
         elif segment.next_offset > segment.base_offset:
             return
-
-
-def files_to_sync(segment: Segment) -> tuple[File, ...]:
-    """Return the files of a segment that a sync writes out. The index of a growing one can be made again."""
-    body = segment.body
-    if segment.growing and body is not None:
-        return (body.file,)
-    return segment.unsynced_files

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
 
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import Offset
-from fairlead_broker.log import LogDamaged
-from fairlead_broker.log.segments import SegmentCache
+from fairlead_broker.log import LogDamaged, PartitionLog
+from fairlead_broker.log.segment_writer import SegmentWriter, open_empty_writer
+from fairlead_broker.log.segments import Segment, SegmentCache
+from fairlead_broker.log.storage import File, PosixFile, PosixStorage
+from fairlead_broker.log.sync_point import SyncPoint
 from log_kit import BatchMaker, FaultyStorage, LogBox, begin, read_all, stored
 
+LET_IN_SECONDS = 0.1
+"""How long another thread is let in: what can be done at once is done, what has to wait is not waited for."""
 SMALL = TopicConfig(segment_bytes=4096, index_interval_bytes=512)
 
 
@@ -149,3 +157,120 @@ def test_sizes_ask_the_file_system_once(box: LogBox, make: BatchMaker, faults: F
     for path in box.log_files()[:-1]:
         Path(path).unlink()
     assert log.size_bytes == len(stored(*batches))
+
+
+class WatchedSegment(Segment):
+    """Lets another thread in wherever what a sync goes by is read or changed."""
+
+    __slots__ = ("threads", "visit")
+
+    def __init__(self, folder: Path) -> None:
+        self.visit: Callable[[], None] | None = None
+        self.threads: list[Thread] = []
+        super().__init__(PosixStorage(), folder, Offset(0), SegmentCache())
+
+    def __getattribute__(self, name: str) -> Any:
+        value = super().__getattribute__(name)
+        if name == "unsynced_files":
+            self.let_in()
+        return value
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        if name in {"growing", "body", "unsynced_files"}:
+            self.let_in()
+
+    def let_in(self) -> None:
+        """Begin a visit; one that is under way begins no other."""
+        visit = self.visit
+        if visit is None:
+            return
+        self.visit = None
+        thread = Thread(target=visit)
+        self.threads.append(thread)
+        thread.start()
+        thread.join(LET_IN_SECONDS)
+
+    def see_off(self) -> None:
+        """Wait for all visits."""
+        self.visit = None
+        for thread in self.threads:
+            thread.join()
+
+
+@pytest.fixture
+def watched(tmp_path: Path, make: BatchMaker) -> tuple[WatchedSegment, SegmentWriter]:
+    """Hold a growing segment with one batch, and its writer."""
+    segment = WatchedSegment(tmp_path)
+    writer = open_empty_writer(PosixStorage(), segment, SMALL)
+    writer.append([make(0, 2)])
+    return segment, writer
+
+
+def test_a_sync_always_finds_the_file_of_batches(watched: tuple[WatchedSegment, SegmentWriter]) -> None:
+    """Also one that looks amid the closing of a segment, or its opening again: what it misses counts as durable."""
+    segment, writer = watched
+    mark, body = writer.mark(), segment.load()
+    seen: list[tuple[File, ...]] = []
+
+    def look() -> None:
+        seen.append(segment.files_to_sync())
+        segment.visit = look
+
+    segment.visit = look
+    writer.seal()
+    writer.restore(mark)
+    segment.see_off()
+
+    assert seen
+    assert all(body.file in files for files in seen)
+    assert segment.files_to_sync() == (body.file,)
+    assert segment.growing
+
+
+def test_files_of_a_segment_that_is_just_closed_are_not_forgotten(
+    watched: tuple[WatchedSegment, SegmentWriter],
+) -> None:
+    """A sync that began before they were to be written out has not written them, and lets go of none."""
+    segment, writer = watched
+    body = segment.load()
+    point = SyncPoint(0, Offset(2), 1, (segment,), (body.file,))
+    segment.visit = writer.seal
+    point.forget_files()
+    segment.see_off()
+
+    assert not segment.growing
+    assert len(segment.files_to_sync()) == 3
+    assert body.file in segment.files_to_sync()
+
+
+def test_a_reader_takes_no_file_from_its_writer(box: LogBox, make: BatchMaker) -> None:
+    """A closed segment that a reader opens may by then be the growing one: all see what is appended to it."""
+
+    class Truncating(PosixStorage):
+        """Cuts the log once, when a file of batches is opened."""
+
+        __slots__ = ("log",)
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.log: PartitionLog | None = None
+
+        def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
+            log, file = self.log, super().open(path, write=write, create=create)
+            if log is not None and path.suffix == ".log":
+                self.log = None
+                log.truncate_to(Offset(4))
+            return file
+
+    box.storage = storage = Truncating()
+    log = box.open(SMALL)
+    batches = make.fill(log, 60)
+    box.opened._cache.segments_max = 1
+    read_all(log)
+    storage.log = log
+    log.read(Offset(0), 100, Offset(4))
+    more = make.fill(log, 1)
+
+    assert (log.end_offset, log.segment_count) == (6, 1)
+    assert read_all(log) == stored(*batches[:2], *more)
