@@ -32,13 +32,7 @@ def drained(
     if reassignment.is_under_way(record) or not has_live_leader(record, view.brokers):
         return None
     current = tuple(replica.broker for replica in record.replicas)
-    wanted = replace_replicas(
-        current,
-        view.draining,
-        placeable(view.brokers, view.cordoned),
-        {broker: each.value.rack for broker, each in view.brokers.items()},
-        load,
-    )
+    wanted = _off_the_draining(current, view, load)
     if wanted == current:
         return None
     return reassignment.start(record, places_of(wanted, key.partition, view), revision)
@@ -58,6 +52,21 @@ def taken_back(key: PartitionKey, record: PartitionRecord, view: ClusterView) ->
     return reassignment.cancel(key, record, view.brokers)
 
 
+def draining_that_begin_again(
+    record: PartitionRecord, view: ClusterView, load: Mapping[BrokerId, int]
+) -> tuple[BrokerId, ...]:
+    """Return the draining brokers whose drains would begin the very same move again, were it taken back now.
+
+    All that was copied would be copied anew, for nothing. Empty where the partition would stay, or go elsewhere.
+    """
+    current = tuple(each.broker for each in record.replicas if each.broker not in record.adding)
+    before = {broker: count - (broker in record.adding) for broker, count in load.items()}
+    wanted = _off_the_draining(current, view, before)
+    if wanted == current or set(wanted) != set(reassignment.target(record)):
+        return ()
+    return tuple(broker for broker in current if broker not in wanted)
+
+
 def has_nowhere_to_go(broker: BrokerId, record: PartitionRecord, view: ClusterView) -> bool:
     """Say whether the replica on a draining broker has to stay there: nobody else can be given the partition."""
     if broker in record.removing:
@@ -71,6 +80,18 @@ def places_of(
 ) -> tuple[Place, ...]:
     """Return where the brokers would keep the partition: they go round their directories with the partitions."""
     return tuple(Place(broker, _directory(broker, partition, view)) for broker in brokers)
+
+
+def _off_the_draining(
+    current: tuple[BrokerId, ...], view: ClusterView, load: Mapping[BrokerId, int]
+) -> tuple[BrokerId, ...]:
+    return replace_replicas(
+        current,
+        view.draining,
+        placeable(view.brokers, view.cordoned),
+        {broker: each.value.rack for broker, each in view.brokers.items()},
+        load,
+    )
 
 
 def _directory(broker: BrokerId, partition: PartitionIndex, view: ClusterView) -> str:

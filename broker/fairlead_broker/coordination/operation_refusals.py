@@ -69,6 +69,16 @@ def cancel_has_to_wait(topic: str, partition: PartitionIndex, left: int, require
     )
 
 
+def drain_begins_again(topic: str, partition: PartitionIndex, draining: Sequence[BrokerId]) -> ProblemError:
+    """What is cancelled would be begun again at once, and copied from the start."""
+    return ProblemError(
+        "not_possible_now",
+        f"{topic}-{partition} is being moved because brokers {_named(draining)} drain, which would begin the same move "
+        "again; end their drains first, or cordon the broker that shall not have it",
+        data={"topic": topic, "partition": partition, "broker": draining[0]},
+    )
+
+
 def preferred_cannot_lead(topic: str, partition: PartitionIndex, record: PartitionRecord) -> ProblemError:
     """The first replica is not in sync, gone, stopping or draining."""
     preferred = record.replicas[0].broker

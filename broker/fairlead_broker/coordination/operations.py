@@ -13,7 +13,7 @@ from typing import Final
 
 from fairlead_api.identifiers import BrokerId, PartitionIndex, TopicId
 from fairlead_broker.controller import reassignment
-from fairlead_broker.controller.drain import has_nowhere_to_go, places_of
+from fairlead_broker.controller.drain import draining_that_begin_again, has_nowhere_to_go, places_of
 from fairlead_broker.controller.partition_changes import has_live_leader
 from fairlead_broker.controller.partition_writes import PartitionWrite, write_partitions
 from fairlead_broker.controller.preferred import prefer, preferred_leader
@@ -161,7 +161,10 @@ class ClusterOperations:
     async def cancel_reassignment(
         self, topic: str, partition: PartitionIndex, topic_id: TopicId | None = None
     ) -> PartitionRecord:
-        """Go back to the replicas that the partition had. Nothing is changed where no move is under way."""
+        """Go back to the replicas that the partition had. Nothing is changed where no move is under way.
+
+        Refused where a drain would begin the same move again.
+        """
         key = self._key(topic, partition, topic_id)
         wanted = frozenset(self._required(topic, key).value.adding)
 
@@ -169,6 +172,10 @@ class ClusterOperations:
             record = now.value
             if not reassignment.is_under_way(record) or not wanted.issuperset(record.adding):
                 return None
+            view, load = self._controllership.view(), self._controllership.index.replica_counts()
+            draining = draining_that_begin_again(record, view, load)
+            if draining:
+                raise refusals.drain_begins_again(topic, partition, draining)
             cancelled = reassignment.cancel(key, record, self._metadata.brokers)
             if cancelled is None:
                 left = reassignment.isr_without(record, record.adding)

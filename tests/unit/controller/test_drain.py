@@ -7,7 +7,13 @@ from collections.abc import Mapping
 import pytest
 
 from fairlead_api.identifiers import BrokerId, PartitionIndex, Revision
-from fairlead_broker.controller.drain import drained, has_nowhere_to_go, places_of, taken_back
+from fairlead_broker.controller.drain import (
+    drained,
+    draining_that_begin_again,
+    has_nowhere_to_go,
+    places_of,
+    taken_back,
+)
 from fairlead_broker.controller.partition_changes import ClusterView
 from fairlead_broker.controller.reassignment import Place, target
 from fairlead_broker.registry.keys import PartitionKey
@@ -121,6 +127,38 @@ def test_a_move_to_a_broker_that_is_gone_and_drained_is_taken_back() -> None:
 def test_other_moves_go_on(found: PartitionRecord, view: ClusterView) -> None:
     """Until they end, or somebody cancels them."""
     assert taken_back(KEY, found, view) is None
+
+
+@pytest.mark.parametrize(
+    ("found", "view", "expected"),
+    [
+        pytest.param(MOVING, view_of(2), (2,), id="a drain wants it"),
+        pytest.param(MOVING, view_of(), (), id="nobody drains"),
+        pytest.param(MOVING, view_of(2, cordoned=(4,)), (), id="it would stay"),
+        pytest.param(MOVING, view_of(2, cordoned=(4,), there="12345"), (), id="it would go elsewhere"),
+        pytest.param(MOVING, view_of(3, there="12345"), (), id="a drain wants another move"),
+        pytest.param(
+            record(1, "123", replicas="1234", adding=(BrokerId(4),)),
+            view_of(2),
+            (),
+            id="it grows, a drain does not",
+        ),
+        pytest.param(record(1, "123"), view_of(2), (), id="nothing is moved"),
+    ],
+)
+def test_moves_that_drains_would_begin_again_are_known(
+    found: PartitionRecord, view: ClusterView, expected: tuple[int, ...]
+) -> None:
+    """To take them back would only have everything copied anew."""
+    assert draining_that_begin_again(found, view, NO_LOAD) == expected
+
+
+def test_the_replica_under_way_is_no_reason_to_go_elsewhere() -> None:
+    """Taken back, the broker that was added keeps one less again, and is the one that keeps least as before."""
+    view = view_of(2, there="12345")
+
+    assert draining_that_begin_again(MOVING, view, {BrokerId(4): 3, BrokerId(5): 2}) == (2,)
+    assert draining_that_begin_again(MOVING, view, {BrokerId(4): 3, BrokerId(5): 1}) == ()
 
 
 def test_the_broker_that_keeps_least_takes_over() -> None:

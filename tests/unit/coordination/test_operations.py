@@ -289,6 +289,20 @@ async def test_a_drained_broker_that_is_gone_is_waited_for_in_no_move(cluster: A
     assert record.removing == (first,)
 
 
+async def test_a_move_that_a_drain_would_begin_again_is_not_cancelled(cluster: Any) -> None:
+    """Whoever wants that ends the drain first."""
+    await begin(cluster, brokers=4, replication_factor=3)
+    operations, before = cluster.controller.operations, replicas(partitions_of(cluster.metadata)[0])
+    await operations.drain(drained := BrokerId(before[-1]))
+    await cluster.until(lambda metadata: partitions_of(metadata)[0].adding)
+    problem = await refusal(operations.cancel_reassignment(TOPIC, P0))
+    await operations.undrain(drained)
+    back = await operations.cancel_reassignment(TOPIC, P0)
+
+    assert (problem.code, problem.data["broker"]) == ("not_possible_now", drained)
+    assert sorted(replicas(back)) == sorted(before)
+
+
 async def test_what_a_drain_cannot_move_is_named(cluster: Any) -> None:
     """Until there is a broker that can be given it; of brokers that nobody drains nothing is said."""
     await begin(cluster, brokers=3, replication_factor=3, partitions=2)
