@@ -174,6 +174,9 @@ class Consumer(AssignedPartitions):
         """Stop reading and close the connections; whoever iterates gets `ClosedError`.
 
         A member of a group commits, where it does so by itself, and leaves; the batch in hand counts as processed.
+        Returns at once while another call closes the consumer, also in `on_revoked`. Otherwise raises `SettingError`
+        in `on_assigned` and `on_revoked`: closing waits for them. Raise an exception there, which the next take
+        raises, or set a flag, and close where batches are taken.
         """
         await self._close(processed=True)
 

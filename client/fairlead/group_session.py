@@ -181,7 +181,7 @@ class GroupSession:
     def check_closable(self) -> None:
         """Raise `SettingError` in a callback: closing waits for callbacks, and would wait for itself."""
         if self._worker is not None and asyncio.current_task() is self._worker:
-            raise SettingError("close", "called by a callback", "outside of on_assigned and on_revoked")
+            raise closed_by_callback()
 
     async def close(self, *, processed: bool) -> None:
         """Give the partitions up, commit, leave; raises what a callback raised meanwhile.
@@ -378,3 +378,8 @@ class GroupSession:
             _LOG.error("group %s: the member stopped", self._settings.group, exc_info=error)
             self._failures.append(error)
         self._on_change()
+
+
+def closed_by_callback() -> SettingError:
+    """Return what refuses to close a consumer in a callback, which closing would wait for."""
+    return SettingError("close", "called by a callback", "outside of on_assigned and on_revoked")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from types import TracebackType
 from typing import Any
 
 from fairlead.blocking.facade import Facade, blocking, in_loop, same_arguments
 from fairlead.consumer import Consumer as AsyncConsumer
-from fairlead.group_session import Membership
+from fairlead.group_session import Membership, closed_by_callback
 from fairlead.group_settings import RebalanceCallback
 from fairlead.reader import EndOffsets
 from fairlead.records import ConsumerBatch, Record
@@ -21,15 +23,26 @@ class Consumer(Facade[AsyncConsumer]):
     """`fairlead.Consumer` for `for` loops. Open it with `with`.
 
     Heartbeats go on while the program works on a batch. `on_assigned` and `on_revoked` run in a thread of their own,
-    and may call the consumer.
+    and may call the consumer; only `close` is refused there.
     """
 
     @same_arguments(AsyncConsumer.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._callback_threads: set[int] = set()
         for name in ("on_assigned", "on_revoked"):
             if kwargs.get(name) is not None:
-                kwargs[name] = _in_thread(kwargs[name])
+                kwargs[name] = self._in_thread(kwargs[name])
         super().__init__(AsyncConsumer(*args, **kwargs))
+
+    def close(self) -> None:
+        """Stop reading and close the connections; whoever iterates gets `ClosedError`.
+
+        A member of a group commits, where it does so by itself, and leaves; the batch in hand counts as processed.
+        Returns at once while another call closes the consumer, also in `on_revoked`. Otherwise raises `SettingError`
+        in `on_assigned` and `on_revoked`: closing waits for them. Raise an exception there, which the next take
+        raises, or set a flag, and close where batches are taken.
+        """
+        super().close()
 
     assign = blocking(AsyncConsumer.assign)
     seek = blocking(AsyncConsumer.seek)
@@ -91,13 +104,30 @@ class Consumer(Facade[AsyncConsumer]):
                     break
             self._client.in_hand(None)
 
+    def _close(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._thread.is_current or threading.get_ident() in self._callback_threads:
+            if not self._closing.locked():
+                raise closed_by_callback()
+            return
+        super()._close(kind, error, trace)
 
-def _in_thread(callback: RebalanceCallback) -> RebalanceCallback:
-    """Let a plain callback wait, for the loop does not wait for it."""
-    if inspect.iscoroutinefunction(callback):
-        return callback
+    def _in_thread(self, callback: RebalanceCallback) -> RebalanceCallback:
+        """Let a plain callback wait, for the loop does not wait for it."""
+        if inspect.iscoroutinefunction(callback):
+            return callback
 
-    async def call(partitions: frozenset[TopicPartition]) -> None:
-        await asyncio.to_thread(callback, partitions)
+        def call_here(partitions: frozenset[TopicPartition]) -> None:
+            here = threading.get_ident()
+            self._callback_threads.add(here)
+            try:
+                callback(partitions)
+            finally:
+                # The thread is kept, and may have other work than callbacks next.
+                self._callback_threads.discard(here)
 
-    return call
+        async def call(partitions: frozenset[TopicPartition]) -> None:
+            await asyncio.to_thread(call_here, partitions)
+
+        return call

@@ -6,6 +6,7 @@ so that nothing is written twice. Must not know any single client.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from types import TracebackType
@@ -39,6 +40,8 @@ class Facade(Generic[C]):
     def __init__(self, client: C) -> None:
         self._client = client
         self._thread = LoopThread(f"fairlead {type(client).__name__.lower()}")
+        self._closing = threading.Lock()
+        """Held by the call that closes; nobody waits for it."""
 
     def start(self) -> Self:
         """Open the connections; `with` calls it."""
@@ -51,7 +54,7 @@ class Facade(Generic[C]):
         return self
 
     def close(self) -> None:
-        """Close the client as the async one does, and its thread."""
+        """Close the client as the async one does, and its thread; returns at once while another call does so."""
         self._close(None, None, None)
 
     def __enter__(self) -> Self:
@@ -65,8 +68,18 @@ class Facade(Generic[C]):
     def _close(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._thread.running:
+        if not self._closing.acquire(blocking=False):
+            # To stop the thread now would cut off the call that closes; to wait for it could be to wait for oneself.
             return
+        try:
+            if self._thread.running:
+                self._leave_and_stop(kind, error, trace)
+        finally:
+            self._closing.release()
+
+    def _leave_and_stop(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             self._thread.run(self._leave(kind, error, trace))
         finally:

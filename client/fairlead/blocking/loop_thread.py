@@ -28,6 +28,11 @@ class LoopThread:
         """Whether calls can be made."""
         return self._loop is not None
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is on the loop, where nothing may wait for it."""
+        return threading.current_thread() is self._thread
+
     def start(self) -> None:
         """Begin; once."""
         started = threading.Event()
@@ -44,9 +49,7 @@ class LoopThread:
         if loop is None:
             work.close()
             raise _not_open(self._name)
-        assert threading.current_thread() is not self._thread, (
-            "a blocking call on the loop would wait for itself"
-        )
+        assert not self.is_current, "a blocking call on the loop would wait for itself"
         future = asyncio.run_coroutine_threadsafe(work, loop)
         try:
             return future.result(timeout)

@@ -132,6 +132,79 @@ async def test_a_group_with_callbacks_that_call_the_consumer(apart: Apart) -> No
     await apart(scenario)
 
 
+async def test_a_callback_may_close_what_is_being_closed(apart: Apart) -> None:
+    """Its call returns at once, made by itself or by a thread that it waits for; the first one commits and leaves."""
+
+    def scenario(bootstrap: str) -> None:
+        ten_records(bootstrap)
+        told: list[str] = []
+
+        def revoked(_: frozenset[TopicPartition]) -> None:
+            consumer.close()
+            told.append("itself")
+            assert ends(consumer.close)
+            told.append("another thread")
+
+        consumer = Consumer(bootstrap, group="etl", topics="flights", on_revoked=revoked)
+        consumer.start()
+        records = consumer.records()
+        values = [next(records).value for _ in range(4)]
+
+        assert ends(consumer.close)
+        assert told == ["itself", "another thread"]
+        assert "fairlead consumer" not in {thread.name for thread in threading.enumerate()}
+        with Admin(bootstrap) as admin:
+            [offset] = admin.group_offsets("etl").values()
+            assert (values, offset.offset) == ([b"0", b"1", b"2", b"3"], 4)
+            assert not admin.describe_group("etl").members
+
+    await apart(scenario)
+
+
+async def test_a_callback_cannot_close_its_consumer(apart: Apart) -> None:
+    """It would wait for itself, plain or async: it is refused, the reader is told, and the consumer goes on."""
+
+    def scenario(bootstrap: str) -> None:
+        ten_records(bootstrap)
+
+        def plain(_: frozenset[TopicPartition]) -> None:
+            consumer.close()
+
+        async def on_the_loop(_: frozenset[TopicPartition]) -> None:
+            consumer.close()
+
+        for assigned in (plain, on_the_loop):
+            consumer = Consumer(bootstrap, group="etl", topics="flights", on_assigned=assigned)
+            consumer.start()
+            with pytest.raises(errors.SettingError, match="outside of on_assigned"):
+                consumer.next_batch("30s")
+            assert consumer.next_batch("30s") is not None
+            assert ends(consumer.close)
+            with Admin(bootstrap) as admin:
+                [offset] = admin.group_offsets("etl").values()
+                assert offset.offset == 10
+                admin.reset_group_offsets("etl", "earliest")
+
+    await apart(scenario)
+
+
+def ten_records(bootstrap: str) -> None:
+    """Fill a topic of one partition."""
+    with Admin(bootstrap) as admin:
+        admin.create_topic("flights")
+    with Producer(bootstrap) as producer:
+        for number in range(10):
+            producer.send("flights", b"%d" % number)
+
+
+def ends(call: Callable[[], None]) -> bool:
+    """Make a call in a thread; whether it came back, which one that waits for itself never does."""
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(30)
+    return not thread.is_alive()
+
+
 async def test_a_seek_leaves_the_batch_whose_records_are_taken(apart: Apart) -> None:
     """What comes next is the record that was sought, not the rest of the batch."""
 
