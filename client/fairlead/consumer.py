@@ -20,6 +20,7 @@ from fairlead import clock
 from fairlead.cursors import Cursor
 from fairlead.errors import ClosedError, FencedError, SettingError
 from fairlead.fetcher import Fetcher
+from fairlead.group_commits import Unseen
 from fairlead.group_partitions import Reading
 from fairlead.group_session import GroupSession, Membership
 from fairlead.group_settings import CommitMode, GroupSettings, RebalanceCallback, group_settings_of
@@ -174,6 +175,7 @@ class Consumer(AssignedPartitions):
         """Stop reading and close the connections; whoever iterates gets `ClosedError`.
 
         A member of a group commits, where it does so by itself, and leaves; the batch in hand counts as processed.
+        With `commit="before"` the commit of a batch that nobody got any more is taken back.
         Returns at once while another call closes the consumer, also in `on_revoked`. Otherwise raises `SettingError`
         in `on_assigned` and `on_revoked`: closing waits for them. Raise an exception there, which the next take
         raises, or set a flag, and close where batches are taken.
@@ -189,7 +191,7 @@ class Consumer(AssignedPartitions):
         self._arrival.set()
         try:
             if self._session is not None:
-                await self._session.close(processed=processed)
+                await self._session.close(processed=processed, unseen=self._unseen())
         finally:
             self._open = False
             self._task.cancel()
@@ -385,17 +387,33 @@ class Consumer(AssignedPartitions):
                 continue
             self._held_back = None
             error = held.committed.result()
-            hand = self._reader.hand
-            owned = hand is not None and self._prefetch.cursors.get(held.batch.topic_partition) is hand
-            if error is None and owned and not self._closing:
+            owned = self._owned_hand(held)
+            if error is None and owned is not None:
                 # Also of a partition that is to go: it was committed, so nobody else hands it out.
                 return held.batch
-            if error is not None and hand is not None and owned:
-                self._prefetch.seek(hand, held.batch.base_offset)
+            if error is not None and owned is not None:
+                self._prefetch.seek(owned, held.batch.base_offset)
                 self._fetcher.wake()
             session.finished()
             if error is not None and not isinstance(error, FencedError):
                 raise error
+
+    def _unseen(self) -> Unseen | None:
+        """Let go of a batch that is held back: from here on it is not handed out any more.
+
+        Nobody has seen it, so its commit can be taken back, as long as the partition was the member's all the time.
+        """
+        held, self._held_back = self._held_back, None
+        owned = None if held is None else self._owned_hand(held)
+        if held is None or owned is None:
+            return None
+        self._prefetch.seek(owned, self._reader.hand_offset, self._reader.hand_epoch)
+        return Unseen(owned, held.batch.next_offset)
+
+    def _owned_hand(self, held: HeldBack) -> Cursor | None:
+        """Return the partition of a batch that is held back, unless it was taken away since, and may have come back."""
+        hand = self._reader.hand
+        return hand if self._prefetch.cursors.get(held.batch.topic_partition) is hand else None
 
     def _picture_taken(self) -> None:
         """Read the partitions that an assigned topic has grown, from their beginning."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from fairlead import clock
@@ -33,6 +34,16 @@ from fairlead_api.group_requests import OffsetCommit
 from fairlead_api.problems import ProblemError
 
 _LOG: Final = logging.getLogger("fairlead")
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """A batch that was to be committed before it is handed out, and never will be handed out."""
+
+    cursor: Cursor
+    """Its partition, which stands before it again."""
+    next_offset: int
+    """Behind the batch: what its commit said."""
 
 
 class OffsetCommitter:
@@ -97,6 +108,26 @@ class OffsetCommitter:
         except FairleadError as error:
             _LOG.warning("%s What was processed since the last commit may be read again.", error)
 
+    async def take_back(self, unseen: Unseen) -> None:
+        """Commit the position before a batch that nobody has seen; a refusal is told to the log.
+
+        Only under the ownership under which it was committed: whoever had the partition in between may have handed
+        out what is behind that position.
+        """
+        cursor, place = unseen.cursor, unseen.cursor.topic_partition
+        deadline = clock.monotonic() + self._settings.retry_timeout_seconds
+        try:
+            async with self._lock:
+                # Only now: the batch's own commit may have been under way. What failed, or what the program has
+                # committed since, stays; where there was no answer, the batch may have been committed.
+                if self._committed.get(place, unseen.next_offset) == unseen.next_offset:
+                    entry = _entry(cursor, cursor.position, cursor.position_epoch)
+                    await self._commit({place: entry}, {place: cursor}, deadline)
+        except ClosedError:
+            raise
+        except FairleadError as error:
+            _LOG.warning("%s A batch that was committed and not handed out may be skipped.", error)
+
     def _with_cursors(
         self, offsets: Iterable[OffsetCommit]
     ) -> tuple[dict[TopicPartition, OffsetCommit], dict[TopicPartition, Cursor | None]]:
@@ -139,15 +170,7 @@ class OffsetCommitter:
             cursor = cursors[place]
             offset, epoch = offset_of(cursor)
             if self._committed.get(place) != offset:
-                moved.append(
-                    OffsetCommit(
-                        topic=cursor.topic,
-                        topic_id=cursor.topic_id,
-                        partition=cursor.partition,
-                        offset=offset,
-                        leader_epoch=epoch,
-                    )
-                )
+                moved.append(_entry(cursor, offset, epoch))
         return moved
 
     def _drop_lost(
@@ -173,6 +196,8 @@ class OffsetCommitter:
         except ClosedError:
             raise
         except FairleadError as error:
+            # It may have been stored all the same.
+            self.forget(left)
             return error
         self._note_stored(left, errors)
         final = [error for error in errors.values() if not error.retryable]
@@ -208,6 +233,16 @@ class OffsetCommitter:
         elif not isinstance(error, UnreachableError):
             return None
         return self._settings.backoff.seconds(attempts, clock.chance(), advice)
+
+
+def _entry(cursor: Cursor, offset: int, epoch: int | None) -> OffsetCommit:
+    return OffsetCommit(
+        topic=cursor.topic,
+        topic_id=cursor.topic_id,
+        partition=cursor.partition,
+        offset=offset,
+        leader_epoch=epoch,
+    )
 
 
 def _no_member(place: TopicPartition, member_id: str) -> MemberFencedError:

@@ -18,7 +18,7 @@ from typing import Final, assert_never
 from fairlead import clock
 from fairlead.errors import ClosedError, FairleadError, ProcessingTimeoutError, SettingError
 from fairlead.group_calls import GroupCalls
-from fairlead.group_commits import OffsetCommitter
+from fairlead.group_commits import OffsetCommitter, Unseen
 from fairlead.group_events import (
     Action,
     Assign,
@@ -183,15 +183,19 @@ class GroupSession:
         if self._worker is not None and asyncio.current_task() is self._worker:
             raise closed_by_callback()
 
-    async def close(self, *, processed: bool) -> None:
+    async def close(self, *, processed: bool, unseen: Unseen | None) -> None:
         """Give the partitions up, commit, leave; raises what a callback raised meanwhile.
 
         `processed`: whether the batch in hand counts as processed, which it does not when its reader failed.
+        `unseen`: the batch in hand, if it was never handed out.
         """
         worker = self._worker
-        if processed:
-            self._reader.finished()
         try:
+            if unseen is not None and not self._task.done():
+                # While it is in hand its partition does not go.
+                await self.committer.take_back(unseen)
+            if processed:
+                self._reader.finished()
             if worker is not None and not self._task.done():
                 await self._partitions.finish(worker)
                 await self._leave_at_last()

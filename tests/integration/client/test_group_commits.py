@@ -145,6 +145,31 @@ async def test_a_reader_who_gives_up_waiting_loses_nothing(bootstrap: str) -> No
     assert got == list(range(30))
 
 
+async def test_a_batch_that_nobody_got_before_the_end_is_not_skipped(bootstrap: str, admin: Admin) -> None:
+    """Its reader gave up while it was being committed, and the consumer was closed: the next one begins with it."""
+    loop = asyncio.get_running_loop()
+    async with consumer_of(bootstrap, commit="before") as consumer:
+        assert await take(consumer) == list(range(10))
+        taking = loop.create_task(consumer.next_batch())
+
+        def give_up() -> None:
+            """Cancel the take in the turn of the loop in which its batch begins to be committed."""
+            if consumer._held_back is None:
+                loop.call_soon(give_up)
+            else:
+                taking.cancel()
+
+        give_up()
+        with pytest.raises(asyncio.CancelledError):
+            await taking
+    assert await committed(admin) == 10
+    async with consumer_of(bootstrap, commit="before") as consumer:
+        got = [number for _ in range(2) for number in await take(consumer)]
+
+    assert got == list(range(10, 30))
+    assert await committed(admin) == 30
+
+
 async def test_processed_batches_are_committed_from_time_to_time(bootstrap: str, admin: Admin) -> None:
     """Without leaving: a crash repeats one interval."""
     async with consumer_of(bootstrap, auto_commit_interval="50ms") as consumer:

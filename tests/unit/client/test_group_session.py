@@ -13,7 +13,7 @@ import pytest
 
 from fairlead import Consumer, TopicPartition
 from fairlead.clock import monotonic
-from fairlead.errors import CoordinationUnavailableError, MemberFencedError
+from fairlead.errors import ClosedError, CoordinationUnavailableError, MemberFencedError
 
 if TYPE_CHECKING:
     from conftest import Received, Replies, Reply, ScriptedBroker
@@ -85,6 +85,7 @@ class Coordinator:
         if self.commit_refusals:
             return self._replies.problem(self.commit_refusals.pop(0))
         [entry] = request["offsets"]
+        self.calls.append(f"commit {entry['offset']}")
         return self._replies.json({"offsets": [{"topic": "flights", "topic_id": None, **_place(entry)}]})
 
 
@@ -275,6 +276,137 @@ async def test_a_batch_whose_commit_a_revocation_overtakes_is_handed_out(
     assert batch is not None
     assert batch.values == [b"a", b"b"]
     assert still == {PLACE}
+
+
+async def given_up(consumer: Consumer, coordinator: Coordinator) -> None:
+    """Have a reader who gives up while the batch it was to get is being committed."""
+    taking = asyncio.get_running_loop().create_task(consumer.next_batch(timeout="10s"))
+    await until(lambda: bool(coordinator.commits))
+    taking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await taking
+
+
+def moves_of(coordinator: Coordinator) -> list[str]:
+    """Return the commits that were stored and the leave, in their order."""
+    return [call for call in coordinator.calls if call != "heartbeat"]
+
+
+@pytest.mark.parametrize("committed_when_closed", [True, False])
+async def test_a_commit_is_taken_back_when_its_batch_was_never_handed_out(
+    opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator, committed_when_closed: bool
+) -> None:
+    """Its reader gave up waiting and the consumer is closed: whoever has the partition next begins with it."""
+    coordinator.commits_open.clear()
+    consumer = await opened(commit="before")
+    await given_up(consumer, coordinator)
+    if committed_when_closed:
+        coordinator.commits_open.set()
+        await until(lambda: "commit 2" in coordinator.calls)
+    closing = asyncio.get_running_loop().create_task(consumer.close())
+    await until(lambda: consumer._closing)
+    coordinator.commits_open.set()
+    await closing
+
+    assert moves_of(coordinator) == ["commit 2", "commit 0", "leave"]
+
+
+async def test_a_reader_who_is_waiting_when_the_consumer_closes_leaves_its_batch(
+    opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
+) -> None:
+    """It gets an error in place of the batch, so the batch is not skipped."""
+    coordinator.commits_open.clear()
+    consumer = await opened(commit="before")
+    taking = asyncio.get_running_loop().create_task(consumer.next_batch(timeout="10s"))
+    await until(lambda: bool(coordinator.commits))
+    closing = asyncio.get_running_loop().create_task(consumer.close())
+    await until(lambda: consumer._closing)
+    coordinator.commits_open.set()
+    with pytest.raises(ClosedError):
+        await taking
+    await closing
+
+    assert moves_of(coordinator) == ["commit 2", "commit 0", "leave"]
+
+
+async def test_the_commit_of_a_batch_that_was_handed_out_stays(
+    opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
+) -> None:
+    """Also one that came at a later take than the one that was given up."""
+    coordinator.commits_open.clear()
+    consumer = await opened(commit="before")
+    await given_up(consumer, coordinator)
+    coordinator.commits_open.set()
+    batch = await consumer.next_batch(timeout="10s")
+    await consumer.close()
+
+    assert batch is not None
+    assert moves_of(coordinator) == ["commit 2", "leave"]
+
+
+async def test_a_commit_is_not_taken_back_when_the_partition_was_away(
+    opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
+) -> None:
+    """It has come back, but somebody else may have handed out what is behind the position."""
+    coordinator.commits_open.clear()
+    consumer = await opened(commit="before")
+    await given_up(consumer, coordinator)
+    coordinator.commits_open.set()
+    await until(lambda: "commit 2" in coordinator.calls)
+    epoch = consumer.membership.member_epoch
+    coordinator.refusals.append("member_fenced")
+    await until(lambda: consumer.membership.member_epoch > epoch and consumer.assignment == {PLACE})
+    await consumer.close()
+
+    assert moves_of(coordinator) == ["commit 2", "leave"]
+
+
+async def test_a_commit_is_not_taken_back_when_the_partition_goes_meanwhile(
+    opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
+) -> None:
+    """The member is put out while the closing consumer waits for the commit under way, and joins again."""
+    coordinator.commits_open.clear()
+    consumer = await opened(commit="before")
+    await given_up(consumer, coordinator)
+    epoch = consumer.membership.member_epoch
+    closing = asyncio.get_running_loop().create_task(consumer.close())
+    await until(lambda: consumer._closing)
+    coordinator.refusals.append("member_fenced")
+    await until(lambda: consumer.membership.member_epoch > epoch and consumer.assignment == {PLACE})
+    coordinator.commits_open.set()
+    await closing
+
+    assert moves_of(coordinator) == ["commit 2", "leave"]
+
+
+async def test_what_the_program_committed_by_itself_is_not_taken_back(
+    opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
+) -> None:
+    """It said where the group goes on, after the batch was committed for it."""
+    coordinator.commits_open.clear()
+    consumer = await opened(commit="before")
+    await given_up(consumer, coordinator)
+    coordinator.commits_open.set()
+    await consumer.commit({PLACE: 1})
+    await consumer.close()
+
+    assert moves_of(coordinator) == ["commit 2", "commit 1", "leave"]
+
+
+async def test_a_commit_without_an_answer_is_taken_back_too(
+    opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
+) -> None:
+    """It may have been stored, so the position before the batch is committed again."""
+    coordinator.commits_open.clear()
+    coordinator.commit_refusals += ["coordination_unavailable"] * 2
+    consumer = await opened(commit="before", retry_timeout="0s")
+    await given_up(consumer, coordinator)
+    coordinator.commits_open.set()
+    await until(lambda: len(coordinator.commit_refusals) == 1)
+    coordinator.commit_refusals.clear()
+    await consumer.close()
+
+    assert moves_of(coordinator) == ["commit 0", "leave"]
 
 
 async def test_a_batch_whose_commit_stays_stale_is_not_skipped(
