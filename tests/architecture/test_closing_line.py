@@ -50,6 +50,7 @@ def written(folder: Path, text: str) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_counts_of_several_runs_are_added(runner: Any, tmp_path: Path) -> None:
     """Two runs of a passing, a failing and a skipped test close as one line, and the failure stays."""
     text = "import pytest\ndef test_a(): pass\ndef test_b(): assert 0\ndef test_c(): pytest.skip('so')\n"
@@ -60,6 +61,7 @@ def test_counts_of_several_runs_are_added(runner: Any, tmp_path: Path) -> None:
     assert " 2 failed, 2 passed, 2 skipped in " in runner.closing_line()
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_named_though_its_tests_passed(runner: Any, tmp_path: Path) -> None:
     """What fails without a failing test, such as a missed branch, is said by its command and exit code."""
     path = written(tmp_path, "import atexit, os\ndef test_a(): atexit.register(os._exit, 7)\n")
@@ -70,6 +72,7 @@ def test_a_failed_run_is_named_though_its_tests_passed(runner: Any, tmp_path: Pa
     assert runner.failures == [f"exit code 7: pytest {' '.join(options)} {path}"]
 
 
+@pytest.mark.slow
 def test_a_run_that_selects_nothing_fails_unless_that_is_fine(runner: Any, tmp_path: Path) -> None:
     """Collecting no test is a failure, but for a selection that may be empty."""
     path = written(tmp_path, "")
@@ -81,6 +84,7 @@ def test_a_run_that_selects_nothing_fails_unless_that_is_fine(runner: Any, tmp_p
     assert runner.failed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "before", [("pytest",), ("coverage", "run", "-m", "pytest")], ids=["plain", "coverage"]
 )
@@ -98,6 +102,7 @@ def test_a_test_that_passes_alone_is_named(
     assert " 2 passed, 1 rerun in " in runner.closing_line()
 
 
+@pytest.mark.slow
 def test_what_fails_twice_has_failed(program: Any, tmp_path: Path) -> None:
     """A test that fails again when it runs alone fails the run, and is counted once."""
     runner = program.TestRun(second_chances=1)
@@ -108,6 +113,7 @@ def test_what_fails_twice_has_failed(program: Any, tmp_path: Path) -> None:
     assert " 1 failed, 1 passed, 1 rerun in " in runner.closing_line()
 
 
+@pytest.mark.slow
 def test_second_chances_are_those_of_all_runs(program: Any, tmp_path: Path) -> None:
     """More failures than there are second chances left are not chance: nothing is run again."""
     runner = program.TestRun(second_chances=1)

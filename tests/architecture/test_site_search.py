@@ -45,6 +45,7 @@ def pages(navigation: Any) -> list[str]:
     return [page for entry in entries for page in pages(entry)]
 
 
+@pytest.mark.slow
 def test_every_page_of_the_navigation_is_found(index: dict[str, dict[str, str]]) -> None:
     """By its headings, and with text to search in."""
     navigation = tomllib.loads(CONFIGURATION.read_text(encoding="utf-8"))["project"]["nav"]

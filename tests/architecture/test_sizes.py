@@ -32,6 +32,7 @@ def test_no_file_is_long() -> None:
     assert {str(path): lines for path, lines in lengths.items() if lines > FILE_LINES_MAX} == {}
 
 
+@pytest.mark.slow
 def test_no_function_is_long() -> None:
     """No function has more than 60 lines."""
     long = {

@@ -32,6 +32,7 @@ def run(folder: pytest.Pytester, minutes: float, *arguments: str) -> pytest.RunR
     return folder.runpytest_subprocess("-p", "time_budget", "-p", "no:randomly", *arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [(), ("-n", "1")], ids=["alone", "in workers"])
 def test_a_group_over_twice_its_budget_fails(folder: pytest.Pytester, arguments: tuple[str, ...]) -> None:
     """All tests pass, yet the run fails and names the group; the workers of a parallel run count too."""
@@ -42,11 +43,13 @@ def test_a_group_over_twice_its_budget_fails(folder: pytest.Pytester, arguments:
     result.stdout.fnmatch_lines(["unit *more than twice its budget"])
 
 
+@pytest.mark.slow
 def test_a_group_within_its_budget_passes(folder: pytest.Pytester) -> None:
     """The same tests pass with a budget that fits."""
     assert run(folder, 10).ret == pytest.ExitCode.OK
 
 
+@pytest.mark.slow
 def test_a_budget_of_another_form_is_refused(folder: pytest.Pytester) -> None:
     """A line that is not `folder = minutes` stops the run before any test."""
     folder.makeini("[pytest]\ntime_budgets = unit: soon\n")

@@ -26,6 +26,7 @@ def test_a_log_that_is_right_makes_valid_histories(seed: int, steps: int) -> Non
     assert (report.verdict, report.anomalies, report.undecided) == ("valid", {}, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
 @given(seed=SEEDS, steps=st.integers(10, 80))
 def test_one_thing_wrong_is_found(mutation: Mutation, seed: int, steps: int) -> None:
@@ -40,6 +41,7 @@ def test_one_thing_wrong_is_found(mutation: Mutation, seed: int, steps: int) -> 
     assert MUTATIONS[mutation] & set(report.anomalies)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
 def test_one_thing_wrong_among_thousands_is_found(mutation: Mutation, seed: int) -> None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+
+import pytest
 
 from bit_flips import run
 from fairlead_broker.log import SegmentScrub
 
-if TYPE_CHECKING:
-    import pytest
-
 TRIALS = 100
 
 
+@pytest.mark.slow
 def test_every_harm_is_told_and_no_wrong_record_is_served() -> None:
     """Whatever changes in the files of a log, readers get right records or none, and the broker knows which."""
     report = run(TRIALS, seed=random.SystemRandom().randrange(1 << 32))

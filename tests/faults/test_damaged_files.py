@@ -98,6 +98,7 @@ def checked(data: bytes) -> list[Record] | None:
         return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("segment", [0, 1, -1])
 async def test_a_flipped_bit_is_refused_scrubbed_and_accepted(faulty: FaultyBroker, segment: int) -> None:
     """No reader believes a changed record; the scrub finds it, the rest is served, and the loss can be accepted."""
@@ -167,6 +168,7 @@ async def accept_by_command(url: str, first: int, following: int) -> tuple[int |
     return running.returncode, printed.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("segment", [0, 1, -1])
 async def test_a_header_that_changed_hides_only_its_own_batch(faulty: FaultyBroker, segment: int) -> None:
     """A batch whose length changed is refused by readers; told of it, the broker looks and finds the same."""
@@ -180,6 +182,7 @@ async def test_a_header_that_changed_hides_only_its_own_batch(faulty: FaultyBrok
     await accept_and_read_on(faulty, records, harmed, harmed + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("segment", [0, 1, -1])
 @pytest.mark.parametrize("kept", [0, 300_000, -1])
 async def test_a_file_that_lost_its_end_is_damage_up_to_the_next_segment(
@@ -208,6 +211,7 @@ async def test_a_file_that_lost_its_end_is_damage_up_to_the_next_segment(
     await accept_and_read_on(faulty, records, base + whole, following)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", ["missing", "empty", "garbage", "foreign", "shifted"])
 async def test_indexes_are_made_again(faulty: FaultyBroker, harm: str) -> None:
     """Whatever happened to the index files, every record and every time is found, and they are there again."""

@@ -15,6 +15,7 @@ SEEDS = (1, 2, 3)
 """Over a disk that breaks a promise, each of these must find the loss within as many cycles."""
 
 
+@pytest.mark.slow
 def test_nothing_acknowledged_is_lost_when_the_power_goes() -> None:
     """Whatever the disk forgets, all that was acknowledged is there once, in order and byte for byte."""
     report = run(CYCLES, seed=random.SystemRandom().randrange(1 << 32))
@@ -34,6 +35,7 @@ def test_a_disk_that_breaks_a_promise_is_noticed(switch: str, seed: int) -> None
     assert report["lost"] is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1552551361])
 def test_seeds_that_found_something(seed: int) -> None:
     """A truncation that a kill interrupted was undone by a later cut, after a start had shown the shorter log."""

@@ -59,6 +59,7 @@ def test_every_mutant_is_refused_by_a_problem_or_sound(
     assert report["refused"]["accepted"] > 0
 
 
+@pytest.mark.slow
 def test_the_mutants_get_past_the_checksum(report: dict[str, Any]) -> None:
     """At least nine of ten have a checksum that holds, and enough of them reach every check."""
     assert report["sealed"] >= SEALED_SHARE_MIN

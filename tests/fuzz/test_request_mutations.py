@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = Path(__file__).with_name("request_mutations.py")
 MUTANTS = 5_000
 
 
+@pytest.mark.slow
 def test_every_request_is_answered_and_what_was_stored_stays() -> None:
     """No mutant brings a failure, an unknown problem or no answer, and other records are read back whole."""
     command = [sys.executable, str(PROGRAM), "--mutants", str(MUTANTS), "--seed", "1"]

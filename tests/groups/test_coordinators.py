@@ -44,6 +44,7 @@ async def goes_on(group: GroupClient, *members: GroupMember) -> None:
     assert await group.offsets() == offsets == {each: 10 + each[1] for each in members[0].partitions}
 
 
+@pytest.mark.slow
 async def test_members_do_not_notice_that_their_coordinator_stops(three: Cluster) -> None:
     """It gives the group back before it ends; the next one reads it and changes nothing."""
     group, first, second = await settled_pair(three)

@@ -124,6 +124,7 @@ async def test_offsets_expire_after_seven_days(alone: Cluster) -> None:
         await group.offsets()
 
 
+@pytest.mark.slow
 async def test_offsets_of_a_topic_that_is_not_known_yet_are_kept(alone: Cluster) -> None:
     """Whoever takes a group over may know less than whoever had it: first it learns all up to then."""
     behind = Mirror(alone.store.connect(), alone.runtime(1)._parts.metadata.keys)
@@ -244,6 +245,7 @@ async def test_metrics_tell_how_far_groups_are_behind(alone: Cluster) -> None:
     assert lag() is None
 
 
+@pytest.mark.slow
 async def test_members_follow_topics_and_silence(alone: Cluster) -> None:
     """New partitions and topics of a pattern are divided without anybody asking; who is silent is out in time."""
     group = GroupClient(alone, "etl")

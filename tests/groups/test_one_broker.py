@@ -9,6 +9,7 @@ from fairlead_api.problems import ProblemError
 from group_kit import GroupClient, filled_topic, settle
 
 
+@pytest.mark.slow
 async def test_members_split_a_topic_commit_and_go_on_where_they_stopped(cluster: Cluster) -> None:
     """What one has committed is there for whoever reads the partition next, in whatever group of members."""
     await cluster.start(1)

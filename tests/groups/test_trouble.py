@@ -89,6 +89,7 @@ async def test_a_commit_that_may_not_stand_is_not_acknowledged(
     assert await group.offsets() == {mine: 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trouble", ["away", "lost before", "lost after"])
 async def test_members_get_over_a_change_whose_answer_was_lost(
     troubled: tuple[Cluster, list[Trouble]], trouble: Trouble
@@ -120,6 +121,7 @@ async def test_a_claim_whose_answer_was_lost_is_made_anew(troubled: tuple[Cluste
     assert not group.refusals
 
 
+@pytest.mark.slow
 async def test_a_lease_in_doubt_answers_nothing_and_ends_no_session(
     troubled: tuple[Cluster, list[Trouble]],
 ) -> None:

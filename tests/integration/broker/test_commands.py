@@ -62,6 +62,7 @@ def ready(process: subprocess.Popen[str]) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_broker_starts_serves_and_stops_by_signal(
     start: Start, tmp_path: Path, number: signal.Signals
@@ -95,6 +96,7 @@ def test_local_cluster_lives_in_a_temporary_folder(start: Start, tmp_path: Path)
     assert list(tmp_path.glob("fairlead-*")) == []
 
 
+@pytest.mark.slow
 def test_local_cluster_keeps_a_named_folder(start: Start, tmp_path: Path) -> None:
     """With a data directory the cluster is the same one next time; the line for people names the address."""
     ids = []
@@ -119,6 +121,7 @@ def test_line_for_people_names_the_addresses(start: Start) -> None:
     assert line.startswith("fairlead is ready: data http://127.0.0.1:")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
@@ -158,6 +161,7 @@ def test_taken_port_exits_1_and_says_so(start: Start) -> None:
     assert "Traceback" not in error
 
 
+@pytest.mark.slow
 def test_held_directory_exits_1_and_names_the_holder(start: Start) -> None:
     """Two brokers cannot share a directory."""
     first = start("broker-start", "--data", "here", "--output", "json", *LISTEN)

@@ -80,6 +80,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([FAIRLEAD, *arguments], capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.slow
 def test_a_local_cluster_of_three_is_one_cluster_and_comes_back(tmp_path: Path) -> None:
     """One line names all brokers; a topic made by one is known to all, with three replicas, over a restart.
 
@@ -133,6 +134,7 @@ def test_a_folder_of_another_number_of_brokers_is_refused(
     assert said in done.stderr
 
 
+@pytest.mark.slow
 def test_a_directory_without_a_store_is_not_moved(tmp_path: Path) -> None:
     """Nothing is made in it, and no etcd is asked."""
     (tmp_path / "data").mkdir()

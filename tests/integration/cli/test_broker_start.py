@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from command_line_kit import CommandLine
 
 FREE = "127.0.0.1:0"
@@ -36,6 +38,7 @@ def broker(data: Path, environment: dict[str, str], *more: str) -> Iterator[dict
         assert process.stdout.read() == b""
 
 
+@pytest.mark.slow
 def test_records_stay_over_a_restart(tmp_path: Path, shell_environment: dict[str, str]) -> None:
     """What was acknowledged before the stop is read after the start, by the same offsets."""
     fairlead = CommandLine(shell_environment)
@@ -50,6 +53,7 @@ def test_records_stay_over_a_restart(tmp_path: Path, shell_environment: dict[str
     assert lines == "0 one\n1 two\n"
 
 
+@pytest.mark.slow
 def test_the_ops_listener_tells_health_and_metrics(tmp_path: Path, shell_environment: dict[str, str]) -> None:
     """Alive, ready, and metrics that Prometheus reads."""
     with broker(tmp_path / "data", shell_environment) as addresses:
@@ -61,6 +65,7 @@ def test_the_ops_listener_tells_health_and_metrics(tmp_path: Path, shell_environ
     assert "fairlead_build_info" in answers["/metrics"]
 
 
+@pytest.mark.slow
 def test_a_port_in_use_is_named(tmp_path: Path, shell_environment: dict[str, str]) -> None:
     """A second broker on the same port does not start, and says which port."""
     with socket.socket() as taken:
@@ -81,6 +86,7 @@ def test_a_port_in_use_is_named(tmp_path: Path, shell_environment: dict[str, str
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_second_broker_on_the_same_data_is_refused(
     tmp_path: Path, shell_environment: dict[str, str]
 ) -> None:

@@ -49,6 +49,7 @@ def test_topics_are_created_listed_described_and_deleted(fairlead: CommandLine) 
     fairlead("topic", "describe", "life", code=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "named"),
     [
@@ -262,6 +263,7 @@ def test_output_that_is_lost_is_no_success(
     assert ended.stderr.decode().splitlines() == ["error: [Errno 28] No space left on device"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"], ids=["input", "output", "errors", "all"]
 )

@@ -33,6 +33,7 @@ def test_the_script_of_each_shell_and_of_no_other(fairlead: CommandLine) -> None
     fairlead("completion", "csh", code=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", SHELLS)
 def test_tab_completes(fairlead: CommandLine, home: dict[str, str], tmp_path: Path, shell: str) -> None:
     """Verbs, options and values, those of an extra's verbs as well."""
@@ -47,6 +48,7 @@ def test_tab_completes(fairlead: CommandLine, home: dict[str, str], tmp_path: Pa
         tab_makes(user, "fairlead produce orders --compression zs", "--compression zstd")
 
 
+@pytest.mark.slow
 def test_fish_completes(fairlead: CommandLine, home: dict[str, str]) -> None:
     """Finds the script by itself, and offers what Tab would show, with its help."""
     asked = ["fairlead topic des", "fairlead broker start --rac", "fairlead produce orders --compression zs"]

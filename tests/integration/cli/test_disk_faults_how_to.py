@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from broker_kit import BrokerProgram, Calls, sequenced
 from page_kit import Block, PageShell, blocks, sections, words
 
@@ -37,6 +39,7 @@ def change_a_byte(data: Path, at: int) -> None:
     segment.write_bytes(content)
 
 
+@pytest.mark.slow
 async def test_damage_is_accepted_as_the_page_says(tmp_path: Path) -> None:
     """A read is refused with the very range of the page's command; after it readers go on behind the range."""
     made = [batch(number, count) for number, count in enumerate(BATCHES)]
@@ -73,6 +76,7 @@ async def test_damage_is_accepted_as_the_page_says(tmp_path: Path) -> None:
     assert "conflict" in other[2]
 
 
+@pytest.mark.slow
 async def test_copies_are_compared_as_the_page_says(cluster: Cluster, tmp_path: Path) -> None:
     """All are the same; one with a changed byte is named with its offset, and the command ends with 1."""
     topic_id = await cluster.topic(TOPIC)

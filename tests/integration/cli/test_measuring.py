@@ -39,6 +39,7 @@ def test_bench_latency_measures_each_record(fairlead: CommandLine) -> None:
     assert found["seconds"] >= 0.2
 
 
+@pytest.mark.slow
 def test_bench_shows_what_it_does(fairlead: CommandLine, shell_environment: dict[str, str]) -> None:
     """Live figures on a terminal, and a table at the end."""
     fairlead("topic", "create", "shown")
@@ -71,6 +72,7 @@ def test_bench_consume_shows_how_far_it_is(fairlead: CommandLine, shell_environm
     assert re.search(r"consume\s+400[01]\d\d\b", shown)
 
 
+@pytest.mark.slow
 def test_bench_latency_shows_how_far_it_is(fairlead: CommandLine, shell_environment: dict[str, str]) -> None:
     """Figures again and again for as long as it measures, with a latency; then the table."""
     fairlead("topic", "create", "slow")

@@ -17,6 +17,7 @@ def elsewhere(shell_environment: dict[str, str], tmp_path: Path) -> dict[str, st
     return {**kept, "XDG_CONFIG_HOME": str(tmp_path)}
 
 
+@pytest.mark.slow
 def test_a_profile_names_the_cluster(dev_broker: str, elsewhere: dict[str, str], tmp_path: Path) -> None:
     """The first is used, another by its name; a flag and the variable go before it."""
     fairlead = CommandLine(elsewhere)

@@ -6,11 +6,14 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parents[3] / "docs" / "tutorial" / "quick-start.md"
 BLOCK = re.compile(r"^```(console|text)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NOT_HERE = ("make setup", "source ", "fairlead dev up")
 
 
+@pytest.mark.slow
 def test_the_quick_start_works_word_for_word(dev_broker: str, shell_environment: dict[str, str]) -> None:
     """Every command of the page succeeds, and where the page shows output it is that output."""
     blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8").replace("http://127.0.0.1:9520", dev_broker))

@@ -14,6 +14,7 @@ from command_line_kit import CommandLine, terminal_window
 ROWS = 400_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".csv", ".ndjson", ".parquet", ".arrow", ".arrows"])
 def test_a_file_shows_its_progress(
     fairlead: CommandLine, shell_environment: dict[str, str], tmp_path: Path, suffix: str

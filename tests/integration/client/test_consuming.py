@@ -92,6 +92,7 @@ async def test_arrow_batches_have_their_offsets(bootstrap: str) -> None:
     assert table.column("timestamp").to_pylist()[3] == START + timedelta(seconds=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offset", [0, 3, 10, 19, 20, 24, 25])
 async def test_reading_begins_exactly_where_it_was_asked(bootstrap: str, offset: int) -> None:
     """In the middle of a batch too: records below the offset are not handed out."""

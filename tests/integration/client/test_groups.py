@@ -100,6 +100,7 @@ async def topic(admin: Admin) -> None:
     await admin.create_topic("flights", partitions=PARTITIONS)
 
 
+@pytest.mark.slow
 async def test_members_split_the_partitions_and_only_what_moves_pauses(bootstrap: str) -> None:
     """Three members after another, and each record once: what goes is finished and committed before it is released."""
     async with member(bootstrap) as first:
@@ -124,6 +125,7 @@ async def test_members_split_the_partitions_and_only_what_moves_pauses(bootstrap
     assert first.moves[0] == ("assigned", frozenset(at(partition) for partition in range(6)))
 
 
+@pytest.mark.slow
 async def test_the_partitions_of_a_dead_member_are_read_from_its_last_commit(bootstrap: str) -> None:
     """After its session; what it had not committed comes again, nothing is lost."""
     await fill(bootstrap, range(60))
@@ -164,6 +166,7 @@ async def test_groups_do_not_know_of_each_other(bootstrap: str) -> None:
     assert sorted(one.got) == sorted(other.got) == list(range(60))
 
 
+@pytest.mark.slow
 async def test_a_static_member_comes_back_to_its_partitions(bootstrap: str) -> None:
     """Within its session nothing moves; a second one of the same id is refused while the first lives."""
     async with member(bootstrap) as other:
@@ -181,6 +184,7 @@ async def test_a_static_member_comes_back_to_its_partitions(bootstrap: str) -> N
             assert after.partitions == kept
 
 
+@pytest.mark.slow
 async def test_new_topics_and_partitions_join_by_heartbeat(bootstrap: str, admin: Admin) -> None:
     """What a pattern comes to match, and what a topic grows, is read from its beginning."""
     async with member(bootstrap, topics=None, pattern="fl.*|trains", start="latest") as reading:
@@ -206,6 +210,7 @@ async def test_a_pattern_that_does_not_compile_is_told_to_the_reader(bootstrap: 
         assert consumer.membership.state == "failed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("milliseconds", [0, 1, 5, 20, 60, 150, 400])
 async def test_a_cancelled_member_leaves_no_task_behind(bootstrap: str, milliseconds: int) -> None:
     """Wherever it waits: joining, beginning partitions, reading, leaving."""

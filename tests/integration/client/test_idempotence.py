@@ -107,6 +107,7 @@ async def stored(url: str, topic: str = "flights") -> list[list[tuple[int, bytes
     return found
 
 
+@pytest.mark.slow
 async def test_lost_and_late_answers_neither_repeat_nor_lose_nor_reorder(network: UnreliableNetwork) -> None:
     """Five requests a partition under way while one answer in ten is lost or late."""
     url = f"http://{network.endpoint}"
@@ -143,6 +144,7 @@ async def test_tables_arrive_once_over_a_bad_network(network: UnreliableNetwork)
     assert all(mine == sorted(mine) for mine in rows)
 
 
+@pytest.mark.slow
 async def test_a_killed_broker_stores_each_record_once(process: BrokerProcess) -> None:
     """Killed three times under load: what is acknowledged is there, what is sent again is there once."""
     async with Admin(process.url) as admin:
@@ -198,6 +200,7 @@ async def test_many_tasks_share_a_producer(bootstrap: str, admin: Admin) -> None
             assert [value.split(b":")[1] for value in mine] == expected
 
 
+@pytest.mark.slow
 async def test_a_producer_in_each_of_many_threads(process: BrokerProcess) -> None:
     """Eight threads with a loop and a producer each write to the same partition."""
     async with Admin(process.url) as admin:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 RECORDS = 3_000
 
 
+@pytest.mark.slow
 async def test_producing_and_consuming_survive_a_killed_broker(process: BrokerProcess) -> None:
     """Nothing is lost, nothing is there twice, and order holds."""
     async with Admin(process.url) as admin:
@@ -52,6 +53,7 @@ async def test_producing_and_consuming_survive_a_killed_broker(process: BrokerPr
         assert offsets[partition::3] == sorted(offsets[partition::3])
 
 
+@pytest.mark.slow
 async def test_a_graceful_restart_repeats_nothing(process: BrokerProcess) -> None:
     """A broker that stops answers everything first: no batch is in doubt."""
     async with Admin(process.url) as admin:

@@ -143,6 +143,7 @@ async def test_a_refused_request_is_told(collected: InMemorySpanExporter, bootst
     assert (span.attributes or {})["error.type"] == "topic_not_found"
 
 
+@pytest.mark.slow
 def test_programs_without_tracing_load_nothing_of_it() -> None:
     """Producer and `process` do not import OpenTelemetry, although it is installed."""
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False)

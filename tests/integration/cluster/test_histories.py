@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cluster_kit import Cluster, until
 from fairlead_api.batches import ProducerStamp, encode, record_batch
 from fairlead_api.identifiers import BrokerId, Offset, PartitionIndex
@@ -9,6 +11,7 @@ from fairlead_broker.runtime import AppendResult
 from runtime_kit import TopicClient
 
 
+@pytest.mark.slow
 async def test_logs_that_parted_are_made_one(cluster: Cluster) -> None:
     """After an unclean election the old leader drops what nobody else has, and ends with the new leader's bytes."""
     topic_id = await cluster.topic("flights", min_insync_replicas=1, unclean_leader_election_enable=True)

@@ -56,6 +56,7 @@ async def in_another_life(cluster: Cluster, broker: BrokerId, before: Membership
     await until(met, f"broker {broker} did not register again")
 
 
+@pytest.mark.slow
 async def test_a_follower_that_stops_goes_on_until_nobody_waits_for_it(cluster: Cluster) -> None:
     """While it is in an isr every acknowledgement needs it; how long that is depends on the controller."""
     topic_id = await cluster.topic("flights")
@@ -138,6 +139,7 @@ async def test_a_failed_directory_is_registered_no_more(tmp_path: Path) -> None:
         await cluster.close()
 
 
+@pytest.mark.slow
 async def test_a_drained_broker_says_so_in_its_registration(cluster: Cluster) -> None:
     """And no more once that is taken back; over a restart, too."""
 

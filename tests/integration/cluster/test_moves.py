@@ -7,6 +7,8 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 from cluster_kit import Cluster, until
 from command_line_kit import CommandLine
 from fairlead import Admin
@@ -43,6 +45,7 @@ async def begin_endless_move(cluster: Cluster, topic_id: TopicId, to: int) -> No
     )
 
 
+@pytest.mark.slow
 async def test_a_move_is_shown_with_its_progress(cluster: Cluster) -> None:
     """What is added has all that the leader has, or has not answered; descriptions name who comes and who goes."""
     topic_id = await cluster.topic("flights", replication_factor=2)

@@ -29,6 +29,7 @@ async def live_again_and_go_back(
     await cluster.start(broker)
 
 
+@pytest.mark.slow
 async def test_others_have_the_records_and_the_copy_is_filled_up(cluster: Cluster, tmp_path: Path) -> None:
     """The broker takes itself out first, so that its replica begins anew in another generation."""
     topic_id = await cluster.topic("flights", replication_factor=2, min_insync_replicas=2)
@@ -50,6 +51,7 @@ def sample(cluster: Cluster, broker: int, metric: str) -> float | None:
     return cluster.runtime(broker)._telemetry.registry.get_sample_value(metric)
 
 
+@pytest.mark.slow
 async def test_where_nobody_else_has_them_the_copy_serves_nothing(cluster: Cluster, tmp_path: Path) -> None:
     """Rather no answer than one without acknowledged records; over restarts, too."""
     topic_id = await cluster.topic("flights", replication_factor=1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from cluster_kit import Cluster, until
 from fairlead_api.identifiers import PartitionIndex
 from fairlead_broker.clock import SystemClock
@@ -25,6 +27,7 @@ async def open_again(cluster: Cluster, backup: Path | None = None) -> None:
     await cluster.start(1, 2, 3)
 
 
+@pytest.mark.slow
 async def test_leaders_of_a_restored_store_are_elected_above_what_logs_have_seen(tmp_path: Path) -> None:
     """The one that the old record calls leader does not lead by it; what was acknowledged since is all there."""
     cluster = await Cluster.open(tmp_path)
@@ -63,6 +66,7 @@ async def test_leaders_of_a_restored_store_are_elected_above_what_logs_have_seen
     assert copies[0] == copies[1] == copies[2]
 
 
+@pytest.mark.slow
 async def test_what_a_replica_missed_after_the_backup_is_not_lost(tmp_path: Path) -> None:
     """The backup counts it as in sync, and prefers it; the longest log leads, whatever the record says."""
     cluster = await Cluster.open(tmp_path)

@@ -3,6 +3,7 @@
 import asyncio
 
 import msgspec
+import pytest
 
 from fairlead_api.batches import decode_records
 from fairlead_api.frames import encode_frame, iterate_frames
@@ -222,6 +223,7 @@ async def test_records_without_a_key_leave_out_partitions_without_a_leader(three
     assert sorted(places) == sorted([place for place in range(3) if place != gone] * 3)
 
 
+@pytest.mark.slow
 async def test_leader_that_falls_silent_leaves_doubt(three, batch_of) -> None:
     """A leader that takes the request and does not answer in time may have stored it; the caller is told so."""
     topic_id, [leader] = await three.topic("flights", 1)

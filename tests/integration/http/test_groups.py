@@ -12,6 +12,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 NEVER = {"fairlead-forward": "never", "content-type": "application/json"}
 
 
+@pytest.mark.slow
 async def test_whole_life_behind_a_balancer(scene, calls) -> None:
     """Join, share, commit, leave, reset, delete: every call at another broker, the client knows id and epoch."""
     first, second, third = await scene.joined("m-1", "m-2", "m-3")

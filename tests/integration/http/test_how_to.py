@@ -7,6 +7,8 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "http.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 VARYING = (
@@ -17,6 +19,7 @@ STARTS_A_BROKER = "fairlead dev up\n"
 ALLOWS_ORIGINS = re.compile(r"FAIRLEAD_CORS_ORIGINS=(\S+) fairlead dev up\n")
 
 
+@pytest.mark.slow
 async def test_every_command_of_the_page(cluster, broker, tmp_path: Path) -> None:
     """Run in order against one broker, each command succeeds and prints what the page shows below it."""
     blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))

@@ -55,6 +55,7 @@ async def test_the_broker_picks_partitions_by_key(api) -> None:
     assert "abc" in await values(api)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "code", "word"),
     [

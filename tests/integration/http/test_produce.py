@@ -133,6 +133,7 @@ async def test_arrow_stream(api) -> None:
     assert [(record.key, record.value) for record in records] == [(b"x", b"a"), (None, b"b")] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("acks", ["1", "all"])
 async def test_acknowledged_is_readable(api, batch_of, acks: str) -> None:
     """What acks=all acknowledged is fetched at once; acks=1 answers offsets too."""

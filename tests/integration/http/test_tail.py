@@ -89,6 +89,7 @@ async def test_who_comes_again_goes_on(api, six) -> None:
     assert sorted(record["value"] for record in lines(half)) == ["0", "1", "12", "2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", ["x", "0", "0:1,", "0:1,0:2", "2:0", "0:-1", "0:" + "9" * 19])
 async def test_an_id_that_no_event_has(api, six, wrong: str) -> None:
     """Is refused by the name of its header."""

@@ -26,6 +26,7 @@ async def _send_until_killed(address: str, first: int, count: int, acknowledged:
             acknowledged.append(sequence)
 
 
+@pytest.mark.slow
 async def test_kill_between_send_and_answer_then_repeat(program: BrokerProgram) -> None:
     """Five kills at any moment, each followed by a repeat of everything without an answer: exactly once, in order."""
     await program.start()
@@ -88,6 +89,7 @@ class MovingClock:
         return self._real.monotonic()
 
 
+@pytest.mark.slow
 async def test_state_expires_a_day_behind_the_newest_append(start: StartBroker, connect: Connect) -> None:
     """Not by the clock: a producer idle for days is known until the partition itself is a day older."""
     clock = MovingClock()

@@ -92,6 +92,7 @@ async def test_bodies_without_batches_name_their_producer_in_headers(api: Calls,
     assert await api.values("flights") == [b"a", b"b"] * 2
 
 
+@pytest.mark.slow
 async def test_refusals_carry_what_the_sender_needs(api: Calls) -> None:
     """Expected sequence, producer id, current epoch."""
     await api.create("flights")
@@ -174,6 +175,7 @@ async def _own(address: str, producer_id: int) -> list[int]:
     return statuses
 
 
+@pytest.mark.slow
 def test_threads_that_share_a_producer_keep_its_order(program: BrokerProgram) -> None:
     """Five threads with a connection each take turns at one producer's sequences, and eight have their own."""
     asyncio.run(program.start())

@@ -122,6 +122,7 @@ async def test_the_setting_changes_while_the_broker_runs(lives) -> None:
     assert await topics(api) == ["flights-1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "body"),
     [

@@ -7,6 +7,8 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 FAIRLEAD = Path(sys.executable).with_name("fairlead")
 
 
@@ -56,6 +58,7 @@ async def test_a_broker_is_configured(api) -> None:
     assert shown == (0, printed)
 
 
+@pytest.mark.slow
 async def test_exit_codes(api) -> None:
     """Wrong usage is 2, what is not there 3, what the cluster refuses 4; nothing on stdout."""
     await api.admin.create_topic("flights")

@@ -247,6 +247,7 @@ async def test_the_rhythm_of_retention_changes_while_it_waits(lives, clock) -> N
     assert before == (0, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "config", "status", "part"),
     [

@@ -69,6 +69,7 @@ async def test_a_start_never_goes_back(api) -> None:
     assert [answer["low_watermark"] for answer in answers] == [500] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "body", "status", "code"),
     [
@@ -121,6 +122,7 @@ async def test_the_command_line_trims(api) -> None:
     assert (await api.start_and_end("flights"))[0] == 500
 
 
+@pytest.mark.slow
 async def test_a_kill_keeps_it(process) -> None:
     """The answer was durable: killed at once, the broker begins there again, with either durability."""
     async with Admin(process.url) as admin, Producer(process.url) as producer:

@@ -9,11 +9,14 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "retention.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 STARTS_A_BROKER = ("sh", "fairlead dev up\n")
 
 
+@pytest.mark.slow
 async def test_every_command_of_the_page(api) -> None:
     """In order, against one broker."""
     blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))

@@ -45,6 +45,7 @@ def test_the_document_is_plain_json_and_names_the_release() -> None:
     assert document("1.2.3") == described
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", ROUTES, ids=lambda entry: entry.name)
 def test_every_route_is_described(entry: Route) -> None:
     """Parameters, bodies, answers and problems of a route all stand in its operation."""

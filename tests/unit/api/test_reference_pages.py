@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import checkout
 
 GENERATOR = checkout.ROOT / "docs/generate/pages.py"
@@ -26,6 +28,7 @@ def test_the_committed_pages_are_those_of_the_catalogues() -> None:
     assert checked.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_page_that_differs_lacks_or_should_not_exist_is_named(tmp_path: Path) -> None:
     """The check fails for each of the three and changes nothing; writing again mends them."""
     assert generate("--into", str(tmp_path)).returncode == 0

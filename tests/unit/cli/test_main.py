@@ -29,6 +29,7 @@ def test_a_command_imports_no_more_than_it_uses(arguments: list[str]) -> None:
     assert done.stdout.splitlines()[-1] == "imported []"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "loaded"), [("broker", False), ("produce", False), ("job", True)])
 def test_arrow_does_not_load_pandas_into_brokers_and_commands(command: str, loaded: bool) -> None:
     """It would with the first list; jobs may need it."""

@@ -242,6 +242,7 @@ async def test_what_another_controller_has_begun_is_finished(cluster: Any) -> No
     assert set(leaders(cluster.metadata)) <= set(cluster.lives)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "faults",
     [

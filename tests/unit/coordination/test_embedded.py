@@ -317,6 +317,7 @@ async def test_leases_of_a_failed_store_do_not_end(path: Path) -> None:
     assert [(entry["event"], entry["log_level"]) for entry in logs] == [("leases_not_expired", "warning")]
 
 
+@pytest.mark.slow
 async def test_leases_that_a_full_disk_kept_end_when_there_is_room(path: Path) -> None:
     """A disk that is full is tried again by itself: nobody else asks."""
     async with await EmbeddedCoordination.open(path, SystemClock()) as store:
@@ -334,6 +335,7 @@ async def test_leases_that_a_full_disk_kept_end_when_there_is_room(path: Path) -
     assert batch.events == (DeleteEvent("/a"),)
 
 
+@pytest.mark.slow
 async def test_a_process_that_stood_still_does_not_lose_its_leases(path: Path) -> None:
     """A timer that comes too late puts off every end by the time that was lost, as when a machine sleeps."""
     program = (

@@ -376,6 +376,7 @@ async def delete(admin: Any) -> None:
     await admin.delete("flights")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("applied", [True, False], ids=["applied", "not-applied"])
 @pytest.mark.parametrize("cut", range(5))
 @pytest.mark.parametrize("change", [create, grow, delete])

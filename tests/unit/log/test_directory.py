@@ -462,6 +462,7 @@ def test_a_failed_checkpoint_ends_the_directory(box: LogBox, make: BatchMaker, f
         log.append([make(12)])
 
 
+@pytest.mark.slow
 def test_a_start_opens_few_files_however_many_segments(
     box: LogBox, make: BatchMaker, faults: FaultyStorage
 ) -> None:

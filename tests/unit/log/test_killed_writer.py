@@ -36,6 +36,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("durability", list(Durability))
 def test_nothing_written_is_lost_by_a_kill(tmp_path: Path, durability: Durability) -> None:
     """Killed at any moment, over and over, the log begins where it had ended, and holds what was said to be there."""

@@ -314,6 +314,7 @@ def test_damage_to_the_end_ends_the_walk(box: LogBox) -> None:
     assert [state.producer(number) is not None for number in (1, 2)] == [True, False]
 
 
+@pytest.mark.slow
 @given(
     steps=st.lists(
         st.one_of(

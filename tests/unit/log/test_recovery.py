@@ -25,6 +25,7 @@ def start_again(box: LogBox) -> PartitionLog:
     return box.open()
 
 
+@pytest.mark.slow
 @EVERY_DURABILITY
 def test_a_torn_tail_is_cut_at_every_byte(box: LogBox, make: BatchMaker, durability: Durability) -> None:
     """However many bytes of the last batch arrived, the log ends before it, and says what it cut."""

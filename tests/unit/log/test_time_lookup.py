@@ -14,6 +14,7 @@ from log_kit import FIRST_TIME_US, BatchMaker, LogBox
 SMALL = TopicConfig(segment_bytes=3000, index_interval_bytes=700)
 
 
+@pytest.mark.slow
 @given(batches=st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=4), min_size=1, max_size=25))
 def test_the_first_record_of_a_time_is_found(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]]

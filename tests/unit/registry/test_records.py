@@ -142,6 +142,7 @@ def test_records_are_stored_as_the_protocol_says(record: Record, document: dict[
     assert decode("/k", written, type(record)) == record
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("record", "document"), STORED, ids=IDS)
 @settings(max_examples=40)
 @given(data=st.data())

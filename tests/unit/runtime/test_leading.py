@@ -133,6 +133,7 @@ class TestAcknowledging:
         assert (refused.value.code, refused.value.side_effect) == ("not_enough_replicas", SideEffect.NONE)
         assert leading.partition.log_end_offset == 0
 
+    @pytest.mark.slow
     async def test_isr_that_shrinks_below_the_minimum_after_the_append(self, start: StartLeading) -> None:
         """The wait ends with `not_enough_replicas_after_append`, side effect maybe."""
         leading = await start(isr=(LEADER, SECOND))

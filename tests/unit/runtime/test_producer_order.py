@@ -86,6 +86,7 @@ async def test_repeats_and_held_batches_are_counted(make_topic: MakeTopic) -> No
     assert sample("fairlead_duplicate_batches_total", topic=flights.name) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", list(itertools.permutations(range(5)))[::7])
 async def test_five_in_flight_are_put_in_order(make_topic: MakeTopic, order: Sequence[int]) -> None:
     """Whatever overtakes whatever, the log has the order of the sequences and each sender its own offset."""

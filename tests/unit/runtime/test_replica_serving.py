@@ -174,7 +174,7 @@ class TestWaiting:
         second = leading.follower()
         await leading.produce(b"a", b"b", acks=Acks.LEADER)
         await second.catch_up()
-        await second.fetch(30_000)
+        await second.fetch()
         parked = asyncio.ensure_future(second.fetch(30_000))
         await asyncio.sleep(0)  # noqa: TID251 - one turn of the loop
 

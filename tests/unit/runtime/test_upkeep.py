@@ -83,6 +83,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.get_running_loop().run_in_executor(None, lambda: None)
 
 
+@pytest.mark.slow
 async def test_a_checkpoint_is_written_after_so_many_bytes(directory: LogDirectory) -> None:
     """Not one byte sooner, and after it as many again, so that a start after a kill has little to read."""
     checkpoint = directory.path / ".fairlead" / "checkpoint"

@@ -141,6 +141,7 @@ def test_old_pyspark(
     assert "PySpark 4.1.2 is too old for jobs: they need 4.2 or newer" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_cluster_that_cannot_be_reached(capsys: pytest.CaptureFixture[str]) -> None:
     """It is told before Java is started, with the code for it."""
     code = run_command(["job", "run", "sessions", "--bootstrap", NOBODY])
