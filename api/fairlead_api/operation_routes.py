@@ -115,7 +115,7 @@ OPERATION_ROUTES: Final = (
         path_parameters=_PARTITION_PARAMETERS,
         headers=(TOPIC_ID_HEADER,),
         answers=_answered(PartitionState, "no move is under way"),
-        problems=(*_TOPIC, "not_possible_now", *_CHANGE),
+        problems=(*_TOPIC, "not_enough_replicas", "not_possible_now", *_CHANGE),
     ),
     Route(
         name="elect_leader",

@@ -252,7 +252,11 @@ class Admin(GroupAdmin):
         return await self._call("POST", path, f"reassign {place}", PartitionState, body=body)
 
     async def cancel_reassignment(self, topic: str, partition: int) -> PartitionState:
-        """Take a move back. Raises `NotPossibleNowError` where too few in-sync replicas would stay."""
+        """Take a move back.
+
+        Raises `NotEnoughReplicasError` where too few in-sync replicas would stay, `NotPossibleNowError` where a drain
+        would begin the same move again.
+        """
         place = TopicPartition(topic, partition)
         path = f"{_partition_path(place)}/reassignment"
         return await self._call("DELETE", path, f"cancel the reassignment of {place}", PartitionState)
