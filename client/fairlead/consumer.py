@@ -407,8 +407,9 @@ class Consumer(AssignedPartitions):
         owned = None if held is None else self._owned_hand(held)
         if held is None or owned is None:
             return None
-        self._prefetch.seek(owned, self._reader.hand_offset, self._reader.hand_epoch)
-        return Unseen(owned, held.batch.next_offset)
+        before, epoch = self._reader.hand_offset, self._reader.hand_epoch
+        self._prefetch.seek(owned, before, epoch)
+        return Unseen(owned, before, epoch, held.batch.next_offset)
 
     def _owned_hand(self, held: HeldBack) -> Cursor | None:
         """Return the partition of a batch that is held back, unless it was taken away since, and may have come back."""

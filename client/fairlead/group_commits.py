@@ -41,7 +41,10 @@ class Unseen:
     """A batch that was to be committed before it is handed out, and never will be handed out."""
 
     cursor: Cursor
-    """Its partition, which stands before it again."""
+    """Its partition."""
+    offset: int
+    """Where that stood before the batch; a seek may have moved it since."""
+    leader_epoch: int | None
     next_offset: int
     """Behind the batch: what its commit said."""
 
@@ -121,7 +124,7 @@ class OffsetCommitter:
                 # Only now: the batch's own commit may have been under way. What failed, or what the program has
                 # committed since, stays; where there was no answer, the batch may have been committed.
                 if self._committed.get(place, unseen.next_offset) == unseen.next_offset:
-                    entry = _entry(cursor, cursor.position, cursor.position_epoch)
+                    entry = _entry(cursor, unseen.offset, unseen.leader_epoch)
                     await self._commit({place: entry}, {place: cursor}, deadline)
         except ClosedError:
             raise
@@ -193,11 +196,11 @@ class OffsetCommitter:
             return _no_member(min(left), self._calls.member_id)
         try:
             errors = await self._calls.commit(epoch, list(left.values()))
-        except ClosedError:
-            raise
-        except FairleadError as error:
+        except (FairleadError, asyncio.CancelledError) as error:
             # It may have been stored all the same.
             self.forget(left)
+            if isinstance(error, ClosedError | asyncio.CancelledError):
+                raise
             return error
         self._note_stored(left, errors)
         final = [error for error in errors.values() if not error.retryable]

@@ -41,7 +41,7 @@ class Facade(Generic[C]):
         self._client = client
         self._thread = LoopThread(f"fairlead {type(client).__name__.lower()}")
         self._closing = threading.Lock()
-        """Held by the call that closes; nobody waits for it."""
+        """Held by the call that closes, or aborts; nobody waits for it."""
 
     def start(self) -> Self:
         """Open the connections; `with` calls it."""
@@ -68,20 +68,22 @@ class Facade(Generic[C]):
     def _close(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._end(lambda: self._leave(kind, error, trace))
+
+    def _end(self, leave: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Have the client leave, and stop its thread; returns at once while another call does so."""
         if not self._closing.acquire(blocking=False):
             # To stop the thread now would cut off the call that closes; to wait for it could be to wait for oneself.
             return
         try:
             if self._thread.running:
-                self._leave_and_stop(kind, error, trace)
+                self._run_last(leave())
         finally:
             self._closing.release()
 
-    def _leave_and_stop(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def _run_last(self, leaving: Coroutine[Any, Any, None]) -> None:
         try:
-            self._thread.run(self._leave(kind, error, trace))
+            self._thread.run(leaving)
         finally:
             self._thread.stop()
 

@@ -162,12 +162,7 @@ class Producer(Facade[AsyncProducer]):
 
     def abort(self) -> None:
         """Close without a flush; as in the async producer. Records that still wait for a batch are not sent either."""
-        if not self._thread.running:
-            return
-        try:
-            self._thread.run(self._abort())
-        finally:
-            self._thread.stop()
+        self._end(self._abort)
 
     def wait_for(self, delivery: Delivery, timeout: float | None) -> RecordMetadata:
         """Wait for a delivery of this producer."""

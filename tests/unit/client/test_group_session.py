@@ -409,6 +409,43 @@ async def test_a_commit_without_an_answer_is_taken_back_too(
     assert moves_of(coordinator) == ["commit 0", "leave"]
 
 
+async def test_a_commit_is_taken_back_to_where_its_batch_began(
+    opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
+) -> None:
+    """Not to where the program moved the partition while the consumer was being closed."""
+    coordinator.commits_open.clear()
+    consumer = await opened(commit="before")
+    await given_up(consumer, coordinator)
+    closing = asyncio.get_running_loop().create_task(consumer.close())
+    await until(lambda: consumer._closing)
+    await consumer.seek(PLACE, 50)
+    coordinator.commits_open.set()
+    await closing
+
+    assert moves_of(coordinator) == ["commit 2", "commit 0", "leave"]
+
+
+async def test_a_commit_that_was_cancelled_may_be_stored(
+    consumer: Consumer, coordinator: Coordinator
+) -> None:
+    """The position that was committed before it is committed again when the program goes back there."""
+    await until(lambda: consumer.assignment == {PLACE})
+    await consumer.commit({PLACE: 0})
+    assert await consumer.next_batch(timeout="10s") is not None
+    coordinator.commits_open.clear()
+    committing = asyncio.get_running_loop().create_task(consumer.commit())
+    await until(lambda: len(coordinator.commits) == 2)
+    committing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await committing
+    coordinator.commits_open.set()
+    await consumer.seek(PLACE, 0)
+    await consumer.commit()
+
+    assert moves_of(coordinator)[-1] == "commit 0"
+    assert len(coordinator.commits) == 3
+
+
 async def test_a_batch_whose_commit_stays_stale_is_not_skipped(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from fairlead import Producer
+from fairlead import Producer, blocking
 from fairlead.errors import ClosedError
 from following_kit import until
 
@@ -117,3 +117,26 @@ async def test_an_aborted_producer_tries_nothing_again(broker: ScriptedBroker, i
             await delivery
     await producer.abort()
     await producer.close()
+
+
+async def test_an_abort_does_not_cut_a_blocking_close_off(broker: ScriptedBroker) -> None:
+    """By another thread: after a close has begun it does nothing, and what was accepted is sent."""
+    released = asyncio.Event()
+
+    async def hold(_: Received) -> None:
+        """Hold the flush until the abort has returned."""
+        await released.wait()
+
+    broker.script(PRODUCE, hold)
+    producer = blocking.Producer(broker.url, linger_ms=60_000)
+    async with asyncio.timeout(20):
+        await asyncio.to_thread(producer.start)
+        delivery = await asyncio.to_thread(producer.send, "flights", b"accepted", partition=0)
+        closing = asyncio.create_task(asyncio.to_thread(producer.close))
+        await until(lambda: bool(broker.received(PRODUCE)))
+        await asyncio.to_thread(producer.abort)
+        released.set()
+        await closing
+
+    assert broker.values(0) == [b"accepted"]
+    assert delivery.done
