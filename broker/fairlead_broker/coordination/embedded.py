@@ -248,6 +248,7 @@ class EmbeddedStore:
         self._loop = loop
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="coordination")
         self._timer: asyncio.TimerHandle | None = None
+        self._expiry: asyncio.Handle | None = None
         self.history: History
         self.leases: Leases
         self.watches: dict[EmbeddedWatch, None] = {}
@@ -277,8 +278,9 @@ class EmbeddedStore:
         self.clients -= 1
         if self.clients:
             return
-        if self._timer is not None:
-            self._timer.cancel()
+        for handle in (self._timer, self._expiry):
+            if handle is not None:
+                handle.cancel()
         try:
             await asyncio.shield(self.run(self.history.close))
         finally:
@@ -348,7 +350,12 @@ class EmbeddedStore:
         assert self._timer is not None, "a timer fired that was never set"
         late = self._loop.time() - self._timer.when()
         self._timer = None
-        self._thread.submit(self.expire, stalled=late > STALL_SECONDS).add_done_callback(_report)
+        # Not before keepers whose timers were due earlier and were held up by the same: they run on the next turn.
+        self._expiry = self._loop.call_soon(self._begin_expiry, late > STALL_SECONDS)
+
+    def _begin_expiry(self, stalled: bool) -> None:
+        self._expiry = None
+        self._thread.submit(self.expire, stalled=stalled).add_done_callback(_report)
 
 
 def _report(done: Future[None]) -> None:

@@ -5,6 +5,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -361,6 +362,28 @@ async def test_a_process_that_stood_still_does_not_lose_its_leases(path: Path) -
     printed, _ = await process.communicate()
 
     assert printed == b"['/a']\n"
+
+
+async def test_a_keeper_held_up_with_the_timer_of_its_lease_keeps_it(path: Path, clock: Any) -> None:
+    """Both are late when their process goes on: whoever was due first goes first."""
+    async with await EmbeddedCoordination.open(path, clock) as store:
+        lease = await store.grant_lease(1)
+        await store.transact((), (Put("/a", b"", lease.lease_id),))
+        due = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_later(0.3, due.set_result, None)
+
+        async def keep() -> None:
+            await due
+            await store.keep_alive(lease)
+
+        keeper = asyncio.create_task(keep())
+        # Not as late as what is taken for a process that stood still.
+        clock.seconds += 1.2
+        time.sleep(1.2)  # noqa: ASYNC251, TID251 - what is tested is a loop that is held up
+        await keeper
+        page = await store.list("/")
+
+    assert [item.key for item in page.items] == ["/a"]
 
 
 async def test_a_cancelled_call_does_not_hold_up_the_next(store: EmbeddedCoordination) -> None:
