@@ -278,13 +278,18 @@ async def test_a_batch_whose_commit_a_revocation_overtakes_is_handed_out(
     assert still == {PLACE}
 
 
-async def given_up(consumer: Consumer, coordinator: Coordinator) -> None:
-    """Have a reader who gives up while the batch it was to get is being committed."""
+async def with_unseen_batch(
+    opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator, **settings: str
+) -> Consumer:
+    """Return a consumer whose reader gave up while the batch that it was to get is being committed."""
+    coordinator.commits_open.clear()
+    consumer = await opened(commit="before", **settings)
     taking = asyncio.get_running_loop().create_task(consumer.next_batch(timeout="10s"))
     await until(lambda: bool(coordinator.commits))
     taking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await taking
+    return consumer
 
 
 def moves_of(coordinator: Coordinator) -> list[str]:
@@ -297,9 +302,7 @@ async def test_a_commit_is_taken_back_when_its_batch_was_never_handed_out(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator, committed_when_closed: bool
 ) -> None:
     """Its reader gave up waiting and the consumer is closed: whoever has the partition next begins with it."""
-    coordinator.commits_open.clear()
-    consumer = await opened(commit="before")
-    await given_up(consumer, coordinator)
+    consumer = await with_unseen_batch(opened, coordinator)
     if committed_when_closed:
         coordinator.commits_open.set()
         await until(lambda: "commit 2" in coordinator.calls)
@@ -333,9 +336,7 @@ async def test_the_commit_of_a_batch_that_was_handed_out_stays(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
     """Also one that came at a later take than the one that was given up."""
-    coordinator.commits_open.clear()
-    consumer = await opened(commit="before")
-    await given_up(consumer, coordinator)
+    consumer = await with_unseen_batch(opened, coordinator)
     coordinator.commits_open.set()
     batch = await consumer.next_batch(timeout="10s")
     await consumer.close()
@@ -348,9 +349,7 @@ async def test_a_commit_is_not_taken_back_when_the_partition_was_away(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
     """It has come back, but somebody else may have handed out what is behind the position."""
-    coordinator.commits_open.clear()
-    consumer = await opened(commit="before")
-    await given_up(consumer, coordinator)
+    consumer = await with_unseen_batch(opened, coordinator)
     coordinator.commits_open.set()
     await until(lambda: "commit 2" in coordinator.calls)
     epoch = consumer.membership.member_epoch
@@ -365,9 +364,7 @@ async def test_a_commit_is_not_taken_back_when_the_partition_goes_meanwhile(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
     """The member is put out while the closing consumer waits for the commit under way, and joins again."""
-    coordinator.commits_open.clear()
-    consumer = await opened(commit="before")
-    await given_up(consumer, coordinator)
+    consumer = await with_unseen_batch(opened, coordinator)
     epoch = consumer.membership.member_epoch
     closing = asyncio.get_running_loop().create_task(consumer.close())
     await until(lambda: consumer._closing)
@@ -383,9 +380,7 @@ async def test_what_the_program_committed_by_itself_is_not_taken_back(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
     """It said where the group goes on, after the batch was committed for it."""
-    coordinator.commits_open.clear()
-    consumer = await opened(commit="before")
-    await given_up(consumer, coordinator)
+    consumer = await with_unseen_batch(opened, coordinator)
     coordinator.commits_open.set()
     await consumer.commit({PLACE: 1})
     await consumer.close()
@@ -397,10 +392,8 @@ async def test_a_commit_without_an_answer_is_taken_back_too(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
     """It may have been stored, so the position before the batch is committed again."""
-    coordinator.commits_open.clear()
     coordinator.commit_refusals += ["coordination_unavailable"] * 2
-    consumer = await opened(commit="before", retry_timeout="0s")
-    await given_up(consumer, coordinator)
+    consumer = await with_unseen_batch(opened, coordinator, retry_timeout="0s")
     coordinator.commits_open.set()
     await until(lambda: len(coordinator.commit_refusals) == 1)
     coordinator.commit_refusals.clear()
@@ -413,9 +406,7 @@ async def test_a_commit_is_taken_back_to_where_its_batch_began(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
     """Not to where the program moved the partition while the consumer was being closed."""
-    coordinator.commits_open.clear()
-    consumer = await opened(commit="before")
-    await given_up(consumer, coordinator)
+    consumer = await with_unseen_batch(opened, coordinator)
     closing = asyncio.get_running_loop().create_task(consumer.close())
     await until(lambda: consumer._closing)
     await consumer.seek(PLACE, 50)
