@@ -27,6 +27,15 @@ async def apart(bootstrap: str) -> Apart:
     return run
 
 
+def ten_records(bootstrap: str) -> None:
+    """Fill a topic of one partition."""
+    with Admin(bootstrap) as admin:
+        admin.create_topic("flights", partitions=1)
+    with Producer(bootstrap) as producer:
+        for number in range(10):
+            producer.send("flights", b"%d" % number)
+
+
 async def test_records_there_and_back(apart: Apart) -> None:
     """Sent one by one, in order of a key, and read by a for loop; deliveries know their offsets."""
 
@@ -108,11 +117,7 @@ async def test_a_group_with_callbacks_that_call_the_consumer(apart: Apart) -> No
     """They run in a thread of their own; leaving commits what was processed."""
 
     def scenario(bootstrap: str) -> None:
-        with Admin(bootstrap) as admin:
-            admin.create_topic("flights")
-        with Producer(bootstrap) as producer:
-            for number in range(10):
-                producer.send("flights", b"%d" % number)
+        ten_records(bootstrap)
         told: list[tuple[str, int]] = []
 
         def assigned(partitions: frozenset[TopicPartition]) -> None:
@@ -188,15 +193,6 @@ async def test_a_callback_cannot_close_its_consumer(apart: Apart) -> None:
     await apart(scenario)
 
 
-def ten_records(bootstrap: str) -> None:
-    """Fill a topic of one partition."""
-    with Admin(bootstrap) as admin:
-        admin.create_topic("flights")
-    with Producer(bootstrap) as producer:
-        for number in range(10):
-            producer.send("flights", b"%d" % number)
-
-
 def ends(call: Callable[[], None]) -> bool:
     """Make a call in a thread; whether it came back, which one that waits for itself never does."""
     thread = threading.Thread(target=call, daemon=True)
@@ -209,11 +205,7 @@ async def test_a_seek_leaves_the_batch_whose_records_are_taken(apart: Apart) -> 
     """What comes next is the record that was sought, not the rest of the batch."""
 
     def scenario(bootstrap: str) -> None:
-        with Admin(bootstrap) as admin:
-            admin.create_topic("flights", partitions=1)
-        with Producer(bootstrap) as producer:
-            for number in range(10):
-                producer.send("flights", b"%d" % number)
+        ten_records(bootstrap)
         with Consumer(bootstrap) as consumer:
             place = TopicPartition("flights", 0)
             consumer.assign([place])

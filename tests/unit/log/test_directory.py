@@ -357,16 +357,23 @@ def test_the_checkpoint_does_not_outlive_a_partition(box: LogBox, make: BatchMak
     assert (log.damaged, log.recovery_report.damaged) == ((), [])
 
 
+def given_up(box: LogBox, make: BatchMaker) -> Path:
+    """Fill a partition that the checkpoint knows, and give it up; where its files are."""
+    log = box.open()
+    make.fill(log, 10)
+    log.sync()
+    box.opened.write_checkpoint()
+    gone = box.opened.give_up_partition(TOPIC, PARTITION)
+    assert gone is not None
+    return gone
+
+
 @pytest.mark.parametrize("synced", [False, True])
 def test_a_partition_that_came_back_is_not_measured_by_its_first_stay(
     box: LogBox, make: BatchMaker, synced: bool
 ) -> None:
     """Killed while the old files are there still, a start believes what the checkpoint says of the new ones alone."""
-    log = box.open()
-    make.fill(log, 10)
-    log.sync()
-    box.opened.write_checkpoint()
-    box.opened.give_up_partition(TOPIC, PARTITION)
+    given_up(box, make)
     log = box.opened.open_partition(TOPIC, PARTITION, TopicConfig())
     again = BatchMaker()
     batches = again.fill(log, 3)
@@ -386,12 +393,7 @@ def test_a_full_disk_keeps_the_folder_of_a_partition_until_the_checkpoint_is_wri
     box: LogBox, make: BatchMaker, faults: FaultyStorage
 ) -> None:
     """Its files go at once; the start itself does not fail, and the partition begins when there is room."""
-    log = box.open()
-    make.fill(log, 10)
-    log.sync()
-    box.opened.write_checkpoint()
-    gone = box.opened.give_up_partition(TOPIC, PARTITION)
-    assert gone is not None
+    gone = given_up(box, make)
     faults.full_suffixes, faults.room_bytes = {".tmp"}, 0
     with pytest.raises(DiskFull):
         box.opened.remove_given_up(gone)
