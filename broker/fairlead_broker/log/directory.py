@@ -391,20 +391,22 @@ class LogDirectory:
         )
 
     def _finish_deletions(self) -> None:
-        for topic in self._storage.list_folders(self.path):
-            if not _TOPIC_FOLDER.fullmatch(topic):
-                continue
-            for name in self._storage.list_folders(self.path / topic):
-                if _GIVEN_UP.fullmatch(name):
-                    self._finish_deletion(self.path / topic / name)
-
-    def _finish_deletion(self, folder: Path) -> None:
-        key = _key_of(folder)
-        if not self._storage.exists(self._folder(key)):
-            self._drop_entry(key)
-        # On a full disk the folder waits for the next start.
-        with suppress(DiskFull):
-            self._remove_folder(folder)
+        given_up = [
+            self.path / topic / name
+            for topic in self._storage.list_folders(self.path)
+            if _TOPIC_FOLDER.fullmatch(topic)
+            for name in self._storage.list_folders(self.path / topic)
+            if _GIVEN_UP.fullmatch(name)
+        ]
+        # All entries before the first folder: one checkpoint does for all of them.
+        for folder in given_up:
+            key = _key_of(folder)
+            if not self._storage.exists(self._folder(key)):
+                self._drop_entry(key)
+        for folder in given_up:
+            # On a full disk the folder waits for the next start.
+            with suppress(DiskFull):
+                self._remove_folder(folder)
 
     def _remove_folder(self, folder: Path) -> None:
         for name in self._storage.list_files(folder):
