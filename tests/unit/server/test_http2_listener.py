@@ -36,7 +36,7 @@ def test_granian_is_the_pinned_release() -> None:
     assert version("granian") == "2.8.7"
 
 
-def test_granian_takes_our_descriptor(tmp_path: object) -> None:
+def test_granian_takes_our_descriptor() -> None:
     """The hand-over replaces exactly the three attributes that granian's own method sets."""
     server = Server(hello)
     own = {name for name in vars(server) if name in {"_shd", "_sfd", "_ssp"}}
