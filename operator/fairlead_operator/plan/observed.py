@@ -158,11 +158,11 @@ class Observed:
 
 
 def observe_pod(pod: Object) -> ObservedPod | None:
-    """Read a pod; None for one that no StatefulSet numbered, which is no broker."""
+    """Read a pod; None for one that no StatefulSet numbered, which is no broker, nor is a copy with its labels."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     index = labels.get(POD_INDEX_LABEL) or metadata["name"].rpartition("-")[2]
-    if not index.isdigit() or POOL_LABEL not in labels:
+    if POOL_LABEL not in labels or not _is_numbered(metadata["name"], labels[POOL_LABEL], index):
         return None
     return ObservedPod(
         name=metadata["name"],
@@ -213,11 +213,13 @@ def claim_template_storage(stateful_set: Object) -> tuple[str, str | None]:
 
 
 def observe_claim(claim: Object) -> ObservedClaim | None:
-    """Read a claim; None for one that no StatefulSet numbered. Those of etcd have no pool."""
+    """Read a claim; None for one that no StatefulSet numbered, as a copy. Those of etcd have no pool."""
     metadata, status = claim["metadata"], claim.get("status") or {}
     pool = (metadata.get("labels") or {}).get(POOL_LABEL, "")
     index = metadata["name"].rpartition("-")[2]
-    if not index.isdigit():
+    if not _is_numbered(metadata["name"], pool, index) or (
+        pool and not metadata["name"].startswith(f"{DATA_VOLUME}-")
+    ):
         return None
     return ObservedClaim(
         name=metadata["name"],
@@ -230,6 +232,11 @@ def observe_claim(claim: Object) -> ObservedClaim | None:
         told_address=(metadata.get("annotations") or {}).get(TOLD_ADDRESS_ANNOTATION, ""),
         terminating="deletionTimestamp" in metadata,
     )
+
+
+def _is_numbered(name: str, pool: str, index: str) -> bool:
+    """Say whether a name ends as a StatefulSet ends those of a pool; those of etcd have no pool."""
+    return index.isdigit() and name.endswith(f"-{pool}-{index}" if pool else f"-{index}")
 
 
 def newest_image(pods: Iterable[Object]) -> str:

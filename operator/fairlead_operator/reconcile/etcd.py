@@ -7,9 +7,10 @@ member answers decides nothing here, and a call that fails only ends the step: t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, assert_never
 from urllib.parse import urlsplit
 
@@ -114,14 +115,15 @@ class EtcdStep:
         """
         if cluster.spec.etcd.external is not None:
             return await self._look_at_external(cluster.spec.etcd.external)
-        by_ordinal = {_ordinal(pod): pod for pod in pods if _is_etcd(pod)}
+        by_ordinal = _by_ordinal(pods, partial(etcd_member_name, cluster.name))
+        claims_by_ordinal = _by_ordinal(claims, partial(etcd_claim_name, cluster.name))
         running = [ordinal for ordinal, pod in by_ordinal.items() if _may_answer(pod)]
         urls = {ordinal: self._member_url(cluster, ordinal) for ordinal in running}
         answers = await self._ask(urls)
         observed = ObservedEtcd(
             live=next((_set(each) for each in sets if _is_etcd(each)), None),
             pods={ordinal: _pod(pod) for ordinal, pod in by_ordinal.items()},
-            claims={_ordinal(claim): _claim(claim) for claim in claims if _is_etcd(claim)},
+            claims={ordinal: _claim(claim) for ordinal, claim in claims_by_ordinal.items()},
             members=await self._list(urls, answers),
             answers=answers,
         )
@@ -264,9 +266,15 @@ def _is_etcd(manifest: Manifest) -> bool:
     return bool(labels.get(COMPONENT_LABEL) == ETCD_COMPONENT)
 
 
-def _ordinal(manifest: Manifest) -> int:
-    """Return the number at the end of the name of a pod or a claim."""
-    return int(str(manifest["metadata"]["name"]).rpartition("-")[2])
+def _by_ordinal(manifests: Iterable[Manifest], name_of: Callable[[int], str]) -> dict[int, Manifest]:
+    """Return the objects of members by the number in their names; a copy with our labels has another name."""
+    found = dict[int, Manifest]()
+    for manifest in filter(_is_etcd, manifests):
+        name = str(manifest["metadata"]["name"])
+        ordinal = name.rpartition("-")[2]
+        if ordinal.isdigit() and name == name_of(int(ordinal)):
+            found[int(ordinal)] = manifest
+    return found
 
 
 def _may_answer(pod: Manifest) -> bool:

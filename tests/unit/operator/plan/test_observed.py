@@ -241,6 +241,20 @@ def test_a_resize_that_is_over_or_never_dated_asks_for_no_restart() -> None:
         assert seen.waits_for_restart_since == ""
 
 
+@pytest.mark.parametrize("name", ["data-main-a-3-copy", "data-main-a-3-1", "backup-1", "main-a-3"])
+def test_a_copy_of_a_claim_is_nobodys_disk(name: str) -> None:
+    """Whoever keeps a copy of a claim with all its labels would else lose it with the disk of another broker."""
+    labels = {"fairlead.dev/cluster": "main", "fairlead.dev/pool": "a"}
+
+    assert observe_claim({"metadata": {"name": name, "uid": "u", "labels": labels}, "spec": {}}) is None
+
+
+def test_a_copy_of_a_pod_is_no_broker() -> None:
+    """As one for debugging, which bears the labels of the broker that it was made from."""
+    assert observe_pod(pod_object(name="main-a-3-copy")) is None
+    assert observe_pod(pod_object(name="main-a-3-1")) is None
+
+
 def test_things_are_found_by_pool_and_broker() -> None:
     """None where there is no such thing; a broker that is gone or unknown is not registered."""
     seen = Observed(now=NOW, pods=(pod(1),), sets=(stateful_set(1),))

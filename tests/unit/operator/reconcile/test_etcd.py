@@ -1,0 +1,47 @@
+"""What is taken for a part of an etcd, among all objects that bear its labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+
+from fairlead_operator.etcd_members import EtcdMembersClient
+from fairlead_operator.naming import ETCD_COMPONENT, ETCD_CONTAINER, Manifest, owned_labels
+from fairlead_operator.reconcile.etcd import EtcdLook, EtcdStep
+from memory_api import MemoryApi
+from render_kit import IMAGES, cluster_of
+
+
+def an_object(name: str, **parts: Any) -> Manifest:
+    """Return an object with the labels of etcd."""
+    metadata = {"name": name, "uid": f"uid-{name}", "labels": owned_labels("main", ETCD_COMPONENT)}
+    return {"metadata": {**metadata, **parts.pop("metadata", {})}, **parts}
+
+
+def a_pod(name: str) -> Manifest:
+    """Return a pod that has not started."""
+    return an_object(name, spec={"containers": [{"name": ETCD_CONTAINER}]})
+
+
+def a_claim(name: str, member: str) -> Manifest:
+    """Return a claim that bears the id of a member."""
+    return an_object(name, metadata={"annotations": {"fairlead.dev/etcd-member": member}})
+
+
+async def look_at(pods: list[Manifest], claims: list[Manifest]) -> EtcdLook:
+    """Look at an etcd of which nobody answers."""
+    step = EtcdStep(MemoryApi(), EtcdMembersClient(), url="http://127.0.0.1:1", log=structlog.get_logger())
+    return await step.look(cluster_of(), IMAGES, sets=[], pods=pods, claims=claims)
+
+
+async def test_copies_of_pods_and_claims_are_none_of_etcd() -> None:
+    """Somebody keeps a copy of a claim with all its labels, or debugs a copy of a pod: neither is a member's."""
+    pods, claims = [a_pod("main-etcd-0")], [a_claim(f"data-main-etcd-{n}", f"{n + 10:x}") for n in range(3)]
+    copies = [a_claim(f"data-main-etcd-0-{ending}", "a") for ending in ("copy", "20261123", "1")]
+    look = await look_at([*pods, a_pod("main-etcd-0-copy"), a_pod("copy-7")], [*claims, *copies])
+
+    assert look.observed == (await look_at(pods, claims)).observed
+    assert sorted(look.observed.claims) == [0, 1, 2]
+    assert look.plan.inputs is not None
+    assert look.plan.inputs.replicas == 3
