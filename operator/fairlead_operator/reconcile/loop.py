@@ -63,9 +63,10 @@ class WorkLoop:
         self._telemetry = telemetry
         self._log = telemetry.log
         self._changed = asyncio.Event()
-        telemetry.on_scrape(telemetry.queue_depth, lambda: self._queue.depth(clock.monotonic()))
+        self._working = False
+        telemetry.on_scrape(telemetry.queue_depth, self._depth)
         for kind in reconcilers:
-            telemetry.on_scrape(telemetry.queue_failing, partial(self._queue.failing, kind), kind)
+            telemetry.on_scrape(telemetry.queue_failing, partial(self._failing, kind), kind)
 
     def add(self, key: Key, *, delay_seconds: float = 0.0) -> None:
         """See `WorkSink.add`. A key of a kind that nobody reconciles is ignored."""
@@ -79,6 +80,7 @@ class WorkLoop:
             await self._term.wait_until_leading()
             for key in self._existing():
                 self.add(key)
+            self._working = True
             try:
                 async with asyncio.TaskGroup() as group:
                     for _ in range(WORKERS):
@@ -86,6 +88,16 @@ class WorkLoop:
                     group.create_task(self._end_with_term())
             except* _TermEnded:
                 self._log.warning("work_stopped", reason="no longer the leader")
+            finally:
+                self._working = False
+
+    def _depth(self) -> int:
+        """Keys that wait. Those of a follower are the leader's work, which it may have done by now."""
+        return self._queue.depth(self._clock.monotonic()) if self._working else 0
+
+    def _failing(self, kind: str) -> int:
+        """Keys of the kind that fail; what failed in an earlier term may be well by now."""
+        return self._queue.failing(kind) if self._working else 0
 
     async def _end_with_term(self) -> None:
         await self._term.wait_until_lost()

@@ -233,3 +233,36 @@ def test_a_resource_that_is_gone_is_forgotten() -> None:
         assert world.passes == [(0.0, A), (10.0, A)]
 
     run(scenario)
+
+
+def test_only_who_works_tells_what_waits_and_fails() -> None:
+    """What a follower has heard of is the leader's work, and what failed in an earlier term may be well by now."""
+
+    async def scenario() -> None:
+        async def fail(_: Key) -> None:
+            raise Invalid(422, "Invalid", "no")
+
+        world = World(fail)
+
+        def told() -> tuple[float | None, float | None]:
+            value = world.telemetry.registry.get_sample_value
+            failing = value("fairlead_operator_queue_failing", {"kind": "Cluster"})
+            return value("fairlead_operator_queue_depth"), failing
+
+        world.loop.add(B)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(world.loop.run())
+            await pass_time(5)
+            before = told()
+            world.term.leading.set()
+            await pass_time(5)
+            during = told()
+            world.term.leading.clear()
+            world.term.lost.set()
+            await pass_time(30)
+            after = told()
+            task.cancel()
+
+        assert (before, during, after) == ((0.0, 0.0), (0.0, 2.0), (0.0, 0.0))
+
+    run(scenario)
