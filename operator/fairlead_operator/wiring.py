@@ -26,7 +26,8 @@ from fairlead_operator.brokers.calls import BrokerCalls
 from fairlead_operator.brokers.topics import TopicCalls
 from fairlead_operator.clock import Clock, SystemClock, system_chance
 from fairlead_operator.etcd_members import EtcdMembersClient
-from fairlead_operator.naming import CLUSTER, LEASE, PAUSED_ANNOTATION, TOPIC, Kind, Manifest, ObjectRef
+from fairlead_operator.naming import CLUSTER, LEASE, TOPIC, Kind, Manifest, ObjectRef
+from fairlead_operator.plan.pause import is_paused
 from fairlead_operator.ports import Key, KubernetesApi, Reconciler
 from fairlead_operator.reconcile.cluster import ClusterReconciler
 from fairlead_operator.reconcile.etcd import EtcdStep
@@ -215,12 +216,7 @@ def _show(telemetry: Telemetry, cache: WatchedObjects, leadership: Leadership, w
 
 
 def _paused(cache: WatchedObjects, kind: Kind) -> float:
-    return float(
-        sum(
-            (manifest["metadata"].get("annotations") or {}).get(PAUSED_ANNOTATION) == "true"
-            for manifest in cache.all(kind)
-        )
-    )
+    return float(sum(map(is_paused, cache.all(kind))))
 
 
 def _not_ready(cache: WatchedObjects, kind: Kind) -> float:

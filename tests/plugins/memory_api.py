@@ -61,7 +61,8 @@ class MemoryApi:
     async def apply_status_if_changed(self, manifest: Manifest, live: Manifest) -> bool:
         """See `KubernetesApi`."""
         metadata = manifest["metadata"]
-        stored = self.objects[ObjectRef(TOPIC, metadata["namespace"], metadata["name"])]
+        kind = next(each for each in (CLUSTER, TOPIC) if each.kind == manifest["kind"])
+        stored = self.objects[ObjectRef(kind, metadata["namespace"], metadata["name"])]
         if stored.get("status") == manifest["status"]:
             return False
         stored["status"] = manifest["status"]

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from fairlead_api.resources.topic import Topic
-from fairlead_operator.naming import PAUSED_ANNOTATION, Manifest
+from fairlead_operator.naming import Manifest
 from fairlead_operator.plan.topic import Finding
 from fairlead_operator.plan.topic_claims import Claim
 
@@ -59,12 +59,6 @@ def may_use(cluster: Manifest, namespace: str) -> bool:
 def is_leaving(cluster: Manifest | None) -> bool:
     """Say whether the Cluster is gone or being deleted."""
     return cluster is None or cluster["metadata"].get("deletionTimestamp") is not None
-
-
-def is_paused(manifest: Manifest) -> bool:
-    """Say whether the object's annotation keeps the operator from it."""
-    annotations = manifest["metadata"].get("annotations") or {}
-    return str(annotations.get(PAUSED_ANNOTATION, "")).lower() == "true"
 
 
 def desired_brokers(cluster: Manifest) -> int:

@@ -29,7 +29,6 @@ from fairlead_operator.naming import (
     COMPONENT_LABEL,
     ETCD_COMPONENT,
     OWNED_KINDS,
-    PAUSED_ANNOTATION,
     POD,
     POD_MONITOR,
     SERVICE,
@@ -48,6 +47,7 @@ from fairlead_operator.plan.cluster import (
 from fairlead_operator.plan.images import images_of
 from fairlead_operator.plan.observed import Observed, newest_image, observe_claim, observe_pod, observe_set
 from fairlead_operator.plan.outcomes import Outcomes
+from fairlead_operator.plan.pause import is_paused
 from fairlead_operator.plan.status import cluster_status, paused_status, unreadable_status
 from fairlead_operator.ports import Conflict, Forbidden, Invalid, Key, KubernetesApi, ObjectCache
 from fairlead_operator.reconcile.cluster_actions import ClusterActions, Refusals
@@ -116,7 +116,7 @@ class ClusterReconciler:
         except InvalidResource as error:
             await self._tell_unreadable(manifest, error)
             return None
-        if cluster.metadata.annotations.get(PAUSED_ANNOTATION) == "true":
+        if is_paused(manifest):
             status = paused_status(cluster, self._clock.now())
             await self._write_status(manifest, status.manifest())
             return None

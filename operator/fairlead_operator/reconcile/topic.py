@@ -21,6 +21,7 @@ from fairlead_operator.brokers.calls import BrokersUnavailable
 from fairlead_operator.brokers.topics import TopicCalls, TopicChanged, TopicRefused
 from fairlead_operator.clock import Clock
 from fairlead_operator.naming import CLUSTER, TOPIC, TOPIC_FINALIZER, Manifest, ObjectRef
+from fairlead_operator.plan.pause import is_paused
 from fairlead_operator.plan.topic import (
     AlterConfig,
     CreateTopic,
@@ -36,7 +37,6 @@ from fairlead_operator.plan.topic_admission import (
     claims_of,
     conflict,
     desired_brokers,
-    is_paused,
     refusal,
 )
 from fairlead_operator.plan.topic_claims import winner

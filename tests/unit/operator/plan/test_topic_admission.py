@@ -15,16 +15,15 @@ from fairlead_operator.plan.topic_admission import (
     conflict,
     desired_brokers,
     is_leaving,
-    is_paused,
     may_use,
     refusal,
 )
 from fairlead_operator.plan.topic_claims import Claim, winner
 
 
-def cluster(*, deleting: bool = False, annotations: Any = None, **spec: Any) -> Manifest:
+def cluster(*, deleting: bool = False, **spec: Any) -> Manifest:
     """Cluster `shop/main`."""
-    metadata: Manifest = {"name": "main", "namespace": "shop", "annotations": annotations}
+    metadata: Manifest = {"name": "main", "namespace": "shop"}
     if deleting:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     return {"metadata": metadata, "spec": spec}
@@ -112,7 +111,7 @@ def test_a_loser_is_told_who_has_it() -> None:
 
 
 def test_what_is_read_of_a_cluster() -> None:
-    """How many brokers it asks for, whether it goes, whether it is paused."""
+    """How many brokers it asks for, and whether it goes."""
     pools = [{"name": "a", "replicas": 3}, {"name": "b", "replicas": 2}]
 
     assert (desired_brokers(cluster(brokers=pools)), desired_brokers(cluster())) == (5, 0)
@@ -121,6 +120,3 @@ def test_what_is_read_of_a_cluster() -> None:
         False,
         True,
     )
-    assert is_paused(cluster(annotations={"fairlead.dev/paused": "true"}))
-    assert not is_paused(cluster(annotations={"fairlead.dev/paused": "false"}))
-    assert not is_paused(cluster())

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import pytest
+
+from fairlead_operator.plan.pause import is_paused
+
+
+@pytest.mark.parametrize(
+    ("annotations", "paused"),
+    [
+        ({"fairlead.dev/paused": "true"}, True),
+        ({"fairlead.dev/paused": "True"}, True),
+        ({"fairlead.dev/paused": "false"}, False),
+        ({"others.dev/paused": "true"}, False),
+        ({}, False),
+        (None, False),
+    ],
+)
+def test_the_annotation_pauses(annotations: dict[str, str] | None, paused: bool) -> None:
+    """However YAML's or Python's truth was written down."""
+    assert is_paused({"metadata": {"name": "main", "annotations": annotations}}) is paused
