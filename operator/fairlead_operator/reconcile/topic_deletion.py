@@ -19,7 +19,7 @@ from fairlead_operator.plan.topic import Finding
 from fairlead_operator.plan.topic_admission import ClaimedTopic, claims_of, is_leaving, may_use
 from fairlead_operator.plan.topic_claims import winner
 from fairlead_operator.plan.topic_status import interrupted_status
-from fairlead_operator.ports import EventType, KubernetesApi, ObjectCache
+from fairlead_operator.ports import EventType, Forbidden, KubernetesApi, ObjectCache
 from fairlead_operator.reconcile.namespace_end import NamespaceEnd
 from fairlead_operator.reconcile.topic_finalizer import take_off
 
@@ -53,7 +53,7 @@ class TopicDeletion:
         if live is None or live["metadata"]["uid"] != topic.metadata.uid:
             return None
         topic, manifest = Topic.parse(live), live
-        cluster = await self._api.get(
+        cluster = await self._cluster(
             ObjectRef(CLUSTER, topic.cluster_namespace, topic.spec.cluster_ref.name)
         )
         ending = await self._end.has_begun(topic.namespace)
@@ -74,6 +74,16 @@ class TopicDeletion:
             await self._api.event(manifest, *told)
         await self.release(topic)
         return None
+
+    async def _cluster(self, ref: ObjectRef) -> Manifest | None:
+        """Return the Cluster as it stands; None when it is gone, also with its namespace and our rights in it."""
+        try:
+            return await self._api.get(ref)
+        except Forbidden:
+            # Without the right to look, what was seen last counts: watching forgets what it may not see any more.
+            if self._cache.get(ref) is not None:
+                raise
+            return None
 
     async def release(self, topic: Topic) -> None:
         """Take our finalizer off the resource as it is now."""

@@ -10,7 +10,7 @@ import pytest
 from fairlead_operator.brokers.calls import BrokerCalls
 from fairlead_operator.brokers.topics import TopicCalls
 from fairlead_operator.naming import CLUSTER, NAMESPACE, TOPIC, TOPIC_FINALIZER, Manifest, ObjectRef
-from fairlead_operator.ports import Key
+from fairlead_operator.ports import Forbidden, Key
 from fairlead_operator.reconcile.topic import TopicReconciler
 from memory_api import MemoryApi, MemoryCache, StandingClock
 
@@ -128,6 +128,7 @@ async def test_brokers_that_do_not_answer_are_waited_for(api: MemoryApi, reconci
         ("policy Retain", True),
         ("namespace not allowed", True),
         ("another claims it", True),
+        ("Cluster's namespace gone with our rights", True),
         ("right to look at namespaces missing", False),
         ("brokers silent", False),
     ],
@@ -145,7 +146,9 @@ async def test_a_deleted_topic_is_let_go(
         status={} if case == "never had it" else {"topicId": "t"},
     )
     api.put(NAMESPACE, "apps", "")
-    if case != "cluster gone":
+    if case == "Cluster's namespace gone with our rights":
+        api.forbidden.add(CLUSTER)
+    elif case != "cluster gone":
         cluster = put_cluster(api)
         if case == "cluster deleting":
             api.objects[cluster]["metadata"]["deletionTimestamp"] = "2026-01-01T11:59:00Z"
@@ -165,6 +168,19 @@ async def test_a_deleted_topic_is_let_go(
         assert ready(api, ref) == "Deleting"
     told = {"never had it": "TopicKept", "another claims it": "TopicHandedOver"}.get(case)
     assert told is None or ("Normal", told) in api.events
+
+
+async def test_a_cluster_that_is_known_and_may_not_be_read_is_no_reason_to_leave_a_topic_behind(
+    api: MemoryApi, reconciler: TopicReconciler
+) -> None:
+    """Rights may come back; what was last seen says that the Cluster is there."""
+    put_cluster(api)
+    ref = put_topic(api, deleting=True, status={"topicId": "t"})
+    api.forbidden.add(CLUSTER)
+
+    with pytest.raises(Forbidden):
+        await reconciler.reconcile(KEY)
+    assert TOPIC_FINALIZER in api.objects[ref]["metadata"]["finalizers"]
 
 
 async def test_an_ending_namespace_goes_before_brokers_that_are_silent(
