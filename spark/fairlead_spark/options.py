@@ -145,8 +145,8 @@ READ_OPTIONS: Final = (
         "pushdown",
         "`true`, `false`",
         "`false`",
-        "filters on `topic`, `partition`, `offset` and `timestamp` leave out what need not be read; needs "
-        "`spark.sql.python.filterPushdown.enabled=true`",
+        "filters on `topic`, `partition`, `offset` and `timestamp` leave out what need not be read; does nothing in "
+        "Spark 4, and needs `spark.sql.python.filterPushdown.enabled=true`",
         "batch",
     ),
     Option(

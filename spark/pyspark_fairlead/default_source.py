@@ -43,9 +43,9 @@ class DefaultSource(DataSource):
         options = self._read_options(schema)
         if options.pushdown:
             # Spark refuses every read of a reader that takes filters, unless its configuration allows them.
-            from fairlead_spark.source.pushdown import PushdownReader
+            from fairlead_spark.source.pushdown import reader_of
 
-            return PushdownReader(options)
+            return reader_of(options)
         return BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

@@ -65,26 +65,25 @@ def test_a_batch_read_is_every_record_once_in_typed_columns(
     assert row["headers"] == [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]
 
 
-def test_filters_narrow_a_read_where_they_are_allowed(
+def test_a_frame_with_several_filters_gives_each_its_rows(
     spark: SparkSession, bootstrap: str, hundred: str
 ) -> None:
-    """With pushdown, offsets and times decide what is fetched, and the result is that of Spark's own filter."""
-    condition = "offset >= 20 and offset < 60 and timestamp > timestamp'2026-01-02 12:00:29.123456Z'"
+    """With pushdown, in one query and one after the other: none reads what another one's filter has left."""
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        options = {"subscribe": hundred, "columns": "offset,timestamp", "minPartitions": "100"}
-        pushed = reader(spark, bootstrap, pushdown="true", maxPartitions="100", **options).load()
-        tasks = pushed.where(f"{condition} and offset > 56").rdd.getNumPartitions()
-        options["minPartitions"] = "1"
-        offsets = [
-            row.offset
-            for row in reader(spark, bootstrap, pushdown="true", **options).load().where(condition).collect()
-        ]
+        frame = reader(
+            spark, bootstrap, subscribe=hundred, columns="offset,timestamp", pushdown="true"
+        ).load()
+        low, high = frame.where("offset < 10"), frame.where("offset >= 95")
+        both = sorted(row.offset for row in low.union(high).collect())
+        late = frame.where("timestamp >= timestamp'2026-01-02 12:01:00Z' and offset < 70").count()
+        counts = [high.count(), frame.count(), frame.where("offset = 3 or offset = 4").count()]
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
-    assert offsets == list(range(30, 60))
-    assert tasks == 3
+    assert both == [*range(10), *range(95, 100)]
+    assert late == 10
+    assert counts == [5, 100, 2]
 
 
 def test_what_is_wrong_is_told_in_our_words(spark: SparkSession, bootstrap: str, hundred: str) -> None:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import InputPartition
+from pyspark.sql.datasource import (
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    InputPartition,
+    IsNotNull,
+    LessThan,
+)
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from fairlead.blocking import Admin, Producer
@@ -19,6 +26,7 @@ from fairlead_spark.planning.losses import DataLoss, LossKind
 from fairlead_spark.planning.offsets import PartitionOffset, StreamOffsets, TopicOffsets
 from fairlead_spark.planning.ranges import OffsetRange
 from fairlead_spark.source.arrow_rows import BATCH_BYTES_MAX, schema_of
+from fairlead_spark.source.pushdown import PushdownReader
 from fairlead_spark.source.readers import BatchReader, StreamReader, TaskRanges
 from source_records import NOON
 
@@ -85,6 +93,27 @@ def test_a_range_is_read_exactly(
     assert [(row["offset"], row["value"]) for row in found] == [
         (number, b"%d" % number) for number in range(first, last + 1)
     ]
+
+
+def test_filters_narrow_a_read(bootstrap: str, hundred: str) -> None:
+    """Offsets decide what is read and need not be looked at again; a time says where to begin, and is."""
+    options = {"bootstrap": bootstrap, "subscribe": hundred, "columns": "offset", "minPartitions": "100"}
+    reader = PushdownReader(ReadOptions.parse(options))
+    late: Filter = GreaterThan(("timestamp",), NOON + timedelta(seconds=57))
+    filters = [
+        IsNotNull(("offset",)),
+        GreaterThanOrEqual(("offset",), 20),
+        LessThan(("offset",), 60),
+        late,
+        IsNotNull(("value",)),
+    ]
+
+    left = list(reader.pushFilters(filters))
+    tasks = reader.partitions()
+
+    assert left == [late, IsNotNull(("value",))]
+    assert len(tasks) == 3
+    assert [row["offset"] for row in rows(reader, tasks)] == [57, 58, 59]
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,19 @@
 """Filters of Spark that leave out what need not be read: on topic, partition, offset and time.
 
 Only with the option `pushdown`: while `spark.sql.python.filterPushdown.enabled` is false, Spark refuses every read of
-a reader that takes filters. Streams are never given any.
+a reader that takes filters. Streams are never given any. And only where Spark keeps the reads of one frame apart, or
+they would get each other's rows.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from pyspark.sql.datasource import (
+    DataSourceReader,
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -22,6 +25,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from fairlead_spark.options import ReadOptions
 from fairlead_spark.planning.narrowing import Narrowing
 from fairlead_spark.planning.offsets import StreamOffsets
 from fairlead_spark.planning.positions import AtTime
@@ -29,6 +33,14 @@ from fairlead_spark.planning.ranges import OffsetRange
 from fairlead_spark.source.cluster_view import ClusterView
 from fairlead_spark.source.readers import BatchReader
 
+_LOG: Final = logging.getLogger("fairlead.spark")
+
+KEEPS_READS_APART: Final = hasattr(DataSourceReader, "pushLimit")
+"""Whether a read that a filter narrowed is that of its own scan alone; the limit came to Spark together with that.
+
+Spark 4 keeps it with the frame that was loaded: a scan without a filter, and every other one of the same query, reads
+what the last filter left.
+"""
 NEVER_NULL: Final = {"topic", "partition", "offset", "timestamp", "timestampType"}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -53,6 +65,14 @@ _PARTLY: Final[dict[tuple[type[Filter], str], _Step]] = {
     (EqualTo, "timestamp"): lambda bounds, value: bounds.times_from(_microseconds(value)),
 }
 """Filters that only tell where to begin: behind an older record may be a newer one, and another older one."""
+
+
+def reader_of(options: ReadOptions) -> BatchReader:
+    """Return a reader that takes filters, where no other read can get what they leave."""
+    if KEEPS_READS_APART:
+        return PushdownReader(options)
+    _LOG.warning("pushdown=true does nothing with this release of Spark; bound the read by offsets or times")
+    return BatchReader(options)
 
 
 class PushdownReader(BatchReader):
