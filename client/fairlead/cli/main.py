@@ -213,14 +213,15 @@ def run_command(arguments: Sequence[str]) -> int:
     """Run one command line in this process; answers the exit code, whatever happens."""
     code: int | str | None = ExitCode.FAILED
     try:
+        unreadable = None
         if COMPLETE_VARIABLE in os.environ:
             from typer._completion_classes import completion_init
 
             completion_init()
         elif arguments[:1] != ["profile"]:
-            apply_profile()
+            unreadable = _unreadable_profiles(arguments)
         command = typer.main.get_command(app)
-        command(args=list(arguments), prog_name="fairlead", complete_var=COMPLETE_VARIABLE)
+        command(args=list(arguments), prog_name="fairlead", complete_var=COMPLETE_VARIABLE, obj=unreadable)
     except ProfilesUnreadable as unreadable:
         typer.echo(f"error: {unreadable}", err=True)
         code = ExitCode.USAGE
@@ -239,6 +240,21 @@ def run_command(arguments: Sequence[str]) -> int:
         typer.echo(code, err=True)
         code = ExitCode.FAILED
     return code or ExitCode.OK
+
+
+def _unreadable_profiles(arguments: Sequence[str]) -> ProfilesUnreadable | None:
+    """Let the profile stand for `--bootstrap`; answers why it cannot.
+
+    The option tells that where it is needed: a broker that starts, the help, and who names the cluster need no profile.
+    """
+    try:
+        apply_profile()
+    except ProfilesUnreadable as unreadable:
+        if list(arguments[:2]) == ["job", "run"]:
+            # Pipelines look into the environment by themselves.
+            raise
+        return unreadable
+    return None
 
 
 class NoPandas(MetaPathFinder):

@@ -10,6 +10,9 @@ from typing import Annotated
 
 import typer
 
+from fairlead.cli.profiles import ProfilesUnreadable
+from fairlead.cli.session import fail_usage
+
 
 class OutputFormat(StrEnum):
     """How an answer is printed."""
@@ -27,6 +30,14 @@ class Encoding(StrEnum):
     JSON = "json"
 
 
+def _told(context: typer.Context, bootstrap: str) -> str:
+    """Return the addresses; ends the command where they should have come of profiles that cannot be read."""
+    source = context.get_parameter_source("bootstrap")
+    if isinstance(context.obj, ProfilesUnreadable) and source is not None and source.name == "DEFAULT":
+        fail_usage(str(context.obj))
+    return bootstrap
+
+
 Bootstrap = Annotated[
     str,
     typer.Option(
@@ -34,6 +45,7 @@ Bootstrap = Annotated[
         envvar="FAIRLEAD_BOOTSTRAP",
         metavar="URL,URL",
         help="Addresses of one or more brokers.",
+        callback=_told,
     ),
 ]
 BOOTSTRAP_DEFAULT = "http://127.0.0.1:9520"

@@ -237,6 +237,6 @@ def _show(state: PartitionState, output: OutputFormat) -> None:
 
 
 def _number(text: str) -> int:
-    if not text.strip().isdigit():
+    if not text.strip().isdecimal():
         fail_usage(f"--to names {text!r}, which is no broker id; give ids with commas between: --to 1,2,3")
     return int(text)

@@ -47,8 +47,8 @@ def create(
     Example: fairlead profile create prod --bootstrap http://fairlead.example:9520
     """
     profiles = _loaded()
-    if not name or name.strip() != name:
-        fail_usage(f"a profile needs a name without spaces around it, not {name!r}")
+    if not name or name.strip() != name or not name.isprintable():
+        fail_usage(f"a profile needs a name of characters to be read, without spaces around it, not {name!r}")
     try:
         bootstrap_of(bootstrap)
     except SettingError as error:

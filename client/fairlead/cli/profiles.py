@@ -20,6 +20,10 @@ class ProfilesUnreadable(Exception):
     """The file is not what `fairlead profile` writes; the message names it."""
 
 
+class HomeUnknown(ProfilesUnreadable):
+    """Nobody says where the configuration of this user is: containers run under numbers that have no name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Profiles:
     """What the file says."""
@@ -35,6 +39,7 @@ class Profiles:
             document = tomllib.loads(path.read_text(encoding="utf-8"))
             bootstraps = {name: str(each["bootstrap"]) for name, each in document.get("profiles", {}).items()}
             current = document.get("current")
+            known = current if current in bootstraps else None
         except FileNotFoundError:
             return cls()
         except (
@@ -47,7 +52,7 @@ class Profiles:
         ) as error:
             message = f"the profiles in {path} cannot be read: {error}"
             raise ProfilesUnreadable(message) from error
-        return cls(current if current in bootstraps else None, bootstraps)
+        return cls(known, bootstraps)
 
     def with_profile(self, name: str, bootstrap: str) -> Profiles:
         """Return them with one more, or another one under its name; the first is the current one."""
@@ -74,9 +79,13 @@ class Profiles:
 
 
 def profiles_file() -> Path:
-    """Return where the profiles are."""
-    folder = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(folder) / "fairlead" / "profiles.toml"
+    """Return where the profiles are. Raises `HomeUnknown`."""
+    folder = os.environ.get("XDG_CONFIG_HOME")
+    try:
+        return (Path(folder) if folder else Path.home() / ".config") / "fairlead" / "profiles.toml"
+    except RuntimeError as error:
+        message = "there is no place for profiles: neither HOME nor XDG_CONFIG_HOME is set"
+        raise HomeUnknown(message) from error
 
 
 def apply_profile() -> None:
@@ -88,7 +97,12 @@ def apply_profile() -> None:
     if os.environ.get(BOOTSTRAP_VARIABLE):
         return
     wanted = os.environ.get(PROFILE_VARIABLE)
-    profiles = Profiles.load(profiles_file())
+    try:
+        profiles = Profiles.load(profiles_file())
+    except HomeUnknown:
+        if not wanted:
+            return
+        raise
     name = wanted or profiles.current
     if name is None:
         return
@@ -99,5 +113,6 @@ def apply_profile() -> None:
 
 
 def _quoted(text: str) -> str:
-    # A basic string of TOML is written as one of JSON.
-    return json.dumps(text)
+    # A basic string of TOML is written as one of JSON, but that JSON escapes what is beyond 16 bits in two halves, and
+    # leaves DEL as it is: TOML reads neither.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

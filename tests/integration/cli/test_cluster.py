@@ -167,6 +167,7 @@ def test_a_partition_moves_and_a_move_is_refused(cluster: CommandLine) -> None:
     assert "77" in cluster.errors
     cluster("partition", "reassign", "moving", "5", "--to", str(other), code=3)
     cluster("partition", "reassign", "moving", "0", "--to", "x", code=2)
+    cluster("partition", "reassign", "moving", "0", "--to", "²", code=2)
     cluster("partition", "reassign", "moving", "0", code=2)
     cluster("topic", "delete", "moving", "--yes")
 

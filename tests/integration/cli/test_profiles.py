@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,6 +67,8 @@ def test_profiles_that_are_not_there_or_cannot_be_read(elsewhere: dict[str, str]
     assert 'there are: qu"ote' in fairlead.errors
     fairlead("profile", "create", " x", "--bootstrap", "http://127.0.0.1:1", code=2)
     assert "without spaces" in fairlead.errors
+    fairlead("profile", "create", "torn\udcff", "--bootstrap", "http://127.0.0.1:1", code=2)
+    assert "of characters to be read" in fairlead.errors
     fairlead("profile", "create", "bare", "--bootstrap", "here:9520", code=2)
     assert "did you mean http://here:9520?" in fairlead.errors
     unknown = CommandLine({**elsewhere, "FAIRLEAD_PROFILE": "none"})
@@ -75,3 +80,60 @@ def test_profiles_that_are_not_there_or_cannot_be_read(elsewhere: dict[str, str]
     assert str(path) in fairlead.errors
     fairlead("profile", "list", code=2)
     assert path.read_text() == "profiles = 3"
+    path.write_text("current = [1]")
+    fairlead("topic", "list", code=2)
+    assert str(path) in fairlead.errors
+
+
+@pytest.mark.parametrize("name", ["\U0001f680", "größe", 'qu"ote\\'])
+def test_a_profile_may_have_any_name_that_can_be_read(elsewhere: dict[str, str], name: str) -> None:
+    """What `create` wrote is read by all that follows."""
+    fairlead = CommandLine(elsewhere)
+    fairlead("profile", "create", name, "--bootstrap", "http://127.0.0.1:1")
+    listed = json.loads(fairlead("profile", "list", "--output", "json"))
+
+    assert listed == [{"name": name, "bootstrap": "http://127.0.0.1:1", "current": True}]
+    fairlead("topic", "list", code=5)
+
+
+@pytest.mark.slow
+def test_only_those_who_need_a_profile_are_told_that_there_is_none(
+    dev_broker: str, elsewhere: dict[str, str], tmp_path: Path
+) -> None:
+    """Neither the help nor a broker reads it; whoever names the cluster needs none."""
+    path = tmp_path / "fairlead" / "profiles.toml"
+    path.parent.mkdir()
+    path.write_text("profiles = 3")
+    fairlead = CommandLine(elsewhere)
+
+    assert "Usage: fairlead" in fairlead("--help")
+    assert "_fairlead_completion" in fairlead("completion", "bash")
+    assert fairlead("version").startswith("fairlead ")
+    fairlead("broker", "start", "--config", "nowhere.toml", code=2)
+    assert "nowhere.toml" in fairlead.errors
+    assert "controller" in fairlead("cluster", "info", "--bootstrap", dev_broker)
+    fairlead("cluster", "info", code=2)
+    assert str(path) in fairlead.errors
+    fairlead("job", "run", "nothing", code=2)
+    assert str(path) in fairlead.errors
+
+
+def test_nobody_needs_a_home(elsewhere: dict[str, str]) -> None:
+    """A number without a name, as containers may run under, has none; a profile that is asked for is not found."""
+    unshare = ["unshare", "--user", "--map-user=12345"]
+    if shutil.which("unshare") is None or subprocess.run([*unshare, "true"], check=False).returncode:
+        pytest.skip("no user without a name can be made here")
+    homeless = {name: value for name, value in elsewhere.items() if name not in {"HOME", "XDG_CONFIG_HOME"}}
+    command = [*unshare, sys.executable, "-m", "fairlead.cli.main", "topic", "list", "--bootstrap"]
+    command += ["http://127.0.0.1:1"]
+    alone = subprocess.run(command, env=homeless, check=False, capture_output=True, text=True)
+    command[-2:] = []
+    named = subprocess.run(
+        command, env={**homeless, "FAIRLEAD_PROFILE": "far"}, check=False, capture_output=True, text=True
+    )
+
+    assert (alone.returncode, "no answer" in alone.stderr) == (5, True), alone.stderr
+    assert (named.returncode, named.stderr) == (
+        2,
+        "error: there is no place for profiles: neither HOME nor XDG_CONFIG_HOME is set\n",
+    )
