@@ -93,6 +93,30 @@ def test_a_write_to_another_topic_has_the_same_producer(bootstrap: str, topic: s
     assert values_in(bootstrap, topic) == [b"1", b"1"]
 
 
+def test_a_partition_that_a_topic_has_grown_is_written_at_once(bootstrap: str, topic: str) -> None:
+    """A producer from an earlier task knows fewer: it looks again before a task fails of that."""
+    columns = SinkColumns(record=(("value", "value"),), partition="partition", topic=None)
+    options = options_of(bootstrap, topic=topic)
+    with Admin(bootstrap) as admin:
+        admin.create_topic(topic, partitions=1)
+        write_task(
+            options,
+            columns,
+            iter([pa.record_batch({"value": [b"1"], "partition": pa.array([0], pa.int32())})]),
+        )
+        admin.alter_topic(topic, partitions=3)
+    rows = pa.record_batch({"value": [b"2", b"3"], "partition": pa.array([0, 2], pa.int32())})
+
+    assert write_task(options, columns, iter([rows])).records == 2
+    assert sorted(value or b"" for value in values_in(bootstrap, topic)) == [b"1", b"2", b"3"]
+    with pytest.raises(WriteError, match=f"topic {topic} has partitions 0 to 2, not 3"):
+        write_task(
+            options,
+            columns,
+            iter([pa.record_batch({"value": [b"4"], "partition": pa.array([3], pa.int32())})]),
+        )
+
+
 def test_workers_that_one_daemon_forks_have_producers_of_their_own(bootstrap: str, topic: str) -> None:
     """Forked as Spark's daemon forks its workers, which has no client itself: tasks of one worker share a producer."""
     options = options_of(bootstrap)

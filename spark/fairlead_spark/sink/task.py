@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from fairlead.errors import FairleadError
+from fairlead.errors import FairleadError, PartitionNotFoundError
 from fairlead_spark.sink.columns import SinkColumns
 from fairlead_spark.sink.parcels import parcels
 from fairlead_spark.sink.producers import borrowed_producer
@@ -61,4 +61,9 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 def _send(producer: Producer, table: pa.Table, options: WriteOptions, columns: SinkColumns) -> None:
     for parcel in parcels(table, columns, options.topic):
-        producer.send_batch(parcel.topic, parcel.records, parcel.partition)
+        try:
+            producer.send_batch(parcel.topic, parcel.records, parcel.partition)
+        except PartitionNotFoundError:
+            # Nothing of it is sent. The producer may be one of earlier tasks, and the topic have grown since.
+            producer.refresh_metadata()
+            producer.send_batch(parcel.topic, parcel.records, parcel.partition)
