@@ -18,9 +18,10 @@ from typing import Self
 
 from fairlead import clock
 from fairlead.cursors import Cursor
-from fairlead.errors import ClosedError, FencedError, SettingError
+from fairlead.errors import ClosedError, SettingError
 from fairlead.fetcher import Fetcher
 from fairlead.group_commits import Unseen
+from fairlead.group_member import is_fenced
 from fairlead.group_partitions import Reading
 from fairlead.group_session import GroupSession, Membership
 from fairlead.group_settings import CommitMode, GroupSettings, RebalanceCallback, group_settings_of
@@ -46,6 +47,9 @@ from fairlead_api.group_requests import OffsetCommit
 
 class Consumer(AssignedPartitions):
     """Reads partitions. Open it with `async with`, or with `start` and `close`.
+
+    One take at a time: `next_batch`, `batches`, `records` and iterating raise `SettingError` while another of them
+    waits for a batch, in every `commit` mode and without a group. Everything else may be called meanwhile.
 
     Without a group, `assign` says what is read. With one, `topics` or `pattern` (RE2, the whole name must match) say
     what the group reads, and the partitions are split over its members. start: where a partition begins that the group
@@ -113,6 +117,8 @@ class Consumer(AssignedPartitions):
         super().__init__(self._settings)
         self._topics: set[str] = set()
         self._assigned = False
+        self._is_taking = False
+        """Whether somebody waits for a batch: only one may, or nobody could say which batch is finished."""
         self._session: GroupSession | None = None
 
     async def start(self) -> Self:
@@ -328,10 +334,16 @@ class Consumer(AssignedPartitions):
     async def _next(self, until: EndOffsets | None) -> ConsumerBatch | None:
         if until is not None and (unknown := until.keys() - self._prefetch.cursors.keys()):
             self._cursor(min(unknown))
-        if self._session is not None:
-            self._check_reading()
-            return await self._next_of_group(self._session, until)
-        return await self._next_fetched(until)
+        if self._is_taking:
+            raise _taken_twice()
+        self._is_taking = True
+        try:
+            if self._session is not None:
+                self._check_reading()
+                return await self._next_of_group(self._session, until)
+            return await self._next_fetched(until)
+        finally:
+            self._is_taking = False
 
     async def _next_fetched(self, until: EndOffsets | None) -> ConsumerBatch | None:
         while True:
@@ -386,17 +398,27 @@ class Consumer(AssignedPartitions):
             if self._held_back is not held:
                 continue
             self._held_back = None
-            error = held.committed.result()
-            owned = self._owned_hand(held)
-            if error is None and owned is not None:
-                # Also of a partition that is to go: it was committed, so nobody else hands it out.
+            if self._is_ready(session, held):
                 return held.batch
-            if error is not None and owned is not None:
-                self._prefetch.seek(owned, held.batch.base_offset)
-                self._fetcher.wake()
-            session.finished()
-            if error is not None and not isinstance(error, FencedError):
-                raise error
+
+    def _is_ready(self, session: GroupSession, held: HeldBack) -> bool:
+        """Whether a batch whose commit has ended is handed out now; else its partition goes back to before it."""
+        owned, error = self._owned_hand(held), held.committed.result()
+        if owned is not None and error is None and not held.is_taken_back:
+            # Also of a partition that is to go: it was committed, so nobody else hands it out.
+            if not owned.paused:
+                return True
+            # Not now, and perhaps not here: whoever has the partition when it is read again hands it out.
+            before = session.begin_take_back(self._go_back(held, owned))
+            self._held_back = HeldBack(held.batch, before, is_taken_back=True)
+            return False
+        if owned is not None and error is not None:
+            self._go_back(held, owned)
+            self._fetcher.wake()
+        session.finished()
+        if error is not None and not is_fenced(error):
+            raise error
+        return False
 
     def _unseen(self) -> Unseen | None:
         """Let go of a batch that is held back: from here on it is not handed out any more.
@@ -405,8 +427,10 @@ class Consumer(AssignedPartitions):
         """
         held, self._held_back = self._held_back, None
         owned = None if held is None else self._owned_hand(held)
-        if held is None or owned is None:
-            return None
+        return None if held is None or owned is None else self._go_back(held, owned)
+
+    def _go_back(self, held: HeldBack, owned: Cursor) -> Unseen:
+        """Have a partition stand before the batch that is held back, as the reader has not seen it."""
         before, epoch = self._reader.hand_offset, self._reader.hand_epoch
         self._prefetch.seek(owned, before, epoch)
         return Unseen(owned, before, epoch, held.batch.next_offset)
@@ -430,6 +454,14 @@ class Consumer(AssignedPartitions):
             allowed = "a started consumer with group=..." if self._group else "the name of a group"
             raise SettingError("group", None if self._group is None else self._group.group, allowed)
         return self._session
+
+
+def _taken_twice() -> SettingError:
+    allowed = (
+        'one take at a time. Let one task take batches and hand them on, in a group with commit="manual", or give '
+        "each task a consumer of its own"
+    )
+    return SettingError("take", "begun while another one waits for a batch", allowed)
 
 
 def _places_of(partitions: Iterable[object]) -> list[TopicPartition]:

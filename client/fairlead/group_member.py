@@ -241,7 +241,7 @@ class GroupMember:
         self._failures += 1
         advice = error.retry_after_seconds if isinstance(error, ClusterError) else None
         self._beat_at = now + self._backoff.seconds(self._failures, chance, advice)
-        if _is_fenced(error):
+        if is_fenced(error):
             self._drop(error, actions)
             if joined:
                 # Nothing to wait for: the coordinator answers, and knows this member no longer.
@@ -255,7 +255,7 @@ class GroupMember:
             since = now if self.failing_since is None else self.failing_since
             wait = min(INSTANCE_WAIT_SECONDS, self._subscription.session_timeout_ms / 1000)
             return self.epoch > 0 or now - since >= wait
-        if not isinstance(error, ClusterError) or _is_fenced(error) or isinstance(error, BugError):
+        if not isinstance(error, ClusterError) or is_fenced(error) or isinstance(error, BugError):
             return False
         return not error.retryable
 
@@ -345,7 +345,8 @@ class GroupMember:
         )
 
 
-def _is_fenced(error: FairleadError) -> bool:
+def is_fenced(error: FairleadError) -> bool:
+    """Whether an error says that the group goes on without the member, which then joins anew."""
     return isinstance(error, FencedError | MemberNotFoundError)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, assert_never
@@ -37,7 +37,7 @@ from fairlead.group_events import (
     Tell,
     Woken,
 )
-from fairlead.group_member import GroupMember, MemberState
+from fairlead.group_member import GroupMember, MemberState, is_fenced
 from fairlead.group_partitions import GroupPartitions, Reading
 from fairlead.group_settings import CommitMode, GroupSettings
 from fairlead.topic_partition import TopicPartition
@@ -50,6 +50,8 @@ HEARTBEAT_SECONDS_MIN: Final = 1.0
 """A heartbeat's answer is waited for a third of the session, and never less than this."""
 JOIN_SECONDS_MAX: Final = 2.0
 """How long a consumer that is closed waits for the outcome of its join before it leaves."""
+_NO_MEMBER: Final = (MemberState.LEFT, MemberState.FAILED)
+"""Where no heartbeat is sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,9 +176,11 @@ class GroupSession:
 
     def begin_commit(self) -> asyncio.Future[FairleadError | None]:
         """Commit all that was handed out, in a task of this object's own: whoever waits for it may give up."""
-        outcome: asyncio.Future[FairleadError | None] = asyncio.get_running_loop().create_future()
-        self._tasks.create_task(self._commit(outcome), name="commit before a batch")
-        return outcome
+        return self._begin(lambda: self.committer.commit(self.committer.handed_out()))
+
+    def begin_take_back(self, unseen: Unseen) -> asyncio.Future[FairleadError | None]:
+        """Take a commit back likewise; see `OffsetCommitter.take_back`."""
+        return self._begin(lambda: self.committer.take_back(unseen))
 
     def check_closable(self) -> None:
         """Raise `SettingError` in a callback: closing waits for callbacks, and would wait for itself."""
@@ -254,7 +258,7 @@ class GroupSession:
             return
         # Told again only after another span, should the reader never come back.
         self._away_since = clock.monotonic()
-        if self._member.state in (MemberState.LEFT, MemberState.FAILED):
+        if self._member.state in _NO_MEMBER:
             return
         hand = self._reader.hand
         error = ProcessingTimeoutError(
@@ -333,13 +337,23 @@ class GroupSession:
                 error,
             )
 
-    async def _commit(self, outcome: asyncio.Future[FairleadError | None]) -> None:
+    def _begin(self, commit: Callable[[], Awaitable[None]]) -> asyncio.Future[FairleadError | None]:
+        outcome: asyncio.Future[FairleadError | None] = asyncio.get_running_loop().create_future()
+        self._tasks.create_task(self._commit(commit, outcome), name="commit before a batch")
+        return outcome
+
+    async def _commit(
+        self, commit: Callable[[], Awaitable[None]], outcome: asyncio.Future[FairleadError | None]
+    ) -> None:
         error: FairleadError | None = ClosedError("consumer")
         try:
-            await self.committer.commit(self.committer.handed_out())
+            await commit()
             error = None
         except FairleadError as refused:
             error = refused
+            if is_fenced(refused) and self._member.state not in _NO_MEMBER:
+                # What is still read of a membership that is gone would be refused again and again.
+                await self._heard()
         finally:
             outcome.set_result(error)
 

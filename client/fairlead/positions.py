@@ -26,6 +26,8 @@ class HeldBack:
 
     batch: ConsumerBatch
     committed: asyncio.Future[FairleadError | None]
+    is_taken_back: bool = False
+    """Whether that is the commit of the position before it: its partition was paused, so it is not handed out now."""
 
 
 class AssignedPartitions:

@@ -300,13 +300,32 @@ async def test_a_deleted_topic_is_told_to_its_reader(bootstrap: str, admin: Admi
             await consumer.next_batch(timeout="20s")
 
 
+async def test_one_take_at_a_time(bootstrap: str) -> None:
+    """A second one is refused, whatever it is; whoever waits goes on and gets the batch."""
+    async with Consumer(bootstrap) as consumer:
+        await consumer.assign(topic="flights")
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(consumer.next_batch(timeout="30s"))
+            await consumer.end_offsets()
+            for second in (consumer.next_batch(), anext(consumer.batches()), anext(consumer.records())):
+                with pytest.raises(SettingError, match="one take at a time"):
+                    await second
+            await fill(bootstrap, 10)
+        batch = waiting.result()
+        assert batch is not None
+        assert len(batch) == 10
+        # Whoever gave up waiting does not count.
+        assert await consumer.next_batch(timeout="1ms") is None
+        assert await consumer.next_batch(timeout="1ms") is None
+
+
 async def test_closing_ends_the_iteration(bootstrap: str) -> None:
     """Whoever iterates while the consumer is closed is told, not left waiting."""
     async with Consumer(bootstrap) as consumer:
         await consumer.assign(topic="flights")
         async with asyncio.TaskGroup() as tasks:
             waiting = tasks.create_task(_closed(consumer))
-            await consumer.next_batch(timeout="20ms")
+            await consumer.end_offsets()
             await consumer.close()
 
     assert waiting.result()

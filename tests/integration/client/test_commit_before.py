@@ -1,0 +1,171 @@
+"""`commit="before"`: a batch that is committed and not handed out yet, and what may become of it meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from fairlead import Admin, Consumer, ConsumerBatch, Producer, TopicPartition
+from fairlead.errors import SettingError
+from fairlead.group_member import MemberState
+
+PLACE, OTHER = TopicPartition("flights", 0), TopicPartition("flights", 1)
+
+
+async def fill(bootstrap: str, place: TopicPartition, count: int) -> None:
+    """Store so many numbers, ten a batch."""
+    async with Producer(bootstrap) as producer:
+        for base in range(0, count, 10):
+            values = [b"%d" % number for number in range(base, base + 10)]
+            await producer.send_batch(place.topic, pa.table({"value": values}), partition=place.partition)
+
+
+async def take(consumer: Consumer) -> ConsumerBatch:
+    """Return the next batch."""
+    batch = await consumer.next_batch(timeout="30s")
+    assert batch is not None
+    return batch
+
+
+async def committed(admin: Admin) -> int | None:
+    """Return where the group goes on in the first partition."""
+    found = (await admin.group_offsets("g")).get(PLACE)
+    return None if found is None else found.offset
+
+
+async def taking_while(
+    consumer: Consumer, act: Callable[[asyncio.Task[ConsumerBatch]], object]
+) -> asyncio.Task[ConsumerBatch]:
+    """Begin a take, and act in the turn of the loop in which its batch begins to be committed."""
+    loop = asyncio.get_running_loop()
+    taking, acted = loop.create_task(take(consumer)), asyncio.Event()
+
+    def act_in_time() -> None:
+        """Look again in the next turn until there is a batch that waits for its commit."""
+        if consumer._held_back is None:
+            loop.call_soon(act_in_time)
+        else:
+            act(taking)
+            acted.set()
+
+    act_in_time()
+    await acted.wait()
+    return taking
+
+
+@pytest.fixture(autouse=True)
+async def topic(admin: Admin, bootstrap: str) -> None:
+    """The topic `flights` of two partitions, with three batches of ten in the first."""
+    await admin.create_topic("flights", partitions=2)
+    await fill(bootstrap, PLACE, 30)
+
+
+@pytest.fixture
+def member(bootstrap: str) -> Callable[[], Consumer]:
+    """Makes consumers of the group."""
+    return lambda: Consumer(bootstrap, group="g", topics="flights", commit="before", session_timeout="3s")
+
+
+async def test_a_batch_whose_partition_is_paused_is_kept_until_it_is_resumed(
+    member: Callable[[], Consumer], admin: Admin, bootstrap: str
+) -> None:
+    """Other partitions go on; its commit is taken back, as nobody has seen it."""
+    async with member() as consumer:
+        taking = await taking_while(consumer, lambda _: consumer.pause(PLACE))
+        await fill(bootstrap, OTHER, 10)
+        assert (await taking).topic_partition == OTHER
+        assert consumer.position(PLACE) == 0
+        assert await committed(admin) == 0
+        consumer.resume(PLACE)
+        offsets = [(await take(consumer)).base_offset for _ in range(3)]
+
+    assert offsets == [0, 10, 20]
+    assert await committed(admin) == 30
+
+
+async def test_a_reader_who_gave_up_and_paused_gets_the_batch_after_resuming(
+    member: Callable[[], Consumer],
+) -> None:
+    """Once, and before what follows it."""
+
+    def give_up(taking: asyncio.Task[ConsumerBatch]) -> None:
+        """Leave, and let the partition rest."""
+        taking.cancel()
+        consumer.pause(PLACE)
+
+    async with member() as consumer:
+        await asyncio.wait([await taking_while(consumer, give_up)])
+        assert await consumer.next_batch(timeout="300ms") is None
+        consumer.resume(PLACE)
+        offsets = [(await take(consumer)).base_offset for _ in range(3)]
+        rest = await consumer.next_batch(timeout="100ms")
+
+    assert offsets == [0, 10, 20]
+    assert rest is None
+
+
+async def test_a_seek_of_a_paused_partition_counts(member: Callable[[], Consumer]) -> None:
+    """What was kept of it is not handed out any more."""
+    async with member() as consumer:
+        taking = await taking_while(consumer, lambda _: consumer.pause(PLACE))
+        await consumer.seek(PLACE, 20)
+        consumer.resume(PLACE)
+        batch = await taking
+
+    assert batch.base_offset == 20
+
+
+@pytest.mark.slow
+async def test_a_paused_partition_goes_with_the_batch_that_nobody_got(
+    member: Callable[[], Consumer], admin: Admin
+) -> None:
+    """Whoever has it next begins with that batch."""
+    async with member() as consumer:
+        taking = await taking_while(consumer, lambda _: consumer.pause(PLACE))
+        async with member() as other:
+            while not other.assignment:
+                await other.next_batch(timeout="100ms")
+            taking.cancel()
+            await asyncio.wait([taking])
+            await consumer.close()
+            batch = await take(other)
+
+    assert (batch.topic_partition, batch.base_offset) == (PLACE, 0)
+
+
+@pytest.mark.parametrize("commit", ["after", "before", "manual"])
+async def test_two_readers_at_once_are_refused_and_lose_nothing(bootstrap: str, commit: str) -> None:
+    """The one that was first goes on, and gets every batch."""
+    offsets: list[int] = []
+
+    async def read(consumer: Consumer) -> None:
+        """Read until there are three batches."""
+        async for batch in consumer:
+            offsets.append(batch.base_offset)
+            if len(offsets) == 3:
+                return
+
+    async with Consumer(bootstrap, group="g", topics="flights", commit=commit) as consumer:
+        outcomes = await asyncio.gather(read(consumer), read(consumer), return_exceptions=True)
+
+    assert outcomes[0] is None
+    assert isinstance(outcomes[1], SettingError)
+    assert offsets == [0, 10, 20]
+
+
+async def test_a_member_that_the_group_does_not_know_any_more_joins_again(
+    member: Callable[[], Consumer], admin: Admin
+) -> None:
+    """As when its session ended unheard: its reader waits for the partitions, and misses no batch."""
+    async with member() as consumer:
+        assert (await take(consumer)).base_offset == 0
+        assert consumer._session is not None
+        await consumer._session._calls.leave(static=False)
+        offsets = [(await take(consumer)).base_offset for _ in range(2)]
+        assert consumer.membership.state is MemberState.STABLE
+
+    assert offsets == [10, 20]
+    assert await committed(admin) == 30
