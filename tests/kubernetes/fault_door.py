@@ -158,7 +158,8 @@ async def serve(arguments: argparse.Namespace) -> None:
         door = FaultDoor(arguments.upstream, session)
         application = web.Application(client_max_size=64 * 1024 * 1024)
         application.router.add_route("*", "/{path:.*}", door.handle)
-        runner = web.AppRunner(application, access_log=None)
+        # Watches last for minutes, and nobody is left to hear how they end.
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         outside = socket.socket(fileno=arguments.listener)
         port = outside.getsockname()[1]
