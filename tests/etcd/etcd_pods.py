@@ -21,6 +21,7 @@ from fairlead_operator.plan.etcd_actions import (
     AddLearner,
     DeleteEtcdClaim,
     DeleteEtcdPod,
+    DisarmNoSpace,
     EtcdAction,
     EtcdPlan,
     PromoteLearner,
@@ -65,6 +66,8 @@ class EtcdPods:
         self.orders: list[EtcdAction] = []
         """All that was ordered and done, records of members aside."""
         self.unschedulable: set[int] = set()
+        self.quota_bytes = 64 << 20
+        """How large a store the template allows; who enlarges volumes raises it."""
 
     def wish(self, replicas: int, pod_spec_hash: str = "first") -> EtcdWish:
         """Return a wish for these places."""
@@ -116,7 +119,7 @@ class EtcdPods:
                 with suppress(EtcdError):
                     members = await self.client.members(self.url(ordinal))
         pods = {
-            ordinal: replace(pod.seen, ready=ordinal in answers and answers[ordinal].healthy)
+            ordinal: replace(pod.seen, ready=ordinal in answers and answers[ordinal].healthy_but_full)
             for ordinal, pod in self.pods.items()
         }
         return ObservedEtcd(self.live, pods, dict(self.claims), members, answers)
@@ -134,7 +137,11 @@ class EtcdPods:
 
     def _apply(self, wish: EtcdWish, inputs: EtcdInputs) -> None:
         self.live = EtcdSet(
-            inputs.replicas, inputs.initial_cluster, inputs.state, pod_spec_hash=wish.pod_spec_hash
+            inputs.replicas,
+            inputs.initial_cluster,
+            inputs.state,
+            pod_spec_hash=wish.pod_spec_hash,
+            quota_bytes=self.quota_bytes,
         )
 
     async def _carry_out(self, action: EtcdAction) -> None:
@@ -155,6 +162,8 @@ class EtcdPods:
                 self._delete_pod(ordinal)
             case DeleteEtcdClaim(ordinal):
                 self._delete_claim(ordinal)
+            case DisarmNoSpace(ordinal):
+                await self.client.disarm_no_space(self.url(ordinal))
 
     async def _speaker(self) -> str:
         """Return the URL of the leader, or of any pod while there is none."""
@@ -185,12 +194,18 @@ class EtcdPods:
         process = EtcdMember(
             f"member-{ordinal}", self._folder / uid, client, peer, "http", live.initial_cluster
         )
-        process.arguments = (*TOGETHER, *QUICK_DISK, f"--initial-cluster-state={live.state}")
+        process.arguments = (
+            *TOGETHER,
+            *QUICK_DISK,
+            f"--initial-cluster-state={live.state}",
+            f"--quota-backend-bytes={live.quota_bytes}",
+        )
         seen = EtcdPod(
             f"pod-{next(self._uids)}",
             initial_cluster=live.initial_cluster,
             state=live.state,
             pod_spec_hash=live.pod_spec_hash,
+            quota_bytes=live.quota_bytes,
         )
         return RunningPod(seen, uid, process)
 

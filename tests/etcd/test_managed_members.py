@@ -8,6 +8,7 @@ import pytest
 from etcd_cluster import EtcdCluster, etcd_cluster
 from etcd_pods import EtcdPods
 from fairlead_broker.coordination.etcd import EtcdCoordination, EtcdOptions
+from fairlead_broker.coordination.protocol import CoordinationUnavailable
 from fairlead_broker.registry.transactions import Put
 from fairlead_operator.etcd_members import (
     EtcdMembersClient,
@@ -20,6 +21,7 @@ from fairlead_operator.plan.etcd_actions import (
     AddLearner,
     DeleteEtcdClaim,
     DeleteEtcdPod,
+    DisarmNoSpace,
     PromoteLearner,
     RemoveMember,
 )
@@ -37,6 +39,13 @@ async def write(pods: EtcdPods, value: bytes) -> None:
     """Store a value as brokers do."""
     async with EtcdCoordination(EtcdOptions(tuple(map(pods.url, pods.pods)))) as client:
         await client.transact((), (Put("/kept", value),))
+
+
+async def fill(pods: EtcdPods) -> None:
+    """Store one large value after the other, until etcd takes no more."""
+    async with EtcdCoordination(EtcdOptions(tuple(map(pods.url, pods.pods)))) as client:
+        for number in range(100):
+            await client.transact((), (Put(f"/large/{number}", bytes(1 << 20)),))
 
 
 async def read(pods: EtcdPods, ordinal: int) -> bytes:
@@ -135,6 +144,30 @@ async def test_a_new_template_restarts_the_leader_last(pods: EtcdPods) -> None:
     assert sorted(order) == [0, 1, 2]
     assert order[-1] == leader or order[-1] not in order[:-1]
     assert all(pod.seen.pod_spec_hash == "second" for pod in pods.pods.values())
+
+
+async def test_a_full_store_takes_writes_again_when_volumes_have_grown(pods: EtcdPods) -> None:
+    """One member after the other learns of the larger volume, then the alarm goes; nothing that was kept is lost."""
+    pods.quota_bytes = 8 << 20
+    await pods.bring(pods.wish(3))
+    await write(pods, b"precious")
+    with pytest.raises(CoordinationUnavailable, match="space exceeded"):
+        await fill(pods)
+    full = await pods.bring(pods.wish(3), until=lambda plan: "NOSPACE" in plan.verdict.message)
+    pods.orders.clear()
+    for _ in range(3):
+        await pods.step(pods.wish(3))
+    waits = list(pods.orders)
+    pods.quota_bytes = 64 << 20
+    await pods.bring(pods.wish(3))
+
+    assert full.verdict.reason == "MembersUnhealthy"
+    assert waits == []
+    assert sorted(each.ordinal for each in pods.orders if isinstance(each, DeleteEtcdPod)) == [0, 1, 2]
+    assert [type(order) for order in pods.orders] == [*[DeleteEtcdPod] * 3, DisarmNoSpace]
+    assert await read(pods, 0) == b"precious"
+    await write(pods, b"more")
+    assert await read(pods, 1) == b"more"
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 import aiohttp
 
 from fairlead_operator.etcd_members.errors import EtcdUnavailable, error_of
-from fairlead_operator.plan.etcd_observed import EtcdMember, EtcdStatus
+from fairlead_operator.plan.etcd_observed import NO_SPACE, EtcdMember, EtcdStatus
 
 DEADLINE_SECONDS: Final = 4.0
 """Of one call. A member that sees no leader answers after its own timeout of up to seven; that is no use by then."""
@@ -60,6 +60,7 @@ class EtcdMembersClient:
                 learner=bool(answer.get("isLearner", False)),
                 version=str(answer.get("version", "")),
                 errors=tuple(str(each) for each in answer.get("errors") or ()),
+                store_bytes=int(answer.get("dbSize", 0)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise _nonsense(url, answer) from error
@@ -85,6 +86,13 @@ class EtcdMembersClient:
     async def transfer_leadership(self, url: str, target_id: int) -> None:
         """Let another member lead; `url` is the leader's. Raises `EtcdRefused`, `EtcdUnavailable`."""
         await self._call(url, "maintenance/transfer-leadership", {"targetID": str(target_id)})
+
+    async def disarm_no_space(self, url: str) -> None:
+        """Take back the alarm that stores are full, on every member. Raises `EtcdRefused`, `EtcdUnavailable`."""
+        raised = await self._call(url, "maintenance/alarm", {"action": "GET", "alarm": NO_SPACE})
+        for alarm in raised.get("alarms") or ():
+            member = {"memberID": str(alarm["memberID"]), "alarm": NO_SPACE}
+            await self._call(url, "maintenance/alarm", {"action": "DEACTIVATE", **member})
 
     async def _call(self, url: str, path: str, body: Mapping[str, object]) -> dict[str, Any]:
         where = f"etcd at {url}, {path}"

@@ -9,6 +9,7 @@ live objects, so a step that was half done when the operator died goes on.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from fairlead_api.resources.cluster import Cluster
@@ -17,6 +18,7 @@ from fairlead_operator.plan.etcd_actions import (
     AddLearner,
     DeleteEtcdClaim,
     DeleteEtcdPod,
+    DisarmNoSpace,
     EtcdAction,
     EtcdPlan,
     PromoteLearner,
@@ -61,7 +63,7 @@ def etcd_wish(cluster: Cluster, images: Images) -> EtcdWish:
 def plan_etcd(wish: EtcdWish, observed: ObservedEtcd) -> EtcdPlan:
     """Return the next step."""
     view = EtcdView(wish, observed)
-    inputs = _inputs(view)
+    inputs = replace(_inputs(view), volume_bytes=view.smallest_volume)
     actions = (*_records(view), *_change(view, inputs))
     return EtcdPlan(
         inputs,
@@ -120,6 +122,7 @@ def _change(view: EtcdView, inputs: EtcdInputs) -> Step:
         _forget(view, inputs),
         _empty(view),
         _restart(view),
+        _disarm(view),
     )
     return next((step for step in steps if step is not None), ())
 
@@ -228,21 +231,38 @@ def _empty(view: EtcdView) -> Step | None:
 
 
 def _restart(view: EtcdView) -> Step | None:
-    """Restart one pod that is outdated or asked for, the leader last, when all members are well."""
+    """Restart one pod that is outdated or asked for, the leader last, when all members are well.
+
+    For larger volumes also when stores are full: that is what they are enlarged for.
+    """
     pods = view.observed.pods
-    calm = view.all_healthy and all(pod.ready and not pod.deleting for pod in pods.values())
+    calm = view.all_healthy_but_full and all(pod.ready and not pod.deleting for pod in pods.values())
     if not calm:
         return None
-    due = [
-        ordinal
-        for ordinal, pod in pods.items()
-        if ordinal in view.members and (pod.restart or view.outdated(pod)) and view.may_go(ordinal)
-    ]
+    due = {
+        ordinal: reason
+        for ordinal in view.members
+        if ordinal in pods and (reason := _why_restart(view, ordinal)) and view.may_go(ordinal)
+    }
     if not due:
         return None
     ordinal = min(due, key=lambda each: (view.leads(each), -each))
-    pod = pods[ordinal]
-    return (DeleteEtcdPod(ordinal, pod.uid, pod.restart or "its template changed"),)
+    return (DeleteEtcdPod(ordinal, pods[ordinal].uid, due[ordinal]),)
+
+
+def _why_restart(view: EtcdView, ordinal: int) -> str:
+    """Return why a pod is to start again now; empty where it is not."""
+    pod = view.observed.pods[ordinal]
+    if view.all_healthy and (pod.restart or view.outdated(pod)):
+        return pod.restart or "its template changed"
+    return "its volume has grown" if view.outgrown(ordinal) else ""
+
+
+def _disarm(view: EtcdView) -> Step | None:
+    """Take the alarm of full stores back when all of them have room, as after their volumes have grown."""
+    if view.all_healthy or not view.all_healthy_but_full or not all(map(view.has_room, view.members)):
+        return None
+    return (DisarmNoSpace(min(view.members)),)
 
 
 def _clear(view: EtcdView, ordinal: int, claim: EtcdClaim) -> Step:

@@ -74,6 +74,14 @@ class DeleteEtcdClaim:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class DisarmNoSpace:
+    """Let etcd take writes again: its store has room, which it does not notice by itself."""
+
+    ordinal: int
+    """Of the member that is asked; it holds for all."""
+
+
 EtcdAction: TypeAlias = (
     RecordMember
     | AddLearner
@@ -82,6 +90,7 @@ EtcdAction: TypeAlias = (
     | TransferLeadership
     | DeleteEtcdPod
     | DeleteEtcdClaim
+    | DisarmNoSpace
 )
 
 

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
+
+NO_SPACE: Final = "NOSPACE"
+"""The alarm that the store has reached its quota: etcd then only reads and deletes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +41,18 @@ class EtcdStatus:
     version: str = ""
     errors: tuple[str, ...] = ()
     """Alarms, such as `NOSPACE`, in etcd's words."""
+    store_bytes: int = 0
+    """How large its store is."""
 
     @property
     def healthy(self) -> bool:
         """Whether it follows a leader and has nothing to complain about."""
         return self.leader_id != 0 and not self.errors
+
+    @property
+    def healthy_but_full(self) -> bool:
+        """Whether it follows a leader and complains about nothing but a store that takes no more."""
+        return self.leader_id != 0 and all(NO_SPACE in error for error in self.errors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +67,8 @@ class EtcdSet:
     settled: bool = True
     """Whether its controller has seen this template, so that a pod that is deleted now comes back by it."""
     pod_spec_hash: str = ""
+    quota_bytes: int = 0
+    """How large a store its template allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +86,10 @@ class EtcdPod:
     """The reason for which somebody asked to restart it; empty when nobody did."""
     empty_volume: bool = False
     """Somebody asked to throw its volume away."""
+    created: str = ""
+    """When, as Kubernetes writes times: later ones are larger."""
+    quota_bytes: int = 0
+    """How large a store this very pod allows; 0 where nobody told it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +100,12 @@ class EtcdClaim:
     member_id: str = ""
     """Hexadecimal id of the member whose data is in it; empty as long as none has been seen running on it."""
     deleting: bool = False
+    size_bytes: int = 0
+    """What it asks for, which the API server has granted; 0 where nobody knows."""
+    growing: bool = False
+    """Whether its volume does not have that yet."""
+    waits_for_restart_since: str = ""
+    """When the volume was made larger, while its file system has not grown: that happens when a pod starts."""
 
 
 @dataclass(frozen=True, slots=True)

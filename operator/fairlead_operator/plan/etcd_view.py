@@ -6,8 +6,14 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 from fairlead_operator.plan.etcd_observed import EtcdClaim, EtcdMember, EtcdPod, EtcdSet, ObservedEtcd
+
+ROOM: Final = 0.9
+"""Of its quota: a store that is smaller, with one more request in it, has room."""
+REQUEST_BYTES_MAX: Final = 2 << 20
+"""One that lacks less than this may just have refused a request, which are of a MiB and a half at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +123,25 @@ class EtcdView:
         return all(map(self.healthy, self.members))
 
     @property
+    def all_healthy_but_full(self) -> bool:
+        """The same, where members may complain of stores that take no more."""
+        if not self.formed or not self.knows_members or self.unfinished:
+            return False
+        return all(self.runs(each) and self.observed.answers[each].healthy_but_full for each in self.members)
+
+    @property
+    def smallest_volume(self) -> int | None:
+        """The bytes that every volume has, or is to have as soon as it has grown; None while none is known."""
+        return min(
+            (
+                claim.size_bytes
+                for claim in self.observed.claims.values()
+                if claim.size_bytes and not claim.deleting
+            ),
+            default=None,
+        )
+
+    @property
     def unfinished(self) -> bool:
         """Whether the members are not, or not yet, those that are wanted."""
         if not self.formed:
@@ -168,6 +193,23 @@ class EtcdView:
         live = self.live
         settled = live is not None and live.settled and live.pod_spec_hash == self.wish.pod_spec_hash
         return settled and pod.pod_spec_hash != self.wish.pod_spec_hash
+
+    def outgrown(self, ordinal: int) -> bool:
+        """Whether a pod has to start again to have all of its volume: as its file system, or as its store."""
+        pod, claim = self.observed.pods[ordinal], self.observed.claims.get(ordinal)
+        if claim is not None and pod.created < claim.waits_for_restart_since:
+            return True
+        live = self.live
+        if live is None or not live.settled or (claim is not None and claim.growing):
+            return False
+        return 0 < pod.quota_bytes < live.quota_bytes
+
+    def has_room(self, ordinal: int) -> bool:
+        """Whether the store of a member that answers may still grow for a while."""
+        pod = self.observed.pods.get(ordinal)
+        if pod is None:
+            return False
+        return self.observed.answers[ordinal].store_bytes + REQUEST_BYTES_MAX < ROOM * pod.quota_bytes
 
     def _has_other_volume(self, ordinal: int, member: EtcdMember) -> bool:
         claim = self.observed.claims.get(ordinal)

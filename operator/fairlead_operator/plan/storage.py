@@ -74,10 +74,10 @@ def _set_of(claim: ObservedClaim) -> str:
 
 
 def _is_larger(one: str, other: str) -> bool:
-    return _bytes(one) > _bytes(other)
+    return size_of(one) > size_of(other)
 
 
-def _bytes(text: str) -> Fraction:
+def size_of(text: str) -> Fraction:
     """Read a quantity; what cannot be read is nothing, so that no claim is touched for it."""
     try:
         return quantity(text)

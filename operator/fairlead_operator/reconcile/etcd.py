@@ -41,6 +41,7 @@ from fairlead_operator.plan.etcd_actions import (
     AddLearner,
     DeleteEtcdClaim,
     DeleteEtcdPod,
+    DisarmNoSpace,
     EtcdAction,
     EtcdPlan,
     PromoteLearner,
@@ -57,8 +58,10 @@ from fairlead_operator.plan.etcd_observed import (
     EtcdStatus,
     ObservedEtcd,
 )
+from fairlead_operator.plan.observed import observe_claim
+from fairlead_operator.plan.storage import size_of
 from fairlead_operator.ports import Conflict, KubernetesApi, NotFound
-from fairlead_operator.render.etcd import INITIAL_CLUSTER, INITIAL_STATE
+from fairlead_operator.render.etcd import INITIAL_CLUSTER, INITIAL_STATE, quota_told
 from fairlead_operator.render.inputs import Images
 from fairlead_operator.telemetry import Log
 
@@ -209,6 +212,8 @@ class EtcdStep:
                 await self._api.delete(_ref(POD, cluster, etcd_member_name(cluster.name, ordinal)), uid=uid)
             case TransferLeadership(leader, _, target_id):
                 await self._members.transfer_leadership(self._member_url(cluster, leader), target_id)
+            case DisarmNoSpace(ordinal):
+                await self._members.disarm_no_space(self._member_url(cluster, ordinal))
             case AddLearner() | PromoteLearner() | RemoveMember():
                 await self._change(action, self._member_url(cluster, _speaker(observed, action)))
             case _:
@@ -256,6 +261,8 @@ def _told(cluster: Cluster, action: EtcdAction) -> tuple[str, str] | None:
             word, what = "EtcdMemberRestarted", f"is restarted: {reason}"
         case DeleteEtcdClaim(ordinal, _, reason):
             word, what = "EtcdVolumeDeleted", f"loses its volume: {reason}"
+        case DisarmNoSpace(ordinal):
+            word, what = "EtcdAlarmDisarmed", "and the others take writes again: their stores have room"
         case _:
             assert_never(action)
     return word, f"{etcd_member_name(cluster.name, ordinal)} {what}"
@@ -292,6 +299,7 @@ def _set(manifest: Manifest) -> EtcdSet:
         state=told.get(INITIAL_STATE, ""),
         settled=observed >= manifest["metadata"].get("generation", 0),
         pod_spec_hash=_annotations(template).get(POD_SPEC_HASH_ANNOTATION, ""),
+        quota_bytes=quota_told(_container(template["spec"]).get("args") or ()),
     )
 
 
@@ -308,14 +316,21 @@ def _pod(manifest: Manifest) -> EtcdPod:
         pod_spec_hash=annotations.get(POD_SPEC_HASH_ANNOTATION, ""),
         restart=annotations.get(RESTART_ANNOTATION, ""),
         empty_volume=annotations.get(DELETE_POD_AND_CLAIM_ANNOTATION) == "true",
+        created=manifest["metadata"].get("creationTimestamp", ""),
+        quota_bytes=quota_told(_container(manifest["spec"]).get("args") or ()),
     )
 
 
 def _claim(manifest: Manifest) -> EtcdClaim:
+    seen = observe_claim(manifest)
+    assert seen is not None, "claims of members are numbered"
     return EtcdClaim(
         uid=manifest["metadata"]["uid"],
         member_id=_annotations(manifest).get(ETCD_MEMBER_ANNOTATION, ""),
-        deleting="deletionTimestamp" in manifest["metadata"],
+        deleting=seen.terminating,
+        size_bytes=int(size_of(seen.requested)),
+        growing=size_of(seen.capacity) < size_of(seen.requested),
+        waits_for_restart_since=seen.waits_for_restart_since,
     )
 
 
@@ -325,8 +340,11 @@ def _annotations(manifest: Mapping[str, Any]) -> dict[str, str]:
 
 def _told_at_start(spec: Mapping[str, Any]) -> dict[str, str]:
     """Return the variables of the container with their plain values."""
-    container: Manifest = next((each for each in spec["containers"] if each["name"] == ETCD_CONTAINER), {})
-    return {each["name"]: str(each.get("value", "")) for each in container.get("env") or ()}
+    return {each["name"]: str(each.get("value", "")) for each in _container(spec).get("env") or ()}
+
+
+def _container(spec: Mapping[str, Any]) -> Manifest:
+    return next((each for each in spec["containers"] if each["name"] == ETCD_CONTAINER), {})
 
 
 def _ref(kind: Kind, cluster: Cluster, name: str) -> ObjectRef:

@@ -5,6 +5,8 @@ Members are added and taken away by `plan.etcd` through etcd itself; here they g
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from fractions import Fraction
 from typing import Final
 
 from fairlead_api.resources.cluster import Cluster
@@ -60,6 +62,8 @@ QUOTA_BYTES_MAX: Final = 8 << 30
 """Etcd's own advice."""
 QUOTA_PARTS: Final = 2.5
 """The volume holds the store, a snapshot of it on its way to another member, and the log."""
+QUOTA_ARGUMENT: Final = "--quota-backend-bytes="
+"""Not part of the fingerprint of pods: the plan restarts members for a larger store, and for no smaller one."""
 
 
 def etcd_objects(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
@@ -148,19 +152,21 @@ def _parts(cluster: Cluster, managed: ManagedEtcd, etcd: EtcdInputs, images: Ima
             "terminationGracePeriodSeconds": GRACE_SECONDS,
             "securityContext": pod_security(),
             "topologySpreadConstraints": spread(pod_selector(cluster.name, ETCD_COMPONENT)),
-            "containers": [_container(cluster, managed, variables, images)],
+            "containers": [_container(cluster, managed, variables, images, _quota_bytes(managed, etcd))],
             "volumes": [temporary_volume()],
         },
         identity=frozenset(variable["name"] for variable in variables),
     )
 
 
-def _container(cluster: Cluster, managed: ManagedEtcd, variables: list[Manifest], images: Images) -> Manifest:
+def _container(
+    cluster: Cluster, managed: ManagedEtcd, variables: list[Manifest], images: Images, quota_bytes: int
+) -> Manifest:
     return {
         "name": ETCD_CONTAINER,
         "image": images.etcd,
         "command": ["etcd"],
-        "args": _arguments(cluster, managed),
+        "args": _arguments(cluster, quota_bytes),
         "env": variables,
         "ports": [
             {"name": name, "containerPort": port, "protocol": "TCP"}
@@ -178,7 +184,14 @@ def _container(cluster: Cluster, managed: ManagedEtcd, variables: list[Manifest]
     }
 
 
-def _arguments(cluster: Cluster, managed: ManagedEtcd) -> list[str]:
+def quota_told(arguments: Sequence[str]) -> int:
+    """Return how large a store a container is told to allow; 0 where it is told nothing."""
+    told = next((each for each in arguments if each.startswith(QUOTA_ARGUMENT)), "")
+    number = told.removeprefix(QUOTA_ARGUMENT)
+    return int(number) if number.isdigit() else 0
+
+
+def _arguments(cluster: Cluster, quota_bytes: int) -> list[str]:
     host = f"$(POD_NAME).{etcd_peers_service_name(cluster.name)}.{cluster.namespace}.svc"
     return [
         "--name=$(POD_NAME)",
@@ -191,10 +204,15 @@ def _arguments(cluster: Cluster, managed: ManagedEtcd) -> list[str]:
         f"--listen-metrics-urls=http://0.0.0.0:{ETCD_METRICS_PORT}",
         # Members of a Cluster that had this name before are strangers.
         f"--initial-cluster-token={cluster.metadata.uid or cluster.name}",
-        f"--quota-backend-bytes={_quota_bytes(managed)}",
+        f"{QUOTA_ARGUMENT}{quota_bytes}",
         *COMPACTION,
     ]
 
 
-def _quota_bytes(managed: ManagedEtcd) -> int:
-    return min(QUOTA_BYTES_MAX, int(quantity(managed.storage.size) / QUOTA_PARTS))
+def _quota_bytes(managed: ManagedEtcd, etcd: EtcdInputs) -> int:
+    """Return how large the store may become: by the smallest volume, for one may not have been enlarged."""
+    asked = quantity(managed.storage.size)
+    parts = int(
+        (asked if etcd.volume_bytes is None else min(asked, Fraction(etcd.volume_bytes))) / QUOTA_PARTS
+    )
+    return min(QUOTA_BYTES_MAX, parts)

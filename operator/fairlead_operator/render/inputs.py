@@ -32,6 +32,8 @@ class EtcdInputs:
     """What a member with an empty volume is told: all members as `name=url,...`, or that nobody joins."""
     state: ClusterState = "existing"
     """`new` until every first member has been seen running."""
+    volume_bytes: int | None = None
+    """What every volume has that there is; None before there are any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,14 +19,15 @@ def an_object(name: str, **parts: Any) -> Manifest:
     return {"metadata": {**metadata, **parts.pop("metadata", {})}, **parts}
 
 
-def a_pod(name: str) -> Manifest:
+def a_pod(name: str, *arguments: str, **metadata: Any) -> Manifest:
     """Return a pod that has not started."""
-    return an_object(name, spec={"containers": [{"name": ETCD_CONTAINER}]})
+    container = {"name": ETCD_CONTAINER, **({"args": list(arguments)} if arguments else {})}
+    return an_object(name, spec={"containers": [container]}, metadata=metadata)
 
 
 def a_claim(name: str, member: str) -> Manifest:
     """Return a claim that bears the id of a member."""
-    return an_object(name, metadata={"annotations": {"fairlead.dev/etcd-member": member}})
+    return an_object(name, spec={}, metadata={"annotations": {"fairlead.dev/etcd-member": member}})
 
 
 async def look_at(pods: list[Manifest], claims: list[Manifest]) -> EtcdLook:
@@ -45,3 +46,28 @@ async def test_copies_of_pods_and_claims_are_none_of_etcd() -> None:
     assert sorted(look.observed.claims) == [0, 1, 2]
     assert look.plan.inputs is not None
     assert look.plan.inputs.replicas == 3
+
+
+async def test_what_volumes_have_and_what_pods_were_told_is_read() -> None:
+    """Sizes in bytes, and since when a file system waits for its pod; what is not said is nothing."""
+    pod = a_pod(
+        "main-etcd-0", "--name=x", "--quota-backend-bytes=77", creationTimestamp="2026-01-01T00:00:00Z"
+    )
+    waits = {
+        "type": "FileSystemResizePending",
+        "status": "True",
+        "lastTransitionTime": "2026-01-02T00:00:00Z",
+    }
+    claim = a_claim("data-main-etcd-0", "a") | {
+        "spec": {"resources": {"requests": {"storage": "4Ki"}}},
+        "status": {"capacity": {"storage": "2Ki"}, "conditions": [waits]},
+    }
+    look = await look_at([pod, a_pod("main-etcd-1")], [claim, a_claim("data-main-etcd-1", "b")])
+    told, bare = look.observed.pods[0], look.observed.pods[1]
+    grows, unknown = look.observed.claims[0], look.observed.claims[1]
+
+    assert (told.quota_bytes, told.created) == (77, "2026-01-01T00:00:00Z")
+    assert (bare.quota_bytes, bare.created) == (0, "")
+    assert (grows.size_bytes, grows.growing) == (4096, True)
+    assert grows.waits_for_restart_since == "2026-01-02T00:00:00Z"
+    assert (unknown.size_bytes, unknown.growing, unknown.waits_for_restart_since) == (0, False, "")

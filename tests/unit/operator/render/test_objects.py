@@ -16,6 +16,7 @@ from fairlead_operator.render import (
     broker_ids,
     split_config,
 )
+from fairlead_operator.render.etcd import quota_told
 
 
 def test_config_goes_where_its_key_belongs() -> None:
@@ -100,6 +101,18 @@ def test_the_store_of_etcd_leaves_room_on_its_volume(size: str, quota: int) -> N
     arguments = render_kit.container_of(objects["StatefulSet/main-etcd"], "etcd")["args"]
 
     assert f"--quota-backend-bytes={quota}" in arguments
+
+
+def test_the_store_of_etcd_fits_the_smallest_volume() -> None:
+    """One that could not be enlarged as the Cluster asks; one that somebody enlarged by hand changes nothing."""
+    for volume, quota in ((1000, 400), (1 << 40, 858_993_459)):
+        inputs = render_kit.inputs_of(etcd=EtcdInputs(3, volume_bytes=volume))
+        objects = render_kit.drawn(render_kit.cluster_of(), inputs)
+        arguments = render_kit.container_of(objects["StatefulSet/main-etcd"], "etcd")["args"]
+
+        assert f"--quota-backend-bytes={quota}" in arguments
+        assert quota_told(arguments) == quota
+    assert quota_told(["--quota-backend-bytes=much"]) == quota_told([]) == 0
 
 
 def test_external_etcd_draws_nothing_of_etcd() -> None:

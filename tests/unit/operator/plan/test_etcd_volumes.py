@@ -1,0 +1,150 @@
+"""Volumes of etcd that grow: who is restarted for it, and how large a store they are told to have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from fairlead_operator.plan.etcd import plan_etcd
+from fairlead_operator.plan.etcd_actions import DeleteEtcdPod, DisarmNoSpace, EtcdPlan
+from fairlead_operator.plan.etcd_observed import (
+    EtcdClaim,
+    EtcdMember,
+    EtcdPod,
+    EtcdSet,
+    EtcdStatus,
+    ObservedEtcd,
+)
+from fairlead_operator.plan.etcd_view import EtcdPlace, EtcdWish
+from fairlead_operator.render import NOBODY_JOINS
+
+NEW: Final = "new"
+MIB: Final = 1 << 20
+SMALL, LARGE = 8 * MIB, 32 * MIB
+FULL: Final = ("memberID:10 alarm:NOSPACE ",)
+WISH: Final = EtcdWish(3, NEW, tuple(EtcdPlace(f"e-{n}", f"http://e-{n}:2380") for n in range(5)))
+
+
+def an_etcd(
+    *, quotas: tuple[int, int, int] = (SMALL, SMALL, SMALL), told: int = LARGE, errors: tuple[str, ...] = ()
+) -> ObservedEtcd:
+    """Return an etcd of three, each with a store of some size, whose template has that of larger volumes."""
+    return ObservedEtcd(
+        live=EtcdSet(3, NOBODY_JOINS, "existing", pod_spec_hash=NEW, quota_bytes=told),
+        pods={
+            n: EtcdPod(
+                f"pod-{n}",
+                ready=True,
+                initial_cluster=NOBODY_JOINS,
+                state="existing",
+                pod_spec_hash=NEW,
+                created="2026-01-01T10:00:00Z",
+                quota_bytes=quota,
+            )
+            for n, quota in enumerate(quotas)
+        },
+        claims={n: EtcdClaim(f"claim-{n}", f"{10 + n:x}", size_bytes=8000) for n in range(3)},
+        members=tuple(EtcdMember(10 + n, f"e-{n}", (f"http://e-{n}:2380",)) for n in range(3)),
+        answers={n: EtcdStatus(10 + n, 10, errors=errors, store_bytes=7 * MIB) for n in range(3)},
+    )
+
+
+def restarted(plan: EtcdPlan) -> list[int]:
+    """Return whose pods are deleted."""
+    return [action.ordinal for action in plan.actions if isinstance(action, DeleteEtcdPod)]
+
+
+@pytest.mark.parametrize("errors", [(), FULL])
+def test_members_learn_of_larger_volumes_one_after_the_other(errors: tuple[str, ...]) -> None:
+    """The leader last; also when the store is full, which is why volumes are enlarged."""
+    first = plan_etcd(WISH, an_etcd(errors=errors))
+    last = plan_etcd(WISH, an_etcd(quotas=(SMALL, LARGE, LARGE), errors=errors))
+    done = plan_etcd(WISH, an_etcd(quotas=(LARGE, LARGE, LARGE), errors=errors))
+
+    assert restarted(first) == [2]
+    assert restarted(last) == [0]
+    assert done.actions == ((DisarmNoSpace(0),) if errors else ())
+    assert first.actions == (DeleteEtcdPod(2, "pod-2", "its volume has grown"),)
+
+
+@pytest.mark.parametrize("errors", [("memberID:10 alarm:CORRUPT ",), (*FULL, "memberID:11 alarm:CORRUPT ")])
+def test_nobody_is_restarted_beside_a_damaged_member(errors: tuple[str, ...]) -> None:
+    """Whatever else may be done for its volume."""
+    assert restarted(plan_etcd(WISH, an_etcd(errors=errors))) == []
+
+
+def test_a_full_store_without_room_stays_full() -> None:
+    """As long as one of them has none: it would only raise the alarm again."""
+    seen = an_etcd(quotas=(LARGE, LARGE, LARGE), errors=FULL)
+    filled = replace(seen, answers={**seen.answers, 1: replace(seen.answers[1], store_bytes=28 * MIB)})
+    untold = an_etcd(quotas=(LARGE, LARGE, 0), errors=FULL)
+
+    assert plan_etcd(WISH, filled).actions == plan_etcd(WISH, untold).actions == ()
+
+
+def test_a_full_store_is_no_time_for_other_restarts() -> None:
+    """A new template waits until the members are well."""
+    seen = an_etcd(quotas=(LARGE, LARGE, LARGE), errors=FULL)
+    asked = replace(seen, pods={**seen.pods, 1: replace(seen.pods[1], restart="please")})
+    gone = replace(seen, pods={n: pod for n, pod in seen.pods.items() if n != 1})
+
+    assert restarted(plan_etcd(WISH, asked)) == []
+    assert plan_etcd(WISH, gone).actions == ()
+
+
+def test_a_member_that_does_not_answer_stops_it() -> None:
+    """The others are needed."""
+    seen = an_etcd()
+    silent = replace(seen, answers={n: answer for n, answer in seen.answers.items() if n != 1})
+    leaderless = replace(seen, answers={**seen.answers, 1: replace(seen.answers[1], leader_id=0)})
+
+    assert restarted(plan_etcd(WISH, silent)) == []
+    assert restarted(plan_etcd(WISH, leaderless)) == []
+
+
+def test_a_store_never_shrinks_and_an_unknown_one_is_left_alone() -> None:
+    """A template with less, or pods that were told nothing, restart nobody; nor does one that is not seen yet."""
+    unseen = an_etcd()
+    assert unseen.live is not None
+    unseen = replace(unseen, live=replace(unseen.live, settled=False))
+
+    for seen in (an_etcd(quotas=(LARGE, LARGE, LARGE), told=SMALL), an_etcd(quotas=(0, 0, 0)), unseen):
+        assert restarted(plan_etcd(WISH, seen)) == []
+
+
+def test_a_volume_that_has_not_grown_yet_is_waited_for() -> None:
+    """Its store would be larger than it."""
+    seen = an_etcd()
+    growing = {n: replace(claim, growing=n == 2) for n, claim in seen.claims.items()}
+
+    assert restarted(plan_etcd(WISH, replace(seen, claims=growing))) == [1]
+
+
+def test_a_file_system_grows_when_its_pod_starts() -> None:
+    """Where the driver says so; a pod that was made since has done it."""
+    seen = an_etcd(quotas=(LARGE, LARGE, LARGE))
+    waits = replace(seen.claims[1], waits_for_restart_since="2026-01-01T11:00:00Z")
+    waiting = replace(seen, claims={**seen.claims, 1: waits})
+    since = replace(waiting.pods[1], created="2026-01-01T11:00:01Z")
+
+    assert restarted(plan_etcd(WISH, waiting)) == [1]
+    assert restarted(plan_etcd(WISH, replace(waiting, pods={**waiting.pods, 1: since}))) == []
+
+
+def test_the_store_is_as_large_as_the_smallest_volume_allows() -> None:
+    """What the API server refused to enlarge keeps the size that it has; claims that go or say nothing do not count."""
+    seen = an_etcd()
+    claims = {
+        **seen.claims,
+        1: EtcdClaim("claim-1", "b", size_bytes=2000),
+        2: EtcdClaim("claim-2", "c"),
+        3: EtcdClaim("claim-3", "d", deleting=True, size_bytes=1),
+    }
+    refused, first = plan_etcd(WISH, replace(seen, claims=claims)), plan_etcd(WISH, ObservedEtcd())
+
+    assert refused.inputs is not None
+    assert first.inputs is not None
+    assert refused.inputs.volume_bytes == 2000
+    assert first.inputs.volume_bytes is None
