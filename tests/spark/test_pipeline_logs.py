@@ -28,6 +28,9 @@ RUBBISH = {
     b'{"source": "web-1", "level": "info"}': "no field at",
     b'{"source": "web-1", "at": "2026-11-22T08:00:00Z"}': "neither level nor metric",
     b'{"source": "web-1", "at": "2026-11-22T08:00:00Z", "metric": "load"}': "a metric, and no field value",
+    # No window of Spark's holds the first time, and the second one is meant as milliseconds.
+    b'{"source": "web-1", "at": 9223372036854, "level": "info"}': "field at is not in the years 1 to 9999",
+    b'{"source": "web-1", "at": 1763798400000, "level": "info"}': "field at is not in the years 1 to 9999",
 }
 Window = tuple[str, str | None, str | None, str]
 

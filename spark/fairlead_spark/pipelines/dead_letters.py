@@ -27,6 +27,10 @@ use (`observedMetrics` of the query's progress)."""
 CORRUPT = "_corrupt"
 HEADER_PREFIX = "dead-letter."
 ORIGIN = ("topic", "partition", "offset")
+YEAR_1_US = -62_135_596_800_000_000
+YEAR_10000_US = 253_402_300_800_000_000
+"""As brokers bound the times of records. Of others Spark makes windows that overflow, which would end the query, and a
+number of milliseconds in place of seconds would move the watermark behind all that comes after it."""
 
 
 def dead_letter_topic(options: Mapping[str, str], source: str) -> str:
@@ -38,9 +42,11 @@ def parse_json(column: str, ddl: str, *, required: Sequence[str] = ()) -> tuple[
     """Return two columns for a column of bytes that should be JSON objects: the object, and why it is none.
 
     `ddl` names the fields and their types as Spark does ("user STRING, at TIMESTAMP"); other fields are left out, those
-    that lack are null. The reason is null where the object parsed and has every field of `required`.
+    that lack are null. The reason is null where the object parsed, has every field of `required`, and no TIMESTAMP
+    outside of the years 1 to 9999.
     """
     from pyspark.sql import functions as sql
+    from pyspark.sql.types import StructType, TimestampType
 
     options = {"columnNameOfCorruptRecord": CORRUPT, "timeZone": "UTC"}
     parsed = sql.from_json(sql.col(column).cast("string"), f"{ddl}, {CORRUPT} STRING", options)
@@ -50,6 +56,12 @@ def parse_json(column: str, ddl: str, *, required: Sequence[str] = ()) -> tuple[
     )
     for name in required:
         reason = reason.when(parsed[name].isNull(), f"no field {name}")
+    fields = StructType.fromDDL(ddl)
+    assert isinstance(fields, StructType), "fields are asked for"
+    for field in fields:
+        if isinstance(field.dataType, TimestampType):
+            inside = sql.unix_micros(parsed[field.name]).between(YEAR_1_US, YEAR_10000_US - 1)
+            reason = reason.when(~inside, f"field {field.name} is not in the years 1 to 9999")
     return parsed, reason
 
 
