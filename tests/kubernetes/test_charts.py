@@ -70,6 +70,27 @@ def test_no_right_beyond_namespaces(scope: str) -> None:
     assert sorted(roles) == (["fairlead", "fairlead"] if scope == "own" else ["fairlead", "one", "two"])
 
 
+def test_no_right_that_is_never_used() -> None:
+    """The operator applies and patches; it writes nothing whole but its Lease, and no status is read by itself."""
+    objects = [one for one in yaml.safe_load_all(render(OPERATOR_CHART)) if one]
+    granted = {
+        (resource, verb)
+        for role in objects
+        if role["kind"] == "Role"
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+    assert {each for each in granted if each[1] == "update"} == {
+        ("clusters/finalizers", "update"),
+        ("leases", "update"),
+    }
+    assert {verb for resource, verb in granted if resource.endswith("/status")} == {"patch"}
+    assert {verb for resource, verb in granted if resource == "leases"} == {"create", "get", "update"}
+    assert {verb for _, verb in granted} == {"create", "delete", "get", "list", "patch", "update", "watch"}
+
+
 @pytest.mark.parametrize("helm", ["helm4", "helm3"])
 def test_misspelt_values_are_refused(helm: str) -> None:
     """A key that a chart does not know is refused by name, at the top, in a group, and in a Topic's configuration."""
@@ -89,6 +110,39 @@ def test_misspelt_values_are_refused(helm: str) -> None:
     assert [one.returncode for one in answers.values()] == [1] * len(refusals)
     for (setting, _), word in refusals.items():
         assert word in answers[setting].stderr
+
+
+def test_names_that_read_as_something_else_are_text() -> None:
+    """A release `42` in namespace `7`, an operator `1234` for the namespace `true`, and a topic of a year."""
+    release = ("template", "42", OPERATOR_CHART, "--namespace", "7", "--kube-version", "1.36.0")
+    named = ("--set-string", "fullnameOverride=1234", "--set-string", "priorityClassName=1")
+    watched = ("--set", "watch.scope=list", "--set-json", 'watch.namespaces=["true", "1e3"]')
+    operator = tool("helm4", *release, *named, *watched).stdout
+    cluster = tool(
+        "helm4", "template", "on", CLUSTER_CHART, "--namespace", "7", "--set-json", 'topics={"2026": {}}'
+    ).stdout
+    texts = [
+        text for one in yaml.safe_load_all(operator + "---\n" + cluster) if one for text in names_in(one)
+    ]
+
+    assert {text for text in texts if not isinstance(text, str)} == set()
+    assert {"42", "7", "1234", "1", "true", "1e3", "on", "2026"} <= set(texts)
+
+
+def names_in(value: object) -> list[object]:
+    """Return all names, namespaces and labels of an object, but for those of the fields in a schema."""
+    if isinstance(value, list):
+        return [name for each in value for name in names_in(each)]
+    if not isinstance(value, dict) or "openAPIV3Schema" in value:
+        return []
+    own = [
+        value[name]
+        for name in ("name", "namespace", "serviceAccountName", "priorityClassName")
+        if name in value
+    ]
+    for maps in ("labels", "matchLabels", "selector"):
+        own += [each for each in (value.get(maps) or {}).values() if not isinstance(each, dict)]
+    return own + [name for each in value.values() for name in names_in(each)]
 
 
 def test_a_job_tells_what_the_page_on_metrics_asks_for() -> None:

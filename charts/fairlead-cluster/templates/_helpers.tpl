@@ -5,7 +5,7 @@
 {{- define "fairlead-cluster.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 app.kubernetes.io/name: fairlead
-app.kubernetes.io/instance: {{ include "fairlead-cluster.name" . }}
+app.kubernetes.io/instance: {{ include "fairlead-cluster.name" . | quote }}
 app.kubernetes.io/part-of: fairlead
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- with .Values.labels }}

@@ -22,7 +22,7 @@
 {{/* The name is not nameOverride's: NetworkPolicies of brokers and etcd know the operator's pods by it. */}}
 {{- define "fairlead-operator.selectorLabels" -}}
 app.kubernetes.io/name: fairlead-operator
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "fairlead-operator.labels" -}}

@@ -5,13 +5,13 @@ evicted.
 {{- define "fairlead-operator.rules" -}}
 - apiGroups: [fairlead.dev]
   resources: [clusters, topics]
-  verbs: [get, list, watch, patch, update]
+  verbs: [get, list, watch, patch]
 - apiGroups: [fairlead.dev]
   resources: [clusters/status, topics/status]
-  verbs: [get, patch, update]
-# Owner references that hold back the owner's deletion.
+  verbs: [patch]
+# Owner references that hold back the owner's deletion: some clusters let nobody write them without this.
 - apiGroups: [fairlead.dev]
-  resources: [clusters/finalizers, topics/finalizers]
+  resources: [clusters/finalizers]
   verbs: [update]
 - apiGroups: [apps]
   resources: [statefulsets]
