@@ -39,6 +39,8 @@ PROMETHEUS: Final = {NAME_LABEL: "prometheus"}
 """Label by which a pod that reads metrics is known, in whatever namespace."""
 NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
 SCRAPE_INTERVAL: Final = "30s"
+COMPONENT_META_LABEL: Final = "__meta_kubernetes_pod_label_app_kubernetes_io_component"
+"""As Prometheus calls the label of a pod that says which component it is of."""
 BROKER_NAMED: Final[Manifest] = {
     "action": "replace",
     "sourceLabels": ["__meta_kubernetes_pod_name"],
@@ -93,6 +95,8 @@ def _endpoint(cluster: Cluster, port: str, component: str, also: Sequence[Manife
         "path": "/metrics",
         "interval": SCRAPE_INTERVAL,
         "relabelings": [
+            # By its name alone the port may be that of a container that the user's template adds to another component.
+            {"action": "keep", "sourceLabels": [COMPONENT_META_LABEL], "regex": component},
             # Not `cluster`: by that name many setups tell Kubernetes clusters apart.
             {"action": "replace", "targetLabel": "fairlead_cluster", "replacement": cluster.name},
             {"action": "replace", "targetLabel": "fairlead_component", "replacement": component},

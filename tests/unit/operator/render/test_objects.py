@@ -135,6 +135,22 @@ def test_walls_and_monitors_can_be_left_out() -> None:
     assert not [name for name in without_kind if name.startswith("PodMonitor")]
 
 
+def test_prometheus_reads_only_pods_of_the_component_at_a_port() -> None:
+    """A container beside a broker may have a port `metrics`, as members of etcd have; it is no member of etcd."""
+    endpoints = render_kit.drawn(render_kit.cluster_of())["PodMonitor/main"]["spec"]["podMetricsEndpoints"]
+    kept = {
+        endpoint["port"]: [
+            (rule["sourceLabels"], rule["regex"])
+            for rule in endpoint["relabelings"]
+            if rule["action"] == "keep"
+        ]
+        for endpoint in endpoints
+    }
+    component = ["__meta_kubernetes_pod_label_app_kubernetes_io_component"]
+
+    assert kept == {"http-ops": [(component, "broker")], "metrics": [(component, "etcd")]}
+
+
 def test_an_operator_outside_is_let_in_by_nobody() -> None:
     """Its address is not known; without a list of clients the data port is open, as it says."""
     objects = render_kit.drawn(render_kit.cluster_of(), render_kit.inputs_of(operator_namespace=""))
