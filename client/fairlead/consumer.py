@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from fairlead import clock
-from fairlead.cursors import Cursor
+from fairlead.cursors import Cursor, EndOffsets
 from fairlead.errors import ClosedError, SettingError
 from fairlead.fetcher import Fetcher
 from fairlead.group_commits import Unseen
@@ -28,7 +28,7 @@ from fairlead.group_settings import CommitMode, GroupSettings, RebalanceCallback
 from fairlead.metadata import MetadataCache
 from fairlead.offsets import OffsetLookup, Position, partition_not_found
 from fairlead.positions import AssignedPartitions, HeldBack
-from fairlead.reader import BatchReader, EndOffsets
+from fairlead.reader import BatchReader
 from fairlead.records import ConsumerBatch, Record
 from fairlead.settings import (
     DEFAULT_BOOTSTRAP,
@@ -311,7 +311,8 @@ class Consumer(AssignedPartitions):
                 if not self.has_in_hand:
                     # The rest of the batch is not what comes next.
                     break
-            reader.record = None
+            else:
+                reader.record = None
 
     def in_hand(self, record: Record | None) -> None:
         """Say which record of the last batch is worked on, where records are taken out of batches elsewhere."""
@@ -319,8 +320,8 @@ class Consumer(AssignedPartitions):
 
     @property
     def has_in_hand(self) -> bool:
-        """Whether the record of `in_hand` is still worked on: a seek lets go of it, and of the rest of its batch."""
-        return self._reader.record is not None
+        """Whether the records behind that of `in_hand` come next: not after a seek, nor while they are paused."""
+        return self._reader.is_at_record
 
     async def next_batch(self, timeout: Duration | None = None) -> ConsumerBatch | None:  # noqa: ASYNC109
         """Return the next batch, or None when the timeout ends first; `SettingError` before the first `assign`."""
@@ -354,10 +355,10 @@ class Consumer(AssignedPartitions):
                 return batch
             if until is not None and not self._reader.unread(until):
                 return None
-            self._raise_failure(until)
+            self._raise_failure()
             await self._arrival.wait()
 
-    def _raise_failure(self, until: EndOffsets | None) -> None:
+    def _raise_failure(self) -> None:
         """Raise what the reader should know before it waits."""
         if self._session is not None:
             self._session.raise_failure()
@@ -365,7 +366,7 @@ class Consumer(AssignedPartitions):
             raise SettingError(
                 "assignment", None, "what to read: assign(topic=...), or a group with its topics"
             )
-        failure = self._reader.failure(until)
+        failure = self._reader.failure()
         if failure is not None:
             raise failure.with_traceback(None)
         if self._task.done():

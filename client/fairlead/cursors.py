@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from fairlead.errors import FairleadError
 from fairlead.settings import ConsumerSettings
@@ -20,7 +20,12 @@ from fairlead_api.problems import ProblemError
 
 EPOCH_AT: Final = 12
 """Where the leader epoch stands in a stored batch; see docs/reference/record-batch.md."""
+NO_OFFSET: Final = -1
+"""Below every offset."""
 _EPOCH: Final = struct.Struct("<i")
+
+EndOffsets: TypeAlias = Mapping[TopicPartition, int]
+"""For each partition the offset before which to stop."""
 
 
 class Cursor:
@@ -121,6 +126,8 @@ class Fetched:
     next_offset: int
     last_epoch: int | None
     """Leader epoch of the last batch before the next offset."""
+    start_epoch: int | None = None
+    """Leader epoch of the last batch before the asked offset."""
 
     @property
     def is_stale(self) -> bool:
@@ -136,6 +143,15 @@ class Prefetch:
         self._buffer: deque[Fetched] = deque()
         self._buffered_bytes = 0
         self.cursors: dict[TopicPartition, Cursor] = {}
+        self.until: EndOffsets | None = None
+        """What the reader reads, if not everything: nothing else is fetched."""
+
+    def wanted(self, cursor: Cursor) -> bool:
+        """Whether a partition is to be fetched and handed out now."""
+        until = self.until
+        return cursor.is_read and (
+            until is None or cursor.position < until.get(cursor.topic_partition, NO_OFFSET)
+        )
 
     def assign(self, cursors: Iterable[Cursor]) -> None:
         """Replace the assignment."""
@@ -176,7 +192,7 @@ class Prefetch:
             and cursor.error is None
             and cursor.retry_at <= now
             and cursor.buffered_bytes < limit
-            and cursor.is_read
+            and self.wanted(cursor)
         ]
 
     def next_deadline(self, now: float) -> float | None:
@@ -194,8 +210,10 @@ class Prefetch:
         cursor.attempts = 0
         if next_offset == cursor.fetch_offset and not data:
             return
-        cursor.last_epoch = _last_epoch(data, cursor.last_epoch)
-        self._buffer.append(Fetched(cursor, life, data, cursor.fetch_offset, next_offset, cursor.last_epoch))
+        before, cursor.last_epoch = cursor.last_epoch, _last_epoch(data, cursor.last_epoch)
+        self._buffer.append(
+            Fetched(cursor, life, data, cursor.fetch_offset, next_offset, cursor.last_epoch, before)
+        )
         self._ask_last(cursor)
         cursor.fetch_offset = next_offset
         cursor.buffered_bytes += len(data)
@@ -204,8 +222,9 @@ class Prefetch:
     def skipped(self, cursor: Cursor, offset: int, last_epoch: int | None) -> None:
         """Go on elsewhere, behind what was fetched: the position moves there once the reader has had that."""
         cursor.in_flight = False
+        nothing = memoryview(b"")
         self._buffer.append(
-            Fetched(cursor, cursor.life, memoryview(b""), cursor.fetch_offset, offset, last_epoch)
+            Fetched(cursor, cursor.life, nothing, cursor.fetch_offset, offset, last_epoch, cursor.last_epoch)
         )
         cursor.fetch_offset = offset
         cursor.last_epoch = last_epoch
@@ -234,6 +253,28 @@ class Prefetch:
                 del self._buffer[index]
                 return fetched
         return None
+
+    def make_room(self) -> bool:
+        """Forget what fills the buffer, if all of it is of partitions that are not wanted and another one is.
+
+        It is fetched again when it is wanted. What is on its way follows what is buffered, so that stays.
+        """
+        if self._buffered_bytes < self._settings.prefetch_bytes:
+            return False
+        if not any(self.wanted(cursor) for cursor in self.cursors.values()):
+            return False
+        forgotten: dict[Cursor, Fetched] = {}
+        for fetched in self._buffer:
+            if not fetched.cursor.in_flight:
+                forgotten.setdefault(fetched.cursor, fetched)
+        for cursor, first in forgotten.items():
+            cursor.fetch_offset, cursor.last_epoch = first.start_offset, first.start_epoch
+            # What failed behind it fails again.
+            cursor.error = None
+            self._buffered_bytes -= cursor.buffered_bytes
+            cursor.buffered_bytes = 0
+        self._buffer = deque(fetched for fetched in self._buffer if fetched.cursor not in forgotten)
+        return bool(forgotten)
 
     def release(self, fetched: Fetched) -> None:
         """Give the room of an entry back once it was read."""

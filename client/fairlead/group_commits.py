@@ -215,6 +215,7 @@ class OffsetCommitter:
         for place, entry in left.items():
             if place not in errors and place in self._prefetch.cursors:
                 self._committed[place] = entry.offset
+                self._reader.committed(self._prefetch.cursors[place], entry.offset)
 
     async def _until_heard(self, deadline: float) -> None:
         """Wait for a heartbeat: the coordinator is ahead, and its answer says where."""

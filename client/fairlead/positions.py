@@ -71,6 +71,7 @@ class AssignedPartitions:
     def pause(self, *partitions: TopicPartition) -> None:
         """Hand out and fetch nothing of these partitions until `resume`, without partitions of all of them.
 
+        In a loop over `records` it takes effect at the next record; the rest of the batch comes after `resume`.
         Go on taking batches meanwhile: heartbeats do not need it, but `processing_timeout` counts from take to take.
         A partition that goes and comes back is not paused any more.
         """

@@ -6,18 +6,14 @@ know groups, only that some partitions are not read for now.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Final
 
-from fairlead.cursors import Cursor, Fetched, Prefetch
+from fairlead.cursors import Cursor, EndOffsets, Fetched, Prefetch
 from fairlead.errors import FairleadError, error_of
 from fairlead.records import ConsumerBatch, Record
-from fairlead.topic_partition import TopicPartition
 from fairlead_api.batch_header import check_checksums, iterate_headers
 from fairlead_api.problems import ProblemError
-
-EndOffsets: TypeAlias = Mapping[TopicPartition, int]
-"""For each partition the offset before which to stop."""
 
 READ_AGAIN: Final = (
     "Nothing of the batch was handed out. Seek to the same offset and read again: the bytes may have changed on the "
@@ -42,6 +38,8 @@ class BatchReader:
         self.record: Record | None = None
         """The record of that batch that its reader has, where it takes them one by one and has not had them all."""
         self._hand_life = 0
+        self._hand_committed = 0
+        """As far as that batch was committed, which its reader may do by itself."""
 
     def next(self, until: EndOffsets | None) -> ConsumerBatch | None:
         """Return the next batch of what was fetched, moving its position; None while there is nothing.
@@ -49,9 +47,12 @@ class BatchReader:
         Raises the typed error of a batch that is damaged; its partition goes on after a seek.
         """
         self._give_rest_back()
-        while (reading := self._reading or self._open_next(until)) is not None:
+        if until is not self._prefetch.until:
+            self._prefetch.until = until
+            self._wake()
+        while (reading := self._reading or self._open_next()) is not None:
             fetched, batches = reading
-            if fetched.is_stale or not self.wanted(fetched.cursor, until):
+            if fetched.is_stale or not self._prefetch.wanted(fetched.cursor):
                 self._stop_reading(fetched)
                 continue
             try:
@@ -64,6 +65,8 @@ class BatchReader:
                 continue
             self._reading = reading
             return self._hand_out(fetched.cursor, batch, until)
+        if self._prefetch.make_room():
+            self._wake()
         return None
 
     def finished(self) -> None:
@@ -71,44 +74,50 @@ class BatchReader:
         self._give_rest_back()
         self.hand = None
 
+    @property
+    def is_at_record(self) -> bool:
+        """Whether the records behind the one in hand come next: not after a seek, nor while they are paused."""
+        return self.record is not None and not (self.hand is not None and self.hand.paused)
+
     def processed(self, cursor: Cursor) -> tuple[int, int | None]:
         """Return the offset before which everything was processed, and the leader epoch of the last batch before."""
         if cursor is not self.hand:
             return cursor.position, cursor.position_epoch
         record = self._record_of(cursor)
-        if record is None or record.offset <= self.hand_offset:
-            return self.hand_offset, self.hand_epoch
-        return record.offset, cursor.position_epoch
+        offset = max(self._hand_committed, self.hand_offset if record is None else record.offset)
+        return offset, self.hand_epoch if offset <= self.hand_offset else cursor.position_epoch
+
+    def committed(self, cursor: Cursor, offset: int) -> None:
+        """Take note of a commit: what the program says of the batch in hand is not taken back by itself."""
+        if cursor is self.hand:
+            self._hand_committed = offset
 
     def handed_out(self, cursor: Cursor) -> tuple[int, int | None]:
         """Return likewise the offset behind everything that was handed out."""
         record = self._record_of(cursor) if cursor is self.hand else None
         return cursor.position if record is None else record.offset + 1, cursor.position_epoch
 
-    def wanted(self, cursor: Cursor, until: EndOffsets | None) -> bool:
-        """Whether batches of a partition are to be handed out."""
-        return cursor.is_read and (until is None or cursor.position < until.get(cursor.topic_partition, -1))
-
     def unread(self, until: EndOffsets) -> bool:
         """Whether a partition that is still assigned has not reached its end."""
         cursors = self._prefetch.cursors
         return any(place in cursors and cursors[place].position < stop for place, stop in until.items())
 
-    def failure(self, until: EndOffsets | None) -> FairleadError | None:
+    def failure(self) -> FairleadError | None:
         """Return the error of a partition once, and again only when no partition is left to read."""
-        failed = [cursor for cursor in self._prefetch.failures() if self.wanted(cursor, until)]
+        failed = [cursor for cursor in self._prefetch.failures() if self._prefetch.wanted(cursor)]
         told = [cursor for cursor in failed if cursor.error_is_told]
         new = next((cursor for cursor in failed if not cursor.error_is_told), None)
         if new is not None and new.error is not None:
             new.error_is_told = True
             return new.error
-        reading = [cursor for cursor in self._prefetch.cursors.values() if self.wanted(cursor, until)]
+        reading = [cursor for cursor in self._prefetch.cursors.values() if self._prefetch.wanted(cursor)]
         if told and len(told) == len(reading):
             return told[0].error
         return None
 
     def _hand_out(self, cursor: Cursor, batch: ConsumerBatch, until: EndOffsets | None) -> ConsumerBatch:
         self.hand, self.hand_offset, self.hand_epoch = cursor, cursor.position, cursor.position_epoch
+        self._hand_committed = 0
         stop = until[cursor.topic_partition] if until is not None else batch.next_offset
         if stop < batch.next_offset:
             batch = batch.before(stop)
@@ -136,8 +145,8 @@ class BatchReader:
             self._prefetch.seek(cursor, record.offset + 1, cursor.position_epoch)
             self._wake()
 
-    def _open_next(self, until: EndOffsets | None) -> tuple[Fetched, Iterator[ConsumerBatch]] | None:
-        fetched = self._prefetch.take(lambda cursor: self.wanted(cursor, until))
+    def _open_next(self) -> tuple[Fetched, Iterator[ConsumerBatch]] | None:
+        fetched = self._prefetch.take(self._prefetch.wanted)
         return None if fetched is None else (fetched, batches_in(fetched))
 
     def _finish_reading(self, fetched: Fetched) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 from fairlead.blocking.facade import Facade, blocking, in_loop, same_arguments
 from fairlead.consumer import Consumer as AsyncConsumer
+from fairlead.cursors import EndOffsets
 from fairlead.group_session import Membership, closed_by_callback
 from fairlead.group_settings import RebalanceCallback
-from fairlead.reader import EndOffsets
 from fairlead.records import ConsumerBatch, Record
 from fairlead.topic_partition import TopicPartition
 
@@ -102,7 +102,8 @@ class Consumer(Facade[AsyncConsumer]):
                 yield record
                 if not self._client.has_in_hand:
                     break
-            self._client.in_hand(None)
+            else:
+                self._client.in_hand(None)
 
     def _close(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -222,6 +222,26 @@ async def test_a_seek_leaves_the_batch_whose_records_are_taken(apart: Apart) -> 
     await apart(scenario)
 
 
+async def test_a_pause_keeps_the_rest_of_the_batch_whose_records_are_taken(apart: Apart) -> None:
+    """It comes after `resume`."""
+
+    def scenario(bootstrap: str) -> None:
+        ten_records(bootstrap)
+        with Consumer(bootstrap) as consumer:
+            place = TopicPartition("flights", 0)
+            consumer.assign([place])
+            values = []
+            for record in consumer.records(until={place: 10}):
+                assert not consumer.paused
+                values.append(int(record.value or b""))
+                if values == [0, 1, 2]:
+                    consumer.pause(place)
+                    threading.Timer(0.05, consumer.resume, [place]).start()
+        assert values == list(range(10))
+
+    await apart(scenario)
+
+
 async def test_an_aborted_producer_sends_nothing_more(apart: Apart) -> None:
     """What lingers is not sent, and what is sent later is refused; leaving the block does nothing more."""
 

@@ -195,6 +195,56 @@ async def test_a_small_prefetch_still_reads_everything(bootstrap: str) -> None:
         assert sorted(await read(consumer)) == list(range(1_000))
 
 
+@pytest.mark.parametrize("way", ["pause", "until"])
+async def test_what_was_fetched_of_others_does_not_hold_a_partition_back(bootstrap: str, way: str) -> None:
+    """Of one that is paused, or is not to be read now, however little may be fetched ahead; it comes later."""
+    for partition in range(2):
+        await fill(bootstrap, 100, partition, first=100 * partition)
+    async with Consumer(bootstrap, prefetch_bytes=1, partition_fetch_bytes_max=2_000) as consumer:
+        await consumer.assign(topic="flights")
+        await filled(consumer)
+        if way == "pause":
+            consumer.pause(at(1))
+        async with asyncio.timeout(30):
+            got = [int(record.value or b"") async for record in consumer.records({at(0): 100})]
+        assert got == list(range(100))
+        consumer.resume()
+        assert await read(consumer) == list(range(100, 200))
+
+
+async def filled(consumer: Consumer) -> None:
+    """Wait until something of both partitions was fetched ahead."""
+    async with asyncio.timeout(30):
+        while not all(cursor.buffered_bytes for cursor in consumer._prefetch.cursors.values()):
+            await consumer.end_offsets()
+
+
+async def test_pausing_takes_effect_at_the_next_record(bootstrap: str) -> None:
+    """The rest of the batch comes after `resume`, once and in order."""
+    await fill(bootstrap, 20)
+    async with Consumer(bootstrap) as consumer:
+        await consumer.assign([at(0)])
+        got: list[int] = []
+
+        async def take_records() -> None:
+            """Take records, and pause at the fourth one."""
+            async for record in consumer.records():
+                got.append(record.offset)
+                if record.offset == 3:
+                    consumer.pause(at(0))
+                if record.offset == 19:
+                    return
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(take_records())
+            while consumer.position(at(0)) != 4:
+                await consumer.end_offsets()
+            assert got == [0, 1, 2, 3]
+            consumer.resume(at(0))
+
+    assert got == list(range(20))
+
+
 async def test_nothing_to_read_is_a_timeout_of_the_callers(bootstrap: str) -> None:
     """`next_batch` with a timeout answers None, and the consumer goes on."""
     async with Consumer(bootstrap) as consumer:

@@ -180,6 +180,38 @@ async def test_processed_batches_are_committed_from_time_to_time(bootstrap: str,
                 pass
 
 
+async def test_what_the_program_commits_is_not_taken_back(bootstrap: str, admin: Admin) -> None:
+    """Though the batch is still in hand: neither by the commits from time to time, nor by the last one."""
+    with suppress(CrashError):
+        async with consumer_of(bootstrap) as consumer:
+            await take(consumer)
+            await consumer.commit()
+            await another_commit(consumer)
+            assert await committed(admin) == 10
+            raise CrashError
+    assert await committed(admin) == 10
+    with suppress(CrashError):
+        async with consumer_of(bootstrap) as consumer:
+            async for record in consumer.records():
+                if record.offset == 14:
+                    await consumer.commit()
+                    await another_commit(consumer)
+                    raise CrashError
+    assert await committed(admin) == 15
+    async with consumer_of(bootstrap) as consumer:
+        assert await take(consumer) == list(range(15, 20))
+        await consumer.commit({PLACE: 17})
+        await consumer.seek(PLACE, 12)
+        assert await take(consumer) == list(range(12, 20))
+    assert await committed(admin) == 20
+
+
+async def another_commit(consumer: Consumer) -> None:
+    """Have the commit that comes from time to time now."""
+    assert consumer._session is not None
+    await consumer._session.committer.commit_processed()
+
+
 async def test_manual_commits_are_exact_and_may_go_back(bootstrap: str, admin: Admin) -> None:
     """To the record, in the middle of a batch; nothing is committed by itself."""
     async with consumer_of(bootstrap, commit="manual") as consumer:

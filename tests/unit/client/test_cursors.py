@@ -191,6 +191,50 @@ def test_what_is_paused_or_withheld_is_neither_due_nor_told(prefetch: Prefetch) 
     assert list(prefetch.failures()) == [withheld]
 
 
+def test_what_nobody_wants_makes_room_for_what_is_wanted(prefetch: Prefetch) -> None:
+    """It is fetched again from where it began, under the epoch before it; what failed behind it fails again."""
+    paused, read = _cursors(prefetch)
+    paused.last_epoch = 4
+    prefetch.arrived(paused, paused.life, memoryview(b"x" * 60), 15)
+    assert not prefetch.make_room()
+    prefetch.arrived(paused, paused.life, memoryview(b"x" * 60), 20)
+    prefetch.failed(paused, paused.life, ClosedError("test"))
+    paused.paused = True
+    assert prefetch.due(0.0) == []
+
+    assert prefetch.make_room()
+    assert prefetch.due(0.0) == [read]
+    assert prefetch.take(_anything) is None
+    assert (paused.fetch_offset, paused.last_epoch, paused.position) == (10, 4, 10)
+    paused.paused = False
+    assert set(prefetch.due(0.0)) == {paused, read}
+
+
+def test_what_nobody_wants_stays_where_room_would_serve_nobody(prefetch: Prefetch) -> None:
+    """While nothing is wanted; and where the next part is on its way, which would leave a gap."""
+    first, second = _cursors(prefetch)
+    prefetch.arrived(first, first.life, memoryview(b"x" * 120), 15)
+    first.paused = second.paused = True
+    assert not prefetch.make_room()
+    second.paused, first.in_flight = False, True
+    assert not prefetch.make_room()
+
+    prefetch.arrived(first, first.life, memoryview(b"x" * 10), 16)
+    assert prefetch.make_room()
+    assert first.fetch_offset == 10
+
+
+def test_only_what_is_read_to_an_end_is_fetched(prefetch: Prefetch) -> None:
+    """A partition that has no end, or stands there, is not."""
+    first, second = _cursors(prefetch)
+    prefetch.until = {second.topic_partition: 12}
+    assert prefetch.due(0.0) == [second]
+    second.position = 12
+    assert prefetch.due(0.0) == []
+    prefetch.until = None
+    assert prefetch.due(0.0) == [first, second]
+
+
 def test_a_damaged_length_is_left_to_the_reader(prefetch: Prefetch) -> None:
     """What cannot be a batch ends the look for the last epoch, and fails no other partition of the answer."""
     first, _ = _cursors(prefetch)
