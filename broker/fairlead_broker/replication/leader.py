@@ -423,7 +423,8 @@ class PartitionLeader(Successors):
 
     def _advance_low(self, effects: list[LeaderEffect]) -> None:
         self._low_due = False
-        low = self.low_watermark
-        if low is not None and low > self._low_watermark:
-            self._low_watermark = low
+        low = self.low_watermark or Offset(0)
+        if low > self._low_watermark:
             effects.append(AdvanceLowWatermark(low))
+        # Also down: who comes into the isr may begin earlier, and whoever waits for it hears when it has followed.
+        self._low_watermark = low

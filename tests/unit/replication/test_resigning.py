@@ -179,3 +179,14 @@ class TestLowWatermark:
         assert office.fetch(SECOND, 20, log_start=Offset(9)) == []
         assert office.step(LogStartMoved(Offset(4))) == []
         assert office.machine.log_start == 9
+
+    def test_is_told_again_when_who_came_in_later_has_followed(self) -> None:
+        """A replica that was away during the deletion: whoever asks for it again waits for that one as well."""
+        office = Office(partition_record(isr=entries([LEADER]), min_isr=1), end=20, log_start=9)
+        alone = office.step(LogStartMoved(Offset(15)))
+        office.change(51, isr=entries([LEADER, SECOND]))
+        office.fetch(SECOND, 20, log_start=Offset(0))
+
+        assert AdvanceLowWatermark(Offset(15)) in alone
+        assert office.machine.low_watermark == 0
+        assert office.fetch(SECOND, 20, log_start=Offset(15)) == [AdvanceLowWatermark(Offset(15))]
