@@ -134,7 +134,8 @@ class BrokerParts:
     @property
     def healthy(self) -> bool:
         """Whether writes are possible: no failed disk and no failed task."""
-        return self._storage_error is None and not self.supervisor.failure.done()
+        failed = self._storage_error or self.entry.directory.failure
+        return failed is None and not self.supervisor.failure.done()
 
     async def open(self, advertised: Advertised, release: str) -> None:
         """Enter the cluster, take office in every partition, start the tasks."""
@@ -179,10 +180,13 @@ class BrokerParts:
         # Logs that are being opened for nobody: the directory is closed when the last of them stands.
         self._opening.drop_queued()
         await self._opening.idle()
-        await self._cluster.leave(clean=clean and synced)
-        for pool in (self.disk, self._opening, self._validation, self._syncing):
-            if pool is not None:
-                pool.close()
+        try:
+            await self._cluster.leave(clean=clean and synced)
+        finally:
+            # Whatever could not be written: the program does not end before their threads.
+            for pool in (self.disk, self._opening, self._validation, self._syncing):
+                if pool is not None:
+                    pool.close()
 
     def _build_shared(self) -> SharedParts:
         """What leaders and followers of this directory have in common."""

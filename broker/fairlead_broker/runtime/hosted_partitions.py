@@ -38,6 +38,7 @@ from fairlead_broker.runtime.hosted_log import HostedLog, drop_damaged
 from fairlead_broker.runtime.meters import BrokerMeters
 from fairlead_broker.runtime.partition import Partition
 from fairlead_broker.runtime.partition_logs import PartitionLogs
+from fairlead_broker.runtime.refused_partitions import RefusedPartitions
 from fairlead_broker.runtime.replica_fetching import ReplicaFetching
 from fairlead_broker.runtime.role_changes import RoleChanges
 from fairlead_broker.runtime.roles import Roles
@@ -89,7 +90,7 @@ class HostedPartitions:
         self._meters = meters
         self._log = log
         self._hosted: dict[TopicId, dict[PartitionIndex, HostedLog]] = {}
-        self._refused: dict[TopicIdPartition, ProblemError] = {}
+        self._refused = RefusedPartitions(self._look_at, log)
         self._dirty: set[TopicId] = set()
         self._brokers_dirty = False
         self._wake = asyncio.Event()
@@ -134,7 +135,7 @@ class HostedPartitions:
             led = None
         if led is None:
             key = TopicIdPartition(topic_id, index)
-            raise self._refused.get(key) or self._views.why_not_led(topic_id, index, self._roles.leads)
+            raise self._refused.why(key) or self._views.why_not_led(topic_id, index, self._roles.leads)
         return led
 
     def log_of(self, key: TopicIdPartition) -> PartitionLog | None:
@@ -192,8 +193,7 @@ class HostedPartitions:
             self._log.error("damaged copy not cut", partition=str(key), reason=str(error))
         finally:
             self._giving_up.discard(key)
-            self._dirty.add(key.topic_id)
-            self._wake.set()
+            self._look_at(key.topic_id)
 
     def _may_have_role(self, hosted: HostedLog, record: PartitionRecord) -> bool:
         """Whether a copy may be led or followed: not while it is to be given up for damage, nor in quarantine."""
@@ -216,6 +216,10 @@ class HostedPartitions:
                 self._brokers_dirty = True
             case _:
                 return
+        self._wake.set()
+
+    def _look_at(self, topic_id: TopicId) -> None:
+        self._dirty.add(topic_id)
         self._wake.set()
 
     def life_changed(self) -> None:
@@ -340,7 +344,7 @@ class HostedPartitions:
         for index, record in records.items():
             key = TopicIdPartition(view.topic_id, index)
             if self._roles.own_replica(record.value) is None:
-                self._refused.pop(key, None)
+                self._refused.accept(key)
                 continue
             wish = _Wanted(key, view, record)
             kept = self._find(wish.key)
@@ -387,11 +391,11 @@ class HostedPartitions:
         try:
             log = await self._opening.run(self._logs.open, key, view.name, view.config)
         except LogError as error:
-            self._refuse(wish, error)
+            self._refused.refuse(key, view.name, error)
         else:
             hosted = HostedLog(key, log, wish.record, distrusted=log.recovery_report.dropped_good)
             self._hosted.setdefault(key.topic_id, {})[key.partition] = hosted
-            self._refused.pop(key, None)
+            self._refused.accept(key)
             opened = True
         finally:
             self._being_opened.discard(key)
@@ -401,17 +405,6 @@ class HostedPartitions:
         elif opened:
             self._opened.append(wish)
         self._wake.set()
-
-    def _refuse(self, wish: _Wanted, error: LogError) -> None:
-        problem = refusals.from_log(error, wish.view.name, wish.key.partition, writing=False)
-        self._refused[wish.key] = problem
-        self._log.error(
-            "partition cannot be opened",
-            topic=wish.view.name,
-            partition=wish.key.partition,
-            code=problem.code,
-            reason=str(error),
-        )
 
     def _take_role(self, wish: _Wanted) -> None:
         hosted = self._find(wish.key)
@@ -424,7 +417,7 @@ class HostedPartitions:
             hosted.log.update_config(wish.view.config)  # Nobody is at the log: this waits for nothing.
         # Where nobody else is left to count on, this is what there is.
         hosted.distrusted = False
-        self._refused.pop(wish.key, None)
+        self._refused.accept(wish.key)
         record, log = wish.record.value, hosted.log
         following = self._roles.following(record)
         begun = log.leader_epochs[-1].epoch if log.leader_epochs else None
@@ -433,12 +426,18 @@ class HostedPartitions:
         # holds of a later epoch must not be cut by an older one (rule 3.8).
         if self._roles.leads(record):
             if begun is not None and begun >= record.leader_epoch:
-                self._refuse(wish, StaleLeaderEpoch(log.folder, record.leader_epoch, begun))
+                self._refused.refuse(
+                    wish.key, wish.view.name, StaleLeaderEpoch(log.folder, record.leader_epoch, begun)
+                )
             else:
-                self._changes.lead(hosted, wish.view, wish.record)
+                led = self._changes.lead(hosted, wish.view, wish.record)
+                if self._directory.failure is not None:
+                    led.storage_failed()
         elif following is not None:
             if last is not None and last > record.leader_epoch:
-                self._refuse(wish, StaleLeaderEpoch(log.folder, record.leader_epoch, last))
+                self._refused.refuse(
+                    wish.key, wish.view.name, StaleLeaderEpoch(log.folder, record.leader_epoch, last)
+                )
             else:
                 self._changes.follow(hosted, wish.view, wish.record, following)
 
@@ -477,7 +476,7 @@ class HostedPartitions:
             self._logs.keep(hosted.key, hosted.log)
         if name:
             self._meters.forget_topic(name)
-        self._refused = {key: why for key, why in self._refused.items() if key.topic_id != topic_id}
+        self._refused.forget_topic(topic_id)
         if any(key.topic_id == topic_id for key in self._being_opened):
             return  # Looked at again when that has ended.
         if topic_id in self._metadata.deleted_topics:

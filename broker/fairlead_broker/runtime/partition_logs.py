@@ -42,7 +42,10 @@ class PartitionLogs:
             log = self._directory.open_partition(key.topic_id, key.partition, config)
             self._report(log, topic, key.partition)
         if log.synced_offset < log.end_offset:
+            # Open it is also where that fails.
+            self._kept[key] = log
             log.sync()
+            self._kept.pop(key, None)
         return log
 
     def keep(self, key: TopicIdPartition, log: PartitionLog) -> None:

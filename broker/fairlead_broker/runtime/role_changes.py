@@ -55,7 +55,7 @@ class RoleChanges:
         """Starts a task of the broker."""
         self._lag_seconds = lag_seconds
 
-    def lead(self, hosted: HostedLog, view: TopicView, record: Record) -> None:
+    def lead(self, hosted: HostedLog, view: TopicView, record: Record) -> Partition:
         """Lead a partition from now on."""
         key, log, clock = hosted.key, hosted.log, self._shared.clock
         leader = PartitionLeader(
@@ -91,6 +91,7 @@ class RoleChanges:
             lambda: office.machine.in_sync_count,
             lambda: office.replica_lag,
         )
+        return partition
 
     def follow(self, hosted: HostedLog, view: TopicView, record: Record, following: Following) -> None:
         """Follow its leader from now on."""

@@ -83,7 +83,8 @@ class Upkeep:
             self._failed(failure)
 
     def _look_after(self, partitions: list[Replica]) -> StorageFailed | None:
-        failure = None
+        # Whatever has met it first, a checkpoint or the opening of a log: without an append nobody else hears of it.
+        failure = self._directory.failure
         now_us = self._clock.now_us()
         for partition in partitions:
             try:

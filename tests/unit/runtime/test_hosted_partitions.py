@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -178,9 +179,15 @@ class FullStorage(WatchedStorage):
     """A disk that runs out of space, or fails to write."""
 
     write_error: int | None = None
+    open_error: int | None = None
+    """Of every new log."""
+    syncs_max: int | None = None
+    """Syncs of log files that hold; the next ones fail."""
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
         """Open a file whose writes can fail if it is a log."""
+        if create and path.suffix == ".log" and self.open_error is not None:
+            raise OSError(self.open_error, "the test says so")
         file = super().open(path, write=write, create=create)
         return FullFile(file, self) if path.suffix == ".log" else file
 
@@ -194,6 +201,13 @@ class FullFile(WatchedFile):
         if self._watched.write_error is not None:
             raise OSError(self._watched.write_error, "the test says so")
         super().write(buffers, position)
+
+    def sync(self) -> None:
+        """Sync, as often as the disk does."""
+        assert isinstance(self._watched, FullStorage)
+        if self._watched.syncs == self._watched.syncs_max:
+            raise OSError(errno.EIO, "the test says so")
+        super().sync()
 
 
 class TestDisk:
@@ -231,6 +245,71 @@ class TestDisk:
         assert (first.code, first.side_effect) == ("storage_failed", SideEffect.MAYBE)
         assert (second.code, second.side_effect) == ("storage_failed", SideEffect.NONE)
         assert not runtime.ready
+
+    async def test_a_partition_that_finds_no_space_is_opened_once_there_is_some(
+        self, start_runtime: StartRuntime
+    ) -> None:
+        """A full disk refuses, also a partition that is new on it, only as long as it is full."""
+        storage = FullStorage()
+        runtime = await start_runtime(storage)
+        storage.open_error = errno.ENOSPC
+        flights = await topic(runtime)
+        refused = await refusal(flights.produce(b"no space"))
+        storage.open_error = None
+
+        await until(lambda: next(runtime._parts.partitions.of_topic(flights.topic_id), None) is not None)
+        assert refused.code == "disk_full"
+        assert (await flights.produce(b"after")).base_offset == 0
+
+    async def test_a_disk_that_fails_while_a_log_is_opened_has_failed(
+        self, start_runtime: StartRuntime
+    ) -> None:
+        """No partition may be written to at that moment: the broker would be elected on and on."""
+        storage = FullStorage()
+        runtime = await start_runtime(storage, limits={"checkpoint_interval_seconds": 0.05})
+        storage.open_error = errno.EROFS
+        flights = await topic(runtime)
+        refused = await refusal(flights.produce(b"read-only"))
+
+        await until(lambda: not runtime.ready)
+        assert refused.code == "storage_failed"
+        await until(lambda: runtime._parts.entry.membership.registration.directories == ())
+
+    async def test_a_log_whose_end_could_not_be_synced_is_refused_and_not_taken_for_another(
+        self, start_runtime: StartRuntime, tmp_path: Path
+    ) -> None:
+        """The next record has it opened again; the broker goes on, and stops in order but for the clean marker."""
+        first = await start_runtime()
+        await (await topic(first, durability="replicated")).produce(b"not synced")
+        copy = tmp_path / "killed"
+        shutil.copytree(tmp_path / "data", copy)
+        storage = FullStorage()
+        storage.syncs_max = 1
+        runtime = await start_runtime(storage, data=copy)
+        flights = TopicClient(runtime, "flights")
+        before = await refusal(flights.produce(b"refused"))
+        await change_record(flights, leader_epoch=LeaderEpoch(9))
+        after = await refusal(flights.produce(b"refused"))
+        ready = runtime.ready
+        await runtime.stop()
+
+        assert (before.code, after.code, ready) == ("storage_failed", "storage_failed", False)
+        assert not runtime.failure.done()
+        assert not (copy / ".fairlead" / "clean").exists()
+
+    async def test_who_leads_again_on_a_disk_that_has_failed_refuses_for_certain(
+        self, start_runtime: StartRuntime
+    ) -> None:
+        """An election that was decided before the failure was heard of changes nothing about it."""
+        storage = FullStorage()
+        runtime = await start_runtime(storage)
+        flights = await topic(runtime)
+        storage.write_error = errno.EIO
+        await refusal(flights.produce(b"a"))
+        await change_record(flights, leader_epoch=LeaderEpoch(9))
+        refused = await refusal(flights.produce(b"b"))
+
+        assert (refused.code, refused.side_effect) == ("storage_failed", SideEffect.NONE)
 
     async def test_idle_segments_roll_by_age(self, start_runtime: StartRuntime) -> None:
         """`segment.ms` holds without further writes, so that old records can expire."""

@@ -1,0 +1,65 @@
+"""Partitions that this broker keeps and cannot serve, and why.
+
+For `hosted_partitions`, which opens their logs and gives them roles. What is wrong is said once, however often it is
+tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from fairlead_api.identifiers import TopicId, TopicIdPartition
+from fairlead_api.problems import ProblemError
+from fairlead_broker.log import DiskFull, LogError
+from fairlead_broker.runtime import refusals
+from fairlead_broker.telemetry import Log
+
+OPEN_AGAIN_SECONDS: Final = 1.0
+"""Between attempts to open a log on a full disk: nothing tells that there is room again."""
+
+
+class RefusedPartitions:
+    """The problem of each of them."""
+
+    __slots__ = ("_log", "_look_again", "_problems")
+
+    def __init__(self, look_again: Callable[[TopicId], None], log: Log) -> None:
+        """`look_again` has the partitions of a topic tried anew."""
+        self._look_again = look_again
+        self._log = log
+        self._problems: dict[TopicIdPartition, ProblemError] = {}
+
+    def __len__(self) -> int:
+        return len(self._problems)
+
+    def __contains__(self, key: TopicIdPartition) -> bool:
+        return key in self._problems
+
+    def why(self, key: TopicIdPartition) -> ProblemError | None:
+        """What is wrong with a partition; None if nothing is."""
+        return self._problems.get(key)
+
+    def refuse(self, key: TopicIdPartition, topic: str, error: LogError) -> None:
+        """Note why a partition cannot be served. Where the disk is full, it is tried again in a while."""
+        problem = refusals.from_log(error, topic, key.partition, writing=False)
+        known, self._problems[key] = self._problems.get(key), problem
+        if isinstance(error, DiskFull):
+            asyncio.get_running_loop().call_later(OPEN_AGAIN_SECONDS, self._look_again, key.topic_id)
+        if known is None or known.detail != problem.detail:
+            self._log.error(
+                "partition cannot be opened",
+                topic=topic,
+                partition=key.partition,
+                code=problem.code,
+                reason=str(error),
+            )
+
+    def accept(self, key: TopicIdPartition) -> None:
+        """Nothing is wrong with a partition any more, or it is kept here no more."""
+        self._problems.pop(key, None)
+
+    def forget_topic(self, topic_id: TopicId) -> None:
+        """Forget a topic that is gone."""
+        self._problems = {key: why for key, why in self._problems.items() if key.topic_id != topic_id}
