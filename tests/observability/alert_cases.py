@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from alert_series import BROKER, MIB, WHERE, Case, histogram, labelled, of_broker, of_operator, pair
+from alert_series import BROKER, MIB, WHERE, Case, Firing, histogram, labelled, of_broker, of_operator, pair
 
 PARTITIONS: Final = (
     *pair(
@@ -385,13 +385,41 @@ OPERATOR: Final = (
     *pair(
         "FairleadOperatorLeaders",
         7,
-        {of_operator("fairlead_operator_leader", pod="a"): "0+0x7"},
+        {of_operator("fairlead_operator_leader", pod="a", job="shop/one"): "0+0x7"},
         "0 operators in shop hold the Lease; it should be 1.",
-        {"namespace": "shop"},
+        {"namespace": "shop", "job": "shop/one"},
         {
             of_operator("fairlead_operator_leader", pod="a"): "1+0x7",
             of_operator("fairlead_operator_leader", pod="b"): "0+0x7",
         },
+    ),
+    # Its pod is gone, or waits for a node.
+    Case(
+        alert="FairleadOperatorLeaders",
+        series={of_operator("fairlead_operator_leader", pod="a", job="shop/one"): "1+0x3 stale"},
+        minute=12,
+        fires=Firing(
+            labels={"namespace": "shop", "job": "shop/one"},
+            description="0 operators in shop hold the Lease; it should be 1.",
+        ),
+    ),
+    # It is another pod now.
+    Case(
+        alert="FairleadOperatorLeaders",
+        series={
+            of_operator("fairlead_operator_leader", pod="a", job="shop/one"): "1+0x3 stale",
+            of_operator("fairlead_operator_leader", pod="b", job="shop/one"): "_x5 1+0x7",
+        },
+        minute=12,
+    ),
+    # Two releases in one namespace, or one that is read in two ways.
+    Case(
+        alert="FairleadOperatorLeaders",
+        series={
+            of_operator("fairlead_operator_leader", pod="a", job=job): "1+0x12"
+            for job in ("shop/one", "shop/two")
+        },
+        minute=12,
     ),
     *pair(
         "FairleadReconcileFailing",
