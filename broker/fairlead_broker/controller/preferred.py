@@ -24,8 +24,11 @@ def preferred_leader(record: PartitionRecord) -> BrokerId:
 def prefer(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
     """Return the record led by its preferred leader; None if it leads already or cannot take over at once.
 
-    It can if it is a live member of the isr and is not to be emptied.
+    It can if it is a live member of the isr and is not to be emptied. Nobody can by a restored record: its isr may lack
+    what others have.
     """
+    if record.restored:
+        return None
     first = record.replicas[0]
     entry = next((each for each in record.isr if each.broker == first.broker), None)
     if entry is None or entry == record.leader or not can_stay(key, entry, view.brokers):

@@ -80,13 +80,16 @@ def drain_begins_again(topic: str, partition: PartitionIndex, draining: Sequence
 
 
 def preferred_cannot_lead(topic: str, partition: PartitionIndex, record: PartitionRecord) -> ProblemError:
-    """The first replica is not in sync, gone, stopping or draining."""
+    """The first replica is not in sync, gone, stopping or draining, or nobody knows who is in sync."""
     preferred = record.replicas[0].broker
-    in_sync = _named(tuple(entry.broker for entry in record.isr))
+    if record.restored:
+        reason = "what is known of it is from a backup, and all its replicas have to tell first where their logs end"
+    else:
+        in_sync = _named(tuple(entry.broker for entry in record.isr))
+        reason = f"it must be running, not draining, and in sync; in sync are {in_sync}"
     return ProblemError(
         "not_possible_now",
-        f"broker {preferred}, the preferred leader of {topic}-{partition}, cannot lead now: it must be running, not "
-        f"draining, and in sync; in sync are {in_sync}",
+        f"broker {preferred}, the preferred leader of {topic}-{partition}, cannot lead now: {reason}",
         data={"topic": topic, "partition": partition, "broker": preferred},
     )
 

@@ -49,6 +49,7 @@ def test_the_first_replica_takes_the_lead_and_nobody_leaves_the_isr() -> None:
             ClusterView(ALL | {FIRST: registered(1, 11, directories=("other",))}),
             id="its disk has failed",
         ),
+        pytest.param(record(None, "1", restored=True), ClusterView(ALL), id="others may have more"),
     ],
 )
 def test_leadership_stays_where_it_is(found: PartitionRecord, view: ClusterView) -> None:
