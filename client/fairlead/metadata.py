@@ -48,6 +48,15 @@ class Picture:
         leader = found.partitions[partition].leader
         return None if leader is None else self.addresses.get(leader)
 
+    def is_newer(self, other: Picture) -> bool:
+        """Whether a partition has had a later leader than the other picture knows of."""
+        return any(
+            mine.leader_epoch > theirs.leader_epoch
+            for name, topic in self.topics.items()
+            if name in other.topics and other.topics[name].topic_id == topic.topic_id
+            for mine, theirs in zip(topic.partitions, other.topics[name].partitions, strict=False)
+        )
+
 
 class MetadataCache:
     """The newest picture, and the topics that it should hold."""
@@ -57,6 +66,7 @@ class MetadataCache:
         self._wanted: set[str] = set()
         self._lock = asyncio.Lock()
         self._refreshes = 0
+        self._answered_by = ""
         self.picture = Picture()
 
     async def topic(self, name: str) -> TopicMetadata:
@@ -70,7 +80,7 @@ class MetadataCache:
             new = wanted - self._wanted
             self._wanted |= wanted
             try:
-                await self.refresh()
+                await self._refresh(found_wrong=False)
             finally:
                 # A name that does not exist must not be asked for, for ever.
                 self._wanted -= new - self.picture.topics.keys()
@@ -91,11 +101,17 @@ class MetadataCache:
 
     async def refresh(self) -> None:
         """Take the picture again. Callers who wait while it is taken for another share that answer."""
+        await self._refresh(found_wrong=not self.is_old)
+
+    async def _refresh(self, *, found_wrong: bool) -> None:
         seen = self._refreshes
         async with self._lock:
             if self._refreshes != seen and self._wanted <= self.picture.asked:
                 return
+            before = self.picture
             await self._fetch(frozenset(self._wanted))
+            if found_wrong and before.topics and self.picture.topics is before.topics:
+                await self._ask_another()
             self._refreshes += 1
 
     async def _fetch(self, names: frozenset[str]) -> None:
@@ -116,22 +132,44 @@ class MetadataCache:
 
     async def _ask(self, names: frozenset[str], asked: frozenset[str]) -> None:
         before = self.picture
-        listed = ",".join(sorted(names))
         known = before.etag is not None and before.topics.keys() == names
-        call = Call(
-            method="GET",
-            path="/v1/metadata",
-            subject="metadata",
-            query={"topics": listed} if 0 < len(listed) <= QUERY_BYTES_MAX else {},
-            headers={"if-none-match": before.etag} if known and before.etag else {},
-        )
-        answer = await self._transport.call(call)
+        answer = await self._transport.call(_call(names, before.etag if known else None))
         now = clock.monotonic()
+        self._answered_by = answer.broker
         if answer.status == 304:
             self.picture = replace(before, asked=asked, taken_at=now)
         else:
-            self.picture = _picture_of(answer, names, asked, now)
-        self._transport.known_brokers = tuple(self.picture.addresses.values())
+            self._take(_picture_of(answer, names, asked, now))
+
+    async def _ask_another(self) -> None:
+        """Take another broker's picture if it is newer, where one was found wrong and its broker stands by it.
+
+        A broker that is cut off from the cluster's store, but not from us, tells for ever what was when it last heard.
+        """
+        before = self.picture
+        names = frozenset(before.topics)
+        answer = await self._transport.second_opinion(_call(names, before.etag), self._answered_by)
+        if answer is None or answer.status == 304:
+            return
+        other = _picture_of(answer, names, before.asked, clock.monotonic())
+        if other.is_newer(before):
+            self._take(other)
+            self._transport.prefer(answer.broker)
+
+    def _take(self, picture: Picture) -> None:
+        self.picture = picture
+        self._transport.known_brokers = tuple(picture.addresses.values())
+
+
+def _call(names: frozenset[str], etag: str | None) -> Call:
+    listed = ",".join(sorted(names))
+    return Call(
+        method="GET",
+        path="/v1/metadata",
+        subject="metadata",
+        query={"topics": listed} if 0 < len(listed) <= QUERY_BYTES_MAX else {},
+        headers={} if etag is None else {"if-none-match": etag},
+    )
 
 
 def check_name(name: str) -> str:

@@ -22,7 +22,7 @@ from fairlead.settings import OffsetPolicy, ResetPolicy
 from fairlead.timestamps import datetime_of, timestamp_us_of
 from fairlead.topic_partition import TopicPartition
 from fairlead.transport import Transport, json_call
-from fairlead_api.problems import JSON, ProblemError, ProblemKind
+from fairlead_api.problems import JSON, ProblemError
 from fairlead_api.requests import (
     OffsetsLookupAnswer,
     OffsetsLookupRequest,
@@ -118,7 +118,8 @@ class OffsetLookup:
                     problem = ProblemError.from_document(cast("Mapping[str, JSON]", answer.problem))
                     error = error_of(problem, subject=f"offsets of {place}", broker=leader)
         if error is not None:
-            if isinstance(error, UnreachableError) or error.kind is ProblemKind.REFRESH:
+            if isinstance(error, UnreachableError) or error.retryable:
+                # Also where the leader asks for patience: one that is cut off from the cluster never comes to an end.
                 await self._metadata.refresh()
             raise error
 

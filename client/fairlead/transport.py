@@ -50,6 +50,12 @@ ANSWER_MARGIN_SECONDS: Final = 5.0
 """The client waits this much longer than the time it asked the broker to keep to, so that the broker's own
 typed answer wins over a bare timeout."""
 
+SILENT_SECONDS: Final = 10.0
+"""A broker that gave no answer is asked after all others for so long: to try an address in vain may take seconds."""
+
+SECOND_OPINION_SECONDS: Final = 1.0
+"""How long another broker may take to say what it knows; the first one's answer waits for it."""
+
 Query: TypeAlias = Mapping[str, str | int]
 
 
@@ -83,7 +89,11 @@ class Transport:
     def __init__(self, settings: ConnectionSettings) -> None:
         self.settings = settings
         self._client: pyreqwest.client.Client | None = None
-        self._next_bootstrap = 0
+        self._first = 0
+        """Place of the address that is asked first."""
+        self._second = 0
+        """Place of the one that was asked for a second opinion last."""
+        self._silent_until: dict[str, float] = {}
         self.known_brokers: tuple[str, ...] = ()
         """Addresses from the metadata: asked after the bootstrap addresses failed."""
 
@@ -167,26 +177,59 @@ class Transport:
     async def send_to_any(self, call: Call) -> Answer:
         """Ask each address once until one answers, beginning with the one that answered last.
 
-        What only the controller can do, the broker that is asked passes on to it.
+        What only the controller can do, the broker that is asked passes on to it. After a refusal that may pass the
+        next call begins with another one: a broker that is cut off from the others refuses for as long as it is.
         """
-        addresses = self.settings.bootstrap + self.known_brokers
-        first = self._next_bootstrap
+        addresses = self._addresses
+        first = self._first % len(addresses)
         failures: dict[str, str] = {}
         sent = False
-        for step in range(len(addresses)):
-            index = (first + step) % len(addresses)
-            broker = addresses[index]
-            if broker in failures:
-                continue
+        # Sorting keeps the order of those that are not told apart.
+        for broker in sorted(addresses[first:] + addresses[:first], key=self._is_silent):
             try:
                 answer = await self._send(call, broker, call.headers)
             except UnreachableError as error:
                 failures.update(error.attempts)
                 sent = sent or error.side_effect.value == "maybe"
+                self._silent_until[broker] = clock.monotonic() + SILENT_SECONDS
                 continue
-            self._next_bootstrap = index
+            except ClusterError as error:
+                if error.retryable:
+                    self._first = addresses.index(broker) + 1
+                raise
+            self.prefer(broker)
             return answer
         raise UnreachableError(call.subject, failures, sent=sent)
+
+    async def second_opinion(self, call: Call, first: str) -> Answer | None:
+        """Ask a broker other than the first, each time another one; None where it has no good answer soon."""
+        others = [broker for broker in self._addresses if broker != first and not self._is_silent(broker)]
+        if not others:
+            return None
+        self._second += 1
+        broker = others[self._second % len(others)]
+        try:
+            async with asyncio.timeout(SECOND_OPINION_SECONDS):
+                return await self._send(call, broker, call.headers)
+        except (UnreachableError, TimeoutError):
+            self._silent_until[broker] = clock.monotonic() + SILENT_SECONDS
+        except ClusterError:
+            pass
+        return None
+
+    def prefer(self, broker: str) -> None:
+        """Begin the next call with this address."""
+        self._silent_until.pop(broker, None)
+        addresses = self._addresses
+        # What is known of brokers may have changed while this one answered.
+        self._first = addresses.index(broker) if broker in addresses else 0
+
+    @property
+    def _addresses(self) -> list[str]:
+        return list(dict.fromkeys(self.settings.bootstrap + self.known_brokers))
+
+    def _is_silent(self, broker: str) -> bool:
+        return self._silent_until.get(broker, 0.0) > clock.monotonic()
 
 
 def json_call(

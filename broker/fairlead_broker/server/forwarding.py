@@ -43,6 +43,9 @@ MIRROR_SECONDS_MAX: Final = 5.0
 RETRY_SECONDS: Final = 0.2
 """Advice where an election is likely under way."""
 JSON_BODY: Final = ("content-type", JSON)
+_STRANGER_CODES: Final = frozenset({"peer_refused", "stale_broker_epoch"})
+"""What a broker is told whose life in the cluster is over, before anything is done for it."""
+_STRANGER_STATUSES: Final = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.PRECONDITION_FAILED})
 _FORWARD: Final = Header.FORWARD.lower().encode()
 _NOT_PASSED_ON: Final = frozenset(
     {
@@ -180,6 +183,9 @@ class Forwarding:
             self._forwarded.labels(route.name, "no_answer" if unavailable.sent else "not_sent").inc()
             raise
         self._forwarded.labels(route.name, str(heard.status)).inc()
+        if heard.status in _STRANGER_STATUSES and (problem := problem_of(heard)).code in _STRANGER_CODES:
+            # The caller is none of this: for the cluster this broker is away, and nothing was done.
+            raise PeerUnavailable(broker, problem.detail, sent=False)
         return heard
 
     async def _ask_controller(

@@ -68,11 +68,19 @@ def append(accumulator: Accumulator) -> Callable[..., RecordsBatch]:
     return append_record
 
 
-def topic_of(name: str, leaders: list[int | None], topic_id: str = TOPIC_ID) -> TopicMetadata:
+def topic_of(
+    name: str, leaders: list[int | None], topic_id: str = TOPIC_ID, leader_epoch: int = 1
+) -> TopicMetadata:
     """Return the metadata of a topic whose partitions have these leaders."""
     partitions = [
         PartitionMetadata(
-            partition=index, leader=leader, leader_epoch=1, replicas=[1], isr=[1], elr=[], offline=[]
+            partition=index,
+            leader=leader,
+            leader_epoch=leader_epoch,
+            replicas=[1],
+            isr=[1],
+            elr=[],
+            offline=[],
         )
         for index, leader in enumerate(leaders)
     ]
@@ -151,6 +159,7 @@ class ScriptedBroker:
         self._listener = Http2Listener(self._serve, self._bound, connections_max=64)
         self.url = f"http://{self._bound}"
         self.leaders: list[int | None] = [1] * partitions
+        self.leader_epoch = 1
         self.addresses = {1: self.url}
         self.topic_id = TOPIC_ID
         self.topics = ["flights"]
@@ -240,7 +249,11 @@ class ScriptedBroker:
     def _metadata(self, received: Received) -> Reply:
         brokers = [BrokerDescription(id=id_, address=url) for id_, url in self.addresses.items()]
         asked = received.query["topics"].split(",") if "topics" in received.query else self.topics
-        topics = [topic_of(name, self.leaders, self.topic_id) for name in self.topics if name in asked]
+        topics = [
+            topic_of(name, self.leaders, self.topic_id, self.leader_epoch)
+            for name in self.topics
+            if name in asked
+        ]
         answer = Metadata(cluster_id="c", controller=1, brokers=brokers, topics=topics)
         etag = f'"{crc32(msgspec.json.encode(answer))}"'
         if received.headers.get("if-none-match") == etag:

@@ -14,7 +14,7 @@ from fairlead.settings import ConnectionSettings
 from fairlead.transport import Transport
 
 if TYPE_CHECKING:
-    from conftest import ScriptedBroker
+    from conftest import Received, Reply, ScriptedBroker
 
 METADATA = "/v1/metadata"
 
@@ -146,3 +146,79 @@ async def test_more_names_than_a_url_holds(broker: ScriptedBroker, metadata: Met
     assert found.keys() == set(wanted)
     assert metadata.picture.topics.keys() == set(wanted)
     assert all("topics" not in request.query for request in broker.received(METADATA))
+
+
+@pytest.fixture
+async def asked_first(broker: ScriptedBroker) -> AsyncIterator[ScriptedBroker]:
+    """Another broker, which names itself broker 2 and leads everything: clients ask it before the first one."""
+    async with type(broker)() as other:
+        other.addresses = broker.addresses = {1: broker.url, 2: other.url}
+        other.leaders = [2, 2]
+        yield other
+
+
+@pytest.fixture
+async def both(broker: ScriptedBroker, asked_first: ScriptedBroker) -> AsyncIterator[MetadataCache]:
+    """A cache before both brokers."""
+    async with Transport(ConnectionSettings(bootstrap=(asked_first.url, broker.url))) as transport:
+        yield MetadataCache(transport)
+
+
+async def test_a_broker_that_is_cut_off_does_not_hide_what_others_know(
+    broker: ScriptedBroker, asked_first: ScriptedBroker, both: MetadataCache
+) -> None:
+    """Whose picture is wrong and who stands by it is compared with another, who is asked from then on."""
+    broker.leader_epoch = 2
+    await both.topic("flights")
+    assert both.picture.leader("flights", 0) == asked_first.url
+    await both.refresh()
+    assert both.picture.leader("flights", 0) == broker.url
+    await both.topic("flights")
+    asked = len(asked_first.received(METADATA))
+    await both.refresh()
+
+    # That picture was found wrong as well: the other one is heard, and is not newer.
+    assert len(asked_first.received(METADATA)) == asked + 1
+    assert both.picture.leader("flights", 0) == broker.url
+    broker.leader_epoch = 3
+    await both.refresh()
+    assert len(asked_first.received(METADATA)) == asked + 1
+    assert both.picture.topics["flights"].partitions[0].leader_epoch == 3
+
+
+async def test_another_opinion_is_left_alone_where_it_is_none(
+    broker: ScriptedBroker, asked_first: ScriptedBroker, both: MetadataCache
+) -> None:
+    """A refusal, an older picture and that of another topic of the same name change nothing."""
+    await both.topic("flights")
+    broker.refuse(METADATA, "topic_not_found")
+    await both.refresh()
+    broker.leader_epoch = 0
+    await both.refresh()
+    broker.leader_epoch, broker.topic_id = 9, "9e107d9d-372b-4a6c-8f0a-0c1b2d3e4f50"
+    await both.refresh()
+
+    assert len(broker.received(METADATA)) == 3
+    assert both.picture.leader("flights", 0) == asked_first.url
+
+
+async def test_a_silent_broker_is_not_waited_for(
+    broker: ScriptedBroker, asked_first: ScriptedBroker, both: MetadataCache
+) -> None:
+    """Its opinion is not worth more than a second, and is not asked for again at once."""
+    never = asyncio.Event()
+
+    async def silent(_: Received) -> Reply:
+        """Give no answer."""
+        await never.wait()
+        raise AssertionError("it is over")
+
+    await both.topic("flights")
+    broker.script(METADATA, silent)
+    async with asyncio.timeout(5):
+        await both.refresh()
+        await both.refresh()
+
+    assert len(broker.received(METADATA)) == 1
+    assert both.picture.leader("flights", 0) == asked_first.url
+    never.set()

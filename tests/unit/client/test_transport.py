@@ -110,6 +110,19 @@ async def test_calls_are_retried_by_kind(broker: ScriptedBroker, transport: Tran
     assert len(broker.requests) == 5
 
 
+async def test_a_broker_that_goes_on_refusing_is_left(broker: ScriptedBroker, transport: Transport) -> None:
+    """One that is cut off from the others does so for as long as it is; those who do not answer come last."""
+    async with type(broker)() as other:
+        other.script("/v1/versions", good, good)
+        broker.refuse("/v1/versions", "coordination_unavailable")
+        transport.known_brokers = (other.url,)
+        answer = await transport.call(CALL)
+        again = await transport.call(CALL)
+
+    assert (answer.broker, again.broker) == (other.url, other.url)
+    assert len(broker.requests) == 1
+
+
 async def test_known_brokers_are_asked_when_the_bootstrap_is_down(broker: ScriptedBroker) -> None:
     """Addresses from the metadata outlive the bootstrap addresses."""
     broker.script("/v1/versions", good)
