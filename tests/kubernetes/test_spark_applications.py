@@ -6,6 +6,7 @@ it has are written down here; what it says about pods, which is all of Kubernete
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 from pathlib import Path
@@ -20,10 +21,13 @@ from go_programs import MODULES
 from kube_client import Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kube_client import Manifest
     from kubernetes_under_test import Kubernetes
 
 MANIFESTS = ROOT / "manifests/spark"
+FieldPath = tuple[str | int, ...]
 KUBEFLOW = "github.com/kubeflow/spark-operator/v2"
 TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 TEMPLATE = {
@@ -35,6 +39,8 @@ TEMPLATE = {
         }
     },
 }
+RESTARTS_UNLESS_SAID = 3
+"""Of a job in all its life, where the manifest for Apache's operator says nothing; `Always` does not change that."""
 # As the operator of Apache Spark defines version v1, without what our manifest does not use.
 APACHE = {
     "type": "object",
@@ -51,6 +57,7 @@ APACHE = {
                 "sparkConf": TEXTS,
                 "runtimeVersions": {
                     "type": "object",
+                    "required": ["sparkVersion"],
                     "properties": {name: {"type": "string"} for name in ("sparkVersion", "jdkVersion")},
                 },
                 "applicationTolerations": {
@@ -132,12 +139,68 @@ def apply(kubernetes: Kubernetes, namespace: str, text: str) -> str:
     return kubernetes.kubectl(*words, stdin=text)
 
 
-def pods_of(application: Manifest) -> dict[str, Manifest]:
-    """Return the pods of driver and executors as their templates have them."""
-    spec = application["spec"]
-    if "driverSpec" in spec:
-        return {name: spec[f"{name}Spec"]["podTemplateSpec"]["spec"] for name in ("driver", "executor")}
-    return {name: spec[name]["template"]["spec"] for name in ("driver", "executor")}
+def pods_of(application: Manifest) -> list[Manifest]:
+    """Return the pods of driver and executors as their templates have them; Spark adds image and arguments."""
+    spec, pods = application["spec"], []
+    for name in ("driver", "executor"):
+        pod = spec[f"{name}Spec"]["podTemplateSpec"] if "driverSpec" in spec else spec[name]["template"]
+        (container,) = pod["spec"]["containers"]
+        made = {**pod["spec"], "containers": [{**container, "image": "localhost/fairlead-spark:dev"}]}
+        pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": made})
+    return pods
+
+
+def fields(value: Any, path: FieldPath = ()) -> Iterator[FieldPath]:
+    """Return where every member is in what a manifest says, those of members included; settings are no members."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from fields(item, (*path, index))
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield (*path, name)
+            if name != "sparkConf":
+                yield from fields(inner, (*path, name))
+
+
+def mistakes(manifest: Manifest, path: FieldPath) -> Iterator[Manifest]:
+    """Return the manifest with another name of one member, and with another type."""
+    *parents, name = path
+    for is_name in (True, False):
+        wrong = copy.deepcopy(manifest)
+        owner: Any = wrong
+        for parent in parents:
+            owner = owner[parent]
+        if is_name:
+            owner[f"{name}X"] = owner.pop(name)
+        else:
+            owner[name] = (
+                {"no": "text"} if isinstance(owner[name], str) else "no number, no truth, no members"
+            )
+        yield wrong
+
+
+def judge(kubernetes: Kubernetes, path: str, manifest: Manifest) -> None:
+    """Have the server judge what would be made of a manifest, unknown members included. Raises `Refused`."""
+    kubernetes.api.request("POST", path, manifest, query={"dryRun": "All", "fieldValidation": "Strict"})
+
+
+def unjudged(kubernetes: Kubernetes, path: str, manifest: Manifest) -> list[FieldPath]:
+    """Return the members of a specification that the server takes under another name, or with another type.
+
+    Pods within are left out: they are judged as pods.
+    """
+    judge(kubernetes, path, manifest)
+    taken = []
+    for member in fields(manifest["spec"], ("spec",)):
+        if "podTemplateSpec" in member[:-2]:
+            continue
+        for wrong in mistakes(manifest, member):
+            try:
+                judge(kubernetes, path, wrong)
+            except Refused:
+                continue
+            taken.append(member)
+    return taken
 
 
 @pytest.mark.parametrize("kind", ["kubeflow", "apache"])
@@ -147,17 +210,27 @@ def test_an_operators_application(kubernetes: Kubernetes, namespace: str, kind: 
     text = (MANIFESTS / f"{kind}-operator.yaml").read_text(encoding="utf-8")
     application: Any = yaml.safe_load(text)
     said = apply(kubernetes, namespace, text)
-    for name, spec in pods_of(application).items():
-        # Spark gives it the image and the arguments.
-        (container,) = spec["containers"]
-        pod = {**spec, "containers": [{**container, "image": "localhost/fairlead-spark:dev"}]}
-        metadata = {"name": name, "namespace": namespace}
-        made = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
-        assert kubernetes.api.create(made, dry_run=True)["metadata"]["name"] == name
+    for pod in pods_of(application):
+        judge(kubernetes, f"/api/v1/namespaces/{namespace}/pods", pod)
 
     assert "sparkapplication" in said
     with pytest.raises((AssertionError, Refused), match="sparkConfs"):
         apply(kubernetes, namespace, text.replace("sparkConf:", "sparkConfs:"))
+
+
+def test_every_member_of_apaches_application_is_judged(kubernetes: Kubernetes, namespace: str) -> None:
+    """The definition, which is ours, knows name and type of each; restarts do not run out in the life of a job."""
+    served(kubernetes, apache_definition())
+    application: Any = yaml.safe_load((MANIFESTS / "apache-operator.yaml").read_text(encoding="utf-8"))
+    taken = unjudged(
+        kubernetes, f"/apis/spark.apache.org/v1/namespaces/{namespace}/sparkapplications", application
+    )
+    for pod in pods_of(application):
+        taken += unjudged(kubernetes, f"/api/v1/namespaces/{namespace}/pods", pod)
+    restarts = application["spec"]["applicationTolerations"]["restartConfig"]
+
+    assert taken == []
+    assert restarts["maxRestartAttempts"] > RESTARTS_UNLESS_SAID * 1_000_000
 
 
 def test_what_an_application_stands_on(kubernetes: Kubernetes, namespace: str) -> None:
