@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from fairlead.errors import SettingError
 from fairlead.settings import DEFAULT_BOOTSTRAP, bootstrap_of, seconds_of
+from fairlead_api.timestamps import MICROSECONDS_PER_MILLISECOND, YEAR_10000_US
 from fairlead_spark.planning import columns
 from fairlead_spark.planning.positions import (
     ASSIGN_FORM,
@@ -300,7 +301,10 @@ def _take_position(options: Mapping[str, str], by_offset: str, by_time: str) -> 
     if by_offset in options and by_time in options:
         raise OptionError(by_time, options[by_time], f"only one of {by_offset} and {by_time}")
     if by_time in options:
-        return AtTime(take_number(options, by_time, least=0) or 0)
+        timestamp_ms = take_number(options, by_time, least=0) or 0
+        if timestamp_ms >= YEAR_10000_US // MICROSECONDS_PER_MILLISECOND:
+            raise OptionError(by_time, options[by_time], "milliseconds since 1970, up to the year 9999")
+        return AtTime(timestamp_ms)
     if by_offset not in options:
         return None
     return _parsed(options, by_offset, parse_position, f"earliest, latest, or {OFFSETS_FORM}")

@@ -85,6 +85,16 @@ def test_columns_are_those_named() -> None:
             "only one of startingOffsets and startingTimestamp",
         ),
         (BASE | {"startingTimestamp": "today"}, "startingTimestamp", "a whole number, 0 or more"),
+        (
+            BASE | {"startingTimestamp": "253402300800000"},
+            "startingTimestamp",
+            "milliseconds since 1970, up to the year",
+        ),
+        (
+            BASE | {"endingTimestamp": "1763798400000000"},
+            "endingTimestamp",
+            "milliseconds since 1970, up to the year",
+        ),
         (BASE | {"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger", "a whole number, 1 or more"),
         (
             BASE | {"minPartitions": "4", "maxPartitions": "2"},
