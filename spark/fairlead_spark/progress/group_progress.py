@@ -124,12 +124,16 @@ class GroupProgress(StreamingQueryListener):
 
 
 def end_offsets(sources: Iterable[SourceProgress]) -> dict[TopicPartition, int]:
-    """Return the next offsets of sources of this package; those of others are left out."""
+    """Return the next offsets of sources of this package; those of others are left out.
+
+    Of a partition that several sources read, it is that of the one behind.
+    """
     ends: dict[TopicPartition, int] = {}
     for source in sources:
-        offsets = _offsets_of(source.endOffset)
-        for topic, partitions in offsets.items():
-            ends |= {TopicPartition(topic, partition): offset for partition, offset in partitions.items()}
+        for topic, partitions in _offsets_of(source.endOffset).items():
+            for partition, offset in partitions.items():
+                place = TopicPartition(topic, partition)
+                ends[place] = min(offset, ends.get(place, offset))
     return ends
 
 

@@ -32,3 +32,15 @@ def test_ends_of_our_sources_are_found_among_others() -> None:
         TopicPartition("flights", 3): 9,
         TopicPartition("clicks", 1): 0,
     }
+
+
+def test_a_partition_that_is_read_twice_counts_as_far_as_both_have_read() -> None:
+    """A topic that is joined with itself is two sources, each with limits of its own: the one behind has a lag."""
+    behind, ahead = (
+        StreamOffsets({"flights": TopicOffsets("id", {0: PartitionOffset(offset), 1: PartitionOffset(5)})})
+        for offset in (3, 9)
+    )
+
+    for sources in ([behind, ahead], [ahead, behind]):
+        found = end_offsets([source(each.to_dict()) for each in sources])
+        assert found == {TopicPartition("flights", 0): 3, TopicPartition("flights", 1): 5}
