@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from fairlead import Admin
 from fairlead.errors import BugError, ClosedError, RefreshError, RetryError, UnreachableError
+from fairlead_operator.clock import Clock, SystemClock
 from fairlead_operator.naming import DATA_PORT, broker_pod_name
 
 DEFAULT_BROKER_URL: Final = f"http://{{pod}}.{{cluster}}-brokers.{{namespace}}.svc:{DATA_PORT}"
@@ -24,6 +25,8 @@ CALL_SECONDS: Final = 5.0
 RETRY: Final = "1s"
 """The reconcile is tried again anyway; a pause of the network shall not make it wait."""
 CONNECT: Final = "1s"
+UNUSED_SECONDS_MAX: Final = 60.0
+"""After so long a client for addresses that nobody asks for any more is closed; no call takes as long."""
 
 
 class BrokersUnavailable(Exception):
@@ -56,18 +59,19 @@ async def broker_deadline(what: str, seconds: float = CALL_SECONDS) -> AsyncIter
 
 @dataclass(slots=True)
 class _Open:
-    """A client and the addresses that it was opened for."""
+    """A client, and when it was asked for last."""
 
-    addresses: tuple[str, ...]
     admin: Admin = field(repr=False)
+    used: float
 
 
 class BrokerCalls:
     """The admin clients of all clusters, opened when first asked for and kept. Close it at the end."""
 
-    def __init__(self, url: str = DEFAULT_BROKER_URL) -> None:
+    def __init__(self, url: str = DEFAULT_BROKER_URL, *, clock: Clock | None = None) -> None:
         self._url = url
-        self._open: dict[tuple[str, str], _Open] = {}
+        self._clock = clock or SystemClock()
+        self._open: dict[tuple[str, str], dict[tuple[str, ...], _Open]] = {}
 
     async def admin(self, cluster: dict[str, Any]) -> Admin:
         """Return the open client of a Cluster (as the API server has it), for the addresses that it has now."""
@@ -84,21 +88,23 @@ class BrokerCalls:
         if not addresses:
             msg = f"cluster {namespace}/{cluster} has no brokers"
             raise BrokersUnavailable(msg)
-        known = self._open.get((namespace, cluster))
-        if known is not None and known.addresses == addresses:
-            return known.admin
-        opened = Admin(addresses, request_timeout=CONNECT, connect_timeout=CONNECT, retry_timeout=RETRY)
-        await opened.__aenter__()
-        self._open[(namespace, cluster)] = _Open(addresses, opened)
-        if known is not None:
-            await known.admin.__aexit__(None, None, None)
-        return opened
+        clients, now = self._open.setdefault((namespace, cluster), {}), self._clock.monotonic()
+        known = clients.get(addresses)
+        if known is None:
+            admin = Admin(addresses, request_timeout=CONNECT, connect_timeout=CONNECT, retry_timeout=RETRY)
+            await admin.__aenter__()
+            known = clients[addresses] = _Open(admin, now)
+        known.used = now
+        # One for other addresses may be in use: whoever looks sees a Cluster that changes sooner or later than others.
+        old = [each for each, client in clients.items() if now - client.used > UNUSED_SECONDS_MAX]
+        for unused in [clients.pop(each) for each in old]:
+            await unused.admin.__aexit__(None, None, None)
+        return known.admin
 
     async def forget(self, namespace: str, cluster: str) -> None:
         """Close the client of a Cluster that is gone."""
-        known = self._open.pop((namespace, cluster), None)
-        if known is not None:
-            await known.admin.__aexit__(None, None, None)
+        for client in self._open.pop((namespace, cluster), {}).values():
+            await client.admin.__aexit__(None, None, None)
 
     async def close(self) -> None:
         """Close all clients."""

@@ -11,6 +11,7 @@ import pytest
 from fairlead.errors import NotPossibleNowError, OverloadedError
 from fairlead_api.problems import ProblemError
 from fairlead_operator.brokers.calls import (
+    UNUSED_SECONDS_MAX,
     BrokerCalls,
     BrokersUnavailable,
     broker_deadline,
@@ -18,6 +19,17 @@ from fairlead_operator.brokers.calls import (
     brokers_of,
 )
 from fairlead_operator.brokers.survey import survey
+from fairlead_operator.clock import SystemClock
+
+
+class HandClock(SystemClock):
+    """A clock that a test moves."""
+
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        """The seconds that the test says."""
+        return self.seconds
 
 
 def cluster(replicas: int, status: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -51,6 +63,23 @@ async def test_a_client_is_kept_while_the_addresses_stay() -> None:
     assert again is first
     assert more is not first
     assert anew is not more
+
+
+async def test_a_client_that_nobody_asks_for_is_closed_after_a_while() -> None:
+    """Later than any call that may have begun with it; two numbers of brokers in turn keep both."""
+    clock = HandClock()
+    calls = BrokerCalls("http://127.0.0.1:1", clock=clock)
+    first, more = await calls.admin(cluster(2)), await calls.admin(cluster(3))
+    kept = await calls.admin(cluster(2))
+    clock.seconds += UNUSED_SECONDS_MAX + 1
+    await calls.admin(cluster(3))
+    with pytest.raises(BrokersUnavailable, match="not open"):
+        await survey(first, with_metadata=False)
+    with pytest.raises(BrokersUnavailable, match="describe cluster"):
+        await survey(more, with_metadata=False)
+    await calls.close()
+
+    assert kept is first
 
 
 async def test_a_cluster_without_brokers_is_unavailable() -> None:

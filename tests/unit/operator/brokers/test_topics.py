@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -101,6 +102,19 @@ async def test_a_topic_is_changed_and_the_listing_with_it(calls: TopicCalls) -> 
         "segment.ms": "5000"
     }
     assert [partition.replicas for partition in grown.placement] == [(0,)] * 3
+
+
+async def test_a_listing_under_way_outlives_another_number_of_brokers(broker: RunningBroker) -> None:
+    """A Cluster that is scaled is asked at other addresses; who has begun to ask at the old ones gets an answer."""
+    brokers = BrokerCalls(f"http://{broker.addresses.data}")
+    calls = TopicCalls(brokers, HandClock())
+    pool = {"name": "a", "firstBrokerId": 0, "replicas": 3}
+    scaled = {**CLUSTER, "spec": {"brokers": [pool]}}
+    listed, _ = await asyncio.gather(calls.topics(CLUSTER), brokers.admin(scaled))
+    await brokers.close()
+
+    assert listed.topics == {}
+    assert [each.id for each in listed.brokers] == [0]
 
 
 async def test_one_listing_serves_all_for_a_moment(calls: TopicCalls, admin: Admin, clock: HandClock) -> None:
