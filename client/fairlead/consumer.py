@@ -101,7 +101,7 @@ class Consumer(AssignedPartitions):
         self._connection = connection_of(
             bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout
         )
-        self._settings = ConsumerSettings(
+        settings = ConsumerSettings(
             fetch_wait_seconds_max=seconds_of(fetch_wait_max, "fetch_wait_max"),
             fetch_bytes_min=fetch_bytes_min,
             fetch_bytes_max=fetch_bytes_max,
@@ -114,17 +114,23 @@ class Consumer(AssignedPartitions):
             processing=processing_timeout, session=session_timeout, rebalance=rebalance_timeout,
             instance_id=instance_id, rack=rack, assignor=assignor, on_assigned=on_assigned, on_revoked=on_revoked,
         )  # fmt: skip
-        super().__init__(self._settings)
-        self._topics: set[str] = set()
+        super().__init__(settings)
+        self._topics: dict[str, str] = {}
+        """Topics that are read as a whole, with their ids."""
         self._assigned = False
         self._is_taking = False
         """Whether somebody waits for a batch: only one may, or nobody could say which batch is finished."""
         self._session: GroupSession | None = None
 
     async def start(self) -> Self:
-        """Open the connections, start fetching and join the group, if any; `async with` calls it."""
+        """Open the connections, start fetching and join the group, if any; `async with` calls it.
+
+        A consumer that was closed may be started again: without a group it goes on where it stood.
+        """
+        self._begin_anew(goes_on=self._group is None)
         self._transport = await Transport(self._connection).__aenter__()
         self._metadata = MetadataCache(self._transport)
+        self._metadata.want({place.topic for place in self._prefetch.cursors})
         self._lookup = OffsetLookup(self._transport, self._metadata)
         self._arrival = asyncio.Event()
         self._fetcher = Fetcher(
@@ -200,6 +206,8 @@ class Consumer(AssignedPartitions):
                 await self._session.close(processed=processed, unseen=self._unseen())
         finally:
             self._open = False
+            # Whoever starts it again goes on behind the record in hand.
+            self._reader.finished()
             self._task.cancel()
             await asyncio.wait([self._task])
             await self._transport.close()
@@ -236,7 +244,7 @@ class Consumer(AssignedPartitions):
             Cursor(place.topic, topics[place.topic].topic_id, place.partition, offset)
             for place, offset in offsets.items()
         )
-        self._topics = names
+        self._topics = {name: topics[name].topic_id for name in names}
         self._assigned = True
         self._fetcher.wake()
         return self.assignment
@@ -291,9 +299,12 @@ class Consumer(AssignedPartitions):
     async def batches(self, until: EndOffsets | None = None) -> AsyncIterator[ConsumerBatch]:
         """Iterate over batches as they come, for ever, or until each partition of `until` reached its offset.
 
-        With `until` only those partitions are read. An error of a partition is raised in its turn; the others
-        go on when the iteration is begun again, the partition itself after a `seek`.
+        With `until` only those partitions are read, and one that goes meanwhile is not waited for. An error of a
+        partition is raised in its turn; the others go on when the iteration is begun again, the partition itself after
+        a `seek`.
         """
+        if until is not None and (unknown := until.keys() - self._prefetch.cursors.keys()):
+            self._cursor(min(unknown))
         while (batch := await self._next(until)) is not None:
             yield batch
 
@@ -333,8 +344,6 @@ class Consumer(AssignedPartitions):
             return None
 
     async def _next(self, until: EndOffsets | None) -> ConsumerBatch | None:
-        if until is not None and (unknown := until.keys() - self._prefetch.cursors.keys()):
-            self._cursor(min(unknown))
         if self._is_taking:
             raise _taken_twice()
         self._is_taking = True
@@ -443,12 +452,14 @@ class Consumer(AssignedPartitions):
 
     def _picture_taken(self) -> None:
         """Read the partitions that an assigned topic has grown, from their beginning."""
-        for name in self._topics:
+        for name, topic_id in self._topics.items():
             found = self._metadata.picture.topics.get(name)
-            for index in range(len(found.partitions) if found is not None else 0):
+            if found is None or found.topic_id != topic_id:
+                continue
+            for index in range(len(found.partitions)):
                 place = TopicPartition(name, index)
-                if found is not None and place not in self._prefetch.cursors:
-                    self._prefetch.cursors[place] = Cursor(name, found.topic_id, index, 0)
+                if place not in self._prefetch.cursors:
+                    self._prefetch.cursors[place] = Cursor(name, topic_id, index, 0)
 
     def _member_session(self) -> GroupSession:
         if self._session is None:

@@ -277,9 +277,9 @@ class Fetcher:
             )
             self._fail(cursor, life, error)
         else:
-            tasks.create_task(self._reset(cursor, life, policy), name=f"reset {cursor}")
+            tasks.create_task(self._reset(cursor, life, policy, tasks), name=f"reset {cursor}")
 
-    async def _reset(self, cursor: Cursor, life: int, policy: ResetPolicy) -> None:
+    async def _reset(self, cursor: Cursor, life: int, policy: ResetPolicy, tasks: asyncio.TaskGroup) -> None:
         """Move a cursor to where the policy says; it stays in flight meanwhile, so that nobody else fetches it."""
         place = cursor.topic_partition
         try:
@@ -287,7 +287,9 @@ class Fetcher:
         except ClosedError:
             raise
         except FairleadError as error:
-            self._fail(cursor, life, error)
+            # What passes by itself is waited for as by a fetch, which finds the offset out of range again.
+            self._refused(cursor, life, error, tasks)
+            self.wake()
             return
         if cursor.life == life:
             if found.leader_epoch is not None:

@@ -58,7 +58,7 @@ class GroupAdmin(SimpleCalls):
         return await self._call("GET", f"{_path(group)}/lag", f"lag of group {group}", LagAnswer)
 
     async def group_offsets(
-        self, group: str, topics: Iterable[str] | None = None
+        self, group: str, topics: str | Iterable[str] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
         """Return the committed offsets of a group, of these topics or of all. Raises `GroupNotFoundError`."""
         subject = f"offsets of group {group}"
@@ -86,7 +86,7 @@ class GroupAdmin(SimpleCalls):
             raise error
 
     async def delete_group_offsets(
-        self, group: str, topics: Iterable[str] | None = None
+        self, group: str, topics: str | Iterable[str] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
         """Forget the committed offsets of topics that no member reads; returns them as they were.
 
@@ -102,7 +102,7 @@ class GroupAdmin(SimpleCalls):
         self,
         group: str,
         to: ResetTo,
-        topics: Iterable[str | TopicPartition | ResetPartition] | None = None,
+        topics: str | Iterable[str | TopicPartition | ResetPartition] | None = None,
         *,
         dry_run: bool = False,
     ) -> ResetAnswer:
@@ -114,7 +114,8 @@ class GroupAdmin(SimpleCalls):
         """
         subject = f"reset offsets of group {group}"
         try:
-            request = ResetRequest(to=to, topics=None if topics is None else tuple(map(_chosen, topics)))
+            chosen = [topics] if isinstance(topics, str) else topics
+            request = ResetRequest(to=to, topics=None if chosen is None else tuple(map(_chosen, chosen)))
         except ProblemError as problem:
             raise error_of(problem, subject=subject) from problem
         # A shift that is asked for twice would go twice as far: it is looked up, and then committed as offsets.
@@ -147,8 +148,9 @@ def _path(group: str) -> str:
         raise error_of(problem, subject=f"group {group!r}") from problem
 
 
-def _topics(topics: Iterable[str] | None) -> Query:
-    return {} if topics is None else {"topics": ",".join(topics)}
+def _topics(topics: str | Iterable[str] | None) -> Query:
+    names = [topics] if isinstance(topics, str) else topics
+    return {} if names is None else {"topics": ",".join(names)}
 
 
 def _chosen(topic: str | TopicPartition | ResetPartition) -> str | ResetPartition:

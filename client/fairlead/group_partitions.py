@@ -164,8 +164,11 @@ class GroupPartitions:
         for cursor in cursors:
             if cursor.topic_partition not in fresh:
                 self._committer.took(cursor)
-        self._told.update(action.partitions)
-        await self._call(self._settings.on_assigned, set(action.partitions))
+        # What a newer answer has taken away again was never there.
+        came = {cursor.topic_partition for cursor in cursors}
+        self._told.update(came)
+        if came or not action.partitions:
+            await self._call(self._settings.on_assigned, came)
         if not self._is_current(action):
             return
         for cursor in cursors:

@@ -16,7 +16,13 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from fairlead import clock
-from fairlead.errors import ClosedError, FairleadError, ProcessingTimeoutError, SettingError
+from fairlead.errors import (
+    ClosedError,
+    FairleadError,
+    GroupNotFoundError,
+    ProcessingTimeoutError,
+    SettingError,
+)
 from fairlead.group_calls import GroupCalls
 from fairlead.group_commits import OffsetCommitter, Unseen
 from fairlead.group_events import (
@@ -137,11 +143,12 @@ class GroupSession:
         return self._settings.commit is CommitMode.BEFORE
 
     async def committed(self) -> dict[TopicPartition, int]:
-        """Ask once for the committed offsets of the group."""
-        return {
-            TopicPartition(entry.topic, entry.partition): entry.offset
-            for entry in await self._calls.committed()
-        }
+        """Ask once for the committed offsets of the group; none before its first member has joined."""
+        try:
+            found = await self._calls.committed()
+        except GroupNotFoundError:
+            return {}
+        return {TopicPartition(entry.topic, entry.partition): entry.offset for entry in found}
 
     def start(self) -> None:
         """Join, in tasks of this object's own; `close` ends them."""

@@ -39,12 +39,22 @@ class AssignedPartitions:
     _arrival: asyncio.Event
 
     def __init__(self, settings: ConsumerSettings) -> None:
+        self._settings = settings
         self._prefetch = Prefetch(settings)
         self._held_back: HeldBack | None = None
         """A batch that is committed before it is handed out, and was not handed out yet."""
         self._open = False
         self._closing = False
         """Whether nothing more is handed out; what a callback needs works until the partitions are given up."""
+
+    def _begin_anew(self, *, goes_on: bool) -> None:
+        """Forget what was under way when the consumer was closed; `goes_on`: where it stood, or without partitions."""
+        cursors = list(self._prefetch.cursors.values()) if goes_on else []
+        for cursor in cursors:
+            cursor.seek(cursor.position, cursor.position_epoch)
+        self._prefetch = Prefetch(self._settings)
+        self._prefetch.add(cursors)
+        self._held_back = None
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
@@ -57,8 +67,10 @@ class AssignedPartitions:
         Also the way on after a partition raised an error. A time after the last record means the end.
         """
         self._check_open()
-        cursor = self._cursor(partition)
+        self._cursor(partition)
         offset = (await self._offsets_of({partition: position}))[partition]
+        # Only now: it may have gone meanwhile, and may be assigned anew.
+        cursor = self._cursor(partition)
         self._prefetch.seek(cursor, offset)
         if self._reader.hand is cursor:
             # Where the reader goes on is what counts, not the batch it leaves.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
@@ -119,16 +119,19 @@ class Consumer(Facade[AsyncConsumer]):
         if inspect.iscoroutinefunction(callback):
             return callback
 
-        def call_here(partitions: frozenset[TopicPartition]) -> None:
+        def call_here(partitions: frozenset[TopicPartition]) -> Awaitable[None] | None:
             here = threading.get_ident()
             self._callback_threads.add(here)
             try:
-                callback(partitions)
+                return callback(partitions)
             finally:
                 # The thread is kept, and may have other work than callbacks next.
                 self._callback_threads.discard(here)
 
         async def call(partitions: frozenset[TopicPartition]) -> None:
-            await asyncio.to_thread(call_here, partitions)
+            result = await asyncio.to_thread(call_here, partitions)
+            if inspect.isawaitable(result):
+                # A plain function, or an object, that returns a coroutine.
+                await result
 
         return call

@@ -137,6 +137,26 @@ async def test_a_group_with_callbacks_that_call_the_consumer(apart: Apart) -> No
     await apart(scenario)
 
 
+async def test_a_plain_callback_may_return_what_is_to_be_awaited(apart: Apart) -> None:
+    """As a lambda around a coroutine function does: it is not forgotten."""
+
+    def scenario(bootstrap: str) -> None:
+        told: list[frozenset[TopicPartition]] = []
+
+        async def note(partitions: frozenset[TopicPartition], where: list[frozenset[TopicPartition]]) -> None:
+            """Take note in the loop."""
+            where.append(partitions)
+
+        ten_records(bootstrap)
+        with Consumer(
+            bootstrap, group="g", topics="flights", on_assigned=lambda partitions: note(partitions, told)
+        ) as consumer:
+            assert consumer.next_batch(timeout="20s") is not None
+        assert len(told) == 1
+
+    await apart(scenario)
+
+
 async def test_a_callback_may_close_what_is_being_closed(apart: Apart) -> None:
     """Its call returns at once, made by itself or by a thread that it waits for; the first one commits and leaves."""
 

@@ -350,6 +350,27 @@ async def test_a_deleted_topic_is_told_to_its_reader(bootstrap: str, admin: Admi
             await consumer.next_batch(timeout="20s")
 
 
+async def test_a_consumer_that_is_started_again_goes_on_where_it_stood(bootstrap: str) -> None:
+    """Behind the record in hand; what was under way for the closed one holds nothing up."""
+    await fill(bootstrap, 20)
+    consumer = Consumer(bootstrap)
+    async with consumer:
+        await consumer.assign([at(0)])
+        async for record in consumer.records():
+            if record.offset == 3:
+                break
+    async with consumer:
+        assert await read(consumer) == list(range(4, 20))
+        # Its long poll is under way when it is closed.
+        assert await consumer.next_batch(timeout="100ms") is None
+    async with consumer:
+        await fill(bootstrap, 10, first=20)
+        batch = await consumer.next_batch(timeout="20s")
+
+    assert batch is not None
+    assert batch.base_offset == 20
+
+
 async def test_one_take_at_a_time(bootstrap: str) -> None:
     """A second one is refused, whatever it is; whoever waits goes on and gets the batch."""
     async with Consumer(bootstrap) as consumer:

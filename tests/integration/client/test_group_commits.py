@@ -363,6 +363,42 @@ async def test_a_committed_offset_that_is_gone_follows_the_policy(
         assert (await reading)[0] == first
 
 
+async def test_nothing_is_committed_in_a_group_that_is_not_there_yet(bootstrap: str) -> None:
+    """A member that has not joined yet may ask."""
+    async with consumer_of(bootstrap) as consumer:
+        assert await consumer.committed([PLACE]) == {PLACE: None}
+
+
+async def test_reading_to_an_end_does_not_wait_for_a_partition_that_goes(bootstrap: str) -> None:
+    """Whether it goes while a batch is waited for or in between."""
+    gone, offsets = asyncio.Event(), []
+    async with consumer_of(bootstrap, on_revoked=lambda _: gone.set()) as consumer:
+        await until(lambda: PLACE in consumer.assignment)
+        async for batch in consumer.batches(await consumer.end_offsets()):
+            offsets.append(batch.base_offset)
+            session = consumer._session
+            assert session is not None
+            await session._calls.leave(static=False)
+            await gone.wait()
+        with pytest.raises(SettingError, match="flights-7"):
+            await anext(consumer.batches({TopicPartition("flights", 7): 1}))
+
+    assert offsets == [0]
+
+
+async def test_a_member_that_is_started_again_is_a_new_one(bootstrap: str) -> None:
+    """It goes on where the group stands, whatever the reader had in hand when it failed."""
+    consumer = consumer_of(bootstrap)
+    with suppress(CrashError):
+        async with consumer:
+            member_id = consumer.membership.member_id
+            await take(consumer)
+            raise CrashError
+    async with consumer:
+        assert await take(consumer) == list(range(10))
+        assert consumer.membership.member_id != member_id
+
+
 async def test_paused_partitions_rest_and_go_on_where_they_stood(bootstrap: str) -> None:
     """What was fetched ahead is not handed out meanwhile."""
     async with consumer_of(bootstrap) as consumer:
@@ -417,5 +453,9 @@ async def test_groups_are_looked_after(bootstrap: str, admin: Admin) -> None:
     assert await committed(admin) == 10
     await admin.reset_group_offsets("g", "latest", topics=[PLACE])
     assert await committed(admin) == 30
+    # One topic is a name, as for a consumer.
+    await admin.reset_group_offsets("g", "earliest", "flights")
+    assert (await admin.group_offsets("g", "flights"))[PLACE].offset == 0
+    assert list(await admin.delete_group_offsets("g", "flights")) == [PLACE]
     await admin.delete_group("g")
     assert await admin.list_groups() == []

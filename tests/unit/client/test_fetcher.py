@@ -15,6 +15,7 @@ from fairlead.errors import (
     InternalServerError,
     LogDamagedError,
     LogTruncatedError,
+    SettingError,
     TopicNotFoundError,
     TopicRecreatedError,
 )
@@ -182,12 +183,82 @@ async def test_a_position_may_move_without_records(
     assert consumer.position(at(0)) == 7
 
 
+async def test_a_reset_that_nobody_answers_is_tried_again(broker: ScriptedBroker, replies: Replies) -> None:
+    """As a fetch is: the reader waits for the leader, and is told of nothing that passes by itself."""
+
+    async def looked_up(_: Received) -> Reply:
+        """Refuse until the reset was given up, and the partition is fetched once more."""
+        if len(broker.received(FETCH)) < 2:
+            return replies.problem("offset_not_available")
+        place = {"topic": "flights", "topic_id": broker.topic_id, "partition": 0}
+        return replies.json({"partitions": [{**place, "offset": 5, "timestamp": None}]})
+
+    async def fetched(received: Received) -> Reply | None:
+        """Answer what stands at offset 5, and nothing before it."""
+        [place] = msgspec.json.decode(received.body)["partitions"]
+        if place["offset"] < 5:
+            return replies.fetch_problem(0, "offset_expired")
+        return replies.fetched((0, 6, replies.stored([b"f"], 5))) if place["offset"] == 5 else None
+
+    broker.scripts["/v1/offsets:lookup"] = [looked_up] * 100
+    broker.script(FETCH, *[fetched] * 100)
+    async with Consumer(broker.url, offset_policy="earliest", retry_timeout="50ms") as consumer:
+        await consumer.assign([at(0)], start=0)
+        async with asyncio.timeout(20):
+            assert await values(consumer, 1) == [b"f"]
+
+
+async def test_a_seek_moves_what_is_assigned_when_its_answer_comes(
+    broker: ScriptedBroker, replies: Replies
+) -> None:
+    """Also where another assignment came in between; one that took the partition away refuses the seek."""
+    asked_for, answered = asyncio.Event(), asyncio.Event()
+
+    async def looked_up(_: Received) -> Reply:
+        """Answer when the test says so."""
+        asked_for.set()
+        await answered.wait()
+        place = {"topic": "flights", "topic_id": broker.topic_id, "partition": 0}
+        return replies.json({"partitions": [{**place, "offset": 5, "timestamp": None}]})
+
+    async with Consumer(broker.url) as consumer, asyncio.timeout(20):
+        for places in ([at(0)], [at(1)]):
+            await consumer.assign([at(0)], start=1)
+            broker.script("/v1/offsets:lookup", looked_up)
+            seeking = asyncio.get_running_loop().create_task(consumer.seek(at(0), "latest"))
+            await asked_for.wait()
+            await consumer.assign(places, start=2)
+            answered.set()
+            if places == [at(0)]:
+                assert await seeking == consumer.position(at(0)) == 5
+            else:
+                with pytest.raises(SettingError, match="assigned: flights-1"):
+                    await seeking
+            asked_for.clear()
+            answered.clear()
+
+
 async def test_another_topic_behind_the_name_is_told(broker: ScriptedBroker, consumer: Consumer) -> None:
     """Offsets of the old topic mean nothing in the new one."""
     broker.topic_id = "2b4e28ba-2fa1-4d19-883f-0016d3cca427"
     broker.refuse(FETCH, "not_leader")
     with pytest.raises(TopicRecreatedError, match="flights is another one now"):
         await consumer.next_batch()
+
+
+async def test_a_larger_topic_behind_the_name_is_not_read_as_growth(
+    broker: ScriptedBroker, replies: Replies
+) -> None:
+    """Nothing of the new topic is handed out; the error is told again."""
+    async with Consumer(broker.url) as consumer, asyncio.timeout(20):
+        await consumer.assign(topic="flights", start=5)
+        broker.topic_id = "2b4e28ba-2fa1-4d19-883f-0016d3cca427"
+        broker.leaders = [1, 1, 1]
+        broker.refuse(FETCH, "not_leader")
+        for _ in range(4):
+            with pytest.raises(TopicRecreatedError):
+                await consumer.next_batch()
+        assert consumer.assignment == {at(0), at(1)}
 
 
 async def test_a_topic_that_is_gone_is_told(broker: ScriptedBroker, consumer: Consumer) -> None:

@@ -86,11 +86,8 @@ class Coordinator:
             return self._replies.problem(self.commit_refusals.pop(0))
         [entry] = request["offsets"]
         self.calls.append(f"commit {entry['offset']}")
-        return self._replies.json({"offsets": [{"topic": "flights", "topic_id": None, **_place(entry)}]})
-
-
-def _place(entry: dict[str, object]) -> dict[str, object]:
-    return {"partition": entry["partition"]}
+        stored = {"topic": "flights", "topic_id": None, "partition": entry["partition"]}
+        return self._replies.json({"offsets": [stored]})
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -468,6 +465,19 @@ async def test_a_callback_whose_work_is_cancelled_ends_nothing_else(
 
     with pytest.raises(RuntimeError, match="on_revoked"):
         await consumer.next_batch(timeout="10s")
+
+
+async def test_a_partition_that_is_gone_before_it_was_found_never_came(
+    broker: ScriptedBroker, opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
+) -> None:
+    """As of a topic that was deleted at once: a callback would look for it in the assignment."""
+    broker.topics, told = [], []
+    consumer = await opened(on_assigned=told.append, on_revoked=told.append)
+    await until(lambda: len(broker.received("/v1/metadata")) > 1)
+    coordinator.takes_away = True
+    await until(lambda: consumer.membership.state == "stable")
+
+    assert told == []
 
 
 async def test_a_reader_that_was_told_of_a_failure_has_its_time_again(
