@@ -129,18 +129,28 @@ def set_up_logging(log_format: str, level: str) -> None:
         renderer = structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
         )
-    before_rendering: list[Any] = [
+    prepared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
     ]
     if log_format == "json":
-        before_rendering.append(structlog.processors.format_exc_info)
+        prepared.append(structlog.processors.format_exc_info)
     structlog.configure(
-        processors=[*before_rendering, renderer],
+        processors=[*prepared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_of_libraries(prepared, renderer))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
+
+def _of_libraries(prepared: list[Any], renderer: Any) -> logging.Formatter:
+    """Write what libraries log as one event a line like all others, with the name of who said it."""
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[structlog.stdlib.add_logger_name, *prepared],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+    )

@@ -180,6 +180,11 @@ class Call:
         self.bytes_sent = len(body)
         await self._send({"type": "http.response.body", "body": body})
 
+    async def answer_head(self, status: int, headers: HeaderList, length: int) -> None:
+        """Send an answer without its body, which is so long."""
+        await self._start(status, [*headers, (b"content-length", b"%d" % length)])
+        await self._send({"type": "http.response.body", "body": b""})
+
     async def answer_json(self, value: object, status: int = 200, headers: HeaderList | None = None) -> None:
         """Send a value that msgspec can encode."""
         await self.answer(status, [JSON_CONTENT_TYPE, *(headers or ())], msgspec.json.encode(value))

@@ -159,6 +159,12 @@ class Forwarding:
         if heard.status in BODILESS_STATUSES:
             await call.answer(heard.status, passed_back(heard))
             return
+        if call.scope["method"] == "HEAD":
+            # No body came, and the length is that of the one which a GET would have brought.
+            await call.answer_head(
+                heard.status, passed_back(heard), int(heard.headers.get("content-length", "0"))
+            )
+            return
         call.held = call.held or self._runtime.hold_answer()
         call.held.resize(len(heard.body))
         await call.answer_parts(heard.status, passed_back(heard), [heard.body])

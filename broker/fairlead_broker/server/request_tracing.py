@@ -86,14 +86,18 @@ def _with_span(operation: str, endpoint: Endpoint, tracer: Tracer) -> Endpoint:
         )
         if topic := call.parameters.get("topic"):
             span.set_attribute("messaging.destination.name", topic)
+        refused_with = 0
         try:
             await endpoint(call)
         except ProblemError as problem:
+            refused_with = problem.status
             span.set_attribute("error.type", problem.code)
             span.set_status(StatusCode.ERROR, str(problem))
             raise
         finally:
-            span.set_attribute("http.response.status_code", call.status)
+            # A refusal is answered when the endpoint is over; a client that went away is not answered at all.
+            if status := call.status or refused_with:
+                span.set_attribute("http.response.status_code", status)
             span.end()
 
     return run

@@ -83,6 +83,26 @@ def test_broker_starts_serves_and_stops_by_signal(
     assert (tmp_path / "here" / ".fairlead" / "clean").exists()
 
 
+@pytest.mark.slow
+def test_every_line_of_the_log_is_an_event(start: Start) -> None:
+    """What libraries log too: who sends something else than HTTP to the ops listener is told of in JSON."""
+    process = start("broker-start", "--output", "json", *LISTEN, FAIRLEAD_LOG_FORMAT="json")
+    address = ready(process)["brokers"][0]["ops"].removeprefix("http://")
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(b"what is this?\r\n\r\n")
+        answer = connection.recv(100)
+    process.terminate()
+    _, log = process.communicate(timeout=20)
+    events = [json.loads(line) for line in log.splitlines()]
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert {"broker is ready", "broker has stopped"} <= {event["event"] for event in events}
+    [told] = [event for event in events if event.get("logger") == "uvicorn.error"]
+    assert (told["event"], told["level"]) == ("Invalid HTTP request received.", "warning")
+    assert all(event["timestamp"] for event in events)
+
+
 def test_local_cluster_lives_in_a_temporary_folder(start: Start, tmp_path: Path) -> None:
     """Without a data directory nothing is left behind."""
     process = start("dev-up", "--listen", FREE, "--output", "json")

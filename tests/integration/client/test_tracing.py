@@ -130,7 +130,7 @@ async def test_headers_of_the_caller_are_kept(collected: InMemorySpanExporter, t
 
 
 async def test_a_refused_request_is_told(collected: InMemorySpanExporter, bootstrap: str) -> None:
-    """A fetch over HTTP whose caller is traced has a span with the code of its problem."""
+    """A fetch over HTTP whose caller is traced has a span with the code and the status of its problem."""
     command = ["curl", "-s", f"{bootstrap}/v1/topics/no-such-topic/partitions/0/records", "-H"]
     parent = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     process = await asyncio.create_subprocess_exec(*command, parent, stdout=subprocess.PIPE)
@@ -141,6 +141,7 @@ async def test_a_refused_request_is_told(collected: InMemorySpanExporter, bootst
     assert span.parent is not None
     assert f"{span.parent.span_id:016x}" == "b7ad6b7169203331"
     assert (span.attributes or {})["error.type"] == "topic_not_found"
+    assert (span.attributes or {})["http.response.status_code"] == 404
 
 
 @pytest.mark.slow

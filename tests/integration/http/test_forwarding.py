@@ -56,6 +56,21 @@ async def test_records_through_any_broker(three, batch_of) -> None:
             assert offsets.json["high_watermark"] == 3
 
 
+async def test_head_tells_the_length_of_a_get_everywhere(three, batch_of) -> None:
+    """Also where the answer, or the refusal, is another broker's."""
+    await three.topic("flights")
+    paths = [f"/v1/topics/flights/partitions/{partition}/records" for partition in range(3)]
+    for path in paths:
+        await three.at(1).post_batch(path, batch_of(b"a"))
+    paths += ["/v1/topics/flights/partitions/0/offsets", "/v1/groups/nobody/lag"]
+    for path in paths:
+        for broker in (1, 2, 3):
+            read, head = await three.at(broker).get(path), await three.at(broker).call("HEAD", path)
+
+            assert (head.status, head.body) == (read.status, b"")
+            assert head.headers["content-length"] == str(len(read.body)), (path, broker)
+
+
 async def test_who_says_never_is_told_where(three, batch_of) -> None:
     """`Fairlead-Forward: never` gets 421 with the leader's address from the others, and nothing is appended."""
     _, [leader] = await three.topic("flights", 1)
