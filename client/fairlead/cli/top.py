@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairlead import Admin, TopicPartition, clock
+from fairlead import Admin, OffsetAndTimestamp, TopicPartition, clock
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat
 from fairlead.cli.printing import print_document, print_rows
 from fairlead.cli.session import RETRY_TIMEOUT, run
-from fairlead.errors import ClusterError
+from fairlead.errors import (
+    ClusterError,
+    FairleadError,
+    PartitionNotFoundError,
+    TopicNotFoundError,
+    TopicRecreatedError,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -89,15 +95,28 @@ async def _watch(admin: Admin, interval: float, tables: int | None) -> None:
     from rich.live import Live
 
     before = await _look(admin)
-    with Live(
-        _picture(_topic_rows(before, before), before.groups), screen=tables is None, auto_refresh=False
-    ) as live:
+    picture = _picture(_topic_rows(before, before), before.groups)
+    with Live(picture, screen=tables is None, auto_refresh=False) as live:
         shown = 0
         while tables is None or shown < tables:
             await asyncio.sleep(interval)  # noqa: TID251 - a rate needs time
-            now = await _look(admin)
-            live.update(_picture(_topic_rows(before, now), now.groups), refresh=True)
-            before, shown = now, shown + 1
+            try:
+                now = await _look(admin)
+            except FairleadError as error:
+                # Brokers go and come back, and that is when somebody looks: what was seen last stands until then.
+                live.update(_with_trouble(picture, error), refresh=True)
+            else:
+                picture = _picture(_topic_rows(before, now), now.groups)
+                live.update(picture, refresh=True)
+                before = now
+            shown += 1
+
+
+def _with_trouble(picture: RenderableType, error: FairleadError) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    return Group(picture, "", Text(f"error: {error}"))
 
 
 def _picture(topics: Sequence[Sequence[object]], groups: Sequence[Sequence[object]]) -> RenderableType:
@@ -122,10 +141,16 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Renderab
 
 async def _look(admin: Admin) -> _Look:
     """Ask for the ends of all logs in one call a broker, and for the lag of each group."""
-    topics = await admin.list_topics()
-    places = [TopicPartition(topic.name, index) for topic in topics for index in range(topic.partitions)]
-    starts = await admin.offsets_for(dict.fromkeys(places, "earliest"))
-    ends = await admin.offsets_for(dict.fromkeys(places, "latest"))
+    topics = (await admin.metadata()).topics
+    starts, ends = await _ends(
+        admin,
+        [
+            TopicPartition(topic.name, each.partition)
+            for topic in topics
+            for each in topic.partitions
+            if each.leader is not None
+        ],
+    )
     groups = []
     for group in await admin.list_groups():
         # One that was deleted since, or that moves, is left out for a look.
@@ -133,12 +158,29 @@ async def _look(admin: Admin) -> _Look:
             lag = await admin.group_lag(group.group)
             groups.append((group.group, group.coordinator, lag.total_records, round(lag.max_seconds, 1)))
     return _Look(
-        clock.monotonic(),
-        {topic.name: topic.partitions for topic in topics},
-        {place: found.offset for place, found in starts.items() if found is not None},
-        {place: found.offset for place, found in ends.items() if found is not None},
-        groups,
+        clock.monotonic(), {topic.name: len(topic.partitions) for topic in topics}, starts, ends, groups
     )
+
+
+async def _ends(
+    admin: Admin, places: Sequence[TopicPartition]
+) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
+    """Return where logs begin and end, but for topics that were deleted since they were listed."""
+    while True:
+        try:
+            starts = await admin.offsets_for(dict.fromkeys(places, "earliest"))
+            ends = await admin.offsets_for(dict.fromkeys(places, "latest"))
+        except (TopicNotFoundError, TopicRecreatedError, PartitionNotFoundError) as gone:
+            left = [place for place in places if place.topic != gone.data.get("topic")]
+            if len(left) == len(places):
+                raise
+            places = left
+        else:
+            return _known(starts), _known(ends)
+
+
+def _known(found: Mapping[TopicPartition, OffsetAndTimestamp | None]) -> Mapping[TopicPartition, int]:
+    return {place: each.offset for place, each in found.items() if each is not None}
 
 
 def _topic_rows(before: _Look, now: _Look) -> list[tuple[str, int, int, int]]:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import socket
+import sys
+from pathlib import Path
 
 import pytest
 
 from command_line_kit import CommandLine, terminal_window
+from fairlead import Admin
+from fairlead.cli import top
+from fairlead_api.metadata import Metadata
+from tmux_terminal import tmux_terminals
 
 
 def test_bench_produces_and_consumes(fairlead: CommandLine) -> None:
@@ -132,3 +140,57 @@ def test_top_tells_rates_and_lag(fairlead: CommandLine, shell_environment: dict[
     assert (group["lag"], group["coordinator"]) == (6, 0)
     assert "busy\t1\t0\t10" in table
     assert code == 0
+
+
+class DeletingAdmin(Admin):
+    """Between the list of topics and what is asked about them somebody deletes one."""
+
+    async def metadata(self, topics: object = None) -> Metadata:
+        """Return what there was a moment ago."""
+        answer = await super().metadata()
+        await self.delete_topic("short-lived")
+        return answer
+
+
+async def test_top_goes_on_when_a_topic_is_deleted(dev_broker: str) -> None:
+    """What is left is told."""
+    async with Admin(dev_broker) as admin, DeletingAdmin(dev_broker) as looker:
+        await admin.create_topic("stays")
+        await admin.create_topic("short-lived", partitions=2)
+        seen = await top._look(looker)
+
+    assert "stays" in {place.topic for place in seen.ends}
+    assert "short-lived" not in {place.topic for place in seen.ends}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_top_waits_for_brokers_that_come_back(tmp_path: Path) -> None:
+    """On a terminal it says what is wrong below what was seen last, and shows rates again when it can."""
+    programs = str(Path(sys.executable).parent)
+    home = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = "{}:{}".format(*free.getsockname())
+    start = f"fairlead dev up --listen {address} --data {tmp_path}/kept"
+    home["FAIRLEAD_BOOTSTRAP"] = f"http://{address}"
+    with tmux_terminals(tmp_path, home, "cluster", "looker", "user") as (cluster, looker, user):
+        cluster.begin(start)
+        cluster.wait_for("is ready")
+        user.run("fairlead topic create before")
+        looker.begin("fairlead top -i 0.2")
+        looker.wait_for("before")
+        cluster.press("C-c")
+        cluster.end()
+        told = looker.wait_for("error:")
+        cluster.begin(start)
+        cluster.wait_for("is ready")
+        user.run("fairlead topic create after")
+        again = looker.wait_for("after")
+        looker.press("C-c")
+        ended = looker.end()
+        cluster.press("C-c")
+        cluster.end()
+
+    assert "before" in told
+    assert "error:" not in again
+    assert "ended with 0" in ended
