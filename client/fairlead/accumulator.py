@@ -7,6 +7,7 @@ and `next_deadline` when to ask again; no loop, no network, no clock. The rules 
   sequences at most one is unfinished; with them five, which the broker puts in order. Counted from the oldest
   unfinished one, whether it is under way or waits to be sent again.
 - A batch leaves when it is full, when it has lingered, or when somebody flushes or closes.
+- A batch that is too large for its topic is cut, and its pieces leave in its place.
 - Payload not yet acknowledged is bounded by `buffer_bytes`; whoever finds no room waits his turn outside.
 """
 
@@ -14,11 +15,12 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from fairlead.errors import FairleadError
+from fairlead.fitting import BatchSizes, fitting_bytes
 from fairlead.pending_batch import ColumnsBatch, PendingBatch, RecordsBatch
 from fairlead.sequencing import BATCHES_UNFINISHED_MAX, PartitionSequences, ProducerIdentity, Renewal
 from fairlead.settings import ProducerSettings
@@ -26,10 +28,6 @@ from fairlead_api.problems import SideEffect
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-RECORD_OVERHEAD_BYTES: Final = 16
-"""What a record costs beside key and value: offsets of two columns and its timestamp."""
-
 
 _NUMBER: Final = attrgetter("number")
 
@@ -50,12 +48,15 @@ class PartitionQueue:
         "partition",
         "retry_at",
         "sequences",
+        "sizes",
         "topic",
     )
 
-    def __init__(self, topic: str, partition: int) -> None:
+    def __init__(self, topic: str, partition: int, sizes: BatchSizes | None = None) -> None:
         self.topic = topic
         self.partition = partition
+        self.sizes = BatchSizes() if sizes is None else sizes
+        """Those of the topic, which all its queues share."""
         self.open: RecordsBatch | None = None
         self.closed: deque[PendingBatch] = deque()
         self.in_flight: list[PendingBatch] = []
@@ -70,6 +71,18 @@ class PartitionQueue:
         """Return the number of a new batch."""
         self._numbers += 1
         return self._numbers
+
+    def place_behind(self, batch: PendingBatch, pieces: Sequence[PendingBatch]) -> None:
+        """Give the pieces of a waiting batch the places behind it; the last numbers were taken for them."""
+        count = len(pieces)
+        for later in (*self.in_flight, *self.closed, *([self.open] if self.open else ())):
+            if later.number > batch.number:
+                later.number += count
+        self.sequences.move(batch.number, count)
+        place = self.closed.index(batch)
+        for step, piece in enumerate(pieces, 1):
+            piece.number = batch.number + step
+            self.closed.insert(place + step, piece)
 
     @property
     def is_empty(self) -> bool:
@@ -163,11 +176,15 @@ class Accumulator:
             return False
         if not self._idempotence or not queue.sequences.renews(first.number):
             return True
-        return not in_flight and self.identity not in (None, queue.sequences.identity)
+        return not in_flight and (_may_resume(queue) or self.identity not in (None, queue.sequences.identity))
 
     def _is_full(self, queue: PartitionQueue, first: PendingBatch) -> bool:
         in_flight = queue.in_flight
-        return bool(in_flight) and first.number - in_flight[0].number >= self._unfinished_max
+        if not in_flight or in_flight[0].number > first.number:
+            return False
+        if any(_is_tried(batch) for batch in in_flight if batch.number < first.number):
+            return True
+        return _sent_through(queue, first) - in_flight[0].number >= self._unfinished_max
 
     def identity_wanted(self) -> bool:
         """Whether a queue waits for an identity that nobody has got yet."""
@@ -181,13 +198,15 @@ class Accumulator:
         for queue in self._active:
             if self.identity in (None, queue.sequences.identity):
                 first = _first(queue)
-                if first is not None and queue.sequences.renews(first.number):
+                if first is not None and queue.sequences.renews(first.number) and not _may_resume(queue):
                     yield queue
 
     def start(self, queue: PartitionQueue) -> PendingBatch:
         """Take the first closed batch of a partition into flight."""
         assert self._may_start(queue), f"{queue.topic}-{queue.partition} has too many unfinished requests"
         batch = queue.closed[0]
+        if batch.nbytes > queue.sizes.fitting_bytes and batch.record_count > 1 and not batch.attempts:
+            self._divide(batch)
         self._stamp(batch)
         queue.closed.popleft()
         batch.attempts += 1
@@ -204,8 +223,11 @@ class Accumulator:
             return
         queue = batch.queue
         if queue.sequences.renews(batch.number):
-            assert self.identity is not None, "a queue renews when there is an identity"
-            queue.sequences.begin(self.identity)
+            if _may_resume(queue):
+                queue.sequences.resume()
+            else:
+                assert self.identity is not None, "a queue renews when there is an identity"
+                queue.sequences.begin(self.identity)
             for waiting in queue.closed:
                 waiting.unstamp()
         if batch.stamp is None:
@@ -220,6 +242,24 @@ class Accumulator:
         while place < len(queue.closed) and queue.closed[place].number < batch.number:
             place += 1
         queue.closed.insert(place, batch)
+
+    def cut(self, batch: PendingBatch, limit_bytes: int) -> bool:
+        """Put a batch that is too large for its topic back in pieces, to be sent next; False where none would fit."""
+        encoded_bytes = 0 if batch.encoded is None else batch.encoded.nbytes
+        fitting = fitting_bytes(batch.nbytes, encoded_bytes, limit_bytes)
+        if fitting is None or batch.record_count == 1:
+            return False
+        batch.queue.sizes.fit(fitting)
+        self.retry(batch, at=0.0)
+        self._divide(batch)
+        return True
+
+    def _divide(self, batch: PendingBatch) -> None:
+        queue = batch.queue
+        pieces = batch.cut(queue.sizes.fitting_bytes)
+        queue.place_behind(batch, pieces)
+        for piece in pieces:
+            self._watch(piece)
 
     def seeks_leaders(self) -> bool:
         """Whether a partition waits for another leader than the one that failed it."""
@@ -239,6 +279,8 @@ class Accumulator:
         """Forget a batch that is acknowledged and give its room back."""
         batch.queue.sequences.acknowledged(batch.number)
         batch.queue.left_by = None
+        if batch.stamp is not None:
+            _clear_up(batch)
         self._forget(batch)
 
     def give_up(self, batch: PendingBatch, cause: FairleadError) -> None:
@@ -319,6 +361,8 @@ class Accumulator:
         for queue in self._active:
             if queue.closed and queue.in_flight:
                 first = queue.closed[0]
+                if first.nbytes > queue.sizes.fitting_bytes:
+                    continue
                 if first.encoded is None and not (self._idempotence and queue.sequences.renews(first.number)):
                     self._stamp(first)
                     return first
@@ -333,6 +377,53 @@ class Accumulator:
 
     def _expires_at(self, batch: PendingBatch) -> float:
         return batch.created_at + self._timeout_seconds
+
+
+def _is_tried(batch: PendingBatch) -> bool:
+    """Whether those behind a batch under way wait for its outcome.
+
+    Larger than what fits, it is likely to be refused, and a broker would hold each of them for it for a second. Or it
+    is a piece of a batch that may be stored: if that one is, the piece is refused and the others must not be sent.
+    """
+    if batch.nbytes > batch.queue.sizes.fitting_bytes:
+        return True
+    return batch.side_effect is SideEffect.MAYBE and batch.attempts == 1
+
+
+def _clear_up(piece: PendingBatch) -> None:
+    """Know from a piece that is stored that the batch from which it was cut is not, and never will be."""
+    rest = piece.rest
+    while rest is not None and (rest.attempts or rest.side_effect is SideEffect.MAYBE):
+        if not rest.attempts:
+            rest.side_effect = SideEffect.NONE
+        rest = rest.rest
+
+
+def _may_resume(queue: PartitionQueue) -> bool:
+    """Whether batches behind a break may keep their identity, as far as is known: none of them may be stored."""
+    renewal = queue.sequences.renewal
+    if renewal is None or renewal.resume_at is None:
+        return False
+    return all(batch.side_effect is SideEffect.NONE for batch in queue.closed)
+
+
+def _sent_through(queue: PartitionQueue, first: PendingBatch) -> int:
+    """Return the last batch that would be sent if the first that waits is: behind a piece others were sent before it.
+
+    They can be stored as soon as it is, and would make the partition forget those before it.
+    """
+    number, under_way, waiting = first.number, {batch.number for batch in queue.in_flight}, 1
+    while True:
+        if number + 1 in under_way:
+            number += 1
+        elif waiting < len(queue.closed) and _follows(queue.closed[waiting], number):
+            number, waiting = number + 1, waiting + 1
+        else:
+            return number
+
+
+def _follows(batch: PendingBatch, number: int) -> bool:
+    return batch.number == number + 1 and batch.attempts > 0
 
 
 def _first(queue: PartitionQueue) -> PendingBatch | None:

@@ -7,15 +7,18 @@ future that exists only while somebody waits; cancelling the waiter cancels noth
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import NoReturn
 
 import msgspec
 
+from fairlead.errors import ClusterError, FairleadError, error_of
 from fairlead.pending_batch import Acknowledgement, ColumnsBatch, PendingBatch, RecordsBatch
 from fairlead.timestamps import datetime_of
+from fairlead_api.problems import ProblemError, SideEffect
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +49,33 @@ class BatchMetadata:
     base_offset: int
     record_count: int
     append_time_us: int
+    """Of its last records, where it was too large for the topic and was stored in parts."""
     leader_epoch: int
+    last_of_parts: int | None = None
+    """Offset of the last record where it was stored in parts: records of others may stand between them."""
 
     @property
     def last_offset(self) -> int:
         """Offset of the last record."""
+        if self.last_of_parts is not None:
+            return self.last_of_parts
         return self.base_offset if self.base_offset < 0 else self.base_offset + self.record_count - 1
 
 
 async def outcome(batch: PendingBatch) -> None:
-    """Wait until the outcome of a batch is known, without touching it."""
-    if not batch.done:
-        waiter = asyncio.get_running_loop().create_future()
-        batch.listeners.append(partial(_release, waiter))
-        await waiter
+    """Wait until the outcome of a batch, and of all that is cut off from it, is known, without touching it."""
+    part: PendingBatch | None = batch
+    while part is not None:
+        while not part.done:
+            await _news(part)
+        part = part.rest
+
+
+async def _news(batch: PendingBatch) -> None:
+    """Wait until a batch has its outcome or is cut."""
+    waiter = asyncio.get_running_loop().create_future()
+    batch.listeners.append(partial(_release, waiter))
+    await waiter
 
 
 def _release(waiter: asyncio.Future[None]) -> None:
@@ -80,36 +96,45 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     @property
     def done(self) -> bool:
         """Whether awaiting would return or raise at once."""
-        return self._batch.done
+        return self._place()[0].done
 
     def __await__(self) -> Generator[object, None, RecordMetadata]:
-        batch = self._batch
-        if not batch.done:
-            yield from outcome(batch).__await__()
-        result = _result_of(batch, self._index)
-        offset = result.base_offset if result.base_offset < 0 else result.base_offset + self._index
+        batch, index = self._place()
+        while not batch.done:
+            yield from _news(batch).__await__()
+            batch, index = self._place()
+        result = _result_of(batch, index)
         return RecordMetadata(
             batch.topic,
             batch.partition,
-            offset,
-            batch.timestamp_us(self._index),
+            result.base_offset if result.base_offset < 0 else result.base_offset + index,
+            batch.timestamp_us(index),
             result.append_time_us,
             result.leader_epoch,
         )
+
+    def _place(self) -> tuple[RecordsBatch, int]:
+        """Return the batch that holds the record, and its place there: what was cut off stands in another one."""
+        batch, index = self._batch, self._index
+        while index >= (count := batch.record_count):
+            assert isinstance(batch.rest, RecordsBatch), "a record stands in its batch or in what was cut off"
+            batch, index = batch.rest, index - count
+        return batch, index
 
 
 class BatchDelivery:
     """The acknowledgement of one piece of a table: `await` it for the `BatchMetadata` or the error."""
 
-    __slots__ = ("_batch",)
+    __slots__ = ("_batch", "_record_count")
 
     def __init__(self, batch: ColumnsBatch) -> None:
         self._batch = batch
+        self._record_count = batch.record_count
 
     @property
     def done(self) -> bool:
         """Whether awaiting would return or raise at once."""
-        return self._batch.done
+        return all(part.done for part in self._parts())
 
     @property
     def partition(self) -> int:
@@ -119,20 +144,41 @@ class BatchDelivery:
     @property
     def record_count(self) -> int:
         """Records of the piece."""
-        return self._batch.record_count
+        return self._record_count
 
     def __await__(self) -> Generator[object, None, BatchMetadata]:
-        batch = self._batch
-        yield from outcome(batch).__await__()
-        result = _result_of(batch, 0)
+        yield from outcome(self._batch).__await__()
+        parts = list(self._parts())
+        failed = [part for part in parts if part.error is not None]
+        if failed:
+            self._raise(failed, len(parts))
+        first, last = _result_of(parts[0], 0), _result_of(parts[-1], 0)
+        in_parts = len(parts) > 1 and last.base_offset >= 0
         return BatchMetadata(
-            batch.topic,
-            batch.partition,
-            result.base_offset,
-            batch.record_count,
-            result.append_time_us,
-            result.leader_epoch,
+            self._batch.topic,
+            self._batch.partition,
+            first.base_offset,
+            self._record_count,
+            last.append_time_us,
+            last.leader_epoch,
+            last.base_offset + parts[-1].record_count - 1 if in_parts else None,
         )
+
+    def _parts(self) -> Iterator[PendingBatch]:
+        """Return the batch, and those with what was cut off from it."""
+        part: PendingBatch | None = self._batch
+        while part is not None:
+            yield part
+            part = part.rest
+
+    def _raise(self, failed: Sequence[PendingBatch], parts: int) -> NoReturn:
+        for part in failed:
+            part.failures_seen.add(0)
+        error = failed[0].error
+        assert error is not None, "these have failed"
+        if len(failed) < parts:
+            error = partly(error, sum(part.record_count for part in failed), self._record_count)
+        raise error.with_traceback(None)
 
 
 def _result_of(batch: PendingBatch, delivery: int) -> Acknowledgement:
@@ -142,3 +188,12 @@ def _result_of(batch: PendingBatch, delivery: int) -> Acknowledgement:
         raise batch.error.with_traceback(None)
     assert batch.result is not None, "a finished batch has a result or an error"
     return batch.result
+
+
+def partly(error: FairleadError, failed: int, count: int) -> FairleadError:
+    """Return the failure of a piece of a table some parts of which are stored."""
+    if not isinstance(error, ClusterError):
+        return error
+    detail = f"{error.detail}; {failed} of the {count} records of this piece failed, the others are stored"
+    problem = ProblemError(error.code, detail, side_effect=SideEffect.MAYBE, data=error.data)
+    return error_of(problem, subject=error.subject, broker=error.broker, advice=error.next_step)

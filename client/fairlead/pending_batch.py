@@ -2,21 +2,25 @@
 
 Made by the accumulator, encoded and answered by the sender, watched by the deliveries. Pure: time and outcome
 are arguments, whoever waits leaves a listener. One outcome for the whole batch is what makes a delivery cheap:
-it is a view of its batch and an index, never a future of its own.
+it is a view of its batch and an index, never a future of its own. A batch that is too large for its topic is cut: it
+keeps its first records, and `rest` leads to the piece behind it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fairlead.errors import FairleadError
+from fairlead.fitting import cuts
+from fairlead.sequencing import advanced
 from fairlead_api.batch_header import Codec
-from fairlead_api.batches import EncodedBatch, ProducerStamp, encode, encode_records, record_batch
+from fairlead_api.batches import EncodedBatch, ProducerStamp, encode, encode_records, record_batch, split
 from fairlead_api.problems import SideEffect
 
 if TYPE_CHECKING:
@@ -26,6 +30,14 @@ if TYPE_CHECKING:
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 """Headers of a record in their order; a name may repeat."""
+
+RECORD_OVERHEAD_BYTES: Final = 16
+"""What a record costs beside key and value: offsets of two columns and its timestamp. A header costs as much."""
+
+
+def headers_bytes(headers: Headers) -> int:
+    """Return what headers cost."""
+    return sum(len(name) + len(value or b"") + RECORD_OVERHEAD_BYTES for name, value in headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +73,7 @@ class PendingBatch:
         "nbytes",
         "number",
         "queue",
+        "rest",
         "result",
         "side_effect",
         "stamp",
@@ -80,6 +93,8 @@ class PendingBatch:
         self.encoded: EncodedBatch | None = None
         self.result: Acknowledgement | None = None
         self.error: FairleadError | None = None
+        self.rest: PendingBatch | None = None
+        """The records that were cut off, in a batch that is sent behind this one."""
         self.failures_seen: set[int] = set()
         self.listeners: list[Callable[[], None]] = []
 
@@ -128,6 +143,34 @@ class PendingBatch:
         self.stamp = None
         self.encoded = None
 
+    def cut(self, bytes_max: int) -> Sequence[PendingBatch]:
+        """Keep the first records and return the others in batches of at most so much payload each, or of one record.
+
+        The pieces are new batches, never sent; their records keep the sequences that they have. Whoever waits is told,
+        and looks for the piece that holds what he waits for.
+        """
+        pieces = self._cut_off(bytes_max)
+        sequence = self.record_count
+        for before, piece in pairwise((self, *pieces)):
+            piece.rest, before.rest = before.rest, piece
+            piece.created_at, piece.last_error = self.created_at, self.last_error
+            piece.side_effect = self.side_effect
+            # What the pieces weigh is what the whole weighed: its room is given back with them.
+            piece.nbytes = min(piece.nbytes, self.nbytes)
+            self.nbytes -= piece.nbytes
+            if self.stamp is not None:
+                at = advanced(self.stamp.base_sequence, sequence)
+                piece.stamp = replace(self.stamp, base_sequence=at)
+            sequence += piece.record_count
+        self.encoded = None
+        self.attempts = 0
+        self._tell()
+        return pieces
+
+    def _cut_off(self, bytes_max: int) -> Sequence[Self]:
+        """Give up all but the first records; there are two at least."""
+        raise NotImplementedError
+
     def acknowledge(self, result: Acknowledgement) -> None:
         """Take the good outcome and tell whoever waits."""
         self.result = result
@@ -141,6 +184,9 @@ class PendingBatch:
     def _finish(self) -> None:
         self.encoded = None
         self.release()
+        self._tell()
+
+    def _tell(self) -> None:
         listeners, self.listeners = self.listeners, []
         for listener in listeners:
             listener()
@@ -225,6 +271,34 @@ class RecordsBatch(PendingBatch):
             default_timestamp_us=0,
         )
 
+    def _cut_off(self, bytes_max: int) -> Sequence[Self]:
+        """Cut the lists where the pieces are full, in the middle if none is."""
+        count = self.record_count
+        bounds = [*(cuts(self._sizes(), bytes_max) or [count // 2]), count]
+        pieces = [self._slice(start, stop) for start, stop in pairwise(bounds)]
+        kept = slice(0, bounds[0])
+        self.values, self.keys, self.times_ns = self.values[kept], self.keys[kept], self.times_ns[kept]
+        self.headers = {index: of_record for index, of_record in self.headers.items() if index < bounds[0]}
+        return pieces
+
+    def _slice(self, start: int, stop: int) -> Self:
+        piece = type(self)(self.queue, self.created_at)
+        piece.values = self.values[start:stop]
+        piece.keys = self.keys[start:stop]
+        piece.times_ns = self.times_ns[start:stop]
+        if self.headers:
+            found = ((index, self.headers.get(index)) for index in range(start, stop))
+            piece.headers = {index - start: headers for index, headers in found if headers}
+        piece.nbytes = sum(piece._sizes())  # noqa: SLF001 - one of its own kind
+        return piece
+
+    def _sizes(self) -> Iterator[int]:
+        """Return what each record adds to the payload."""
+        keys = self._padded_keys() or [None] * len(self.values)
+        for index, (value, key) in enumerate(zip(self.values, keys, strict=True)):
+            size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
+            yield size + headers_bytes(self.headers[index]) if index in self.headers else size
+
     def release(self) -> None:
         """Keep the timestamps, which the deliveries tell."""
         self.values = []
@@ -252,6 +326,16 @@ class ColumnsBatch(PendingBatch):
         """Return the piece."""
         assert self._columns is not None, "a finished batch is not encoded again"
         return self._columns
+
+    def _cut_off(self, bytes_max: int) -> Sequence[Self]:
+        """Cut the table without copying it."""
+        columns = self.columns()
+        slices = split(columns, bytes_max)
+        if len(slices) == 1:
+            middle = columns.num_rows // 2
+            slices = [columns.slice(0, middle), columns.slice(middle)]
+        self._columns, self._record_count = slices[0], slices[0].num_rows
+        return [type(self)(self.queue, piece, self.created_at) for piece in slices[1:]]
 
     def release(self) -> None:
         """Let the table go."""

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from fairlead import clock
-from fairlead.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, PartitionQueue
+from fairlead.accumulator import Accumulator, PartitionQueue
 from fairlead.clock import now_ns
 from fairlead.delivery import BatchDelivery, Delivery, RecordMetadata, outcome
 from fairlead.errors import (
@@ -30,9 +30,10 @@ from fairlead.errors import (
     TopicNotFoundError,
     error_of,
 )
+from fairlead.fitting import BatchSizes
 from fairlead.metadata import MetadataCache
 from fairlead.offsets import partition_not_found
-from fairlead.pending_batch import Headers, PendingBatch, RecordsBatch
+from fairlead.pending_batch import RECORD_OVERHEAD_BYTES, Headers, PendingBatch, RecordsBatch, headers_bytes
 from fairlead.routing import TopicRoute
 from fairlead.sender import Sender
 from fairlead.settings import (
@@ -75,12 +76,13 @@ class Producer:
     """Sends records to topics. Open it with `async with`, or with `start` and `close`.
 
     acks: `"all"` waits until every in-sync replica has the record, `1` for the leader, `0` for nothing.
-    linger_ms: how long a batch waits for company. batch_bytes, columnar_batch_bytes: payload at which a batch of
-    `send` and of `send_batch` is sent at once. compression: `"none"`, `"lz4"` or `"zstd"`. buffer_bytes: payload
-    not yet acknowledged beyond which `send` waits. delivery_timeout: from `send` to the acknowledgement, retries
-    included. retries_max: attempts after the first, without it the timeout decides. idempotence: each record is
-    stored once and in order, however often its batch is sent; on by default where acks is `"all"`, which it needs.
-    Without it a retry may store a batch twice. name: whoever opens a producer of the same name next fences this one.
+    linger_ms: how long a batch waits for company. batch_bytes, columnar_batch_bytes: payload at which a batch
+    of `send` and of `send_batch` is sent at once; less where the topic takes less. compression: `"none"`,
+    `"lz4"` or `"zstd"`. buffer_bytes: payload not yet acknowledged beyond which `send` waits.
+    delivery_timeout: from `send` to the acknowledgement, retries included. retries_max: attempts after the
+    first, without it the timeout decides. idempotence: each record is stored once and in order, however often
+    its batch is sent; on by default where acks is `"all"`, which it needs. Without it a retry may store a
+    batch twice. name: whoever opens a producer of the same name next fences this one.
     Raises `SettingError` for values that make no sense.
     """
 
@@ -122,7 +124,6 @@ class Producer:
             idempotence=idempotence_of(idempotence, acks_of(acks)),
             name=name,
         )
-        self._batch_bytes = self._settings.batch_bytes
         self._accumulator = Accumulator(self._settings)
         self._tracing = ProducerTracing.at_hand()
         self._routes: dict[str, TopicRoute] = {}
@@ -130,6 +131,7 @@ class Producer:
         self._failures: deque[PendingBatch] = deque()
         self._failures_dropped = 0
         self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._sizes: dict[str, BatchSizes] = {}
         self._halted: FairleadError | None = None
         self._open = False
 
@@ -231,7 +233,7 @@ class Producer:
             accumulator.room -= size
         # From here on nothing is awaited before the record is in its batch: appends keep their order.
         batch = queue.open
-        if batch is None or batch.nbytes + size > self._batch_bytes:
+        if batch is None or batch.nbytes + size > queue.sizes.batch_bytes:
             batch = self._open_batch(route, queue, size, sticky=sticky)
         values = batch.values
         index = len(values)
@@ -336,7 +338,7 @@ class Producer:
             queue.close_open()
             queue = route.advance(self._metadata.picture)
             if queue.open is not None:
-                if queue.open.nbytes + size <= self._batch_bytes:
+                if queue.open.nbytes + size <= queue.sizes.batch_bytes:
                     return queue.open
                 self._sender.wake()
         now = clock.monotonic()
@@ -348,7 +350,8 @@ class Producer:
     def _pieces(
         self, topic: str, data: pa.Table | pa.RecordBatch, partition: int | None, partition_count: int
     ) -> list[tuple[int, pa.RecordBatch]]:
-        limit, now = self._settings.columnar_batch_bytes, clock.now_us()
+        limit = min(self._settings.columnar_batch_bytes, self._sizes[topic].fitting_bytes)
+        now = clock.now_us()
         try:
             if partition is not None:
                 return whole(data, partition, limit, now)
@@ -383,7 +386,8 @@ class Producer:
         place = TopicPartition(topic, partition)
         queue = self._queues.get(place)
         if queue is None:
-            queue = self._queues[place] = PartitionQueue(topic, partition)
+            sizes = self._sizes.setdefault(topic, BatchSizes(self._settings.batch_bytes))
+            queue = self._queues[place] = PartitionQueue(topic, partition, sizes)
         return queue
 
     async def _reserve(self, size: int) -> None:
@@ -439,6 +443,8 @@ class Producer:
         self._give_room()
 
     def _picture_taken(self) -> None:
+        for sizes in self._sizes.values():
+            sizes.forget()
         topics = self._metadata.picture.topics
         for name, route in list(self._routes.items()):
             if name in topics:
@@ -480,14 +486,12 @@ def _bytes_of(given: object, topic: str, field: str) -> bytes | None:
 
 def _headers_bytes(headers: Headers, topic: str) -> int:
     """Return the size of headers; raises `RecordError` for what is no list of (text, bytes)."""
-    size = 0
     for header in headers:
         if not (isinstance(header, tuple) and len(header) == 2 and isinstance(header[0], str)):
             raise RecordError(topic, "headers", f"{header!r:.80}", "give pairs of a name and bytes")
         if not (header[1] is None or isinstance(header[1], bytes)):
             raise RecordError(topic, f"header {header[0]}", f"{header[1]!r:.80}", "give bytes or None")
-        size += len(header[0]) + len(header[1] or b"") + RECORD_OVERHEAD_BYTES
-    return size
+    return headers_bytes(headers)
 
 
 def _distinct(failed: list[PendingBatch]) -> list[FairleadError]:

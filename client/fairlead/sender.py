@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ import msgspec
 from fairlead import clock
 from fairlead.accumulator import Accumulator, PartitionQueue
 from fairlead.errors import (
+    BatchTooLargeError,
     ClosedError,
     ClusterError,
     DeliveryTimeoutError,
@@ -43,6 +45,9 @@ THREAD_COMPRESSED_BYTES: Final = 64 * KIB
 THREAD_PLAIN_BYTES: Final = 8 * MIB
 """Above these a batch is encoded in a thread. Handing over costs about 100 µs: compressing 64 KiB takes longer,
 copying and checking an uncompressed MiB does not."""
+ONE_RECORD: Final = (
+    "One record alone is that large: make it smaller, or raise `max.message.bytes` of the topic."
+)
 SEARCH_SECONDS: Final = 0.15
 """Between two looks at the metadata while a partition waits for another leader."""
 
@@ -262,6 +267,9 @@ class Sender:
         if batch.stamp is not None and isinstance(outcome, ClusterError) and outcome.code in SEQUENCE_CODES:
             self._settle_out_of_order(batch, outcome)
             return False
+        if isinstance(outcome, BatchTooLargeError):
+            self._settle_too_large(batch, outcome)
+            return False
         if not self._may_retry(batch, outcome):
             self._drop(batch, outcome)
             return False
@@ -270,6 +278,16 @@ class Sender:
         return isinstance(outcome, UnreachableError) or (
             isinstance(outcome, ClusterError) and outcome.kind is ProblemKind.REFRESH
         )
+
+    def _settle_too_large(self, batch: PendingBatch, outcome: BatchTooLargeError) -> None:
+        """Send the records in smaller batches; one that is too large by itself fails alone."""
+        if batch.record_count == 1:
+            self._drop(
+                batch,
+                error_of(outcome.problem, subject=batch.subject, broker=outcome.broker, advice=ONE_RECORD),
+            )
+        elif not self._accumulator.cut(batch, _limit_of(outcome)):
+            self._drop(batch, outcome)
 
     def _settle_out_of_order(self, batch: PendingBatch, outcome: ClusterError) -> None:
         """Send a batch again behind the one that the broker missed, or begin anew where that will not come."""
@@ -396,3 +414,9 @@ class Sender:
             self._refresh = None
             self._search_at = clock.monotonic() + SEARCH_SECONDS
             self.wake()
+
+
+def _limit_of(refusal: BatchTooLargeError) -> int:
+    """Return the limit that a refusal tells; where it tells none, one that says nothing about the batch."""
+    limit = refusal.data.get("limit_bytes")
+    return limit if isinstance(limit, int) else sys.maxsize

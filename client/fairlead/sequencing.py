@@ -3,8 +3,9 @@
 Held by the queue of each partition, fed by the accumulator and the sender. Pure. A batch keeps its id, epoch and
 first sequence over all its attempts, so that a repeat is recognised. What ends that:
 
-- A batch was given up and is certainly not stored: those behind it can never be expected. They begin again at
-  sequence 0 of the next epoch, which also keeps out whatever of the old epoch is still on its way.
+- A batch was given up and is certainly not stored: those behind it can never be expected. If all of them were refused
+  too, they go on where it began. If any may still be on its way, they begin again at sequence 0 of the next epoch,
+  which keeps it out.
 - A batch was given up and nobody knows: the next one tells. If it is acknowledged, both are stored; if it is
   refused, there is a gap, as above.
 - The partition does not know the producer any more (a day without a batch): a new id.
@@ -14,7 +15,7 @@ A new identity begins when every batch before the break has its outcome. Must no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from fairlead.errors import ClusterError, FairleadError, error_of
@@ -60,6 +61,8 @@ class Renewal:
     """Whether a new id is needed, or the next epoch of the old one is enough."""
     doubtful: bool
     """Whether batches behind whose attempts had no definite answer may be stored: they are not sent again."""
+    resume_at: int | None = None
+    """Sequence at which the old identity may go on, unless a batch behind may still be on its way; None if one may."""
 
 
 class PartitionSequences:
@@ -85,12 +88,25 @@ class PartitionSequences:
         self._next = 0
         self._gaps.clear()
 
+    def resume(self) -> None:
+        """Go on as the same where the batch that broke off began; all behind it are refused."""
+        assert self.renewal is not None, "there is no break"
+        assert self.renewal.resume_at is not None, "a batch may be on its way"
+        self._next = self.renewal.resume_at
+        self.renewal = None
+
     def stamp(self, record_count: int) -> ProducerStamp:
         """Return what the next batch carries."""
         assert self.identity is not None, "batches are stamped once there is an identity"
         stamp = ProducerStamp(self.identity.producer_id, self.identity.epoch, self._next)
         self._next = advanced(self._next, record_count)
         return stamp
+
+    def move(self, number: int, places: int) -> None:
+        """Follow the batches behind one that was cut to their new numbers."""
+        self._gaps = [gap + places if gap > number else gap for gap in self._gaps]
+        if self.renewal is not None and self.renewal.after > number:
+            self.renewal = replace(self.renewal, after=self.renewal.after + places)
 
     def acknowledged(self, number: int) -> None:
         """A batch is stored, so everything before it is."""
@@ -107,15 +123,25 @@ class PartitionSequences:
         doubtful: bool,
     ) -> None:
         """A batch failed for good; `doubtful` if it may be stored."""
-        if stamp is None or self.renews(number):
+        if stamp is None:
             return
-        if doubtful:
+        if self.renews(number):
+            if doubtful and self.renewal is not None and self.renewal.resume_at is not None:
+                self.renewal = replace(self.renewal, resume_at=None)
+        elif doubtful:
             self._gaps.append(number)
         elif self._next == advanced(stamp.base_sequence, record_count):
             # The last one that was stamped: its sequences are free again.
             self._next = stamp.base_sequence
         else:
-            self.renewal = Renewal(number, cause, new_id=False, doubtful=False)
+            self._break(number, stamp, cause)
+
+    def _break(self, number: int, stamp: ProducerStamp, cause: FairleadError) -> None:
+        on_its_way = any(gap > number for gap in self._gaps)
+        if self.renewal is not None:
+            on_its_way = on_its_way or self.renewal.resume_at is None
+        resume_at = None if on_its_way else stamp.base_sequence
+        self.renewal = Renewal(number, cause, new_id=False, doubtful=False, resume_at=resume_at)
 
     def refused(self, number: int, error: ClusterError) -> bool:
         """The broker misses what came before a batch although all of it is finished.

@@ -127,6 +127,28 @@ async def test_lost_and_late_answers_neither_repeat_nor_lose_nor_reorder(network
         assert [offset for offset, _ in found] == [offsets[row] for row in rows]
 
 
+async def test_batches_that_are_too_large_arrive_once_over_a_bad_network(network: UnreliableNetwork) -> None:
+    """Refusals are lost too: what is cut then may be stored as far as its sender knows, and is found out to be not."""
+    url = f"http://{network.endpoint}"
+    async with Admin(url) as admin:
+        await admin.create_topic("flights", config={"max.message.bytes": 2000})
+    count = 3000
+    async with asyncio.timeout(90), Producer(url, batch_bytes=5000, linger_ms=0) as producer:
+        deliveries = []
+        for row in range(count):
+            deliveries.append(await producer.send("flights", b"%050d" % row))
+            if row % 100 == 99:
+                # It forgets what fits.
+                await producer.refresh_metadata()
+        offsets = [(await delivery).offset for delivery in deliveries]
+    network.reliable = True
+
+    assert network.lost >= 5
+    [found] = await stored(url)
+    assert found == [(row, b"%050d" % row) for row in range(count)]
+    assert offsets == list(range(count))
+
+
 async def test_tables_arrive_once_over_a_bad_network(network: UnreliableNetwork) -> None:
     """The same holds for columns: rows of a partition are those of the table, in its order."""
     url = f"http://{network.endpoint}"

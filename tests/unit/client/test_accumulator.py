@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import pytest
 
 from fairlead.accumulator import Accumulator, PartitionQueue
 from fairlead.errors import ClosedError
-from fairlead.pending_batch import UNKNOWN_PLACE, RecordsBatch
-from fairlead_api.batches import record_batch
+from fairlead.fitting import BatchSizes
+from fairlead.pending_batch import UNKNOWN_PLACE, ColumnsBatch, RecordsBatch
+from fairlead.sequencing import ProducerIdentity
+from fairlead.settings import ProducerSettings
+from fairlead_api.batches import ProducerStamp, record_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -239,3 +245,129 @@ def test_a_back_off_ends_with_another_leader(accumulator: Accumulator, append: A
         ready.append((accumulator.seeks_leaders(), accumulator.drain(2.0)))
 
     assert ready == [(True, []), (True, []), (False, [queue])]
+
+
+LIMIT = 10_000
+"""Of a topic; the batches of these tests are not encoded, so that a cut halves them."""
+
+
+def _six_records(accumulator: Accumulator, append: Append, queue: PartitionQueue) -> RecordsBatch:
+    """Append and start a batch of six records, keys and headers among them."""
+    for index in range(6):
+        batch = append(queue, b"%010d" % index)
+        batch.describe(index, b"key" if index == 1 else None, [("name", b"head")] if index == 4 else None)
+    queue.close_open()
+    accumulator.start(queue)
+    return batch
+
+
+def test_a_batch_that_is_too_large_is_sent_again_in_pieces(accumulator: Accumulator, append: Append) -> None:
+    """In its place and in order, with all that its records have; the room is given back with the pieces."""
+    queue, room = PartitionQueue("flights", 0), accumulator.room
+    batch = _six_records(accumulator, append, queue)
+    behind = append(queue)
+
+    assert accumulator.cut(batch, LIMIT)
+    pieces = [piece for piece in queue.closed if isinstance(piece, RecordsBatch)]
+    assert pieces[0] is batch
+    assert [value for piece in pieces for value in piece.values] == [b"%010d" % index for index in range(6)]
+    assert [key for piece in pieces for key in piece.columns().column("key").to_pylist()] == [
+        None, b"key", None, None, None, None,
+    ]  # fmt: skip
+    heads = [head for piece in pieces for head in piece.columns().column("headers").to_pylist()]
+    assert [head is not None for head in heads] == [False, False, False, False, True, False]
+    assert pieces[0].timestamp_us(0) == 1_000_001
+    numbers = [piece.number for piece in (*pieces, behind)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert (accumulator.drain(0.0), [piece.attempts for piece in pieces]) == ([queue], [0] * len(pieces))
+    accumulator.close_all()
+    for piece in tuple(queue.closed):
+        accumulator.give_up(piece, ClosedError("producer"))
+    assert (accumulator.room, accumulator.unfinished) == (room, ())
+
+
+def test_one_record_and_what_nothing_fits_are_not_cut(accumulator: Accumulator, append: Append) -> None:
+    """They stay where they are, and their refusal is their outcome."""
+    one, six = PartitionQueue("flights", 0), PartitionQueue("flights", 1)
+    single = append(one, b"x" * 50)
+    one.close_open()
+    accumulator.start(one)
+    batch = _six_records(accumulator, append, six)
+
+    assert not accumulator.cut(single, LIMIT)
+    assert not accumulator.cut(batch, 100)
+    assert (one.in_flight, six.in_flight) == ([single], [batch])
+
+
+def test_batches_behind_a_refused_one_are_cut_before_they_are_sent(
+    accumulator: Accumulator, append: Append
+) -> None:
+    """What was learned holds for all partitions of the topic, until it is forgotten."""
+    sizes = BatchSizes(100)
+    queue, other = PartitionQueue("flights", 0, sizes), PartitionQueue("flights", 1, sizes)
+    accumulator.cut(_six_records(accumulator, append, queue), LIMIT)
+    assert sizes.batch_bytes == sizes.fitting_bytes == 30
+
+    first = _six_records(accumulator, append, other)
+    assert first.record_count < 6
+    assert sum(piece.record_count for piece in (first, *other.closed)) == 6
+    sizes.forget()
+    assert sizes.batch_bytes == 100
+    third = PartitionQueue("flights", 2, sizes)
+    assert _six_records(accumulator, append, third).record_count == 6
+
+
+@pytest.fixture
+def idempotent(settings: ProducerSettings) -> Accumulator:
+    """An accumulator whose batches have sequences."""
+    accumulator = Accumulator(replace(settings, idempotence=True))
+    accumulator.identity = ProducerIdentity(7, 0)
+    return accumulator
+
+
+def _tables(accumulator: Accumulator, queue: PartitionQueue, count: int) -> list[ColumnsBatch]:
+    """Append and start batches of two records each."""
+    batches = [accumulator.append_columns(queue, _columns([b"a", b"b"]), 0.0) for _ in range(count)]
+    for _ in batches:
+        accumulator.start(queue)
+    return batches
+
+
+def test_pieces_have_the_sequences_of_their_records(idempotent: Accumulator) -> None:
+    """What is under way behind them goes on to fit."""
+    queue = PartitionQueue("flights", 0)
+    first, second = _tables(idempotent, queue, 2)
+    idempotent.cut(first, LIMIT)
+
+    assert [batch.stamp for batch in (*queue.closed, second)] == [
+        ProducerStamp(7, 0, 0), ProducerStamp(7, 0, 1), ProducerStamp(7, 0, 2),
+    ]  # fmt: skip
+    assert [batch.number for batch in queue.in_flight] == [3]
+
+
+def test_a_piece_waits_where_it_would_make_the_broker_forget_those_before_it(idempotent: Accumulator) -> None:
+    """The partition knows repeats of five batches: the last piece lets those be stored that are under way behind it."""
+    queue = PartitionQueue("flights", 0)
+    first, *behind = _tables(idempotent, queue, 5)
+    idempotent.cut(first, LIMIT)
+    assert idempotent.start(queue) is first
+    idempotent.retry(behind[0], 0.0)
+
+    assert idempotent.drain(0.0) == []
+    idempotent.finish(first)
+    assert idempotent.drain(0.0) == [queue]
+
+
+def test_nothing_is_sent_behind_a_record_that_will_be_refused(idempotent: Accumulator) -> None:
+    """The broker would hold it for a second, for a batch that never comes; what is on its way before goes on."""
+    queue = PartitionQueue("flights", 0)
+    [batch] = _tables(idempotent, queue, 1)
+    idempotent.cut(batch, LIMIT)
+    queue.sizes.fit(batch.nbytes - 1)
+    last = queue.closed[1]
+    assert idempotent.start(queue) is batch
+
+    assert idempotent.drain(0.0) == []
+    idempotent.give_up(batch, ClosedError("producer"))
+    assert idempotent.start(queue) is last
+    assert last.stamp == ProducerStamp(7, 0, 0)

@@ -11,7 +11,7 @@ import pytest
 from fairlead.accumulator import Accumulator, PartitionQueue
 from fairlead.delivery import BatchDelivery, BatchMetadata, Delivery, RecordMetadata
 from fairlead.errors import ClosedError
-from fairlead.pending_batch import UNKNOWN_PLACE, Acknowledgement, RecordsBatch
+from fairlead.pending_batch import UNKNOWN_PLACE, Acknowledgement, PendingBatch, RecordsBatch
 from fairlead_api.batches import record_batch
 
 Append = Callable[..., RecordsBatch]
@@ -91,6 +91,63 @@ async def test_a_piece_of_a_table_has_one_delivery(accumulator: Accumulator) -> 
     assert metadata == BatchMetadata("flights", 4, 40, 3, 9, 3)
     assert metadata.last_offset == 42
     assert BatchMetadata("flights", 4, -1, 3, -1, -1).last_offset == -1
+
+
+def _cut(batch: PendingBatch) -> list[PendingBatch]:
+    """Cut a batch into its records and return all of them."""
+    return [batch, *batch.cut(1)]
+
+
+async def test_deliveries_of_a_batch_that_is_cut_follow_their_records(append: Append) -> None:
+    """Also those that somebody waits for already; each has the outcome and the time of its own record."""
+    queue = PartitionQueue("flights", 4)
+    batch = append(queue)
+    for _ in range(2):
+        append(queue)
+    deliveries = [Delivery(batch, index) for index in range(3)]
+    async with asyncio.TaskGroup() as tasks:
+        waiting = [tasks.create_task(_offset(delivery)) for delivery in deliveries[:2]]
+        await asyncio.wait(waiting, timeout=0)
+        first, second, third = _cut(batch)
+        second.acknowledge(STORED)
+        first.acknowledge(Acknowledgement(base_offset=7, append_time_us=9, leader_epoch=3))
+    third.fail(ClosedError("producer"))
+
+    assert [task.result() for task in waiting] == [7, 40]
+    assert (await deliveries[1]).timestamp_us == 1_000_002
+    with pytest.raises(ClosedError):
+        await deliveries[2]
+    assert third.failure_is_seen
+
+
+async def test_a_piece_of_a_table_that_is_cut_waits_for_all_its_parts(accumulator: Accumulator) -> None:
+    """Its offsets are those of the first and of the last part, whatever stands between them."""
+    columns = record_batch([b"a", b"b", b"c"], default_timestamp_us=1)
+    batch = accumulator.append_columns(PartitionQueue("flights", 4), columns, 0.0)
+    delivery = BatchDelivery(batch)
+    parts = _cut(batch)
+    for offset, part in zip((40, 50, 60), parts, strict=True):
+        assert not delivery.done
+        part.acknowledge(Acknowledgement(base_offset=offset, append_time_us=9, leader_epoch=3))
+    metadata = await delivery
+
+    assert (delivery.record_count, metadata.record_count) == (3, 3)
+    assert (metadata.base_offset, metadata.last_offset) == (40, 60)
+
+
+async def test_a_piece_of_a_table_some_parts_of_which_fail_raises_once(accumulator: Accumulator) -> None:
+    """Every part that failed counts as seen; what is no refusal of the cluster is raised as it is."""
+    columns = record_batch([b"a", b"b", b"c"], default_timestamp_us=1)
+    batch = accumulator.append_columns(PartitionQueue("flights", 4), columns, 0.0)
+    delivery = BatchDelivery(batch)
+    parts = _cut(batch)
+    parts[0].acknowledge(STORED)
+    for part in parts[1:]:
+        part.fail(ClosedError("producer"))
+    with pytest.raises(ClosedError):
+        await delivery
+
+    assert [part.failure_is_seen for part in parts] == [False, True, True]
 
 
 async def _offset(delivery: Delivery) -> int:

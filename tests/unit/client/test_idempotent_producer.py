@@ -236,7 +236,7 @@ async def test_a_retried_batch_of_a_forgotten_producer_may_be_stored(
 async def test_a_refused_batch_does_not_stop_those_behind_it(
     broker: ScriptedBroker, replies: Replies
 ) -> None:
-    """A batch that can never be stored leaves no gap: those behind it go on in the next epoch."""
+    """A batch that can never be stored leaves no gap: those behind it were refused, and go on where it began."""
 
     async def too_large(_: Received) -> Reply:
         """Refuse after those behind it are under way."""
@@ -252,7 +252,88 @@ async def test_a_refused_batch_does_not_stop_those_behind_it(
             await delivery
 
     assert broker.values(0) == numbers(8)[1:]
+    assert {epoch for _, epoch, _ in stamps(broker)} == {0}
+
+
+async def test_a_refused_batch_ends_the_epoch_of_one_that_may_still_come(
+    broker: ScriptedBroker, replies: Replies
+) -> None:
+    """Nobody knows whether the batch behind it is still on its way: the next epoch keeps it out."""
+    first_is_known = asyncio.Event()
+
+    async def too_large(_: Received) -> Reply:
+        """Refuse after the one behind it."""
+        await first_is_known.wait()
+        return replies.problem("batch_too_large")
+
+    async def lost(_: Received) -> Reply:
+        """Say that nobody knows."""
+        first_is_known.set()
+        return replies.problem("leader_changed")
+
+    broker.script(PRODUCE, too_large, lost)
+    async with Producer(broker.url, batch_bytes=20, linger_ms=0) as producer:
+        deliveries = [await producer.send("flights", text, partition=0) for text in numbers(2)]
+        with pytest.raises(BatchTooLargeError):
+            await deliveries[0]
+        await deliveries[1]
+
+    assert broker.values(0) == numbers(2)[1:]
     assert {epoch for _, epoch, _ in stamps(broker)} == {0, 1}
+
+
+async def test_a_named_producer_goes_on_behind_a_refused_batch(
+    broker: ScriptedBroker, replies: Replies
+) -> None:
+    """It must not take the next epoch of its name, and need not."""
+
+    async def too_large(_: Received) -> Reply:
+        """Refuse after those behind it are under way."""
+        await pause(0.05)
+        return replies.problem("batch_too_large")
+
+    broker.script(PRODUCE, too_large)
+    async with Producer(broker.url, batch_bytes=20, linger_ms=0, name="loader") as producer:
+        deliveries = [await producer.send("flights", text, partition=0) for text in numbers(8)]
+        with pytest.raises(BatchTooLargeError):
+            await deliveries[0]
+        for delivery in deliveries[1:]:
+            await delivery
+
+    assert broker.values(0) == numbers(8)[1:]
+
+
+async def test_a_batch_in_doubt_that_is_too_large_is_cleared_up_by_its_first_piece(
+    broker: ScriptedBroker,
+) -> None:
+    """Its first refusal was lost. The piece is stored, so the whole batch is not, and the others follow."""
+    broker.refuse(PRODUCE, "leader_changed", "batch_too_large")
+    async with Producer(broker.url) as producer:
+        deliveries = [await producer.send("flights", text, partition=0) for text in numbers(8)]
+        offsets = [(await delivery).offset for delivery in deliveries]
+
+    assert offsets == list(range(8))
+    assert broker.values(0) == numbers(8)
+    counts = [len(records) for request in broker.received(PRODUCE) for *_, records in request.batches()]
+    assert counts[:2] == [8, 8]
+
+
+async def test_a_batch_that_was_stored_before_it_was_too_large_is_not_stored_again(
+    broker: ScriptedBroker, storing_then: Callable[[str], Script]
+) -> None:
+    """Its answer was lost, and the topic takes it no more: its first piece is refused, and the others are not sent."""
+    broker.script(PRODUCE, storing_then("ack_timeout"))
+    broker.refuse(PRODUCE, "batch_too_large")
+    async with Producer(broker.url) as producer:
+        deliveries = [await producer.send("flights", text, partition=0) for text in numbers(8)]
+        for delivery in deliveries:
+            with pytest.raises(OutOfOrderSequenceError) as raised:
+                await delivery
+            told = [str(raised.value), *getattr(raised.value, "__notes__", [])]
+            assert any("may be stored" in text for text in told)
+        assert (await producer.send_and_wait("flights", b"8", partition=0)).offset == 8
+
+    assert broker.values(0) == numbers(9)
 
 
 async def test_a_batch_in_doubt_is_cleared_up_by_the_next(

@@ -67,6 +67,48 @@ def test_a_batch_that_is_not_stored_makes_those_behind_it_begin_anew(sequences: 
     assert sequences.stamp(1) == ProducerStamp(7, 1, 0)
 
 
+def test_those_behind_a_break_go_on_where_it_began(sequences: PartitionSequences) -> None:
+    """Where all of them were refused, nothing can come in between: neither an epoch nor another id is needed."""
+    stamps = [sequences.stamp(3) for _ in range(3)]
+    sequences.given_up(2, stamps[1], 3, CAUSE, doubtful=False)
+    sequences.given_up(3, stamps[2], 3, CAUSE, doubtful=False)
+    sequences.resume()
+
+    assert sequences.renewal is None
+    assert sequences.stamp(1) == ProducerStamp(7, 0, 3)
+
+
+@pytest.mark.parametrize("order", [(3, 2), (2, 3)])
+def test_a_batch_that_may_still_come_ends_the_epoch_of_those_before_it(
+    sequences: PartitionSequences, order: tuple[int, int]
+) -> None:
+    """A batch that was given up may reach the broker late, and would fit where another one goes on."""
+    stamps = [sequences.stamp(3) for _ in range(4)]
+    for number in order:
+        sequences.given_up(number, stamps[number - 1], 3, CAUSE, doubtful=number == 3)
+
+    assert sequences.renewal is not None
+    assert sequences.renewal.resume_at is None
+    sequences.given_up(1, stamps[0], 3, CAUSE, doubtful=False)
+    assert sequences.renewal.after == 1
+    assert sequences.renewal.resume_at is None
+
+
+def test_batches_behind_one_that_is_cut_have_new_numbers(sequences: PartitionSequences) -> None:
+    """What was noted about them goes along."""
+    stamps = [sequences.stamp(1) for _ in range(5)]
+    for number in (2, 4):
+        sequences.given_up(number, stamps[number - 1], 1, CAUSE, doubtful=True)
+    sequences.given_up(3, stamps[2], 1, CAUSE, doubtful=False)
+    sequences.move(1, 10)
+    sequences.acknowledged(12)
+
+    assert [sequences.renews(number) for number in (13, 14)] == [False, True]
+    assert not sequences.refused(20, _refusal("out_of_order_sequence"))
+    sequences.acknowledged(14)
+    assert sequences.refused(20, _refusal("out_of_order_sequence"))
+
+
 def test_a_doubtful_batch_is_cleared_up_by_the_next(sequences: PartitionSequences) -> None:
     """An acknowledgement behind it says that it is stored; one before it says nothing."""
     stamps = [sequences.stamp(1) for _ in range(3)]

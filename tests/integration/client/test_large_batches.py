@@ -1,0 +1,181 @@
+"""Batches that are too large for their topic: cut until they fit, each record once and in order."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import pyarrow as pa
+import pytest
+
+from fairlead import Admin, Consumer, Producer, blocking
+from fairlead.errors import BatchTooLargeError
+
+LIMIT: Final = 20_000
+TEXTS: Final = [b"%0100d" % number for number in range(3000)]
+END: Final = b"end"
+GIANT: Final = b"x" * (LIMIT + 1)
+
+
+async def stored(bootstrap: str, count: int) -> list[bytes | None]:
+    """Return the first so many values of partition 0 of the topic, which may still be on their way, and all behind."""
+    async with Consumer(bootstrap) as consumer, Producer(bootstrap) as producer:
+        await consumer.assign(topic="flights")
+        values = await _read(consumer, [], count)
+        await producer.send_and_wait("flights", END)
+        values = await _read(consumer, values, count + 1)
+    assert values.pop() == END
+    return values
+
+
+async def _read(consumer: Consumer, values: list[bytes | None], count: int) -> list[bytes | None]:
+    while len(values) < count:
+        batch = await consumer.next_batch(timeout="10s")
+        assert batch is not None, f"{len(values)} records of {count}"
+        values += batch.values
+    return values
+
+
+async def limit(admin: Admin, bytes_max: int) -> None:
+    """Have the topic take batches of so many bytes."""
+    await admin.alter_topic("flights", config={"max.message.bytes": bytes_max})
+
+
+@pytest.fixture(params=["idempotent", "named", "plain", "unacknowledged"])
+def kind(request: pytest.FixtureRequest) -> dict[str, object]:
+    """What makes a producer of this kind."""
+    kinds: dict[str, dict[str, object]] = {
+        "idempotent": {},
+        "named": {"name": "loader"},
+        "plain": {"idempotence": False},
+        "unacknowledged": {"acks": 0},
+    }
+    return kinds[request.param]
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+async def test_records_of_a_batch_that_is_too_large_are_stored_in_smaller_ones(
+    bootstrap: str, admin: Admin, kind: dict[str, object], compression: str
+) -> None:
+    """With several batches under way; every delivery tells where its own record is."""
+    await admin.create_topic(
+        "flights", config={"max.message.bytes": LIMIT if compression == "none" else 4000}
+    )
+    async with Producer(bootstrap, batch_bytes=50_000, compression=compression, **kind) as producer:
+        deliveries = [await producer.send("flights", text) for text in TEXTS]
+        offsets = [(await delivery).offset for delivery in deliveries]
+
+    assert await stored(bootstrap, len(TEXTS)) == TEXTS
+    assert offsets == ([-1] * len(TEXTS) if "acks" in kind else list(range(len(TEXTS))))
+
+
+async def test_a_table_is_stored_in_smaller_batches_too(
+    bootstrap: str, admin: Admin, kind: dict[str, object]
+) -> None:
+    """A piece keeps its one delivery, which tells the offsets of all its parts."""
+    await admin.create_topic("flights", config={"max.message.bytes": LIMIT})
+    async with Producer(bootstrap, columnar_batch_bytes=100_000, **kind) as producer:
+        deliveries = await producer.send_batch("flights", pa.table({"value": TEXTS}))
+        found = [await delivery for delivery in deliveries]
+
+    assert await stored(bootstrap, len(TEXTS)) == TEXTS
+    assert len(found) < 8
+    assert sum(metadata.record_count for metadata in found) == len(TEXTS)
+    if "acks" not in kind:
+        ends = [metadata.last_offset + 1 for metadata in found]
+        assert [metadata.base_offset for metadata in found] == [0, *ends[:-1]]
+        assert ends[-1] == len(TEXTS)
+
+
+async def test_a_record_that_is_too_large_by_itself_fails_alone(
+    bootstrap: str, admin: Admin, kind: dict[str, object]
+) -> None:
+    """The error tells topic, size and limit; all others are stored, and the producer goes on."""
+    await admin.create_topic("flights", config={"max.message.bytes": LIMIT})
+    giants = (10, 11, 700, 2999)
+    async with Producer(bootstrap, batch_bytes=50_000, **kind) as producer:
+        deliveries = [
+            await producer.send("flights", GIANT if row in giants else text) for row, text in enumerate(TEXTS)
+        ]
+        for row, delivery in enumerate(deliveries):
+            if row in giants:
+                with pytest.raises(
+                    BatchTooLargeError, match=r"flights-0: .* 20\d\d\d bytes.* 20000.*One record"
+                ):
+                    await delivery
+            else:
+                await delivery
+        await producer.send_and_wait("flights", b"after")
+
+    assert await stored(bootstrap, len(TEXTS) - 3) == [
+        *(text for row, text in enumerate(TEXTS) if row not in giants), b"after",
+    ]  # fmt: skip
+
+
+async def test_a_table_with_a_row_that_is_too_large_says_what_became_of_the_others(
+    bootstrap: str, admin: Admin
+) -> None:
+    """Its piece fails, and tells that its other rows are stored: sent again as it is, it would store them twice."""
+    await admin.create_topic("flights", config={"max.message.bytes": LIMIT})
+    async with Producer(bootstrap) as producer:
+        [delivery] = await producer.send_batch(
+            "flights", pa.table({"value": [*TEXTS[:300], GIANT, *TEXTS[300:600]]})
+        )
+        with pytest.raises(BatchTooLargeError, match="1 of the 601 records of this piece failed") as raised:
+            await delivery
+
+    assert raised.value.side_effect == "maybe"
+    assert raised.value.data == {"limit_bytes": LIMIT}
+    assert await stored(bootstrap, 600) == TEXTS[:600]
+
+
+async def test_a_limit_that_is_lowered_under_way_loses_and_repeats_nothing(
+    bootstrap: str, admin: Admin, kind: dict[str, object]
+) -> None:
+    """Step by step, with batches of all sizes under way; one more record does not wait for a refused one."""
+    await admin.create_topic("flights")
+    async with Producer(bootstrap, batch_bytes=50_000, linger_ms=1, **kind) as producer:
+        sending = asyncio.create_task(_send_all(producer))
+        for bytes_max in (40_000, 20_000, 1000, 100_000):
+            await limit(admin, bytes_max)
+        await sending
+        await producer.flush()
+
+    assert await stored(bootstrap, len(TEXTS)) == TEXTS
+
+
+async def _send_all(producer: Producer) -> None:
+    for row, text in enumerate(TEXTS):
+        delivery = await producer.send("flights", text)
+        if row % 500 == 499:
+            await delivery
+
+
+async def test_a_topic_that_takes_nothing_refuses_a_batch_as_a_whole(bootstrap: str, admin: Admin) -> None:
+    """No batch is as small as its limit: the records are not tried one by one."""
+    await admin.create_topic("flights", config={"max.message.bytes": 100})
+    async with Producer(bootstrap) as producer:
+        deliveries = [await producer.send("flights", text) for text in TEXTS[:100]]
+        errors = []
+        for delivery in deliveries:
+            with pytest.raises(BatchTooLargeError) as raised:
+                await delivery
+            errors.append(raised.value)
+
+    assert len({id(error) for error in errors}) == 1
+
+
+async def test_a_blocking_producer_cuts_batches_too(bootstrap: str, admin: Admin) -> None:
+    """Each delivery has its own outcome there as well."""
+    await admin.create_topic("flights", config={"max.message.bytes": LIMIT})
+
+    def send() -> list[int]:
+        """Send all, the last one too large."""
+        with blocking.Producer(bootstrap, batch_bytes=50_000) as producer:
+            deliveries = [producer.send("flights", text) for text in [*TEXTS, GIANT]]
+            with pytest.raises(BatchTooLargeError):
+                deliveries.pop().result(30)
+            return [delivery.result(30).offset for delivery in deliveries]
+
+    assert await asyncio.to_thread(send) == list(range(len(TEXTS)))
+    assert await stored(bootstrap, len(TEXTS)) == TEXTS
