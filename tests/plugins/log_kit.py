@@ -265,3 +265,18 @@ class FaultyStorage(PosixStorage):
     def open_volume(self, path: Path) -> PosixVolume:
         """Open the volume."""
         return FaultyVolume(os.open(path, os.O_RDONLY | os.O_DIRECTORY), self)
+
+
+class TightStorage(FaultyStorage):
+    """A disk that can be filled up, with no room for a checkpoint until an index goes."""
+
+    def fill(self) -> None:
+        """Leave no room."""
+        self.full_suffixes, self.room_bytes = {"", ".tmp"}, 0
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file; an index gives room."""
+        existed = path.exists()
+        super().unlink(path)
+        if existed and path.suffix == ".index":
+            self.room_bytes = None

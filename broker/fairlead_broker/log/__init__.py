@@ -10,7 +10,7 @@ from __future__ import annotations
 from fairlead_broker.log.damage import DamagedRange
 from fairlead_broker.log.directory import LogDirectory
 from fairlead_broker.log.documents import Identity
-from fairlead_broker.log.dropped_segments import free_indexes
+from fairlead_broker.log.dropped_segments import make_starts_durable
 from fairlead_broker.log.errors import (
     BadCopy,
     DirectoryLocked,
@@ -63,7 +63,7 @@ __all__ = [
     "StorageFailed",
     "digest_range",
     "expire",
-    "free_indexes",
+    "make_starts_durable",
     "retention_facts",
     "sync_partitions",
 ]

@@ -7,12 +7,12 @@ Owned by `partition_log`. Readers that are inside a segment may still open its f
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from threading import Lock
 from typing import Protocol
 
 from fairlead_api.identifiers import Offset, TimestampUs
-from fairlead_broker.log.errors import wrap_os_error
+from fairlead_broker.log.errors import DiskFull, wrap_os_error
 from fairlead_broker.log.segments import Segment
 
 
@@ -59,8 +59,21 @@ class DroppedSegments:
                 self._waiting.popleft()
 
 
-def free_indexes(log: SegmentedLog) -> None:
-    """Remove the index files of segments wholly below the log start: on a full disk they make room for a checkpoint.
+def make_starts_durable(write_checkpoint: Callable[[], None], logs: Iterable[SegmentedLog]) -> None:
+    """Write the checkpoint that knows where logs begin, before segments go. Raises what that raises.
+
+    What is dropped is what frees a full disk, and needs a few pages to begin with: the indexes of what goes make room.
+    """
+    try:
+        write_checkpoint()
+    except DiskFull:
+        for log in logs:
+            _free_indexes(log)
+        write_checkpoint()
+
+
+def _free_indexes(log: SegmentedLog) -> None:
+    """Remove the index files of segments wholly below the log start.
 
     An index can be made again, batches cannot. Raises `StorageFailed`.
     """

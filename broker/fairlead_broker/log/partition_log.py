@@ -20,7 +20,7 @@ from fairlead_api.identifiers import LeaderEpoch, Offset, TimestampUs
 from fairlead_broker.log.batch_walk import BadBatch
 from fairlead_broker.log.copies import first_offsets, read_copies
 from fairlead_broker.log.damage import DamagedRange, merge_ranges
-from fairlead_broker.log.dropped_segments import DroppedSegments
+from fairlead_broker.log.dropped_segments import DroppedSegments, make_starts_durable
 from fairlead_broker.log.errors import DiskFull, LogCut, LogDamaged, StorageFailed, wrap_os_error
 from fairlead_broker.log.health import DirectoryHealth
 from fairlead_broker.log.leader_epochs import EpochEnd, EpochStart, LeaderEpochs
@@ -336,7 +336,7 @@ class PartitionLog(ReadableLog):
             with self._health:
                 try:
                     # Before files go: a start that misses files above the log start that it knows calls it damage.
-                    self._write_checkpoint()
+                    make_starts_durable(self._write_checkpoint, (self,))
                 except DiskFull:
                     self._log_start, self._synced = before
                     raise

@@ -8,14 +8,14 @@ parked poll. Must not know who follows what, nor why: `hosted_partitions` says s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
 from fairlead_api.identifiers import BrokerId, Offset, TimestampUs, TopicIdPartition
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
-from fairlead_broker.log import LogDirectory, LogError
+from fairlead_broker.log import LogDirectory, LogError, make_starts_durable
 from fairlead_broker.peers.messages import (
     NEW_SESSION,
     PeerPartition,
@@ -379,9 +379,9 @@ class ReplicaFetcher:
             self._forget_below_start(moved)
         return errors
 
-    def _forget_below_start(self, moved: Iterable[FollowedPartition]) -> None:
+    def _forget_below_start(self, moved: Sequence[FollowedPartition]) -> None:
         try:
-            self._directory.write_checkpoint()
+            make_starts_durable(self._directory.write_checkpoint, [partition.log for partition in moved])
         except LogError as error:
             # The files stay until the log start moves again; readers are told already.
             self._log.warning("log starts of followed partitions not durable", reason=str(error))

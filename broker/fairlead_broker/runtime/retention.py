@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterable
 from fairlead_api.identifiers import TimestampUs
 from fairlead_broker.clock import Clock
 from fairlead_broker.log import (
-    DiskFull,
     Expiry,
     LogClosed,
     LogDirectory,
     LogError,
     StorageFailed,
     expire,
-    free_indexes,
+    make_starts_durable,
     retention_facts,
 )
 from fairlead_broker.runtime.disk_pool import DiskPool
@@ -86,7 +85,7 @@ class Retention:
         expired = [(partition, expiry) for partition in partitions if (expiry := self._expire(partition))]
         if not expired:
             return
-        self._make_durable([partition for partition, _ in expired])
+        make_starts_durable(self._directory.write_checkpoint, [partition.log for partition, _ in expired])
         for partition, expiry in expired:
             partition.log.drop_below_start(self._removal_time(partition))
             self._tell(partition, expiry)
@@ -112,15 +111,6 @@ class Retention:
             )
             return None
         return expiry if expiry.segments else None
-
-    def _make_durable(self, partitions: Iterable[Partition]) -> None:
-        try:
-            self._directory.write_checkpoint()
-        except DiskFull:
-            # Retention is what frees a full disk, and needs a few pages to begin with.
-            for partition in partitions:
-                free_indexes(partition.log)
-            self._directory.write_checkpoint()
 
     def _removal_time(self, partition: Partition) -> TimestampUs:
         return TimestampUs(self._clock.now_us() + partition.config.file_delete_delay_ms * 1000)

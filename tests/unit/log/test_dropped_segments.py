@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 
 import pytest
 
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import Offset, TimestampUs
-from fairlead_broker.log import DiskFull, OffsetOutOfRange, PartitionLog, StorageFailed, free_indexes
-from log_kit import BatchMaker, FaultyStorage, LogBox, read_all, stored
+from fairlead_broker.log import DiskFull, OffsetOutOfRange, PartitionLog, StorageFailed, make_starts_durable
+from log_kit import BatchMaker, LogBox, TightStorage, read_all, stored
 
 SMALL = TopicConfig(segment_bytes=4096)
 NOW_US, LATER_US = TimestampUs(1000), TimestampUs(2000)
@@ -102,20 +101,17 @@ def test_a_disk_that_does_not_delete_has_failed(box: LogBox, log: PartitionLog) 
     assert box.opened.failure is not None
 
 
-def test_a_full_disk_gets_room_from_the_indexes_of_what_goes(
-    box: LogBox, make: BatchMaker, faults: FaultyStorage
-) -> None:
+def test_a_full_disk_gets_room_from_the_indexes_of_what_goes(box: LogBox, make: BatchMaker) -> None:
     """Those below the log start go, those above stay; the records above are all there."""
+    box.storage = disk = TightStorage()
     log = box.open(SMALL)
     batches = make.fill(log, 60)
     log.checkpoint_high_watermark = log.end_offset
-    faults.full_suffixes, faults.room_bytes, faults.write_error = {"", ".tmp"}, 0, errno.ENOSPC
+    disk.fill()
     log.move_log_start(Offset(60))
     with pytest.raises(DiskFull):
-        box.opened.write_checkpoint()
-    free_indexes(log)
-    faults.room_bytes = None
-    box.opened.write_checkpoint()
+        make_starts_durable(box.opened.write_checkpoint, [])
+    make_starts_durable(box.opened.write_checkpoint, [log])
     indexes = {int(path.stem) for path in box.folder.glob("*.index")}
     kept = [segment.base_offset for segment in log.segments if segment.next_offset > 60]
     log.drop_below_start(NOW_US)
@@ -126,13 +122,37 @@ def test_a_full_disk_gets_room_from_the_indexes_of_what_goes(
     assert read_all(box.open(), offset=60) == stored(*batches[30:])
 
 
-def test_an_index_that_cannot_be_removed_is_told(box: LogBox, log: PartitionLog) -> None:
+def test_an_index_that_cannot_be_removed_is_told(box: LogBox, make: BatchMaker) -> None:
     """With the file."""
+    box.storage = disk = TightStorage()
+    log = box.open(SMALL)
+    make.fill(log, 60)
+    log.checkpoint_high_watermark = log.end_offset
     log.move_log_start(Offset(61))
     _in_the_way(box.log_files()[0].with_suffix(".index"))
 
+    disk.fill()
     with pytest.raises(StorageFailed, match="cannot remove its indexes"):
-        free_indexes(log)
+        make_starts_durable(box.opened.write_checkpoint, [log])
+
+
+def test_deleting_records_frees_a_full_disk_too(box: LogBox, make: BatchMaker) -> None:
+    """The index of what is deleted makes room for the log start; where there is none, nothing is deleted."""
+    box.storage = disk = TightStorage()
+    log = box.open(SMALL)
+    batches = make.fill(log, 60)
+    log.checkpoint_high_watermark = log.end_offset
+    disk.fill()
+    with pytest.raises(DiskFull):
+        log.advance_log_start(Offset(1))
+    start = log.log_start_offset
+    gone = log.advance_log_start(Offset(60))
+    box.kill()
+    again = box.open()
+
+    assert (start, log.log_start_offset, again.log_start_offset) == (0, 60, 60)
+    assert gone
+    assert read_all(again) == stored(*batches[30:])
 
 
 def _in_the_way(path: Path) -> None:

@@ -74,7 +74,8 @@ def test_no_room_for_the_checkpoint_passes(box: LogBox, make: BatchMaker, faults
     faults.full_suffixes, faults.room_bytes = {".tmp"}, 0
     before = sorted(path.name for path in box.folder.iterdir())
     for refused in (
-        lambda: log.advance_log_start(Offset(30)),
+        # Amid the first segment: nothing of it goes, and no index of it makes room.
+        lambda: log.advance_log_start(Offset(1)),
         lambda: log.truncate_to(Offset(30)),
         box.opened.write_checkpoint,
         lambda: box.opened.set_broker_epoch(BrokerEpoch(3)),

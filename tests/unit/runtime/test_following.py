@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import Acks, Offset, TimestampUs
 from fairlead_broker.registry.records import Durability
 from following_kit import everything, start_following, until
 from leading_kit import LEADER, SECOND, Tasks, start_leading
-from log_kit import FaultyStorage
+from log_kit import FaultyStorage, TightStorage
 
 BOTH = pytest.mark.parametrize("durability", [Durability.REPLICATED, Durability.SYNCED])
 PAIR = (LEADER, SECOND)
@@ -123,6 +124,26 @@ async def test_a_full_disk_keeps_it_back_and_no_more(tmp_path: Path, tasks: Task
     assert during < 6
     assert copied == everything(leading.partition.log)
     assert not leading.failures
+
+
+async def test_a_full_disk_is_freed_where_the_leader_has_let_records_go(tmp_path: Path, tasks: Tasks) -> None:
+    """The new log start needs a few pages to be durable: the indexes of what goes give them, as at the leader."""
+    storage = TightStorage()
+    leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
+    follower = await start_following(tmp_path, leading, SECOND, tasks, storage)
+    follower.log.update_config(TopicConfig(segment_bytes=600))
+    for number in range(5):
+        await leading.produce(b"a" * 500, acks=Acks.LEADER)
+        await follower.caught_up(number + 1)
+    first = follower.log.segments[0].path
+    storage.fill()
+    leading.partition.log.advance_log_start(Offset(4), remove_us=TimestampUs(0))
+    leading.partition.office.log_start_moved(Offset(4))
+
+    await until(lambda: follower.log.segments[0].base_offset == 4)
+    assert follower.log.log_start_offset == 4
+    follower.log.remove_dropped(TimestampUs(2**62))
+    assert not first.exists()
 
 
 async def test_what_nobody_else_has_is_cut(tmp_path: Path, tasks: Tasks) -> None:
