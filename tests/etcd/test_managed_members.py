@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from aiohttp import ClientSession
 
 from etcd_cluster import EtcdCluster, etcd_cluster
 from etcd_pods import EtcdPods
@@ -46,6 +48,14 @@ async def fill(pods: EtcdPods) -> None:
     async with EtcdCoordination(EtcdOptions(tuple(map(pods.url, pods.pods)))) as client:
         for number in range(100):
             await client.transact((), (Put(f"/large/{number}", bytes(1 << 20)),))
+
+
+async def share_taken(pods: EtcdPods, ordinal: int) -> float:
+    """Return how much of its quota a store has taken, by the metrics of which the alert on full stores asks."""
+    async with ClientSession() as session, session.get(f"{pods.url(ordinal)}/metrics") as answer:
+        page = await answer.text()
+    told = {name: float(value) for name, value in re.findall(r"^(etcd_\w+) (\S+)$", page, re.MULTILINE)}
+    return told["etcd_mvcc_db_total_size_in_bytes"] / told["etcd_server_quota_backend_bytes"]
 
 
 async def read(pods: EtcdPods, ordinal: int) -> bytes:
@@ -154,6 +164,7 @@ async def test_a_full_store_takes_writes_again_when_volumes_have_grown(pods: Etc
     with pytest.raises(CoordinationUnavailable, match="space exceeded"):
         await fill(pods)
     full = await pods.bring(pods.wish(3), until=lambda plan: "NOSPACE" in plan.verdict.message)
+    shares = [await share_taken(pods, ordinal) for ordinal in pods.pods]
     pods.orders.clear()
     for _ in range(3):
         await pods.step(pods.wish(3))
@@ -163,6 +174,7 @@ async def test_a_full_store_takes_writes_again_when_volumes_have_grown(pods: Etc
 
     assert full.verdict.reason == "MembersUnhealthy"
     assert waits == []
+    assert max(shares) > 0.8
     assert sorted(each.ordinal for each in pods.orders if isinstance(each, DeleteEtcdPod)) == [0, 1, 2]
     assert [type(order) for order in pods.orders] == [*[DeleteEtcdPod] * 3, DisarmNoSpace]
     assert await read(pods, 0) == b"precious"

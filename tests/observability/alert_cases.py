@@ -136,6 +136,35 @@ STORAGE: Final = (
         },
     ),
 )
+ETCD: Final = (
+    *pair(
+        "FairleadEtcdAlmostFull",
+        12,
+        {
+            labelled(
+                "etcd_mvcc_db_total_size_in_bytes", fairlead_component="etcd", pod="main-etcd-1"
+            ): "90+0x12",
+            labelled(
+                "etcd_server_quota_backend_bytes", fairlead_component="etcd", pod="main-etcd-1"
+            ): "100+0x12",
+            labelled(
+                "etcd_mvcc_db_total_size_in_bytes", fairlead_component="etcd", pod="main-etcd-2"
+            ): "70+0x12",
+            labelled(
+                "etcd_server_quota_backend_bytes", fairlead_component="etcd", pod="main-etcd-2"
+            ): "100+0x12",
+        },
+        "90% of the store of the etcd of cluster main in shop is taken.",
+        WHERE,
+        {
+            labelled("etcd_mvcc_db_total_size_in_bytes", fairlead_component="etcd"): "80+0x12",
+            labelled("etcd_server_quota_backend_bytes", fairlead_component="etcd"): "100+0x12",
+            # That of Kubernetes itself.
+            'etcd_mvcc_db_total_size_in_bytes{job="kube-etcd"}': "90+0x12",
+            'etcd_server_quota_backend_bytes{job="kube-etcd"}': "100+0x12",
+        },
+    ),
+)
 BROKERS: Final = (
     *pair(
         "FairleadScrapeFailed",
@@ -462,6 +491,7 @@ SILENT_TOPICS: Final = (
 CASES: Final[tuple[Case, ...]] = (
     *PARTITIONS,
     *STORAGE,
+    *ETCD,
     *BROKERS,
     *REQUESTS,
     *GROUPS,

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 BOARDS = ("fairlead-cluster", "fairlead-brokers", "fairlead-topics", "fairlead-groups")
-OF_OTHERS = ("fairlead_operator_", "metrics_executor_")
-"""What the operator and Spark tell; `test_spark_board.py` asks Spark."""
+OF_OTHERS = ("fairlead_operator_", "metrics_executor_", "etcd_")
+"""What the operator, Spark and etcd tell; `test_spark_board.py` asks Spark, the test of a full store asks etcd."""
 
 
 @dataclass(frozen=True)
