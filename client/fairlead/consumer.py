@@ -26,7 +26,7 @@ from fairlead.group_partitions import Reading
 from fairlead.group_session import GroupSession, Membership
 from fairlead.group_settings import CommitMode, GroupSettings, RebalanceCallback, group_settings_of
 from fairlead.metadata import MetadataCache
-from fairlead.offsets import OffsetLookup, Position, partition_not_found
+from fairlead.offsets import OffsetLookup, Position, topics_with
 from fairlead.positions import AssignedPartitions, HeldBack
 from fairlead.reader import BatchReader
 from fairlead.records import ConsumerBatch, Record
@@ -232,13 +232,10 @@ class Consumer(AssignedPartitions):
             )
         names = set() if topic is None else {topic} if isinstance(topic, str) else set(topic)
         places = _places_of(partitions)
-        topics = await self._metadata.topics(names | {place.topic for place in places})
+        topics = await topics_with(self._metadata, places, names)
         for name in sorted(names):
             indexes = range(len(topics[name].partitions))
             places += [TopicPartition(name, index) for index in indexes]
-        for place in places:
-            if not 0 <= place.partition < len(topics[place.topic].partitions):
-                raise partition_not_found(place, len(topics[place.topic].partitions))
         offsets = await self._offsets_of(dict.fromkeys(places, start))
         self._prefetch.assign(
             Cursor(place.topic, topics[place.topic].topic_id, place.partition, offset)

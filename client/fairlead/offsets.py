@@ -22,6 +22,7 @@ from fairlead.settings import OffsetPolicy, ResetPolicy
 from fairlead.timestamps import datetime_of, timestamp_us_of
 from fairlead.topic_partition import TopicPartition
 from fairlead.transport import Transport, json_call
+from fairlead_api.metadata import TopicMetadata
 from fairlead_api.problems import JSON, ProblemError
 from fairlead_api.requests import (
     OffsetsLookupAnswer,
@@ -126,11 +127,9 @@ class OffsetLookup:
     async def _by_leader(
         self, wanted: Mapping[TopicPartition, Position]
     ) -> Mapping[str, list[TopicPartition]]:
-        topics = await self._metadata.topics({place.topic for place in wanted})
+        await topics_with(self._metadata, wanted)
         by_leader: defaultdict[str, list[TopicPartition]] = defaultdict(list)
         for place in wanted:
-            if not 0 <= place.partition < len(topics[place.topic].partitions):
-                raise partition_not_found(place, len(topics[place.topic].partitions))
             leader = self._metadata.picture.leader(place.topic, place.partition)
             if leader is None:
                 await self._metadata.refresh()
@@ -164,6 +163,30 @@ class OffsetLookup:
     def _known_epoch(self, place: TopicPartition) -> int:
         """The leader epoch by which the leader was found."""
         return self._metadata.picture.topics[place.topic].partitions[place.partition].leader_epoch
+
+
+async def topics_with(
+    metadata: MetadataCache, places: Iterable[TopicPartition], names: Iterable[str] = ()
+) -> Mapping[str, TopicMetadata]:
+    """Return the topics of these partitions, and others by name.
+
+    A partition that the picture lacks may have been grown since it was taken, so it is taken anew before
+    `PartitionNotFoundError` is raised.
+    """
+    places = list(places)
+    wanted = {place.topic for place in places}.union(names)
+    topics = await metadata.topics(wanted)
+    if not all(_has(topics, place) for place in places):
+        await metadata.refresh()
+        topics = await metadata.topics(wanted)
+    for place in places:
+        if not _has(topics, place):
+            raise partition_not_found(place, len(topics[place.topic].partitions))
+    return topics
+
+
+def _has(topics: Mapping[str, TopicMetadata], place: TopicPartition) -> bool:
+    return 0 <= place.partition < len(topics[place.topic].partitions)
 
 
 def partition_not_found(place: TopicPartition, partition_count: int) -> PartitionNotFoundError:

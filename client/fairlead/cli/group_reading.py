@@ -14,7 +14,8 @@ import typer
 
 from fairlead import Admin, Consumer, ConsumerBatch, TopicPartition
 from fairlead.cli.session import RETRY_TIMEOUT
-from fairlead.errors import FencedError
+from fairlead.errors import ClusterError
+from fairlead.group_member import is_fenced
 from fairlead_api.group_answers import AssignedPartitions
 
 COMMIT_SECONDS: Final = 1.0
@@ -115,7 +116,10 @@ class GroupReading:
         try:
             if kept:
                 await self._consumer.commit(kept)
-        except FencedError as error:
+        except ClusterError as error:
+            if not is_fenced(error):
+                raise
+            # The member joins again; what was printed since the last commit is printed again, by whoever has it.
             typer.echo(f"not committed: {error}", err=True)
         if lost:
             message = f"the group gave away {', '.join(lost)} before what was printed was committed"

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal
 
 from fairlead.cli.usage_error import UsageError
 from fairlead.timestamps import datetime_of
 from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import parse_timestamp_us
 
+DIGITS_MAX: Final = 100
+"""Of a number: more than any offset has, and few enough for Python."""
 ALLOWED = "start (or earliest), end (or latest), an offset, -N for the last N, @time or @time:time"
 
 
@@ -52,7 +54,7 @@ def read_range(text: str) -> ReadRange:
     if text.startswith("@"):
         return _time_range(text)
     digits = text.removeprefix("-")
-    if not digits.isascii() or not digits.isdigit():
+    if not digits.isascii() or not digits.isdigit() or len(digits) > DIGITS_MAX:
         msg = f"-o {text!r} is no position; allowed: {ALLOWED}"
         raise PositionError(msg)
     return ReadRange(Position("last" if text.startswith("-") else "offset", int(digits)))

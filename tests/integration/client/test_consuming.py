@@ -327,6 +327,20 @@ async def test_a_new_assignment_replaces_the_old_one(bootstrap: str) -> None:
             consumer.position(at(0))
 
 
+async def test_partitions_that_a_topic_has_just_grown_are_found(bootstrap: str, admin: Admin) -> None:
+    """Though the picture of the cluster is from before: to be assigned, and to be asked for offsets."""
+    async with Consumer(bootstrap) as consumer:
+        await consumer.assign(topic="flights")
+        await admin.alter_topic("flights", partitions=3)
+        assert await consumer.assign([at(2)]) == {at(2)}
+        await admin.alter_topic("flights", partitions=4)
+        found = await consumer.offsets_for_times({at(3): "latest"})
+        with pytest.raises(PartitionNotFoundError, match="partitions 0 to 3, not 4"):
+            await consumer.assign([at(4)])
+
+    assert found[at(3)] is not None
+
+
 async def test_wrong_assignments_are_refused_by_name(bootstrap: str) -> None:
     """Unknown topics and partitions, and positions that are none."""
     async with Consumer(bootstrap) as consumer:

@@ -33,7 +33,9 @@ def test_each_form_names_its_range(text: str, expected: ReadRange) -> None:
     assert read_range(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "beginning", "--5", "1.5", "@", "@yesterday", "@1:", "-", "٣"])
+@pytest.mark.parametrize(
+    "text", ["", "beginning", "--5", "1.5", "@", "@yesterday", "@1:", "-", "٣", "9" * 5_000]
+)
 def test_anything_else_is_refused_by_name(text: str) -> None:
     """The refusal shows what was given."""
     with pytest.raises(PositionError, match="-o "):
