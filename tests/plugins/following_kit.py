@@ -20,6 +20,8 @@ from fairlead_broker.peers.messages import (
     ProgressRequest,
     ReplicaFetchAnswer,
     ReplicaFetchRequest,
+    decode_answer,
+    encode_answer,
 )
 from fairlead_broker.peers.peers import PeerUnavailable
 from fairlead_broker.registry.metadata import Versioned
@@ -57,13 +59,14 @@ class Link:
         answer = await self._leading.serving.fetch(self._life, request)
         if fault == "lost":
             raise PeerUnavailable(broker, fault, sent=True)
+        carried = decode_answer(b"".join(encode_answer(answer)))
         results = [
             msgspec.structs.replace(each, data=(_joined(each.data, flipped=fault == "flipped"),))
             if each.data
             else each
-            for each in answer.results
+            for each in carried.results
         ]
-        return ReplicaFetchAnswer(answer.session, results)
+        return ReplicaFetchAnswer(carried.session, results)
 
     async def progress(self, broker: BrokerId, request: ProgressRequest) -> None:
         """Tell the leader, unless told to lose it."""

@@ -73,7 +73,7 @@ class ReadableLog:
         """
         start, limit = self._readable(offset, offset_limit)
         if start >= limit:
-            return LogRead(memoryview(b""), offset)
+            return _nothing(offset, start, limit)
         return self._segment_of(start).read_cached(start, bytes_max, limit)
 
     def read(self, offset: Offset, bytes_max: int, offset_limit: Offset) -> LogRead:
@@ -86,7 +86,7 @@ class ReadableLog:
         while True:
             start, limit = self._readable(offset, offset_limit)
             if start >= limit:
-                return LogRead(memoryview(b""), offset)
+                return _nothing(offset, start, limit)
             segment = self._segment_of(start)
             try:
                 found = segment.read(start, bytes_max, limit)
@@ -178,3 +178,8 @@ class ReadableLog:
 
     def _out_of_range(self, offset: Offset) -> NoReturn:
         raise OffsetOutOfRange(self.folder, offset, self._log_start, self._end)
+
+
+def _nothing(offset: Offset, start: Offset, limit: Offset) -> LogRead:
+    """A read that goes on at `start` finds nothing below the limit; a loss that was accepted is passed."""
+    return LogRead(memoryview(b""), max(offset, min(start, limit)))

@@ -102,6 +102,9 @@ class _Reading:
 
     def _take(self, read: LogRead) -> bool:
         nbytes = len(read.data)
+        if not nbytes:
+            # Behind a loss at the end that was accepted there is nothing yet.
+            self._next_offset = max(self._next_offset, read.next_offset)
         if not nbytes or nbytes > (self._wanted - self._nbytes if self._data else self._room):
             self._room = self._wanted = 0
             return False

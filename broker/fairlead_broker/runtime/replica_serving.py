@@ -271,7 +271,9 @@ class ReplicaServing:
             if result is not None:
                 results.append(result)
         for place, future in pooled:
-            results.append(await self._finish(session, place, future))
+            finished = await self._finish(session, place, future)
+            if finished is not None:
+                results.append(finished)
         return results
 
     def _read_cached(self, session: FollowerSession, place: Place, wanted: int) -> ReplicaFetchResult | None:
@@ -287,7 +289,7 @@ class ReplicaServing:
 
     async def _finish(
         self, session: FollowerSession, place: Place, future: asyncio.Future[LogRead]
-    ) -> ReplicaFetchResult:
+    ) -> ReplicaFetchResult | None:
         try:
             read = await future
         except ProblemError as problem:
@@ -295,7 +297,8 @@ class ReplicaServing:
         if place.partition.closed:
             # The log may have been cut and have grown again before it was read: these are not that epoch's records.
             return self._ended(session, place)
-        return place.records(read.data)
+        # A loss that was accepted can reach to the end: the place is looked at again when there is more.
+        return place.records(read.data) if read.data else place.offsets_if_new()
 
     def _ended(self, session: FollowerSession, place: Place) -> ReplicaFetchResult:
         """The partition is led no more, or in another leader epoch: say what its place is now."""

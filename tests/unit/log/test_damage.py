@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from fairlead_api.identifiers import Offset
 from fairlead_broker.log.damage import DamagedRange, merge_ranges, readable_until, skip_accepted
+from log_kit import BatchMaker, LogBox
 
 
 def ranges(*pairs: tuple[int, int]) -> list[DamagedRange]:
@@ -73,3 +74,18 @@ def test_reads_pass_what_was_accepted_and_nothing_else(damaged: list[DamagedRang
     else:
         assert not isinstance(limit, DamagedRange)
         assert not (accepted | refused) & set(range(start, limit))
+
+
+def test_a_read_passes_an_accepted_loss_that_nothing_follows_yet(box: LogBox, make: BatchMaker) -> None:
+    """As far as its reader may see, so that the reader waits behind it and not before it."""
+    log = box.open()
+    make.fill(log, 3)
+    log.note_damage([DamagedRange(Offset(2), Offset(6))])
+    assert log.accept_damage(Offset(2), Offset(6))
+    reads = [
+        read(Offset(offset), 1 << 20, Offset(limit))
+        for read in (log.read, log.read_cached)
+        for offset, limit in ((2, 6), (3, 5), (4, 3))
+    ]
+
+    assert [each and (len(each.data), each.next_offset) for each in reads] == [(0, 6), (0, 5), (0, 4)] * 2

@@ -11,6 +11,7 @@ import pytest
 
 from fairlead_api.identifiers import LeaderEpoch, Offset, PartitionIndex, TopicId
 from fairlead_api.problems import ProblemError
+from fairlead_broker.log import DamagedRange
 from fairlead_broker.runtime import BrokerRuntime, FetchResult, FetchSpec, PartitionFetch
 from fairlead_broker.runtime.fetching import EPOCH_WAIT_SECONDS_MAX
 from runtime_kit import TopicClient, WatchedStorage, batch, topic
@@ -335,6 +336,26 @@ class TestLongPoll:
 
         assert produce.result().base_offset == 0
         assert isinstance(poll.result()[0], FetchResult)
+
+    async def test_a_reader_goes_on_behind_a_loss_at_the_end_that_was_accepted(
+        self, make_topic: MakeTopic
+    ) -> None:
+        """It waits there for what comes, instead of being answered nothing at once, again and again."""
+        flights = await make_topic()
+        await flights.produce(b"whole")
+        await flights.produce(b"lost")
+        log = flights.handle().log
+        log.note_damage([DamagedRange(Offset(1), Offset(2))])
+        log.accept_damage(Offset(1), Offset(2))
+        nothing = await flights.fetch(1)
+        async with asyncio.TaskGroup() as group:
+            poll = group.create_task(flights.fetch(1, max_wait_seconds=10))
+            await until_waiting(flights.runtime)
+            await flights.produce(b"behind")
+
+        assert (nothing.nbytes, nothing.next_offset) == (0, 2)
+        assert poll.result().nbytes > 0
+        assert poll.result().next_offset == 3
 
     @pytest.mark.serial
     async def test_two_hundred_idle_polls_cost_nothing(self, make_topic: MakeTopic) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import Acks, Offset, TimestampUs
+from fairlead_broker.log import DamagedRange
 from fairlead_broker.registry.records import Durability
 from following_kit import everything, start_following, until
 from leading_kit import LEADER, SECOND, Tasks, start_leading
@@ -144,6 +145,26 @@ async def test_a_full_disk_is_freed_where_the_leader_has_let_records_go(tmp_path
     assert follower.log.log_start_offset == 4
     follower.log.remove_dropped(TimestampUs(2**62))
     assert not first.exists()
+
+
+async def test_records_behind_an_accepted_loss_are_copied(tmp_path: Path, tasks: Tasks) -> None:
+    """Where the loss reaches to the leader's end there is nothing to send; what comes behind it is sent at once."""
+    leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
+    log = leading.partition.log
+    await leading.produce(b"whole", acks=Acks.LEADER)
+    await leading.produce(b"lost", acks=Acks.LEADER)
+    log.note_damage([DamagedRange(Offset(1), Offset(2))])
+    assert log.accept_damage(Offset(1), Offset(2))
+    follower = await start_following(tmp_path, leading, SECOND, tasks)
+    await follower.caught_up(1)
+    session = leading.serving._sessions[SECOND]
+    await until(lambda: session._parked is not None and not session.ready())
+    asked = len(follower.link.requests)
+    await leading.produce(b"behind", acks=Acks.LEADER)
+    await until(lambda: follower.log.end_offset == 3)
+
+    assert len(follower.link.requests) <= asked + 1
+    assert follower.log.read(Offset(1), 1 << 20, Offset(3)).next_offset == 3
 
 
 async def test_what_nobody_else_has_is_cut(tmp_path: Path, tasks: Tasks) -> None:
