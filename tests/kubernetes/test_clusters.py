@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from cluster_words import BROKERS, a_cluster, condition_of, has, is_done, uids
 
 if TYPE_CHECKING:
@@ -120,19 +122,27 @@ def test_a_paused_cluster_is_left_alone(kubernetes: Kubernetes, operators: Opera
     assert condition_of(resumed, "ReconciliationPaused") == {}
 
 
-def test_disks_grow_without_a_restart(kubernetes: Kubernetes, operators: Operators, namespace: str) -> None:
-    """Claims ask for more, the set is made anew around the same pods, and one enlarged by hand is no trouble."""
+@pytest.mark.parametrize("policy", ["Retain", "Delete"])
+def test_disks_grow_without_a_restart(
+    kubernetes: Kubernetes, operators: Operators, namespace: str, policy: str
+) -> None:
+    """Claims ask for more, the set is made anew around the same pods, and one enlarged by hand is no trouble.
+
+    No claim goes with the old set, also where they are to go with the Cluster.
+    """
     api = kubernetes.api
     operators.start(namespace)
-    api.apply(a_cluster(2), namespace)
+    claims = {"claimPolicy": {"whenDeleted": policy, "whenScaled": policy}}
+    api.apply(a_cluster(2, **claims), namespace)
     api.wait("clusters.fairlead.dev/main", namespace, is_done)
+    disks = uids(api.list("persistentvolumeclaims", namespace, BROKERS))
     pods, old = uids(api.list("pods", namespace, BROKERS)), api.get("statefulset/main-a", namespace)
     api.wait(
         "persistentvolumeclaim/data-main-a-1", namespace, lambda each: each and each["status"].get("capacity")
     )
     larger = {"spec": {"resources": {"requests": {"storage": "3Gi"}}}}
     api.patch("persistentvolumeclaim/data-main-a-1", namespace, larger)
-    api.apply(a_cluster(2, size="2Gi"), namespace)
+    api.apply(a_cluster(2, size="2Gi", **claims), namespace)
     api.wait_list(
         "persistentvolumeclaims",
         namespace,
@@ -150,6 +160,9 @@ def test_disks_grow_without_a_restart(kubernetes: Kubernetes, operators: Operato
 
     assert new["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"] == "2Gi"
     assert uids(api.list("pods", namespace, BROKERS)) == pods
+    left = api.list("persistentvolumeclaims", namespace, BROKERS)
+    assert uids(left) == disks
+    assert not [each for each in left if "deletionTimestamp" in each["metadata"]]
 
 
 def test_disks_that_cannot_grow_stop_nothing_else(
