@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fairlead_spark.lake import storage
-from fairlead_spark.lake.statistics import statistics_of
+from fairlead_spark.lake.statistics import endless_columns, statistics_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -73,6 +73,8 @@ class OpenFile:
     stream: pa.NativeFile
     writer: pq.ParquetWriter
     footers: list[pq.FileMetaData]
+    endless: set[str] = field(default_factory=set)
+    """Columns that hold NaN or infinity, of which a footer tells nothing."""
     waiting: list[pa.Table] = field(default_factory=list)
     waiting_bytes: int = 0
     rows: int = 0
@@ -82,6 +84,7 @@ class OpenFile:
         if self.waiting:
             group = pa.concat_tables(self.waiting)
             self.waiting, self.waiting_bytes = [], 0
+            self.endless |= endless_columns(group)
             self.writer.write_table(group, row_group_size=max(1, group.num_rows))
 
 
@@ -187,7 +190,7 @@ class TaskFiles:
         size = one.stream.tell()
         one.stream.close()
         values = dict(zip(self._partition_by, partition, strict=True))
-        statistics = statistics_of(one.footers[0], self._stored)
+        statistics = statistics_of(one.footers[0], self._stored, one.endless)
         self._finished.append(DataFile(one.path, size, one.rows, values, statistics))
 
 

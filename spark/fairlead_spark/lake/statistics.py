@@ -8,14 +8,19 @@ it out), decimals (JSON would round them), binaries, booleans and what is inside
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     import pyarrow.parquet as pq
+
+Bound: TypeAlias = int | float | str
 
 # As Delta's own writers: readers filter by the first columns, and every commit carries these texts.
 COLUMNS_MAX = 32
@@ -25,52 +30,81 @@ TEXT_LENGTH_MAX = 32
 ABOVE_ALL = "\U0010ffff"
 
 
-def statistics_of(footer: pq.FileMetaData, schema: pa.Schema) -> str:
-    """Return the statistics of one file, as the text in an `add` action of Delta's log."""
+def statistics_of(footer: pq.FileMetaData, schema: pa.Schema, endless: Collection[str] = frozenset()) -> str:
+    """Return the statistics of one file, as the text in an `add` action of Delta's log.
+
+    `endless`: columns that hold NaN or infinity.
+    """
     nulls: dict[str, int] = {}
-    least: dict[str, Any] = {}
-    greatest: dict[str, Any] = {}
-    for index, name in leaves(footer, schema)[:COLUMNS_MAX]:
+    ends: dict[str, tuple[Any, Any]] = {}
+    bounded = True
+    places = leaves(footer, schema)
+    for name in flat(schema)[:COLUMNS_MAX]:
+        if name not in places:
+            bounded = False
+            continue
         of_groups = [
-            group.column(index).statistics for group in map(footer.row_group, range(footer.num_row_groups))
+            group.column(places[name]).statistics
+            for group in map(footer.row_group, range(footer.num_row_groups))
         ]
         known = [one for one in of_groups if one is not None and one.null_count is not None]
-        if len(known) < len(of_groups):
+        if len(known) == len(of_groups):
+            nulls[name] = sum(one.null_count or 0 for one in known)
+        if nulls.get(name) == footer.num_rows or pa.types.is_binary(schema.field(name).type):
             continue
-        nulls[name] = sum(one.null_count or 0 for one in known)
-        bounds = [one for one in known if one.num_values]
-        if bounds and is_ordered(schema.field(name).type) and all(one.has_min_max for one in bounds):
-            # Text that is not UTF-8, and days that Python's calendar does not have: bounds are of use, never needed.
-            with suppress(ValueError, OverflowError):
-                ends: list[Any] = [end for one in bounds for end in (one.min, one.max)]
-                at_least, at_most = lower(min(ends)), upper(max(ends))
-                least[name], greatest[name] = at_least, at_most
-    return json.dumps(
-        {"numRecords": footer.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
-    )
+        found = (
+            None if name in endless else ends_of([one for one in of_groups if one is None or one.num_values])
+        )
+        if found is None:
+            bounded = False
+        else:
+            ends[name] = found
+    told: dict[str, Any] = {"numRecords": footer.num_rows, "nullCount": nulls}
+    if bounded:
+        told["minValues"] = {name: least for name, (least, _) in ends.items()}
+        told["maxValues"] = {name: greatest for name, (_, greatest) in ends.items()}
+    return json.dumps(told)
 
 
-def leaves(footer: pq.FileMetaData, schema: pa.Schema) -> list[tuple[int, str]]:
-    """Return the columns of a file that are columns of the table, by number and name.
+def endless_columns(rows: pa.Table) -> set[str]:
+    """Return the columns that hold NaN or infinity."""
+    return {
+        field.name
+        for field in rows.schema
+        if pa.types.is_floating(field.type)
+        and pc.call_function("all", [pc.call_function("is_finite", [rows[field.name]])]).as_py() is False
+    }
+
+
+def ends_of(groups: Sequence[pq.Statistics | None]) -> tuple[Bound, Bound] | None:
+    """Return the bounds of a column from what a footer says of its row groups; None where it has none to tell."""
+    try:
+        found = [one for one in groups if one is not None and one.has_min_max]
+        values: list[Any] = [end for one in found for end in (one.min, one.max)]
+        if len(values) < 2 * len(groups):
+            return None
+        return lower(min(values)), upper(max(values))
+    except (ValueError, OverflowError):
+        # Text that is not UTF-8, days that Python's calendar does not have, decimals that JSON would round.
+        return None
+
+
+def flat(schema: pa.Schema) -> list[str]:
+    """Return the columns that are no structure, list or map."""
+    return [field.name for field in schema if not pa.types.is_nested(field.type)]
+
+
+def leaves(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, int]:
+    """Return by name where the flat columns of a table are among the columns of a file.
 
     A name with a dot is passed over: a footer spells a column inside another one in the same way.
     """
-    names = {field.name for field in schema if not pa.types.is_nested(field.type) and "." not in field.name}
+    names = {name for name in flat(schema) if "." not in name}
     paths = [footer.schema.column(index).path for index in range(footer.num_columns)]
-    return [(index, path) for index, path in enumerate(paths) if path in names]
+    return {path: index for index, path in enumerate(paths) if path in names}
 
 
-def is_ordered(kind: pa.DataType) -> bool:
-    """Whether all readers order values of this type alike."""
-    return (
-        pa.types.is_integer(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_date(kind)
-        or pa.types.is_timestamp(kind)
-    )
-
-
-def lower(value: Any) -> int | str:
+def lower(value: Any) -> Bound:
     """Return a bound that is not above `value`; moments have milliseconds in the log."""
     match value:
         case datetime():
@@ -79,11 +113,15 @@ def lower(value: Any) -> int | str:
             return value.isoformat()
         case str():
             return value[:TEXT_LENGTH_MAX]
+        case Decimal():
+            return exact(value)
         case _:
-            return int(value)
+            # An integer, a float or a truth, as the footer has it.
+            number: Bound = value
+            return number
 
 
-def upper(value: Any) -> int | str:
+def upper(value: Any) -> Bound:
     """Return a bound that is not below `value`."""
     match value:
         case datetime():
@@ -92,6 +130,17 @@ def upper(value: Any) -> int | str:
             return value[:TEXT_LENGTH_MAX] + ABOVE_ALL
         case _:
             return lower(value)
+
+
+def exact(value: Decimal) -> int | float:
+    """Return a decimal as the number that JSON has for it. Raises `ValueError` where that is another one."""
+    whole = value == value.to_integral_value() and abs(value) < 2**53
+    number = int(value) if whole else float(value)
+    # Not every reader of a decimal knows an exponent.
+    if not set(str(number)) <= set("-0123456789.") or Decimal(str(number)) != value:
+        message = f"{value} is not {number}"
+        raise ValueError(message)
+    return number
 
 
 def moment(value: datetime) -> str:
