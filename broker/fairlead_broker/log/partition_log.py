@@ -444,8 +444,7 @@ class PartitionLog(ReadableLog):
         except DiskFull:
             self._log_start, self._synced = before
             raise
-        self._generation += 1
-        self._end = end
+        self._end, self._generation = end, self._generation + 1
         self.damaged = merge_ranges(self.damaged, self._log_start, end)
         self.checkpoint_high_watermark = min(self.checkpoint_high_watermark, end)
         for segment in reversed(self._segments[len(kept) :]):
@@ -480,6 +479,7 @@ class PartitionLog(ReadableLog):
         self._segments = (fresh,)
         self._names = self._names_synced = self._names + 1
         self._log_start = self._synced = self._end = self.checkpoint_high_watermark = offset
+        self._generation += 1
         self.producers.rebuild(self._segments, offset)
         self._write_checkpoint()
 

@@ -19,7 +19,8 @@ class SyncPoint:
     """A state of the log that is to be synced."""
 
     generation: int
-    """Truncations so far: the same offsets mean other records behind one."""
+    """Truncations so far: the same offsets mean other records behind one. Read before the end, and changed after it:
+    a point never has an older end than its generation."""
     end_offset: Offset
     names: int
     """Files made so far whose names have to be on the disk too."""

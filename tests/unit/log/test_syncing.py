@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
 
 import pytest
 
 from fairlead_api.configuration import TopicConfig
-from fairlead_api.identifiers import PartitionIndex
+from fairlead_api.identifiers import Offset, PartitionIndex
 from fairlead_broker.log import PartitionLog, StorageFailed, sync_partitions
+from fairlead_broker.log.sync_point import SyncPoint
 from fairlead_broker.log.syncing import sync_volume
 from log_kit import TOPIC, BatchMaker, FaultyStorage, LogBox, read_all, stored
 
@@ -96,3 +98,36 @@ def test_one_error_fails_all_of_the_directory(
 
     assert all(isinstance(outcome, StorageFailed) for outcome in (*failed.values(), *again.values()))
     assert {log.synced_offset for log in logs} == {0}
+
+
+class PointedLog(PartitionLog):
+    """Takes a sync point whenever anything has changed, as the rounds may."""
+
+    points: ClassVar[list[SyncPoint | None]] = []
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        PointedLog.points.append(self.sync_point())
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [lambda log: log.truncate_to(Offset(104)), lambda log: log.restart_at(Offset(50))],
+    ids=["truncated", "begun anew"],
+)
+def test_no_point_amid_a_cut_is_taken_for_one_behind_it(
+    box: LogBox, make: BatchMaker, cut: Callable[[PartitionLog], object]
+) -> None:
+    """What is synced never lies beyond the end: its leader would count what is not there."""
+    log = box.open()
+    log.restart_at(Offset(100))
+    make.fill(log, 5)
+    PointedLog.points.clear()
+    log.__class__ = PointedLog
+    cut(log)
+    log.__class__ = PartitionLog
+    for point in filter(None, PointedLog.points):
+        log.mark_synced(point)
+
+    assert PointedLog.points
+    assert log.synced_offset <= log.end_offset
