@@ -474,6 +474,16 @@ OPERATOR: Final = (
         {"namespace": "shop", "pod": "a"},
         {of_operator("fairlead_operator_watch_age_seconds", pod="a"): "20+0x8"},
     ),
+    # The kubelet begins it anew after three minutes: until then it has been told.
+    Case(
+        alert="FairleadOperatorWatchSilent",
+        series={of_operator("fairlead_operator_watch_age_seconds", pod="a"): "20 80 140 2 2"},
+        minute=2,
+        fires=Firing(
+            labels={"namespace": "shop", "pod": "a"},
+            description="The watches of operator a in shop have given no sign of life for 2m 20s.",
+        ),
+    ),
 )
 SILENT_TOPICS: Final = (
     *pair(
