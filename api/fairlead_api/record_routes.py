@@ -207,7 +207,7 @@ _TOPIC_PROBLEMS: Final = ("topic_not_found", "topic_recreated", "invalid_topic_n
 _PARTITION_PROBLEMS: Final = (*_TOPIC_PROBLEMS, "partition_not_found", "not_leader", "no_leader")
 _EPOCH_PROBLEMS: Final = ("stale_leader_epoch", "unknown_leader_epoch")
 """Of calls with LEADER_EPOCH_HEADER."""
-_BODY_PROBLEMS: Final = ("body_too_large", "unsupported_media_type", "not_acceptable")
+_BODY_PROBLEMS: Final = ("body_too_large", "unsupported_media_type")
 _RECORD_PROBLEMS: Final = (
     "malformed_batch", "crc_mismatch", "unsupported_version", "batch_too_large", "invalid_record", "invalid_config",
 )  # fmt: skip
@@ -369,6 +369,7 @@ RECORD_ROUTES: Final = (
         resource=Resource.TOPIC,
         request=FetchRequest,
         body_types=(JSON,),
+        headers=(FORWARD_HEADER,),
         answers=(
             AnswerForm(
                 status=200,
@@ -376,7 +377,13 @@ RECORD_ROUTES: Final = (
                 explanation="a frame a partition, in order of the request: batches or a problem",
             ),
         ),
-        problems=(*_BODY_PROBLEMS, "unsupported_version", "invalid_config", "shutting_down"),
+        problems=(
+            *_BODY_PROBLEMS,
+            "not_acceptable",
+            "unsupported_version",
+            "invalid_config",
+            "shutting_down",
+        ),
     ),
     Route(
         name="tail_topic",

@@ -208,7 +208,7 @@ OPS_ROUTES: Final = (
         resource=Resource.PUBLIC,
         path_parameters={"code": "code of the problem"},
         answers=(AnswerForm(status=200, media_types=(HTML, TEXT), explanation="the page of that problem"),),
-        problems=("route_not_found",),
+        problems=("route_not_found", "not_acceptable"),
     ),
     Route(
         name="openapi",

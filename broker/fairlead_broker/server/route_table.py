@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from fairlead_api.excerpts import shown
 from fairlead_api.problems import ProblemError
 from fairlead_api.routes import Route
+from fairlead_api.versions import API_VERSIONS
 
 
 @dataclass(slots=True)
@@ -40,7 +41,8 @@ class RouteTable:
     def find(self, method: str, raw_path: str) -> tuple[Route, dict[str, str]]:
         """The route and its decoded path parameters.
 
-        HEAD means the GET of the path. Raises ProblemError route_not_found or method_not_allowed (with ``allowed``).
+        HEAD means the GET of the path. Raises ProblemError route_not_found, unsupported_version or
+        method_not_allowed (with ``allowed``).
         """
         node = self._root
         parameters: dict[str, str] = {}
@@ -81,7 +83,14 @@ class RouteTable:
 
 
 def not_found(raw_path: str) -> ProblemError:
-    """The refusal of a path that means no route."""
+    """The refusal of a path that means no route; of another version of the API when it begins with one."""
+    version = raw_path.lstrip("/").partition("/")[0]
+    if version.startswith("v") and version[1:].isdecimal() and version not in API_VERSIONS:
+        return ProblemError(
+            "unsupported_version",
+            f"version {shown(version)} of the API is not spoken here; supported: {', '.join(API_VERSIONS)}",
+            data={"value": version[:80], "supported": list(API_VERSIONS)},
+        )
     return ProblemError("route_not_found", f"no call lives at path {shown(raw_path)}; see GET /openapi.json")
 
 

@@ -98,12 +98,32 @@ async def test_nothing_else_is_served(api) -> None:
         "/v1",
         "/v1/topics/",
         "/v1/groups/readers/members",
-        "/v2/topics",
     ):
         answer = await api.get(path)
 
         assert answer.status in {404, 422}, path
         assert answer.code in {"route_not_found", "invalid_topic_name"}, path
+
+
+async def test_another_version(api) -> None:
+    """A version that is not spoken is refused with those that are."""
+    answer = await api.get("/v2/topics")
+
+    assert (answer.status, answer.code) == (400, "unsupported_version")
+    assert answer.json["supported"] == (await api.get("/v1/versions")).json["api"]
+
+
+@pytest.mark.parametrize(
+    "entry", [entry for entry in ROUTES if entry.listener is Listener.DATA], ids=lambda entry: entry.name
+)
+async def test_accept_is_heard_where_the_contract_says_so(entry, api) -> None:
+    """Calls that answer in several forms refuse what they have not; all others answer in their only one."""
+    headers = {"accept": "image/png"}
+    if entry.body_types:
+        headers["content-type"] = entry.body_types[0]
+    answer = await api.call(entry.method, entry.path.format(**PATH_VALUES), b"", headers)
+
+    assert (answer.status == 406) is ("not_acceptable" in entry.problems)
 
 
 async def test_wrong_method(api) -> None:

@@ -58,8 +58,10 @@ def test_encoded_names_stay_names(segment: str, name: str) -> None:
         "",
         "/v1",
         "/v1/",
-        "/v2/topics",
         "/v1/topics/a/b",
+        "/v/topics",
+        "/version/topics",
+        "*",
         "/v1/topics/../topics/x/y",
         "//v1/topics",
         "/V1/topics",
@@ -76,6 +78,16 @@ def test_unknown_paths(path: str) -> None:
         TABLE.find("GET", path)
 
     assert refused.value.code == "route_not_found"
+
+
+@pytest.mark.parametrize("path", ["/v2/topics", "/v0", "/v10/topics/flights/records"])
+def test_another_version_of_the_api(path: str) -> None:
+    """Who speaks another version is told which there are, rather than that a path does not exist."""
+    with pytest.raises(ProblemError) as refused:
+        TABLE.find("GET", path)
+
+    assert refused.value.code == "unsupported_version"
+    assert refused.value.data == {"value": path.split("/")[1], "supported": ["v1"]}
 
 
 @pytest.mark.parametrize(
