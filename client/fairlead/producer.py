@@ -26,7 +26,6 @@ from fairlead.errors import (
     BatchTooLargeError,
     ClosedError,
     FairleadError,
-    RecordError,
     TopicNotFoundError,
     error_of,
 )
@@ -34,6 +33,7 @@ from fairlead.fitting import BatchSizes
 from fairlead.metadata import MetadataCache
 from fairlead.offsets import partition_not_found
 from fairlead.pending_batch import RECORD_OVERHEAD_BYTES, Headers, PendingBatch, RecordsBatch, headers_bytes
+from fairlead.record_fields import bytes_of, headers_of
 from fairlead.routing import TopicRoute
 from fairlead.sender import Sender
 from fairlead.settings import (
@@ -217,12 +217,14 @@ class Producer:
         if route is None:
             route = await self._route(topic)
         if value.__class__ is not bytes or (key is not None and key.__class__ is not bytes):
-            value, key = _bytes_of(value, topic, "value"), _bytes_of(key, topic, "key")
+            value, key = bytes_of(value, topic, "value"), bytes_of(key, topic, "key")
         size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
+        if headers:
+            headers = headers_of(headers, topic)
         if self._tracing is not None:
             headers = self._tracing.created(topic, headers)
         if headers:
-            size += _headers_bytes(headers, topic)
+            size += headers_bytes(headers)
         time_ns = now_ns() if timestamp is None else timestamp_us_of(timestamp, "timestamp") * 1000
         sticky = key is None and partition is None
         queue = route.sticky if sticky else self._queue_for(route, key, partition)
@@ -473,25 +475,6 @@ class Producer:
             self._accumulator.give_up(batch, error)
             batch.fail(error)
             self._settled(batch)
-
-
-def _bytes_of(given: object, topic: str, field: str) -> bytes | None:
-    if given is None:
-        return None
-    if isinstance(given, bytes | bytearray | memoryview):
-        return bytes(given)
-    allowed = "give bytes, for text its UTF-8 encoding: text.encode()"
-    raise RecordError(topic, field, f"{type(given).__name__} {given!r:.80}", allowed)
-
-
-def _headers_bytes(headers: Headers, topic: str) -> int:
-    """Return the size of headers; raises `RecordError` for what is no list of (text, bytes)."""
-    for header in headers:
-        if not (isinstance(header, tuple) and len(header) == 2 and isinstance(header[0], str)):
-            raise RecordError(topic, "headers", f"{header!r:.80}", "give pairs of a name and bytes")
-        if not (header[1] is None or isinstance(header[1], bytes)):
-            raise RecordError(topic, f"header {header[0]}", f"{header[1]!r:.80}", "give bytes or None")
-    return headers_bytes(headers)
 
 
 def _distinct(failed: list[PendingBatch]) -> list[FairleadError]:

@@ -129,6 +129,9 @@ class Producer(Facade[AsyncProducer]):
         or value, is raised here; with later records by `result`, and by `flush`.
         """
         delivery = Delivery(self)
+        if headers:
+            # The loop takes the record later, when the caller may have used the list for another one.
+            headers = tuple(headers)
         if self._tracing is not None:
             # The span that is active here is not the loop's.
             headers = self._tracing.created(topic, headers)

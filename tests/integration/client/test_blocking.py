@@ -83,6 +83,25 @@ async def test_several_threads_share_a_producer(apart: Apart) -> None:
     await apart(scenario)
 
 
+async def test_headers_are_those_of_the_call(apart: Apart) -> None:
+    """A list that is used again for the next record, while the loop has not come to the one before."""
+
+    def scenario(bootstrap: str) -> None:
+        with Admin(bootstrap) as admin:
+            admin.create_topic("flights")
+        with Producer(bootstrap) as producer:
+            headers = [("number", b"")]
+            for number in range(100):
+                headers[0] = ("number", b"%d" % number)
+                producer.send("flights", b"%d" % number, headers=headers)
+        with Consumer(bootstrap) as consumer:
+            consumer.assign(topic="flights")
+            records = list(consumer.records(until=consumer.end_offsets()))
+        assert [dict(record.headers)["number"] for record in records] == [record.value for record in records]
+
+    await apart(scenario)
+
+
 async def test_tables_and_batches(apart: Apart) -> None:
     """A table goes as it is and comes back as Arrow."""
 

@@ -394,6 +394,20 @@ async def test_views_of_bytes_are_copied(broker: ScriptedBroker, producer: Produ
     assert broker.values(0) == [b"first"]
 
 
+async def test_headers_are_those_of_the_call(broker: ScriptedBroker, producer: Producer) -> None:
+    """A list that is used again for the next record, or whatever can be gone through once."""
+    headers: list[tuple[str, bytes | None]] = []
+    for number in range(3):
+        headers[:] = [("number", b"%d" % number)]
+        await producer.send("flights", b"x", headers=headers, partition=0)
+    await producer.send("flights", b"x", headers=(("number", text) for text in (b"3", None)), partition=0)
+    await producer.flush()
+
+    assert [list(record.headers) for record in broker.logs[0]] == [
+        [("number", b"0")], [("number", b"1")], [("number", b"2")], [("number", b"3"), ("number", None)],
+    ]  # fmt: skip
+
+
 async def test_a_record_beyond_the_buffer_is_refused(broker: ScriptedBroker) -> None:
     """It would wait for ever."""
     async with Producer(broker.url, buffer_bytes=1000) as producer:
