@@ -392,7 +392,9 @@ class Machine:
         assert self._directory is not None
         self._topics.remove(topic)
         self._deleted.add(topic.topic_id)
-        self._directory.delete_partition(topic.topic_id, PartitionIndex(0))
+        gone = self._directory.give_up_partition(topic.topic_id, PartitionIndex(0))
+        if gone is not None:
+            self._directory.remove_given_up(gone)
         self._deleted.discard(topic.topic_id)
         self._counts["topics deleted"] += 1
 

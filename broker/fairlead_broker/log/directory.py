@@ -212,34 +212,6 @@ class LogDirectory:
         self._open[key] = log
         return log
 
-    def close_partition(self, topic_id: TopicId, partition: PartitionIndex) -> None:
-        """Close a partition's log, as when its leadership goes; what is known of it stays in the checkpoint."""
-        key = TopicIdPartition(topic_id, partition)
-        log = self._open.get(key)
-        if log is None:
-            return
-        log.close()
-        with self._checkpoint_lock:
-            self._checkpointed[key] = _entry(key, log)
-            del self._open[key]
-
-    def delete_topic(self, topic_id: TopicId) -> None:
-        """Remove every partition of a topic that is here, open or not."""
-        folder = self.path / topic_id
-        try:
-            names = self._storage.list_folders(folder) if self._storage.exists(folder) else []
-        except OSError as error:
-            raise wrap_os_error(error, f"{folder}: cannot list") from error
-        for name in names:
-            if name.isdecimal():
-                self.delete_partition(topic_id, PartitionIndex(int(name)))
-
-    def delete_partition(self, topic_id: TopicId, partition: PartitionIndex) -> None:
-        """Remove a partition and all its records. A start that comes in between finishes the removal."""
-        gone = self.give_up_partition(topic_id, partition)
-        if gone is not None:
-            self.remove_given_up(gone)
-
     def give_up_partition(self, topic_id: TopicId, partition: PartitionIndex) -> Path | None:
         """Put a partition's files where nothing looks for them, durably; return where, for `remove_given_up`.
 

@@ -54,23 +54,32 @@ class PartitionLogs:
 
     async def delete_topic(self, topic_id: TopicId) -> None:
         """Delete the folders of a topic whose tombstone is written; one of the two permissions to delete."""
-        for index in await self._pool.run(self.folders, topic_id):
-            await self.delete(TopicIdPartition(topic_id, index))
+        indexes = await self._pool.run(self.folders, topic_id)
+        keys = [TopicIdPartition(topic_id, index) for index in indexes]
+        # All of them before the first file goes: one checkpoint without them does for all.
+        given_up = [(key, await self._give_up(key)) for key in keys]
+        for key, folder in given_up:
+            self._begin_removal(key, folder)
 
     async def delete(self, key: TopicIdPartition) -> None:
         """Delete the folder of a partition that its record keeps elsewhere, or whose topic is gone.
 
         On return nobody finds it any more. Its files go one after the other in `removals`: there can be a lot of them.
         """
+        self._begin_removal(key, await self._give_up(key))
+
+    async def _give_up(self, key: TopicIdPartition) -> Path | None:
         self._kept.pop(key, None)
         try:
-            gone = await self._pool.run(self._directory.give_up_partition, key.topic_id, key.partition)
+            return await self._pool.run(self._directory.give_up_partition, key.topic_id, key.partition)
         except LogError as error:
             # The folder stays; the next start tries again.
             self._log.error("partition not deleted", partition=str(key), reason=str(error))
-            return
-        if gone is not None:
-            self.removals.begin(self._remove(key, gone), f"removal of {key}")
+            return None
+
+    def _begin_removal(self, key: TopicIdPartition, folder: Path | None) -> None:
+        if folder is not None:
+            self.removals.begin(self._remove(key, folder), f"removal of {key}")
 
     async def _remove(self, key: TopicIdPartition, folder: Path) -> None:
         # One at a time: threads of the pool are left to those that open logs.

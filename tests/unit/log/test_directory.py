@@ -240,21 +240,18 @@ def test_partitions_that_are_not_open_stay_in_the_checkpoint(box: LogBox, make: 
     assert (log.synced_offset, log.recovery_report.scanned_bytes) == (20, 0)
 
 
-def test_a_partition_can_be_closed_and_opened_again(box: LogBox, make: BatchMaker) -> None:
-    """Leadership may go and come back within one run; an open one is not opened twice."""
-    log = box.open()
-    batches = make.fill(log, 10)
-    log.sync()
+def test_an_open_partition_is_not_opened_twice(box: LogBox) -> None:
+    """Two logs would write into the same files."""
+    box.open()
     with pytest.raises(AssertionError, match="is open already"):
         box.opened.open_partition(TOPIC, PARTITION, TopicConfig())
-    box.opened.close_partition(TOPIC, PARTITION)
-    box.opened.close_partition(TOPIC, PARTITION)
-    box.opened.write_checkpoint()
-    assert log.closed
-    log = box.opened.open_partition(TOPIC, PARTITION, TopicConfig())
 
-    assert (log.synced_offset, log.recovery_report.scanned_bytes) == (20, 0)
-    assert read_all(log) == stored(*batches)
+
+def delete(directory: LogDirectory, partition: PartitionIndex) -> None:
+    """Give a partition up and remove its files, as the broker does."""
+    gone = directory.give_up_partition(TOPIC, partition)
+    if gone is not None:
+        directory.remove_given_up(gone)
 
 
 def test_deletion_removes_the_files(box: LogBox, make: BatchMaker) -> None:
@@ -263,14 +260,14 @@ def test_deletion_removes_the_files(box: LogBox, make: BatchMaker) -> None:
     begin(log)
     make.fill(log, 10)
     other = box.opened.open_partition(TOPIC, PartitionIndex(1), TopicConfig())
-    box.opened.delete_partition(TOPIC, PARTITION)
+    delete(box.opened, PARTITION)
 
     assert sorted(path.name for path in (box.path / TOPIC).iterdir()) == ["1"]
     assert log.closed
     assert not other.closed
-    box.opened.delete_partition(TOPIC, PartitionIndex(1))
+    delete(box.opened, PartitionIndex(1))
     assert not (box.path / TOPIC).exists()
-    box.opened.delete_partition(TOPIC, PartitionIndex(1))
+    delete(box.opened, PartitionIndex(1))
     log = box.opened.open_partition(TOPIC, PARTITION, TopicConfig())
     assert (log.end_offset, log.leader_epochs) == (0, ())
     assert not list(box.path.rglob("*-deleted"))
@@ -310,15 +307,15 @@ def test_a_topic_folder_that_is_in_use_again_stays(box: LogBox, make: BatchMaker
     assert log.end_offset == 0
 
 
-def test_a_topic_is_deleted_without_knowing_its_partitions(box: LogBox, make: BatchMaker) -> None:
-    """Open and unopened partitions go alike, other topics stay, and a repetition finds nothing to do."""
+def test_open_and_unopened_partitions_are_deleted_alike(box: LogBox, make: BatchMaker) -> None:
+    """Other topics stay, and a start finds nothing of them."""
     make.fill(box.open(), 3)
-    directory = box.opened
+    box.stop()
+    directory = box.open_directory()
     directory.open_partition(TOPIC, PartitionIndex(11), TopicConfig())
     directory.open_partition(OTHER_TOPIC, PARTITION, TopicConfig())
-    directory.close_partition(TOPIC, PARTITION)
-    directory.delete_topic(TOPIC)
-    directory.delete_topic(TOPIC)
+    for index in (PARTITION, PartitionIndex(11)):
+        delete(directory, index)
 
     assert sorted(path.name for path in box.path.iterdir()) == [".fairlead", OTHER_TOPIC]
     box.stop()

@@ -14,7 +14,7 @@ import pytest
 
 from fairlead_api.identifiers import Acks, BrokerEpoch, BrokerId, LeaderEpoch, PartitionIndex
 from fairlead_api.problems import ProblemError, SideEffect
-from fairlead_broker.log.storage import Buffer, PosixFile
+from fairlead_broker.log.storage import Buffer, PosixFile, PosixStorage
 from fairlead_broker.registry.records import ConfigRecord, InSync, PartitionRecord, Replica, encode
 from fairlead_broker.registry.transactions import Put
 from fairlead_broker.runtime import BrokerRuntime
@@ -210,6 +210,17 @@ class FullFile(WatchedFile):
         super().sync()
 
 
+class CountingStorage(PosixStorage):
+    """Counts checkpoints."""
+
+    checkpoints = 0
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename a file; a checkpoint gets its name when it is written."""
+        self.checkpoints += target.name == "checkpoint"
+        super().rename(source, target)
+
+
 class TestDisk:
     """What a disk does to writes and reads."""
 
@@ -245,6 +256,20 @@ class TestDisk:
         assert (first.code, first.side_effect) == ("storage_failed", SideEffect.MAYBE)
         assert (second.code, second.side_effect) == ("storage_failed", SideEffect.NONE)
         assert not runtime.ready
+
+    async def test_one_checkpoint_does_for_all_partitions_of_a_topic_that_goes(
+        self, start_runtime: StartRuntime
+    ) -> None:
+        """Each says where every partition of the broker stands, and is synced."""
+        storage = CountingStorage()
+        runtime = await start_runtime(storage, limits={"checkpoint_interval_seconds": 1000})
+        flights = await topic(runtime, partitions=8)
+        await runtime._parts.upkeep.checkpoint()
+        before = storage.checkpoints
+        await runtime.delete_topic("flights")
+
+        assert storage.checkpoints - before == 1
+        assert not (runtime._parts.entry.directory.path / flights.topic_id).exists()
 
     async def test_a_partition_that_finds_no_space_is_opened_once_there_is_some(
         self, start_runtime: StartRuntime
