@@ -227,6 +227,19 @@ def test_listener_beyond_loopback_is_warned_about(start: Start) -> None:
     assert "without authentication" in error
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("advertised", [[], ["--advertise", "broker-1.example:9520"]], ids=["bare", "told"])
+def test_an_address_that_means_every_machine_is_warned_about(start: Start, advertised: list[str]) -> None:
+    """Clients elsewhere would be sent to themselves; with a name of its own the broker has nothing to warn of."""
+    process = start("broker-start", *LISTEN[2:], "--listen", "0.0.0.0:0", "--output", "json", *advertised)
+    ready(process)
+    process.terminate()
+    _, log = process.communicate(timeout=20)
+    warnings = [json.loads(line) for line in log.splitlines() if "means themselves" in line]
+
+    assert [warning["option"] for warning in warnings] == ([] if advertised else ["--advertise"])
+
+
 @pytest.mark.serial
 def test_start_adds_little_to_the_libraries(start: Start) -> None:
     """From nothing to ready takes at most two and a half times what loading the libraries takes on this machine.
