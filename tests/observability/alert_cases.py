@@ -48,6 +48,15 @@ PARTITIONS: Final = (
             labelled("fairlead_controller_active", broker="main-a-1"): "0 0 0 1 1",
         },
     ),
+    # One of each of two clusters of Kubernetes, of the same names.
+    Case(
+        alert="FairleadControllerCount",
+        series={
+            of_broker("fairlead_controller_active", cluster="eu"): "1+0x4",
+            of_broker("fairlead_controller_active", cluster="us"): "1+0x4",
+        },
+        minute=4,
+    ),
     *pair(
         "FairleadUnstableLeadership",
         25,

@@ -117,6 +117,19 @@ def test_the_page_knows_no_other_alert() -> None:
     assert set(re.findall(r"^### (Fairlead\w+)$", ALERTS_PAGE.read_text(), re.MULTILINE)) == set(alerts())
 
 
+def test_clusters_of_kubernetes_stay_apart() -> None:
+    """Where one Prometheus judges several of them, series bear the label `cluster`; no rule sums it away."""
+    groupings = [
+        (rule.get("alert") or rule["record"], labels)
+        for rule in rules()
+        for labels in re.findall(r"\bby \(([^)]*)\)", rule["expr"])
+    ]
+
+    assert len(groupings) > 40
+    assert [each for each in groupings if not each[1].startswith("cluster, namespace")] == []
+    assert [rule["expr"] for rule in rules() if "without" in rule["expr"]] == []
+
+
 def test_names_are_unique() -> None:
     """Neither an alert nor a recorded series is defined twice."""
     names = [rule.get("alert") or rule["record"] for rule in rules()]
