@@ -55,7 +55,8 @@ WRITE_OPTIONS: Final = (
         "batchBytes",
         "a whole number, 1024 or more",
         "`4194304`",
-        "payload of the largest batches, before compression; a topic with a lower `max.message.bytes` gets smaller ones",
+        "payload of the largest batches, before compression; a topic with a lower `max.message.bytes` gets smaller "
+        "ones",
     ),
 )
 
