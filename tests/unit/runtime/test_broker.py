@@ -296,7 +296,8 @@ class TestTopics:
         unknown = tmp_path / "data" / new_id()
         _copy(tmp_path / "left", folder)
         _copy(tmp_path / "left", unknown)
-        await start_runtime()
+        again = await start_runtime()
+        await again._parts.partitions.files_removed()
 
         assert not folder.exists()
         assert not unknown.exists()
