@@ -50,11 +50,14 @@ class PartitionQueue:
         "sequences",
         "sizes",
         "topic",
+        "topic_id",
     )
 
     def __init__(self, topic: str, partition: int, sizes: BatchSizes | None = None) -> None:
         self.topic = topic
         self.partition = partition
+        self.topic_id: str | None = None
+        """Of the topic that had the partition when records were last sent there; another one may have fewer."""
         self.sizes = BatchSizes() if sizes is None else sizes
         """Those of the topic, which all its queues share."""
         self.open: RecordsBatch | None = None
@@ -361,7 +364,8 @@ class Accumulator:
         for queue in self._active:
             if queue.closed and queue.in_flight:
                 first = queue.closed[0]
-                if first.nbytes > queue.sizes.fitting_bytes:
+                if first.nbytes > queue.sizes.fitting_bytes or first.side_effect is SideEffect.MAYBE:
+                    # It is cut before it is sent, or perhaps not sent at all.
                     continue
                 if first.encoded is None and not (self._idempotence and queue.sequences.renews(first.number)):
                     self._stamp(first)

@@ -373,8 +373,8 @@ class Producer:
         self._check_open()
         route = self._routes.get(topic)
         if route is None:
-            route = TopicRoute(topic, len(found.partitions), clock.chance(), self._queue_of)
-            self._routes[topic] = route
+            chance, count = clock.chance(), len(found.partitions)
+            route = self._routes[topic] = TopicRoute(topic, count, chance, self._queue_of, found.topic_id)
         return route
 
     def _check_open(self) -> None:
@@ -449,10 +449,10 @@ class Producer:
             sizes.forget()
         topics = self._metadata.picture.topics
         for name, route in list(self._routes.items()):
-            if name in topics:
+            if name in topics and topics[name].topic_id == route.topic_id:
                 route.grow(len(topics[name].partitions))
             else:
-                # Deleted: the next send asks again, and says so if it is still gone.
+                # Deleted: the next send asks again, and says so if it is still gone. A new one may have fewer partitions.
                 del self._routes[name]
 
     def _sender_halted(self, error: FairleadError) -> None:

@@ -22,14 +22,21 @@ class TopicRoute:
     even.
     """
 
-    __slots__ = ("_queue_of", "queues", "sticky", "topic")
+    __slots__ = ("_queue_of", "queues", "sticky", "topic", "topic_id")
 
     def __init__(
-        self, topic: str, partition_count: int, chance: float, queue_of: QueueOf = PartitionQueue
+        self,
+        topic: str,
+        partition_count: int,
+        chance: float,
+        queue_of: QueueOf = PartitionQueue,
+        topic_id: str | None = None,
     ) -> None:
         self.topic = topic
+        self.topic_id = topic_id
         self._queue_of = queue_of
-        self.queues = [queue_of(topic, index) for index in range(partition_count)]
+        self.queues: list[PartitionQueue] = []
+        self.grow(partition_count)
         # Many producers that start together must not all begin at partition 0.
         self.sticky = self.queues[int(chance * partition_count)]
 
@@ -38,9 +45,11 @@ class TopicRoute:
         return 0 <= partition < len(self.queues)
 
     def grow(self, partition_count: int) -> None:
-        """Take new partitions in; partitions never go away."""
+        """Take new partitions in; they never go away, but with their topic."""
         for index in range(len(self.queues), partition_count):
-            self.queues.append(self._queue_of(self.topic, index))
+            queue = self._queue_of(self.topic, index)
+            queue.topic_id = self.topic_id
+            self.queues.append(queue)
 
     def advance(self, picture: Picture) -> PartitionQueue:
         """Move the turn to the next partition that has a leader, or just the next while none has."""

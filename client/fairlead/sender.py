@@ -30,12 +30,14 @@ from fairlead.errors import (
     UnreachableError,
     error_of,
 )
-from fairlead.metadata import MetadataCache, topic_not_found
+from fairlead.metadata import MetadataCache, Picture, topic_not_found
+from fairlead.offsets import partition_not_found
 from fairlead.pending_batch import Acknowledgement, PendingBatch
 from fairlead.produce_exchange import outcomes_of, produce_call
 from fairlead.producer_ids import take_identity
 from fairlead.sequencing import SEQUENCE_CODES, doubted
 from fairlead.settings import KIB, MIB, ProducerSettings
+from fairlead.topic_partition import TopicPartition
 from fairlead.tracing import ProducerTracing
 from fairlead.transport import Answer, Call, Transport
 from fairlead_api.batch_header import Codec
@@ -151,6 +153,10 @@ class Sender:
                 by_leader[leader].append(queue)
             elif queue.topic in picture.asked and queue.topic not in picture.topics:
                 self._drop(queue.closed[0], topic_not_found(queue.topic))
+                dropped = True
+            elif (count := _fewer(queue, picture)) is not None:
+                place = TopicPartition(queue.topic, queue.partition)
+                self._drop(queue.closed[0], partition_not_found(place, count))
                 dropped = True
             else:
                 self._wait_for_leader(queue)
@@ -420,3 +426,14 @@ def _limit_of(refusal: BatchTooLargeError) -> int:
     """Return the limit that a refusal tells; where it tells none, one that says nothing about the batch."""
     limit = refusal.data.get("limit_bytes")
     return limit if isinstance(limit, int) else sys.maxsize
+
+
+def _fewer(queue: PartitionQueue, picture: Picture) -> int | None:
+    """Return how many partitions a topic has that was created anew without this one.
+
+    The same topic has what it had: whoever does not tell of a partition knows an older picture.
+    """
+    found = picture.topics.get(queue.topic)
+    if found is None or found.topic_id == queue.topic_id or queue.partition < len(found.partitions):
+        return None
+    return len(found.partitions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -175,3 +176,26 @@ async def test_a_recreated_topic_is_another_one(bootstrap: str, admin: Admin) ->
 
     assert stored.offset == 0
     assert [record.value for record in await read_all(bootstrap, "flights")] == [b"new"]
+
+
+async def test_a_topic_that_is_recreated_with_fewer_partitions_has_no_others(
+    bootstrap: str, admin: Admin
+) -> None:
+    """What waits for a partition that went with the old one fails at once; keys are shared out over those there are."""
+    keys = [b"%d" % number for number in range(20)]
+    await admin.create_topic("flights", partitions=6)
+    async with asyncio.timeout(30), Producer(bootstrap) as producer:
+        await producer.send_and_wait("flights", b"old", partition=5)
+        await admin.delete_topic("flights")
+        await admin.create_topic("flights", partitions=2)
+        with pytest.raises(PartitionNotFoundError, match="flights-5"):
+            await producer.send_and_wait("flights", b"lost", partition=5)
+        deliveries = [await producer.send("flights", b"new", key=key) for key in keys]
+        partitions = [(await delivery).partition for delivery in deliveries]
+        with pytest.raises(PartitionNotFoundError):
+            await producer.send("flights", b"lost", partition=5)
+        await admin.alter_topic("flights", partitions=6)
+        await producer.refresh_metadata()
+        assert (await producer.send_and_wait("flights", b"again", partition=5)).offset == 0
+
+    assert partitions == [partition_for_key(key, 2) for key in keys]
