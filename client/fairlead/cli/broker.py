@@ -11,7 +11,7 @@ import typer
 from fairlead import Admin
 from fairlead.cli.health import stuck
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat
-from fairlead.cli.printing import print_config, print_document, print_pairs, print_rows
+from fairlead.cli.printing import print_config, print_document, print_done, print_pairs, print_rows
 from fairlead.cli.session import RETRY_TIMEOUT, run
 from fairlead.errors import BrokerNotFoundError, error_of
 from fairlead_api.configuration import ConfigEntry
@@ -94,49 +94,59 @@ def describe(
 
 
 @app.command("cordon")
-def cordon(number: BrokerNumber, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT) -> None:
+def cordon(
+    number: BrokerNumber, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE
+) -> None:
     """Give a broker no new replicas, until it is uncordoned.
 
     Example: fairlead broker cordon 2
     """
-    _change(bootstrap, lambda admin: admin.cordon_broker(number))
-    typer.echo(f"broker {number} gets no new replicas")
+    broker = _change(bootstrap, lambda admin: admin.cordon_broker(number))
+    print_done(f"broker {number} gets no new replicas", broker, output)
 
 
 @app.command("uncordon")
-def uncordon(number: BrokerNumber, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT) -> None:
+def uncordon(
+    number: BrokerNumber, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE
+) -> None:
     """Give a broker new replicas again.
 
     Example: fairlead broker uncordon 2
     """
-    _change(bootstrap, lambda admin: admin.uncordon_broker(number))
-    typer.echo(f"broker {number} may get new replicas")
+    broker = _change(bootstrap, lambda admin: admin.uncordon_broker(number))
+    print_done(f"broker {number} may get new replicas", broker, output)
 
 
 @app.command("drain")
-def drain(number: BrokerNumber, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT) -> None:
+def drain(
+    number: BrokerNumber, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE
+) -> None:
     """Move all leaderships and then all replicas off a broker; see: fairlead partition moves.
 
     Example: fairlead broker drain 2
     """
     drained = _change(bootstrap, lambda admin: admin.drain_broker(number))
-    typer.echo(f"broker {number} is draining")
+    print_done(f"broker {number} is draining", drained, output)
     if drained.immovable:
         typer.echo(f"warning: {stuck(number, drained.immovable)}", err=True)
 
 
 @app.command("undrain")
-def undrain(number: BrokerNumber, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT) -> None:
+def undrain(
+    number: BrokerNumber, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE
+) -> None:
     """End the drain of a broker; moves that are under way are finished.
 
     Example: fairlead broker undrain 2
     """
-    _change(bootstrap, lambda admin: admin.undrain_broker(number))
-    typer.echo(f"broker {number} is not draining any more")
+    broker = _change(bootstrap, lambda admin: admin.undrain_broker(number))
+    print_done(f"broker {number} is not draining any more", broker, output)
 
 
 @app.command("request-restart")
-def request_restart(number: BrokerNumber, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT) -> None:
+def request_restart(
+    number: BrokerNumber, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE
+) -> None:
     """Take the cluster's one permit to restart a broker; refused where partitions would have too few replicas.
 
     Example: fairlead broker request-restart 2
@@ -147,11 +157,13 @@ def request_restart(number: BrokerNumber, bootstrap: Bootstrap = BOOTSTRAP_DEFAU
             return await admin.request_restart(number)
 
     permit = run(work())
-    typer.echo(f"broker {number} may be restarted within {permit.seconds} s")
+    print_done(f"broker {number} may be restarted within {permit.seconds} s", permit, output)
 
 
 @app.command("unregister")
-def unregister(number: BrokerNumber, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT) -> None:
+def unregister(
+    number: BrokerNumber, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE
+) -> None:
     """Forget a broker that is gone for good; it must be stopped and keep no replicas.
 
     Example: fairlead broker unregister 2
@@ -162,7 +174,7 @@ def unregister(number: BrokerNumber, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT) -
             await admin.unregister_broker(number)
 
     run(work())
-    typer.echo(f"broker {number} is forgotten")
+    print_done(f"broker {number} is forgotten", {"broker": number}, output)
 
 
 async def _config(admin: Admin, described: BrokerDescription) -> dict[str, ConfigEntry]:

@@ -9,7 +9,7 @@ import typer
 
 from fairlead import Admin
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat, TopicName
-from fairlead.cli.printing import ids_of, print_document, print_rows
+from fairlead.cli.printing import ids_of, print_document, print_done, print_rows
 from fairlead.cli.session import RETRY_TIMEOUT, ExitCode, fail_usage, run
 from fairlead_api.operations import (
     PartitionDigest,
@@ -144,6 +144,7 @@ def accept_damage(
         int, typer.Option("--next-good-offset", min=0, help="next_good_offset as log_damaged told it.")
     ],
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Accept that the records of a damaged range are lost; readers pass it from then on. It cannot be taken back.
 
@@ -155,7 +156,9 @@ def accept_damage(
             await admin.accept_damage(name, number, first_offset, next_good_offset)
 
     run(work())
-    typer.echo(f"readers of {name}-{number} pass {first_offset} and go on at {next_good_offset}")
+    sentence = f"readers of {name}-{number} pass {first_offset} and go on at {next_good_offset}"
+    lost = {"first_offset": first_offset, "next_good_offset": next_good_offset}
+    print_done(sentence, {"topic": name, "partition": number, **lost}, output)
 
 
 @app.command("digest")

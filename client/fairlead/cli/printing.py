@@ -29,6 +29,14 @@ def print_document(document: object, output: OutputFormat) -> None:
         sys.stdout.write(json.dumps(plain, indent=2, ensure_ascii=False) + "\n")
 
 
+def print_done(sentence: str, document: object, output: OutputFormat) -> None:
+    """Say what was done: in words, or as what programs read."""
+    if output is OutputFormat.TABLE:
+        sys.stdout.write(f"{sentence}\n")
+    else:
+        print_document(document, output)
+
+
 def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print rows under their column names, one line a row: tabs between whole cells, but a table on a terminal."""
     cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]

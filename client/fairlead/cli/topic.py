@@ -11,7 +11,7 @@ from fairlead import Admin, OffsetAndTimestamp, TopicPartition
 from fairlead.cli.config_values import ConfigOption, UnsetOption, changes
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat, TopicName
 from fairlead.cli.positions import PositionError, moment
-from fairlead.cli.printing import ids_of, print_config, print_document, print_pairs, print_rows
+from fairlead.cli.printing import ids_of, print_config, print_document, print_done, print_pairs, print_rows
 from fairlead.cli.session import RETRY_TIMEOUT, fail_usage, is_terminal, run
 from fairlead.errors import TopicNotFoundError
 from fairlead_api.metadata import TopicDescription, TopicMetadata
@@ -246,6 +246,7 @@ def delete(
     name: TopicName,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Delete a topic and every record in it; asks on a terminal unless --yes.
 
@@ -260,4 +261,4 @@ def delete(
             await admin.delete_topic(name)
 
     run(work())
-    typer.echo(f"deleted topic {name}")
+    print_done(f"deleted topic {name}", {"topic": name}, output)

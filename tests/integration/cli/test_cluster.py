@@ -69,6 +69,19 @@ def partition(cluster: CommandLine, topic: str) -> Any:
     return rows(cluster, "topic", "describe", topic)["partitions"][0]
 
 
+def test_what_was_done_is_told_to_programs_too(cluster: CommandLine) -> None:
+    """Every change answers in JSON and YAML: brokers as they are now, names of what is gone."""
+    cordoned = rows(cluster, "broker", "cordon", "2")
+    uncordoned = rows(cluster, "broker", "uncordon", "2")
+    draining = rows(cluster, "broker", "drain", "2")
+    rested = rows(cluster, "broker", "undrain", "2")
+    cluster("topic", "create", "gone")
+
+    assert (cordoned["id"], cordoned["cordoned"], uncordoned["cordoned"]) == (2, True, False)
+    assert (draining["state"], rested["state"]) == ("draining", "running")
+    assert cluster("topic", "delete", "gone", "--yes", "--output", "yaml") == "topic: gone\n"
+
+
 def test_brokers_are_listed_with_what_they_do(cluster: CommandLine, topic: str) -> None:
     """Address, state, and how many partitions each leads and keeps."""
     brokers = rows(cluster, "broker", "list")
@@ -197,11 +210,13 @@ def test_one_broker_at_a_time_may_be_restarted(cluster: CommandLine, topic: str)
     until(lambda: partition(cluster, topic)["isr"], lambda isr: len(isr) == 3)
     first, second, *_ = [str(broker["id"]) for broker in rows(cluster, "broker", "list")]
     granted = cluster("broker", "request-restart", first)
+    again = rows(cluster, "broker", "request-restart", first)
     cluster("broker", "request-restart", second, code=4)
     refusal = cluster.errors
     cluster("broker", "unregister", second, code=4)
 
     assert granted == f"broker {first} may be restarted within 300 s\n"
+    assert (again["broker"], again["seconds"]) == (int(first), 300)
     assert "restart_refused" in refusal
     cluster("broker", "request-restart", "99", code=3)
 
