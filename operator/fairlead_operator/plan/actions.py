@@ -122,6 +122,14 @@ class AlterConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class NoteAddress:
+    """Note on a claim the address from outside that its broker has learned without a restart for it."""
+
+    claim: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
 class MarkPod:
     """Put the restart annotation on a pod, on behalf of one that stood on the Cluster."""
 
@@ -154,6 +162,7 @@ Action: TypeAlias = (
     | ReplaceSet
     | DeleteSet
     | ShrinkSet
+    | NoteAddress
     | MarkPod
     | UnmarkCluster
     | Tell

@@ -25,11 +25,11 @@ from fairlead_operator.naming import (
     etcd_name,
     pool_set_name,
 )
-from fairlead_operator.plan.actions import Action, AlterConfig, MarkPod, UnmarkCluster
+from fairlead_operator.plan.actions import Action, AlterConfig, MarkPod, NoteAddress, UnmarkCluster
 from fairlead_operator.plan.config import changes
 from fairlead_operator.plan.observed import Observed, ObservedSet
 from fairlead_operator.plan.outcomes import Outcomes
-from fairlead_operator.plan.roll import RollInput, RollPlan, Wanted, plan_roll
+from fairlead_operator.plan.roll import RollInput, RollPlan, Wanted, plan_roll, told_by
 from fairlead_operator.plan.scale import Pool, ScaleInput, ScalePlan, needs_metadata, plan_scale, running_sets
 from fairlead_operator.plan.status import Facts
 from fairlead_operator.plan.storage import StoragePlan, plan_storage
@@ -142,6 +142,7 @@ def plan_cluster(cluster: Cluster, observed: Observed, context: Context) -> Clus
             *storage.replaced,
             *([AlterConfig(alteration)] if alteration else ()),
             *scale.actions,
+            *_notes(cluster, observed, advertised),
             *marks,
             *roll.restarts,
         ),
@@ -213,9 +214,7 @@ def _told_before(cluster: Cluster, observed: Observed, replicas: Mapping[str, in
     A load balancer that is made anew has none, and a Service at nodes no port. Nobody is restarted to forget it, and
     who restarts meanwhile goes on telling it.
     """
-    listener = cluster.spec.listeners.data
-    at_nodes = listener.type == "nodeport" and listener.advertised_host is not None
-    if not listener.per_broker or not (at_nodes or listener.type == "loadbalancer"):
+    if not _reached_by_services(cluster):
         return {}
     running = {broker for _, broker in broker_ids(cluster, replicas)}
     return {
@@ -223,6 +222,28 @@ def _told_before(cluster: Cluster, observed: Observed, replicas: Mapping[str, in
         for claim in observed.claims
         if claim.pool and claim.told_address and claim.broker in running
     }
+
+
+def _notes(cluster: Cluster, observed: Observed, advertised: Mapping[int, str]) -> tuple[Action, ...]:
+    """Note what brokers found in their file when they started: else nobody knew later that they have to forget it."""
+    answer = observed.brokers
+    if answer is None or not _reached_by_services(cluster):
+        return ()
+    return tuple(
+        NoteAddress(claim.name, advertised[claim.broker])
+        for claim in observed.claims
+        if claim.pool
+        and claim.broker in advertised
+        and claim.told_address != advertised[claim.broker]
+        and told_by(answer, claim.broker) == advertised[claim.broker]
+    )
+
+
+def _reached_by_services(cluster: Cluster) -> bool:
+    """Say whether brokers have addresses that their Services are given, and may lose again."""
+    listener = cluster.spec.listeners.data
+    at_nodes = listener.type == "nodeport" and listener.advertised_host is not None
+    return listener.per_broker and (at_nodes or listener.type == "loadbalancer")
 
 
 def _wanted(manifests: list[Manifest]) -> dict[str, Wanted]:

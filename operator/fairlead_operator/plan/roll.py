@@ -145,11 +145,16 @@ def _new_address(pod: ObservedPod, given: RollInput) -> tuple[str, str] | None:
     claim = given.claims.get(pod.broker)
     if claim is None or given.answer is None or not given.answer.registered(pod.broker):
         return None
-    told = (given.answer.brokers[pod.broker].address or "").rpartition("//")[2]
+    told = told_by(given.answer, pod.broker)
     address = given.advertised.get(pod.broker)
     if address is None:
         return (claim.name, "") if claim.told_address and told == claim.told_address else None
     return None if address in (told, claim.told_address) else (claim.name, address)
+
+
+def told_by(answer: BrokersAnswer, broker: int) -> str:
+    """Return the `host:port` by which a broker tells clients to reach it; empty where it is not there."""
+    return (answer.brokers[broker].address or "").rpartition("//")[2] if broker in answer.brokers else ""
 
 
 def _is_old(pod: ObservedPod, given: RollInput) -> bool:

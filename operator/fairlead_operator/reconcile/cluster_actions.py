@@ -32,6 +32,7 @@ from fairlead_operator.plan.actions import (
     DeleteSet,
     DrainBroker,
     MarkPod,
+    NoteAddress,
     ReplaceSet,
     ResizeClaim,
     RestartBroker,
@@ -107,6 +108,9 @@ class ClusterActions:
                 await self._tell("PoolRemoved", f"StatefulSet {name} has no broker any more and was deleted")
             case ShrinkSet(name, replicas):
                 await self._patch(STATEFUL_SET, name, {"spec": {"replicas": replicas}})
+            case NoteAddress(claim, address):
+                noted = {"metadata": {"annotations": {TOLD_ADDRESS_ANNOTATION: address}}}
+                await self._patch(CLAIM, claim, noted)
             case MarkPod(pod, value):
                 await self._patch(POD, pod, {"metadata": {"annotations": {RESTART_ANNOTATION: value}}})
             case UnmarkCluster():

@@ -14,6 +14,7 @@ from fairlead_api.resources.conditions import condition
 from fairlead_operator.plan.actions import (
     AlterConfig,
     MarkPod,
+    NoteAddress,
     ReplaceSet,
     ResizeClaim,
     RestartBroker,
@@ -236,6 +237,27 @@ def test_an_address_from_outside_lasts_while_its_load_balancer_is_made_anew() ->
     assert "'0': broker-0:9520" in file
     assert plan.addresses[0] == "broker-0:9520"
     assert ended.roll.pending == {0: (RestartReason.ADDRESS_CHANGED,)}
+
+
+def test_an_address_that_a_broker_learned_when_it_started_is_noted() -> None:
+    """A load balancer that is quick has one before the pod starts; without the note nobody would have it forgotten."""
+    of = cluster(2, listeners={"data": {"type": "loadbalancer", "perBroker": True}})
+    services = tuple(
+        {
+            "metadata": {"name": f"main-broker-{broker}"},
+            "status": {"loadBalancer": {"ingress": [{"hostname": host}]}},
+        }
+        for broker, host in enumerate(("broker-0", "other"))
+    )
+    first = running(of, 2, claims=(claim(0), claim(1)), services=services)
+    noted = replace(first, claims=(claim(0, told_address="broker-0:9520"), claim(1)))
+    silent = replace(first, brokers=None)
+    plans = [plan_cluster(of, seen, CONTEXT) for seen in (first, noted, silent)]
+    notes = [[each for each in plan.actions if isinstance(each, NoteAddress)] for plan in plans]
+
+    assert notes == [[NoteAddress("data-main-a-0", "broker-0:9520")], [], []]
+    assert plans[0].roll.pending == {1: (RestartReason.ADDRESS_CHANGED,)}
+    assert not any(isinstance(each, NoteAddress) for each in plan_cluster(cluster(2), first, CONTEXT).actions)
 
 
 @pytest.mark.parametrize("type_", ["internal", "nodeport"])
