@@ -47,6 +47,7 @@ class Cursor:
         "paused",
         "position",
         "position_epoch",
+        "rest_until",
         "retry_at",
         "topic",
         "topic_id",
@@ -80,6 +81,8 @@ class Cursor:
         """Offset of the next record to hand out."""
         self.position_epoch = last_epoch
         """Leader epoch of the last batch before the position."""
+        self.rest_until: int | None = None
+        """The end of the batch in which the position is, where a reader took records one by one and stopped there."""
         self.fetch_offset = offset
         """Offset of the next fetch: the position and what is buffered behind it."""
         self.last_epoch = last_epoch

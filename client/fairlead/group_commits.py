@@ -131,6 +131,14 @@ class OffsetCommitter:
         except FairleadError as error:
             _LOG.warning("%s A batch that was committed and not handed out may be skipped.", error)
 
+    async def take_rests_back(self, places: Iterable[TopicPartition]) -> None:
+        """Take the commits of batches back as far as their readers, who stopped inside of them, have not seen them."""
+        cursors = [self._prefetch.cursors[place] for place in places if place in self._prefetch.cursors]
+        for cursor in cursors:
+            if cursor.rest_until is not None:
+                unseen = Unseen(cursor, cursor.position, cursor.position_epoch, cursor.rest_until)
+                await self.take_back(unseen)
+
     def _with_cursors(
         self, offsets: Iterable[OffsetCommit]
     ) -> tuple[dict[TopicPartition, OffsetCommit], dict[TopicPartition, Cursor | None]]:

@@ -146,6 +146,8 @@ class GroupPartitions:
         await self._tell_revoked(places)
         if self._settings.commit is CommitMode.AFTER:
             await self._committer.commit_processed(places)
+        elif self._settings.commit is CommitMode.BEFORE:
+            await self._committer.take_rests_back(places)
         self._remove(places)
 
     async def _tell_revoked(self, places: Iterable[TopicPartition]) -> None:

@@ -205,7 +205,7 @@ class GroupSession:
             if unseen is not None and not self._task.done():
                 # While it is in hand its partition does not go.
                 await self.committer.take_back(unseen)
-            if processed:
+            if processed or self.commits_before:
                 self._reader.finished()
             if worker is not None and not self._task.done():
                 await self._partitions.finish(worker)

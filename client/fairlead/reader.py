@@ -118,6 +118,7 @@ class BatchReader:
     def _hand_out(self, cursor: Cursor, batch: ConsumerBatch, until: EndOffsets | None) -> ConsumerBatch:
         self.hand, self.hand_offset, self.hand_epoch = cursor, cursor.position, cursor.position_epoch
         self._hand_committed = 0
+        cursor.rest_until = None
         stop = until[cursor.topic_partition] if until is not None else batch.next_offset
         if stop < batch.next_offset:
             batch = batch.before(stop)
@@ -142,7 +143,9 @@ class BatchReader:
         record = None if cursor is None else self._record_of(cursor)
         self.record = None
         if cursor is not None and record is not None and record.offset + 1 < cursor.position:
+            end = cursor.position
             self._prefetch.seek(cursor, record.offset + 1, cursor.position_epoch)
+            cursor.rest_until = end
             self._wake()
 
     def _open_next(self) -> tuple[Fetched, Iterator[ConsumerBatch]] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 import pyarrow as pa
 import pytest
@@ -134,6 +135,30 @@ async def test_a_paused_partition_goes_with_the_batch_that_nobody_got(
             batch = await take(other)
 
     assert (batch.topic_partition, batch.base_offset) == (PLACE, 0)
+
+
+@pytest.mark.parametrize("way", ["break", "raise", "pause"])
+async def test_the_rest_of_a_batch_that_nobody_got_is_not_skipped(
+    member: Callable[[], Consumer], admin: Admin, way: str
+) -> None:
+    """Its reader stopped inside of it and left: whoever comes next begins behind the last record that was taken."""
+    with suppress(RuntimeError):
+        async with member() as consumer:
+            async for record in consumer.records():
+                if record.offset == 13:
+                    assert await committed(admin) == 20
+                    break
+            if way == "raise":
+                raise RuntimeError
+            if way == "pause":
+                consumer.pause()
+                assert await consumer.next_batch(timeout="50ms") is None
+    assert await committed(admin) == 14
+    async with member() as consumer:
+        assert (await take(consumer)).base_offset == 14
+        # Only what nobody saw: what the program says afterwards stands.
+        await consumer.seek(PLACE, 3)
+    assert await committed(admin) == 20
 
 
 @pytest.mark.parametrize("commit", ["after", "before", "manual"])
