@@ -35,8 +35,9 @@ class PartitionSettings:
             durability = Durability.REPLICATED
         elif durability is Durability.REPLICATED:
             durability = Durability.SYNCING
-        # A partition that was moved to fewer brokers than the topic's others could never have more in sync.
-        min_isr = min(self.min_isr, len(record.replicas) - len(record.removing))
+        # A partition that was moved to fewer brokers than the topic's others could never have more in sync. Nor can one
+        # on its way to more: those that are added do not count before the end.
+        min_isr = min(self.min_isr, len(record.replicas) - max(len(record.adding), len(record.removing)))
         if (record.min_isr, record.durability, record.unclean) == (min_isr, durability, self.unclean):
             return record
         changed = with_isr(record, isr=record.isr, min_isr=min_isr)

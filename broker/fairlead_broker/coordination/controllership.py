@@ -13,12 +13,13 @@ from typing import Final
 
 import structlog
 
-from fairlead_api.identifiers import BrokerId, Revision
+from fairlead_api.identifiers import BrokerId, Revision, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
 from fairlead_broker.controller.office import PARTITIONS_MAX, ControllerOffice
 from fairlead_broker.controller.partition_changes import ClusterView, has_live_leader, next_record
 from fairlead_broker.controller.partition_writes import PartitionWrite, write_partitions
+from fairlead_broker.controller.reassignment import is_under_way
 from fairlead_broker.coordination.balancing import Balancing
 from fairlead_broker.coordination.bootstrap import ClusterBootstrap
 from fairlead_broker.coordination.cluster_values import cluster_number, cluster_view
@@ -40,7 +41,7 @@ from fairlead_broker.coordination.unclean_elections import (
     nobody_answers,
 )
 from fairlead_broker.registry.keys import PartitionKey
-from fairlead_broker.registry.metadata import BrokerChange, Versioned
+from fairlead_broker.registry.metadata import BrokerChange, PartitionChange, Versioned
 from fairlead_broker.registry.records import BrokerState, PartitionRecord, TopicState
 
 TICK_SECONDS: Final = 1.0
@@ -205,7 +206,15 @@ class Controllership:
             self._touched.add(self._index.touched_by(change))
             if isinstance(change, BrokerChange) and change.before is not None:
                 self._lease_seconds_max = max(self._lease_seconds_max, change.before.value.lease_seconds or 0)
+            if isinstance(change, PartitionChange) and _has_moved(change):
+                # What its configuration asks for may not have fitted the replicas before.
+                self._due_topics.update(self._named(change.topic_id))
         self._wake.set()
+
+    def _named(self, topic_id: TopicId) -> Iterator[str]:
+        name = self._metadata.topic_name(topic_id)
+        if name is not None:
+            yield name
 
     def _is_leaderless(self, key: PartitionKey) -> bool:
         """Say whether clients wait for the partition; nobody asks while another broker is the controller."""
@@ -228,10 +237,9 @@ class Controllership:
         successor = next_record(key, record, view)
         if successor is not None:
             elects = successor.leader_epoch != record.leader_epoch
-            topic = self._metadata.topic_name(key.topic_id)
-            if elects and topic is not None:
+            if elects:
                 # Configuration waits for a live leader.
-                self._due_topics.add(topic)
+                self._due_topics.update(self._named(key.topic_id))
             return PartitionWrite(key, partition.mod_revision, successor, elects=elects)
         if has_live_leader(record, view.brokers):
             self._leaderless.pop(key, None)
@@ -323,3 +331,14 @@ class Controllership:
         """
         surveyed = await self._unclean.survey(key, partition)
         return self._unclean.election(surveyed, forced=True), surveyed.silent(self.view())
+
+
+def _has_moved(change: PartitionChange) -> bool:
+    """Say whether a reassignment has ended with this change, or was taken back."""
+    before, after = change.before, change.after
+    return (
+        before is not None
+        and after is not None
+        and is_under_way(before.value)
+        and not is_under_way(after.value)
+    )

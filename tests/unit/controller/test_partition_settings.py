@@ -85,6 +85,9 @@ def test_min_isr_is_never_more_than_the_replicas_of_the_partition(kit: Any) -> N
     moving = msgspec.structs.replace(
         kit.partition(kit.entries((1, 2), (2, 3), (3, 4)), min_isr=1), removing=(BrokerId(3),)
     )
+    growing = msgspec.structs.replace(
+        kit.partition(kit.entries((1, 2)), replicas=(1, 2, 3), min_isr=1), adding=(BrokerId(2), BrokerId(3))
+    )
     whole = kit.partition(kit.entries((1, 2), (2, 3), (3, 4)), min_isr=1)
 
-    assert [settings.applied_to(each).min_isr for each in (moved, moving, whole)] == [2, 2, 3]
+    assert [settings.applied_to(each).min_isr for each in (moved, moving, growing, whole)] == [2, 2, 1, 3]
