@@ -452,7 +452,7 @@ class Producer:
             if name in topics and topics[name].topic_id == route.topic_id:
                 route.grow(len(topics[name].partitions))
             else:
-                # Deleted: the next send asks again, and says so if it is still gone. A new one may have fewer partitions.
+                # Deleted: the next send asks again, and says so if it is still gone. A new one may be smaller.
                 del self._routes[name]
 
     def _sender_halted(self, error: FairleadError) -> None:

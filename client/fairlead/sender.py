@@ -21,6 +21,7 @@ from fairlead import clock
 from fairlead.accumulator import Accumulator, PartitionQueue
 from fairlead.errors import (
     BatchTooLargeError,
+    BodyTooLargeError,
     ClosedError,
     ClusterError,
     DeliveryTimeoutError,
@@ -30,6 +31,7 @@ from fairlead.errors import (
     UnreachableError,
     error_of,
 )
+from fairlead.fitting import fitting_bytes
 from fairlead.metadata import MetadataCache, Picture, topic_not_found
 from fairlead.offsets import partition_not_found
 from fairlead.pending_batch import Acknowledgement, PendingBatch
@@ -47,9 +49,11 @@ THREAD_COMPRESSED_BYTES: Final = 64 * KIB
 THREAD_PLAIN_BYTES: Final = 8 * MIB
 """Above these a batch is encoded in a thread. Handing over costs about 100 µs: compressing 64 KiB takes longer,
 copying and checking an uncompressed MiB does not."""
-ONE_RECORD: Final = (
-    "One record alone is that large: make it smaller, or raise `max.message.bytes` of the topic."
-)
+ONE_RECORD: Final = {
+    BatchTooLargeError: "`max.message.bytes` of the topic",
+    BodyTooLargeError: "`request_body_bytes_max` of the brokers",
+}
+"""What to raise for a record that is too large by itself, by its refusal."""
 SEARCH_SECONDS: Final = 0.15
 """Between two looks at the metadata while a partition waits for another leader."""
 
@@ -77,6 +81,8 @@ class Sender:
         self._transport = transport
         self._tracing = ProducerTracing.at_hand()
         self._settings = settings
+        self._request_bytes_max = settings.request_bytes_max
+        """Less once a broker has refused a request as too large, until the metadata is taken again."""
         self._backoff = transport.settings.backoff
         self._on_settled = on_settled
         self._on_picture = on_picture
@@ -172,7 +178,7 @@ class Sender:
         size = 0
         started = False
         for queue in queues:
-            if batches and size + queue.closed[0].nbytes > self._settings.request_bytes_max:
+            if batches and size + queue.closed[0].nbytes > self._request_bytes_max:
                 self._start_request(leader, batches, tasks)
                 batches, size, started = [], 0, True
             if self._in_flight[leader] >= self._settings.requests_in_flight_max:
@@ -195,6 +201,9 @@ class Sender:
             outcomes = await self._exchange(leader, encoded) if encoded else []
         finally:
             self._in_flight[leader] -= 1
+        if len(outcomes) > 1 and isinstance(refusal := outcomes[0], BodyTooLargeError):
+            self._send_fewer_at_once(encoded, refusal)
+            return
         refresh = False
         for batch, outcome in zip(encoded, outcomes, strict=True):
             if self._settle(batch, outcome):
@@ -202,6 +211,18 @@ class Sender:
                 refresh = True
         if refresh:
             self._start_refresh(tasks)
+        self.wake()
+
+    def _send_fewer_at_once(self, batches: Sequence[PendingBatch], refusal: BodyTooLargeError) -> None:
+        """Send the batches of a request that is too large for a broker again, in several ones."""
+        payload_bytes = sum(batch.nbytes for batch in batches)
+        encoded_bytes = sum(batch.encoded.nbytes for batch in batches if batch.encoded is not None)
+        fitting = fitting_bytes(payload_bytes, encoded_bytes, _limit_of(refusal)) or 1
+        self._request_bytes_max = min(self._request_bytes_max, fitting)
+        for batch in batches:
+            # The request was not even read.
+            batch.attempts -= 1
+            self._accumulator.retry(batch, 0.0)
         self.wake()
 
     async def _exchange(
@@ -273,7 +294,7 @@ class Sender:
         if batch.stamp is not None and isinstance(outcome, ClusterError) and outcome.code in SEQUENCE_CODES:
             self._settle_out_of_order(batch, outcome)
             return False
-        if isinstance(outcome, BatchTooLargeError):
+        if isinstance(outcome, BatchTooLargeError | BodyTooLargeError):
             self._settle_too_large(batch, outcome)
             return False
         if not self._may_retry(batch, outcome):
@@ -285,13 +306,12 @@ class Sender:
             isinstance(outcome, ClusterError) and outcome.kind is ProblemKind.REFRESH
         )
 
-    def _settle_too_large(self, batch: PendingBatch, outcome: BatchTooLargeError) -> None:
+    def _settle_too_large(self, batch: PendingBatch, outcome: BatchTooLargeError | BodyTooLargeError) -> None:
         """Send the records in smaller batches; one that is too large by itself fails alone."""
         if batch.record_count == 1:
-            self._drop(
-                batch,
-                error_of(outcome.problem, subject=batch.subject, broker=outcome.broker, advice=ONE_RECORD),
-            )
+            advice = f"One record alone is that large: make it smaller, or raise {ONE_RECORD[type(outcome)]}."
+            error = error_of(outcome.problem, subject=batch.subject, broker=outcome.broker, advice=advice)
+            self._drop(batch, error)
         elif not self._accumulator.cut(batch, _limit_of(outcome)):
             self._drop(batch, outcome)
 
@@ -409,6 +429,7 @@ class Sender:
         try:
             await self._metadata.refresh()
             self._refresh_error = None
+            self._request_bytes_max = self._settings.request_bytes_max
             self._accumulator.hurry(self._metadata.picture.leader, clock.monotonic())
             self._on_picture()
         except ClosedError:
@@ -422,7 +443,7 @@ class Sender:
             self.wake()
 
 
-def _limit_of(refusal: BatchTooLargeError) -> int:
+def _limit_of(refusal: ClusterError) -> int:
     """Return the limit that a refusal tells; where it tells none, one that says nothing about the batch."""
     limit = refusal.data.get("limit_bytes")
     return limit if isinstance(limit, int) else sys.maxsize

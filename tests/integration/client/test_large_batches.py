@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 import pytest
 
 from fairlead import Admin, Consumer, Producer, blocking
-from fairlead.errors import BatchTooLargeError
+from fairlead.errors import BatchTooLargeError, BodyTooLargeError
+from fairlead_broker.settings import BrokerSettings, Endpoint, Limits
+from fairlead_broker.wiring import start_broker
 
+MIB: Final = 2**20
 LIMIT: Final = 20_000
 TEXTS: Final = [b"%0100d" % number for number in range(3000)]
 END: Final = b"end"
@@ -163,6 +167,36 @@ async def test_a_topic_that_takes_nothing_refuses_a_batch_as_a_whole(bootstrap: 
             errors.append(raised.value)
 
     assert len({id(error) for error in errors}) == 1
+
+
+async def test_requests_are_made_to_fit_too(tmp_path: Path) -> None:
+    """A broker may read less into memory than a producer puts into a request, or than one batch has."""
+    anywhere = Endpoint("127.0.0.1", 0)
+    settings = BrokerSettings(
+        data=tmp_path, listen=anywhere, peer_listen=anywhere, ops_listen=anywhere,
+        limits=Limits(request_body_bytes_max=MIB),
+    )  # fmt: skip
+    broker = await start_broker(settings)
+    table = pa.table({"value": [b"%01000d" % number for number in range(12_000)]})
+    try:
+        bootstrap = f"http://{broker.addresses.data}"
+        async with Admin(bootstrap) as admin:
+            await admin.create_topic("flights", partitions=6)
+        async with Producer(bootstrap, columnar_batch_bytes=3 * MIB) as producer:
+            for partition in range(6):
+                part = table.slice(partition * 2000, 2000)
+                await producer.send_batch("flights", part, partition=partition)
+            await producer.flush()
+            with pytest.raises(BodyTooLargeError, match=f"{MIB}.*One record"):
+                await producer.send_and_wait("flights", b"x" * MIB)
+        async with Consumer(bootstrap) as consumer:
+            await consumer.assign(topic="flights")
+            end = await consumer.end_offsets()
+            values = [record.value async for record in consumer.records(until=end)]
+    finally:
+        await broker.stop()
+
+    assert sorted(value or b"" for value in values) == table.column("value").to_pylist()
 
 
 async def test_a_blocking_producer_cuts_batches_too(bootstrap: str, admin: Admin) -> None:
