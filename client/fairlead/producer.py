@@ -304,8 +304,7 @@ class Producer:
         self._picture_taken()
 
     async def _settle_all(self) -> None:
-        self._accumulator.close_all()
-        self._sender.wake()
+        self._send_lingering()
         for batch in self._accumulator.unfinished:
             await outcome(batch)
 
@@ -407,9 +406,7 @@ class Producer:
                 data={"limit_bytes": limit},
             )
             raise BatchTooLargeError(problem, subject="send")
-        # What lingers must leave, or the room that is waited for would never come.
-        accumulator.close_all()
-        self._sender.wake()
+        self._send_lingering()
         waiter = asyncio.get_running_loop().create_future()
         self._room_waiters.append((size, waiter))
         try:
@@ -427,6 +424,14 @@ class Producer:
             accumulator.room += size
             self._give_room()
             raise
+        if self._room_waiters:
+            # By then it stands in its batch, which would have the room that others wait for.
+            asyncio.get_running_loop().call_soon(self._send_lingering)
+
+    def _send_lingering(self) -> None:
+        """Let leave what lingers, or the room that somebody waits for would not come."""
+        self._accumulator.close_all()
+        self._sender.wake()
 
     def _give_room(self) -> None:
         waiters = self._room_waiters

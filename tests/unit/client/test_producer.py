@@ -330,6 +330,17 @@ async def test_lingering_batches_leave_when_the_buffer_is_full(broker: ScriptedB
                 await producer.send("flights", b"x" * 100)
 
 
+async def test_nobody_waits_for_room_that_a_lingering_batch_has(broker: ScriptedBroker) -> None:
+    """Of two who wait one gets room; what it puts there must not linger while the other waits."""
+    async with Producer(broker.url, linger_ms=60_000, buffer_bytes=1000) as producer, asyncio.timeout(5):
+        await producer.send("flights", b"x" * 900, partition=0)
+        async with asyncio.TaskGroup() as tasks:
+            for size in (200, 900):
+                tasks.create_task(producer.send("flights", b"y" * size, partition=0))
+
+    assert [len(value or b"") for value in broker.values(0)] == [900, 200, 900]
+
+
 async def test_tables_are_sent_by_key(broker: ScriptedBroker, producer: Producer) -> None:
     """Rows go where a per-record producer would send them, with one delivery a batch."""
     keys = [str(row % 7).encode() for row in range(100)]
