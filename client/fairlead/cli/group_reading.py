@@ -62,23 +62,26 @@ class GroupReading:
 
         Raises `TopicNotFoundError`.
         """
-        loop = asyncio.get_running_loop()
-        committed_at, left = loop.time(), count
-        async with self._admin, self._consumer as consumer:
-            # A group waits for topics that are not there yet; at a prompt it is a misspelt name.
+        async with self._admin:
+            # A group waits for topics that are not there yet; at a prompt it is a misspelt name, and nobody joins.
             await self._admin.describe_topic(self._topic)
-            try:
-                while left != 0 and not (exit_at_end and await self._is_at_end()):
-                    batch = await consumer.next_batch(
-                        timedelta(seconds=LOOK_SECONDS if exit_at_end else COMMIT_SECONDS)
-                    )
-                    if batch is not None:
-                        left = self._print(batch, left)
-                    if batch is None or loop.time() - committed_at >= COMMIT_SECONDS:
-                        await self._commit(dict(self._printed))
-                        committed_at = loop.time()
-            finally:
+            async with self._consumer:
+                try:
+                    await self._read(count, exit_at_end=exit_at_end)
+                finally:
+                    await self._commit(dict(self._printed))
+
+    async def _read(self, left: int | None, *, exit_at_end: bool) -> None:
+        loop = asyncio.get_running_loop()
+        committed_at = loop.time()
+        wait = timedelta(seconds=LOOK_SECONDS if exit_at_end else COMMIT_SECONDS)
+        while left != 0 and not (exit_at_end and await self._is_at_end()):
+            batch = await self._consumer.next_batch(wait)
+            if batch is not None:
+                left = self._print(batch, left)
+            if batch is None or loop.time() - committed_at >= COMMIT_SECONDS:
                 await self._commit(dict(self._printed))
+                committed_at = loop.time()
 
     def _print(self, batch: ConsumerBatch, left: int | None) -> int | None:
         following = self._print_batch(batch, left)

@@ -133,6 +133,13 @@ def test_what_goes_wrong_is_named_and_has_its_exit_code(
     assert named in fairlead.errors
 
 
+def test_a_misspelt_topic_leaves_no_group(fairlead: CommandLine) -> None:
+    """The name is looked at before anybody joins."""
+    fairlead("consume", "misspelt", "-g", "never-joined", code=3)
+
+    assert "never-joined" not in fairlead("group", "list")
+
+
 @pytest.mark.parametrize("verb", ["list", "describe", "lag", "reset", "delete"])
 def test_the_help_of_groups_shows_an_example(fairlead: CommandLine, verb: str) -> None:
     """Every verb shows how it is used."""
