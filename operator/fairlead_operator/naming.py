@@ -113,7 +113,8 @@ RESTART_CONFIG_HASH_ANNOTATION: Final = f"{GROUP}/restart-config-hash"
 ETCD_MEMBER_ANNOTATION: Final = f"{GROUP}/etcd-member"
 """On the claim of a member of etcd: the hexadecimal id of the member whose data is in the volume."""
 TOLD_ADDRESS_ANNOTATION: Final = f"{GROUP}/told-address"
-"""On a broker's claim: the address from outside for which the broker was restarted, so that it is once for each."""
+"""On a broker's claim: the address from outside that the broker was restarted for, or learned at its start: it is
+restarted once for each, and once to forget it."""
 ADMINISTRATIVE_ANNOTATIONS: Final = (
     RESTART_ANNOTATION,
     DELETE_POD_AND_CLAIM_ANNOTATION,

@@ -109,7 +109,7 @@ class ObservedClaim:
     """When the volume was made larger, while its file system has not grown: that happens when a pod starts."""
     terminating: bool = False
     told_address: str = ""
-    """The address from outside for which its broker was restarted last."""
+    """The address from outside for which its broker was restarted last, or which it learned at its start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
