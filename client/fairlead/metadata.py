@@ -80,7 +80,7 @@ class MetadataCache:
             new = wanted - self._wanted
             self._wanted |= wanted
             try:
-                await self._refresh(found_wrong=False)
+                await self._refresh(compared=False)
             finally:
                 # A name that does not exist must not be asked for, for ever.
                 self._wanted -= new - self.picture.topics.keys()
@@ -101,16 +101,16 @@ class MetadataCache:
 
     async def refresh(self) -> None:
         """Take the picture again. Callers who wait while it is taken for another share that answer."""
-        await self._refresh(found_wrong=not self.is_old)
+        await self._refresh(compared=True)
 
-    async def _refresh(self, *, found_wrong: bool) -> None:
+    async def _refresh(self, *, compared: bool) -> None:
         seen = self._refreshes
         async with self._lock:
             if self._refreshes != seen and self._wanted <= self.picture.asked:
                 return
             before = self.picture
             await self._fetch(frozenset(self._wanted))
-            if found_wrong and before.topics and self.picture.topics is before.topics:
+            if compared and before.topics and self.picture.topics is before.topics:
                 await self._ask_another()
             self._refreshes += 1
 
@@ -142,9 +142,10 @@ class MetadataCache:
             self._take(_picture_of(answer, names, asked, now))
 
     async def _ask_another(self) -> None:
-        """Take another broker's picture if it is newer, where one was found wrong and its broker stands by it.
+        """Take another broker's picture if it is newer, where one is wrong or old and its broker stands by it.
 
-        A broker that is cut off from the cluster's store, but not from us, tells for ever what was when it last heard.
+        A broker that is cut off from the cluster's store, but not from us, tells for ever what was when it last heard;
+        and nobody complains who reads from it, where nothing new comes any more.
         """
         before = self.picture
         names = frozenset(before.topics)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import requests
 
 from cluster_kit import QUIET
 from etcd_cluster import EtcdCluster
-from fairlead import Admin, TopicPartition
+from fairlead import Admin, Consumer, Producer, TopicPartition
 from fairlead_broker.settings import BrokerSettings, Endpoint
 from fairlead_broker.wiring import RunningBroker, start_broker
 from tcp_relay import TcpRelay, tcp_relay
@@ -19,6 +20,8 @@ from tcp_relay import TcpRelay, tcp_relay
 ANY = Endpoint("127.0.0.1", 0)
 LEASE_SECONDS = 2
 CUT_OFF = 1
+PICTURE_SECONDS = 2.0
+"""After which a client looks at the cluster again; five minutes where nobody tests."""
 TOPIC = {"partitions": 3, "replication_factor": 3, "config": {"min.insync.replicas": 2}}
 
 
@@ -93,3 +96,29 @@ async def test_clients_go_on_through_the_others(relay: TcpRelay, urls: Mapping[i
     assert codes == ["coordination_unavailable", "no_leader", "no_leader"]
     assert offsets[place] is not None
     assert created.replication_factor == 2
+
+
+async def test_readers_leave_it_when_their_picture_is_old(relay: TcpRelay, urls: Mapping[int, str]) -> None:
+    """It refuses no reader, and has nothing new for them: that the others know better is found out all the same."""
+    bootstrap = [urls[CUT_OFF], urls[2], urls[3]]
+    async with Admin(bootstrap) as admin, Admin(urls[2]) as other, asyncio.timeout(60):
+        while len((await admin.metadata()).brokers) < 3:
+            pass
+        await admin.create_topic("flights", **TOPIC)
+        [partition] = await led_by(admin, CUT_OFF)
+        async with Producer(urls[2]) as producer, Consumer(bootstrap) as consumer:
+            known = consumer._transport.settings
+            consumer._transport.settings = replace(known, metadata_age_seconds_max=PICTURE_SECONDS)
+            await producer.send_and_wait("flights", b"before", partition=partition)
+            await consumer.assign([TopicPartition("flights", partition)])
+            first = await consumer.next_batch()
+            await relay.cut()
+            while await led_by(other, CUT_OFF):
+                pass
+            await producer.refresh_metadata()
+            await producer.send_and_wait("flights", b"after", partition=partition)
+            second = await consumer.next_batch()
+
+    assert first is not None
+    assert second is not None
+    assert [first.values, second.values] == [[b"before"], [b"after"]]

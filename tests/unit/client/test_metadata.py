@@ -186,6 +186,19 @@ async def test_a_broker_that_is_cut_off_does_not_hide_what_others_know(
     assert both.picture.topics["flights"].partitions[0].leader_epoch == 3
 
 
+async def test_an_old_picture_is_compared_too(broker: ScriptedBroker, asked_first: ScriptedBroker) -> None:
+    """Who reads from a broker that is cut off hears nothing that is wrong, and nothing new either."""
+    broker.leader_epoch = 2
+    addresses = (asked_first.url, broker.url)
+    async with Transport(ConnectionSettings(bootstrap=addresses, metadata_age_seconds_max=0)) as transport:
+        cache = MetadataCache(transport)
+        await cache.topic("flights")
+        assert cache.is_old
+        await cache.refresh()
+
+        assert cache.picture.leader("flights", 0) == broker.url
+
+
 async def test_another_opinion_is_left_alone_where_it_is_none(
     broker: ScriptedBroker, asked_first: ScriptedBroker, both: MetadataCache
 ) -> None:
