@@ -33,16 +33,18 @@ class SegmentedLog(Protocol):
 class DroppedSegments:
     """In the order in which they were dropped. Segments may be added while others are removed."""
 
-    __slots__ = ("_lock", "_waiting")
+    __slots__ = ("_forgotten", "_lock", "_waiting")
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[TimestampUs, Segment]] = deque()
+        self._forgotten = False
         # Held by those who remove: a segment stays first until its files are gone.
         self._lock = Lock()
 
     def add(self, segments: Iterable[Segment], due_us: TimestampUs) -> None:
         """Take over segments that nobody finds any more; their files go when they are due."""
-        self._waiting.extend((due_us, segment) for segment in segments)
+        if not self._forgotten:
+            self._waiting.extend((due_us, segment) for segment in segments)
 
     def remove_due(self, now_us: TimestampUs) -> None:
         """Remove the files whose time is over. Raises `StorageFailed`.
@@ -57,6 +59,15 @@ class DroppedSegments:
                 except OSError as error:
                     raise wrap_os_error(error, f"{segment.path}: cannot remove") from error
                 self._waiting.popleft()
+
+    def forget(self) -> None:
+        """Leave all files to the next start from now on; returns when nobody is at them any more.
+
+        Other files may get their names then.
+        """
+        with self._lock:
+            self._forgotten = True
+            self._waiting.clear()
 
 
 def make_starts_durable(write_checkpoint: Callable[[], None], logs: Iterable[SegmentedLog]) -> None:

@@ -240,8 +240,7 @@ class PartitionLog(ReadableLog):
         """
         with self._sync_lock:
             self._health.check()
-            point = self.sync_point()
-            if point is None:
+            if (point := self.sync_point()) is None:
                 return self._synced
             try:
                 for file in point.files:
@@ -387,6 +386,7 @@ class PartitionLog(ReadableLog):
                     self._writer.flush_index(now=True)
                     self.producers.save_at_end(self._writer.segment, self._end)
             self._closed = True
+            self._dropped.forget()
 
     # ------------------------------------------------------------------------------------------ inside
 

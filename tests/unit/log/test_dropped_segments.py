@@ -9,7 +9,7 @@ import pytest
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import Offset, TimestampUs
 from fairlead_broker.log import DiskFull, OffsetOutOfRange, PartitionLog, StorageFailed, make_starts_durable
-from log_kit import BatchMaker, LogBox, TightStorage, read_all, stored
+from log_kit import PARTITION, TOPIC, BatchMaker, LogBox, TightStorage, read_all, stored
 
 SMALL = TopicConfig(segment_bytes=4096)
 NOW_US, LATER_US = TimestampUs(1000), TimestampUs(2000)
@@ -153,6 +153,24 @@ def test_deleting_records_frees_a_full_disk_too(box: LogBox, make: BatchMaker) -
     assert (start, log.log_start_offset, again.log_start_offset) == (0, 60, 60)
     assert gone
     assert read_all(again) == stored(*batches[30:])
+
+
+def test_a_log_that_is_closed_removes_nothing_any_more(
+    box: LogBox, log: PartitionLog, make: BatchMaker
+) -> None:
+    """Its partition may have been given up and come back by then, with files of the same names."""
+    log.advance_log_start(Offset(41), remove_us=LATER_US)
+    log.move_log_start(Offset(81))
+    gone = box.opened.give_up_partition(TOPIC, PARTITION)
+    assert gone is not None
+    box.opened.remove_given_up(gone)
+    again = box.opened.open_partition(TOPIC, PARTITION, SMALL)
+    batches = make.fill(again, 60)
+    log.drop_below_start(NOW_US)
+    log.remove_dropped(LATER_US)
+
+    assert all(segment.path.exists() for segment in again.segments)
+    assert read_all(again) == stored(*batches)
 
 
 def _in_the_way(path: Path) -> None:
