@@ -20,9 +20,10 @@ from deltalake.transaction import AddAction, CommitProperties, Transaction, crea
 
 from fairlead_spark.lake import storage
 from fairlead_spark.lake.columns import SchemaMismatch, check_fits
+from fairlead_spark.lake.statistics import are_enough, without_bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from fairlead_spark.lake.columns import Columns
     from fairlead_spark.lake.files import DataFile
@@ -125,9 +126,17 @@ class BatchCommit:
         transactions = None if self.application is None else [Transaction(*self.application)]
         return CommitProperties(max_commit_retries=retries, app_transactions=transactions)
 
-    def _actions(self) -> list[AddAction]:
+    def _actions(self, properties: Mapping[str, str]) -> list[AddAction]:
+        told = are_enough(len(self.columns.names), properties)
         return [
-            AddAction(file.path, file.size, file.partition, self.now_ms, True, file.statistics)
+            AddAction(
+                file.path,
+                file.size,
+                file.partition,
+                self.now_ms,
+                True,
+                file.statistics if told else without_bounds(file.statistics),
+            )
             for file in self.files
         ]
 
@@ -140,7 +149,7 @@ class BatchCommit:
         create_table_with_add_actions(
             self.options.path,
             self.columns.schema,
-            self._actions(),
+            self._actions({}),
             mode="error",
             partition_by=list(self.options.partition_by),
             storage_options=self.options.storage_options,
@@ -149,7 +158,7 @@ class BatchCommit:
 
     def _append(self, table: DeltaTable) -> None:
         table.create_write_transaction(
-            [*self._actions()],
+            [*self._actions(table.metadata().configuration)],
             mode="overwrite" if self.overwrite else "append",
             schema=table.schema(),
             partition_by=list(self.options.partition_by),

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import pyarrow.parquet as pq
 
@@ -24,6 +24,9 @@ Bound: TypeAlias = int | float | str
 
 # As Delta's own writers: readers filter by the first columns, and every commit carries these texts.
 COLUMNS_MAX = 32
+# Properties by which a table has readers look for bounds of other columns.
+INDEXED_COLUMNS = "delta.dataSkippingNumIndexedCols"
+STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 # Longer texts are cut: the log holds bounds, not contents.
 TEXT_LENGTH_MAX = 32
 # Above every text that begins alike, in the order by code points that readers use.
@@ -64,6 +67,22 @@ def statistics_of(footer: pq.FileMetaData, schema: pa.Schema, endless: Collectio
         told["minValues"] = {name: least for name, (least, _) in ends.items()}
         told["maxValues"] = {name: greatest for name, (_, greatest) in ends.items()}
     return json.dumps(told)
+
+
+def are_enough(columns: int, properties: Mapping[str, str]) -> bool:
+    """Whether readers of a table with so many columns look for no other bounds than those of the first ones."""
+    if columns <= COLUMNS_MAX:
+        return True
+    return (
+        STATS_COLUMNS not in properties
+        and 0 <= int(properties.get(INDEXED_COLUMNS, COLUMNS_MAX)) <= COLUMNS_MAX
+    )
+
+
+def without_bounds(statistics: str) -> str:
+    """Return the statistics of a file with the numbers of records and nulls alone."""
+    told = json.loads(statistics)
+    return json.dumps({name: told[name] for name in ("numRecords", "nullCount")})
 
 
 def endless_columns(rows: pa.Table) -> set[str]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from fairlead_spark.lake.columns import columns_of
 from fairlead_spark.lake.commits import BatchCommit
@@ -113,3 +113,35 @@ def test_a_column_without_statistics_lets_the_file_have_no_bounds(tmp_path: Path
     told = json.loads(statistics_of(pq.read_metadata(tmp_path / "file"), schema))
 
     assert told == {"numRecords": 1, "nullCount": {"one": 0}}
+
+
+@pytest.mark.parametrize(
+    ("properties", "columns", "bounded"),
+    [
+        ({}, 40, True),
+        ({"delta.dataSkippingNumIndexedCols": "5"}, 40, True),
+        ({"delta.dataSkippingNumIndexedCols": "40"}, 40, False),
+        ({"delta.dataSkippingNumIndexedCols": "-1"}, 40, False),
+        ({"delta.dataSkippingNumIndexedCols": "-1"}, 32, True),
+        ({"delta.dataSkippingStatsColumns": "c39"}, 40, False),
+    ],
+)
+def test_a_table_that_wants_bounds_of_more_columns_gets_none(
+    tmp_path: Path, properties: dict[str, str], columns: int, bounded: bool
+) -> None:
+    """Somebody else made it so: each column finds the records of both."""
+    schema = pa.schema([(f"c{number}", pa.int64()) for number in range(columns)])
+    rows = pa.record_batch([pa.array([1, 2])] * columns, schema=schema)
+    write_deltalake(tmp_path, pa.Table.from_batches([rows]), configuration=properties)
+    with TaskFiles(file_system(str(tmp_path), {}), schema, [], "part", "zstd") as files:
+        files.write(rows)
+        finished = files.finish()
+    spelt = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in schema.names]
+    frame = columns_of({"type": "struct", "fields": spelt}, ())
+    BatchCommit(LakeOptions(str(tmp_path)), frame, finished, None, 1_000).run()
+
+    table = DeltaTable(tmp_path)
+    found = {name: len(table.to_pyarrow_table(filters=[(name, ">", 1)])) for name in schema.names}
+    (log,) = (tmp_path / "_delta_log").glob("*1.json")
+    assert found == dict.fromkeys(schema.names, 2)
+    assert ("minValues" in log.read_text(encoding="utf-8")) is bounded
