@@ -69,6 +69,8 @@ def answer_type(call: Call) -> str:
         return supported[0]
     if accept in supported:
         return accept
+    # A list may come in several headers of the name (RFC 9110, 5.3).
+    accept = ",".join(value.decode("latin-1") for name, value in call.scope["headers"] if name == b"accept")
     best, best_weight = "", 0.0
     ranges = [_media_range(part) for part in accept[:ACCEPT_LENGTH_MAX].split(",")]
     for media_type in supported:

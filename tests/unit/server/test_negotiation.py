@@ -102,6 +102,14 @@ def test_answer_types(accept: str, expected: str) -> None:
     assert answer_type(call_of("fetch_partition", **headers)) == expected
 
 
+def test_accept_in_several_headers() -> None:
+    """They are one list: the last one alone says too little."""
+    call = call_of("fetch_partition", accept=f"{ARROW_STREAM}, {JSON};q=0.5")
+    call.scope["headers"].append((b"accept", b"text/html"))
+
+    assert answer_type(call) == ARROW_STREAM
+
+
 @pytest.mark.parametrize(
     "accept", ["text/html", f"{JSON};q=0", "application/xml, image/*", ",,,", "a" * 5000]
 )
