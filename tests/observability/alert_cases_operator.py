@@ -1,0 +1,83 @@
+"""The cases of the alerts on the operator; see `alert_cases`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from alert_series import Case, Firing, of_operator, pair
+
+OPERATOR: Final = (
+    *pair(
+        "FairleadOperatorLeaders",
+        7,
+        {of_operator("fairlead_operator_leader", pod="a", job="shop/one"): "0+0x7"},
+        "0 operators in shop hold the Lease; it should be 1.",
+        {"namespace": "shop", "job": "shop/one"},
+        {
+            of_operator("fairlead_operator_leader", pod="a"): "1+0x7",
+            of_operator("fairlead_operator_leader", pod="b"): "0+0x7",
+        },
+    ),
+    # Its pod is gone, or waits for a node.
+    Case(
+        alert="FairleadOperatorLeaders",
+        series={of_operator("fairlead_operator_leader", pod="a", job="shop/one"): "1+0x3 stale"},
+        minute=12,
+        fires=Firing(
+            labels={"namespace": "shop", "job": "shop/one"},
+            description="0 operators in shop hold the Lease; it should be 1.",
+        ),
+    ),
+    # It is another pod now.
+    Case(
+        alert="FairleadOperatorLeaders",
+        series={
+            of_operator("fairlead_operator_leader", pod="a", job="shop/one"): "1+0x3 stale",
+            of_operator("fairlead_operator_leader", pod="b", job="shop/one"): "_x5 1+0x7",
+        },
+        minute=12,
+    ),
+    # Two releases in one namespace, or one that is read in two ways.
+    Case(
+        alert="FairleadOperatorLeaders",
+        series={
+            of_operator("fairlead_operator_leader", pod="a", job=job): "1+0x12"
+            for job in ("shop/one", "shop/two")
+        },
+        minute=12,
+    ),
+    *pair(
+        "FairleadReconcileFailing",
+        16,
+        {of_operator("fairlead_operator_queue_failing", kind="Topic", pod="a"): "3+0x16"},
+        "The last pass over 3 resources of kind Topic failed, says the operator in shop.",
+        {"namespace": "shop", "kind": "Topic"},
+        {of_operator("fairlead_operator_queue_failing", kind="Topic", pod="a"): "3+0x14 0 0"},
+    ),
+    *pair(
+        "FairleadResourcesNotReady",
+        16,
+        {of_operator("fairlead_operator_resources_not_ready", kind="Cluster", pod="a"): "1+0x16"},
+        "1 resources of kind Cluster have not been ready for 15 minutes, says the operator in shop.",
+        {"namespace": "shop", "kind": "Cluster"},
+        {of_operator("fairlead_operator_resources_not_ready", kind="Cluster", pod="a"): "1+0x10 0+0x6"},
+    ),
+    *pair(
+        "FairleadOperatorWatchSilent",
+        8,
+        {of_operator("fairlead_operator_watch_age_seconds", pod="a"): "0+60x8"},
+        "The watches of operator a in shop have given no sign of life for 8m 0s.",
+        {"namespace": "shop", "pod": "a"},
+        {of_operator("fairlead_operator_watch_age_seconds", pod="a"): "20+0x8"},
+    ),
+    # The kubelet begins it anew after three minutes: until then it has been told.
+    Case(
+        alert="FairleadOperatorWatchSilent",
+        series={of_operator("fairlead_operator_watch_age_seconds", pod="a"): "20 80 140 2 2"},
+        minute=2,
+        fires=Firing(
+            labels={"namespace": "shop", "pod": "a"},
+            description="The watches of operator a in shop have given no sign of life for 2m 20s.",
+        ),
+    ),
+)
