@@ -125,8 +125,13 @@ class Consumer(AssignedPartitions):
     async def start(self) -> Self:
         """Open the connections, start fetching and join the group, if any; `async with` calls it.
 
-        A consumer that was closed may be started again: without a group it goes on where it stood.
+        A consumer that was closed may be started again: without a group it goes on where it stood. Raises
+        `SettingError` while it is open.
         """
+        if self._open:
+            raise SettingError(
+                "start", "called while it is open", "once: by `async with`, or by hand with `close`"
+            )
         self._begin_anew(goes_on=self._group is None)
         self._transport = await Transport(self._connection).__aenter__()
         self._metadata = MetadataCache(self._transport)

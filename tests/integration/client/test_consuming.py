@@ -385,6 +385,19 @@ async def test_a_consumer_that_is_started_again_goes_on_where_it_stood(bootstrap
     assert batch.base_offset == 20
 
 
+async def test_a_consumer_is_started_once(bootstrap: str) -> None:
+    """A second start would leave the first one's member behind, with partitions that nobody reads; all goes on."""
+    await fill(bootstrap, 10)
+    consumer = await Consumer(bootstrap, group="g", topics="flights").start()
+    try:
+        with pytest.raises(SettingError, match="while it is open"):
+            async with consumer:
+                pass
+        assert await consumer.next_batch(timeout="20s") is not None
+    finally:
+        await consumer.close()
+
+
 async def test_one_take_at_a_time(bootstrap: str) -> None:
     """A second one is refused, whatever it is; whoever waits goes on and gets the batch."""
     async with Consumer(bootstrap) as consumer:
