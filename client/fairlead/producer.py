@@ -468,6 +468,10 @@ class Producer:
     def _sender_ended(self, task: asyncio.Task[None]) -> None:
         """Leave nobody waiting: whatever has no outcome when the sender is gone failed."""
         cause = None if task.cancelled() else task.exception()
+        if cause is not None:
+            broken = ClosedError("producer")
+            broken.__cause__ = cause
+            self._sender_halted(broken)
         while self._room_waiters:
             _, waiter = self._room_waiters.popleft()
             if not waiter.done():

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 
 from fairlead import Admin, Consumer, Producer, Record
 from fairlead.errors import (
     BatchTooLargeError,
+    ClosedError,
     InvalidRecordError,
     PartitionNotFoundError,
     TopicNotFoundError,
@@ -19,6 +24,9 @@ from fairlead.errors import (
 from fairlead_api.partitioning import partition_for_key
 from fairlead_broker.settings import BrokerSettings, Endpoint
 from fairlead_broker.wiring import start_broker
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
 
 
 async def read_all(bootstrap: str, topic: str) -> list[Record]:
@@ -199,3 +207,42 @@ async def test_a_topic_that_is_recreated_with_fewer_partitions_has_no_others(
         assert (await producer.send_and_wait("flights", b"again", partition=5)).offset == 0
 
     assert partitions == [partition_for_key(key, 2) for key in keys]
+
+
+class BrokenSampler(Sampler):
+    """What a program may bring along: it fails for requests."""
+
+    def should_sample(
+        self, parent_context: Context | None, trace_id: int, name: str, *args: object, **more: object
+    ) -> SamplingResult:
+        """Fail for requests."""
+        if name.startswith("send"):
+            raise LookupError(name)
+        return SamplingResult(Decision.RECORD_AND_SAMPLE)
+
+    def get_description(self) -> str:
+        """Name it."""
+        return "broken"
+
+
+async def test_a_sender_that_fails_leaves_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch, bootstrap: str, admin: Admin
+) -> None:
+    """What is not sent fails, what comes later is refused, and both tell why."""
+    await admin.create_topic("flights")
+    provider = TracerProvider(sampler=BrokenSampler())
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    producer = await Producer(bootstrap).start()
+    async with asyncio.timeout(10):
+        with trace.get_tracer("test").start_as_current_span("work"):
+            first = await producer.send("flights", b"x")
+        with pytest.raises(ClosedError) as failed:
+            await first
+        with pytest.raises(ClosedError) as refused:
+            await producer.send("flights", b"x")
+        with pytest.raises(ExceptionGroup):
+            await producer.close()
+
+    for raised in (failed, refused):
+        assert isinstance(raised.value.__cause__, ExceptionGroup)
+        assert isinstance(raised.value.__cause__.exceptions[0], LookupError)
