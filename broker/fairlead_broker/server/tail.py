@@ -44,6 +44,8 @@ ROUND_BYTES_MAX: Final = 1 << 20
 """Read at a time: what one reader holds in memory, ten times that as JSON."""
 POLL_MS: Final = 15_000
 """After which an idle stream gives a sign of life; balancers cut idle connections after 60 s."""
+SILENCE_SECONDS: Final = 14.0
+"""The same where there is no wait, while a partition has no leader: less than a wait, which may end a moment early."""
 PAUSE_SECONDS: Final = 0.2
 """Before a partition without a leader is asked again."""
 PASSING: Final = frozenset(
@@ -93,7 +95,7 @@ class TailCalls:
             await call.start_stream(headers)
             await call.send_piece(b"", more=False)
             return
-        tail = _Tail(call, topic, positions, tail_format(media_type))
+        tail = _Tail(call, topic, positions, tail_format(media_type), self._clock.monotonic())
         await call.start_stream(headers)
         await unless_gone(call.receive, self._run(tail))
 
@@ -140,10 +142,15 @@ class TailCalls:
         finally:
             here.release()
             remote.release()
-        if passing and sent == call.bytes_sent:
-            await asyncio.sleep(PAUSE_SECONDS)  # noqa: TID251 - whoever leads next is on another broker
-        elif sent == call.bytes_sent:
+        now = self._clock.monotonic()
+        if sent != call.bytes_sent:
+            tail.told_at = now
+            return
+        if now - tail.told_at >= SILENCE_SECONDS:
             await tail.send(tail.format.sign_of_life())
+            tail.told_at = now
+        if passing:
+            await asyncio.sleep(PAUSE_SECONDS)  # noqa: TID251 - whoever leads next is on another broker
 
     async def _tell(self, tail: _Tail, answer: FetchedPartition) -> bool:
         """Send the records of one partition; returns whether something was in the way that passes."""
@@ -189,9 +196,13 @@ class TailCalls:
 class _Tail:
     """One answer under way."""
 
-    __slots__ = ("_left", "call", "format", "positions", "topic")
+    __slots__ = ("_left", "call", "format", "positions", "told_at", "topic")
 
-    def __init__(self, call: Call, topic: TopicView, positions: Positions, form: TailFormat) -> None:
+    def __init__(
+        self, call: Call, topic: TopicView, positions: Positions, form: TailFormat, now: float
+    ) -> None:
+        self.told_at = now
+        """When something was sent last."""
         self.call = call
         self.topic = topic
         self.positions = positions

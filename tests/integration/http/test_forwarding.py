@@ -239,6 +239,18 @@ async def test_records_without_a_key_leave_out_partitions_without_a_leader(three
 
 
 @pytest.mark.slow
+async def test_a_tail_gives_signs_of_life_without_a_leader(three) -> None:
+    """Balancers cut idle connections: an event stream says that it lives, also while it waits for an election."""
+    _, leaders = await three.topic("flights")
+    await three.brokers[2].stop()
+    assert 3 in leaders
+    known = {"accept": "text/event-stream", "last-event-id": "0:0,1:0,2:0"}
+    tail = await three.at(1).call("GET", "/v1/topics/flights/records?max_seconds=16", b"", known)
+
+    assert tail.body == b"id: 0:0,1:0,2:0\n\n:\n\n"
+
+
+@pytest.mark.slow
 async def test_leader_that_falls_silent_leaves_doubt(three, batch_of) -> None:
     """A leader that takes the request and does not answer in time may have stored it; the caller is told so."""
     topic_id, [leader] = await three.topic("flights", 1)
