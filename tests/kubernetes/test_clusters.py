@@ -132,8 +132,8 @@ def test_disks_grow_without_a_restart(
     """
     api = kubernetes.api
     operators.start(namespace)
-    claims = {"claimPolicy": {"whenDeleted": policy, "whenScaled": policy}}
-    api.apply(a_cluster(2, **claims), namespace)
+    fate = {"whenDeleted": policy, "whenScaled": policy}
+    api.apply(a_cluster(2, claimPolicy=fate), namespace)
     api.wait("clusters.fairlead.dev/main", namespace, is_done)
     disks = uids(api.list("persistentvolumeclaims", namespace, BROKERS))
     pods, old = uids(api.list("pods", namespace, BROKERS)), api.get("statefulset/main-a", namespace)
@@ -142,7 +142,7 @@ def test_disks_grow_without_a_restart(
     )
     larger = {"spec": {"resources": {"requests": {"storage": "3Gi"}}}}
     api.patch("persistentvolumeclaim/data-main-a-1", namespace, larger)
-    api.apply(a_cluster(2, size="2Gi", **claims), namespace)
+    api.apply(a_cluster(2, size="2Gi", claimPolicy=fate), namespace)
     api.wait_list(
         "persistentvolumeclaims",
         namespace,
