@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from fairlead_api.identifiers import TopicIdPartition
+from fairlead_api.identifiers import Revision, TopicIdPartition
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.coordination.protocol import (
     Coordination,
@@ -47,6 +47,8 @@ class DamageRepair:
         self._directory = directory
         self._partitions = partitions
         self._log = log
+        self._left: dict[TopicIdPartition, Revision] = {}
+        """Records as they stood when this broker had taken itself out, of copies that are still to be cut."""
 
     async def run(self) -> None:
         """Look again and again."""
@@ -57,10 +59,13 @@ class DamageRepair:
 
     async def look(self) -> None:
         """Repair what is damaged and can be had from somebody else."""
-        for key in self._partitions.damaged():
+        damaged = self._partitions.damaged()
+        self._left = {key: revision for key, revision in self._left.items() if key in damaged}
+        for key in damaged:
             try:
-                if await self._leave(key):
-                    await self._partitions.drop_damaged(key)
+                if await self._leave(key) and await self._partitions.drop_damaged(key):
+                    # It may be followed again by the very same record, and damaged again.
+                    self._left.pop(key, None)
             except CoordinationClosed:
                 raise
             except CoordinationError as error:
@@ -73,6 +78,9 @@ class DamageRepair:
         found = metadata.partitions(key.topic_id).get(key.partition)
         if found is None:
             return False
+        if self._left.get(key) == found.mod_revision:
+            # The cut has failed, on a full disk. Without a role since then, nothing that it says counts.
+            return True
         successor = taken_out(found.value, self._life.broker, self._directory)
         if successor is None:
             return False
@@ -86,5 +94,6 @@ class DamageRepair:
         )
         await self._mirror.wait_for(result.revision)
         if result.succeeded:
+            self._left[key] = result.revision
             self._log.error("damaged copy given up, to be fetched anew", partition=str(key))
         return result.succeeded

@@ -176,21 +176,27 @@ class HostedPartitions:
         """Partitions of which a part cannot be read and nobody has accepted that."""
         return [hosted.key for hosted in self._all() if hosted.damaged]
 
-    async def drop_damaged(self, key: TopicIdPartition) -> None:
-        """Cut a log where its damage begins, once no record counts on it; it is followed anew from there."""
+    async def drop_damaged(self, key: TopicIdPartition) -> bool:
+        """Cut a log where its damage begins, once no record counts on it; it is followed anew from there.
+
+        False where the disk did not take that: the copy has no role until it does.
+        """
         hosted = self._find(key)
         if hosted is None:
-            return
+            return True
         self._giving_up.add(key)
         try:
             role = hosted.role
             await self._changes.end(hosted, role.topic if role else "", refusals.leader_changed)
             if self._find(key) is not hosted:
-                return  # It was let go meanwhile.
+                return True  # It was let go meanwhile.
             await self._opening.run(drop_damaged, hosted.log)
             hosted.distrusted = False
         except LogError as error:
             self._log.error("damaged copy not cut", partition=str(key), reason=str(error))
+            return False
+        else:
+            return True
         finally:
             self._giving_up.discard(key)
             self._look_at(key.topic_id)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import msgspec
 
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, PartitionIndex, TopicIdPartition
 from fairlead_api.problems import ProblemError
 from fairlead_broker.log import PartitionLog
+from fairlead_broker.log.storage import PosixFile, PosixStorage
 from fairlead_broker.registry.records import InSync, PartitionRecord, encode
 from fairlead_broker.registry.transactions import Put
-from fairlead_broker.runtime import refusals
+from fairlead_broker.runtime import BrokerRuntime, refusals
 from fairlead_broker.runtime.hosted_partitions import _Wanted
-from runtime_kit import TopicClient
+from runtime_kit import TopicClient, topic
 
 MakeTopic = Callable[..., Awaitable[TopicClient]]
 OTHER = InSync(broker=BrokerId(7), broker_epoch=BrokerEpoch(1))
@@ -93,6 +96,44 @@ async def test_a_record_that_was_followed_by_another_gives_no_role(make_topic: M
     partitions._take_role(_Wanted(hosted.key, view, before))
 
     assert hosted.role is None
+
+
+class FullStorage(PosixStorage):
+    """A disk on which there is no room for a checkpoint, for a while."""
+
+    full = False
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
+        """Open a file, or have no room for it."""
+        if self.full and create and ".fairlead" in path.parts:
+            raise OSError(errno.ENOSPC, "no room, the test says")
+        return super().open(path, write=write, create=create)
+
+
+async def test_a_copy_that_cannot_be_cut_yet_is_given_up_once(
+    start_runtime: Callable[..., Awaitable[BrokerRuntime]],
+) -> None:
+    """A full disk does not take the cut. Nobody counts on the copy meanwhile, and the record says so already."""
+    storage = FullStorage()
+    runtime = await start_runtime(storage, limits={"checkpoint_interval_seconds": 1000})
+    flights = await topic(runtime)
+    for value in (b"a", b"b", b"c"):
+        await flights.produce(value * 100)
+    parts, log, index = runtime._parts, flights.handle().log, PartitionIndex(0)
+    await give_to_another(flights)
+    await parts.partitions.settled()
+    before = parts.metadata.partitions(flights.topic_id)[index].value.replicas[0].generation
+    damage(log)
+    storage.full = True
+    for _ in range(3):
+        await parts.damage_repair.look()
+    during, kept = parts.metadata.partitions(flights.topic_id)[index].value, log.end_offset
+    storage.full = False
+    await parts.damage_repair.look()
+
+    assert during.replicas[0].generation - before == 1
+    assert kept == 3
+    assert log.end_offset < 3
 
 
 async def _outcome(call: Awaitable[object]) -> str:
