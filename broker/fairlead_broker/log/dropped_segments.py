@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from threading import Lock
-from typing import Protocol
+from typing import Final, Protocol
 
 from fairlead_api.identifiers import Offset, TimestampUs
 from fairlead_broker.log.errors import DiskFull, wrap_os_error
 from fairlead_broker.log.segments import Segment
+
+TIME_MIN: Final = TimestampUs(0)
+"""Before every time: what is due then is due at once."""
+TIME_MAX: Final = TimestampUs(2**63 - 1)
+"""Behind every time: all that waits is due."""
 
 
 class SegmentedLog(Protocol):

@@ -20,7 +20,7 @@ from fairlead_api.identifiers import LeaderEpoch, Offset, TimestampUs
 from fairlead_broker.log.batch_walk import BadBatch
 from fairlead_broker.log.copies import first_offsets, read_copies
 from fairlead_broker.log.damage import DamagedRange, merge_ranges
-from fairlead_broker.log.dropped_segments import DroppedSegments, make_starts_durable
+from fairlead_broker.log.dropped_segments import TIME_MAX, TIME_MIN, DroppedSegments, make_starts_durable
 from fairlead_broker.log.errors import DiskFull, LogCut, LogDamaged, StorageFailed, wrap_os_error
 from fairlead_broker.log.health import DirectoryHealth
 from fairlead_broker.log.leader_epochs import EpochEnd, EpochStart, LeaderEpochs
@@ -38,11 +38,6 @@ from fairlead_broker.log.segment_writer import (
 from fairlead_broker.log.segments import Segment
 from fairlead_broker.log.storage import Storage
 from fairlead_broker.log.sync_point import SyncPoint, unsynced_segments
-
-TIME_MIN = TimestampUs(0)
-"""Before every time: what is due then is due at once."""
-TIME_MAX = TimestampUs(2**63 - 1)
-"""Behind every time: all that waits is due."""
 
 
 class PartitionLog(ReadableLog):
@@ -315,12 +310,17 @@ class PartitionLog(ReadableLog):
         """
         with self._write_lock, self._sync_lock:
             self._check_open()
+            generation = self._generation
             with self._health:
                 try:
                     self._empty()
                     self._begin_at(offset)
-                except OSError as error:
-                    raise wrap_os_error(error, f"{self.folder}: cannot begin anew at {offset}") from error
+                except (OSError, DiskFull) as error:
+                    if isinstance(error, DiskFull) and self._generation != generation + 1:
+                        raise
+                    # Its files are gone: what is appended now would be in one without a name.
+                    message = f"{self.folder}: cannot begin anew at {offset}: {error}"
+                    raise StorageFailed(message) from error
 
     def advance_log_start(self, offset: Offset, *, remove_us: TimestampUs = TIME_MIN) -> list[Segment]:
         """Let the log start at a later offset, durably, then drop the segments wholly below it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 
 import pytest
 
@@ -90,3 +91,33 @@ def test_no_room_for_the_checkpoint_passes(box: LogBox, make: BatchMaker, faults
     log.advance_log_start(Offset(30))
     assert log.truncate_to(Offset(50)) == 50
     assert read_all(log) == stored(*batches[15:25])
+
+
+class NoRoomForEpochs(FaultyStorage):
+    """A disk on which there is room for a checkpoint, and not for a list of leader epochs."""
+
+    full = False
+
+    def take_room(self, path: Path, nbytes: int) -> int:
+        """Return how many of the bytes may be written."""
+        return 0 if self.full and path.name.startswith("leader-epochs") else nbytes
+
+
+def test_a_log_whose_files_are_gone_takes_nothing_more(box: LogBox, make: BatchMaker) -> None:
+    """It was to begin anew, and did not: what was written now would be in a file that has no name."""
+    box.storage = disk = NoRoomForEpochs()
+    log = box.open(SMALL)
+    begin(log)
+    make.fill(log, 10)
+    log.sync()
+    disk.full = True
+    with pytest.raises(StorageFailed, match="cannot begin anew at 50"):
+        log.restart_at(Offset(50))
+    with pytest.raises(StorageFailed):
+        make.fill(log, 1)
+    disk.full = False
+    box.kill()
+    again = box.open()
+    assert (again.end_offset, again.damaged) == (0, ())
+    again.restart_at(Offset(50))
+    assert again.end_offset == 50
