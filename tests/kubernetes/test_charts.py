@@ -113,7 +113,7 @@ def test_misspelt_values_are_refused(helm: str) -> None:
 
 
 def test_names_that_read_as_something_else_are_text() -> None:
-    """A release `42` in namespace `7`, an operator `1234` for the namespace `true`, and a topic of a year."""
+    """A release `42` in namespace `7`, an operator `1234` for the namespace `true`, a topic of a year, a job `null`."""
     release = ("template", "42", OPERATOR_CHART, "--namespace", "7", "--kube-version", "1.36.0")
     named = ("--set-string", "fullnameOverride=1234", "--set-string", "priorityClassName=1")
     watched = ("--set", "watch.scope=list", "--set-json", 'watch.namespaces=["true", "1e3"]')
@@ -121,12 +121,13 @@ def test_names_that_read_as_something_else_are_text() -> None:
     cluster = tool(
         "helm4", "template", "on", CLUSTER_CHART, "--namespace", "7", "--set-json", 'topics={"2026": {}}'
     ).stdout
+    job = tool("helm4", "template", "null", JOBS_CHART, "--namespace", "8", "--set-string", "group=9").stdout
     texts = [
-        text for one in yaml.safe_load_all(operator + "---\n" + cluster) if one for text in names_in(one)
+        text for one in yaml.safe_load_all("---\n".join((operator, cluster, job))) if one for text in names_in(one)
     ]
 
     assert {text for text in texts if not isinstance(text, str)} == set()
-    assert {"42", "7", "1234", "1", "true", "1e3", "on", "2026"} <= set(texts)
+    assert {"42", "7", "1234", "1", "true", "1e3", "on", "2026", "null", "8"} <= set(texts)
 
 
 def names_in(value: object) -> list[object]:

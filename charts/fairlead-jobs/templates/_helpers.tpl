@@ -4,7 +4,7 @@
 
 {{- define "fairlead-jobs.selectorLabels" -}}
 app.kubernetes.io/name: fairlead-jobs
-app.kubernetes.io/instance: {{ include "fairlead-jobs.name" . }}
+app.kubernetes.io/instance: {{ include "fairlead-jobs.name" . | quote }}
 {{- end }}
 
 {{- define "fairlead-jobs.labels" -}}
