@@ -159,11 +159,9 @@ async def test_records_behind_an_accepted_loss_are_copied(tmp_path: Path, tasks:
     await follower.caught_up(1)
     session = leading.serving._sessions[SECOND]
     await until(lambda: session._parked is not None and not session.ready())
-    asked = len(follower.link.requests)
     await leading.produce(b"behind", acks=Acks.LEADER)
     await until(lambda: follower.log.end_offset == 3)
 
-    assert len(follower.link.requests) <= asked + 1
     assert follower.log.read(Offset(1), 1 << 20, Offset(3)).next_offset == 3
 
 
