@@ -121,6 +121,10 @@ async def test_a_copy_that_cannot_be_cut_yet_is_given_up_once(
         await flights.produce(value * 100)
     parts, log, index = runtime._parts, flights.handle().log, PartitionIndex(0)
     await give_to_another(flights)
+    async with asyncio.timeout(10):
+        # The controller has never heard of that one, and writes that nobody leads.
+        while parts.metadata.partitions(flights.topic_id)[index].value.leader is not None:
+            await turns(1)
     await parts.partitions.settled()
     before = parts.metadata.partitions(flights.topic_id)[index].value.replicas[0].generation
     damage(log)
