@@ -129,9 +129,10 @@ ETCD_HEALTHY: Final = ConditionType(
         Reason(
             "MembersUnhealthy",
             ("False",),
-            "A member does not answer, but there is a quorum: nothing is lost, and a second failure would stop writes "
-            "of coordination.",
-            "Look at the pod of the member that the message names.",
+            "A member does not answer or has raised an alarm, but there is a quorum: nothing is lost. Where one does "
+            "not answer, a second failure would stop writes of coordination; where its store is full (`NOSPACE`), "
+            "they have stopped.",
+            "Look at the pod of the member that the message names; enlarge the volumes where stores are full.",
         ),
         Reason(
             "ChangingMembers",
