@@ -18,7 +18,7 @@ from typing import Self
 
 from fairlead import clock
 from fairlead.cursors import Cursor, EndOffsets
-from fairlead.errors import ClosedError, SettingError
+from fairlead.errors import ClosedError, SettingError, second_start
 from fairlead.fetcher import Fetcher
 from fairlead.group_commits import Unseen
 from fairlead.group_member import is_fenced
@@ -129,9 +129,7 @@ class Consumer(AssignedPartitions):
         `SettingError` while it is open.
         """
         if self._open:
-            raise SettingError(
-                "start", "called while it is open", "once: by `async with`, or by hand with `close`"
-            )
+            raise second_start()
         self._begin_anew(goes_on=self._group is None)
         self._transport = await Transport(self._connection).__aenter__()
         self._metadata = MetadataCache(self._transport)

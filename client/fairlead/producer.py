@@ -28,6 +28,7 @@ from fairlead.errors import (
     FairleadError,
     TopicNotFoundError,
     error_of,
+    second_start,
 )
 from fairlead.fitting import BatchSizes
 from fairlead.metadata import MetadataCache
@@ -136,7 +137,9 @@ class Producer:
         self._open = False
 
     async def start(self) -> Self:
-        """Open the connections and start sending; `async with` calls it."""
+        """Open the connections and start sending; `async with` calls it. Raises `SettingError` while it is open."""
+        if self._open:
+            raise second_start()
         self._transport = await Transport(self._connection).__aenter__()
         self._metadata = MetadataCache(self._transport)
         self._sender = Sender(

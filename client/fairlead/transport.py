@@ -25,6 +25,7 @@ from fairlead.errors import (
     TopicRecreatedError,
     UnreachableError,
     error_of,
+    second_start,
 )
 from fairlead.http_threads import rest_before_exit
 from fairlead.settings import MIB, ConnectionSettings
@@ -98,6 +99,8 @@ class Transport:
         """Addresses from the metadata: asked after the bootstrap addresses failed."""
 
     async def __aenter__(self) -> Self:
+        if self._client is not None:
+            raise second_start()
         rest_before_exit()
         self._client = _client(self.settings)
         return self

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
 from fairlead.blocking.loop_thread import LoopThread
+from fairlead.errors import second_start
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,7 +45,9 @@ class Facade(Generic[C]):
         """Held by the call that closes, or aborts; nobody waits for it."""
 
     def start(self) -> Self:
-        """Open the connections; `with` calls it."""
+        """Open the connections; `with` calls it. Raises `SettingError` while it is open."""
+        if self._thread.running:
+            raise second_start()
         self._thread.start()
         try:
             self._thread.run(self._client.__aenter__())

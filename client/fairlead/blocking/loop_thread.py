@@ -80,5 +80,4 @@ class LoopThread:
 
 
 def _not_open(name: str) -> ClosedError:
-    message = f"the {name} is not open: use it inside of `with`, or between start() and close()"
-    return ClosedError(message)
+    return ClosedError(name, "inside `with`, or between start() and close()")

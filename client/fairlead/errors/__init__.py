@@ -105,6 +105,7 @@ from fairlead.errors.kinds import (
     SettingError,
     UnreachableError,
     error_of,
+    second_start,
 )
 
 __all__ = [
@@ -185,4 +186,5 @@ __all__ = [
     "UnsupportedMediaTypeError",
     "UnsupportedVersionError",
     "error_of",
+    "second_start",
 ]

@@ -234,6 +234,13 @@ class SettingError(FairleadError, ValueError):
         return f"{self.name}={self.value!r} is not allowed: {self.allowed}"
 
 
+def second_start() -> SettingError:
+    """Return the refusal to open what is open: what runs for it would be left behind."""
+    return SettingError(
+        "start", "called while it is open", "once: by `with` or `async with`, or by hand with `close`"
+    )
+
+
 class RecordError(FairleadError, TypeError):
     """A record cannot be sent as it is: which field, what was given, what is allowed."""
 
@@ -250,11 +257,11 @@ class RecordError(FairleadError, TypeError):
 class ClosedError(FairleadError):
     """The object was used before it was started or after it was closed."""
 
-    def __init__(self, subject: str) -> None:
-        super().__init__(subject)
+    def __init__(self, subject: str, where: str = "inside `async with`") -> None:
+        super().__init__(subject, where)
 
     def __str__(self) -> str:
-        return f"the {self.args[0]} is not open: use it inside `async with`"
+        return f"the {self.args[0]} is not open: use it {self.args[1]}"
 
 
 def error_of(

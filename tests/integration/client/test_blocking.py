@@ -342,10 +342,14 @@ async def test_failures_are_raised_where_they_are_waited_for(apart: Apart) -> No
                 lost.result()
             producer.flush()
             producer.send("flights", b"x", partition=8)
+            with pytest.raises(errors.SettingError, match="while it is open"):
+                producer.start()
             with pytest.raises(ExceptionGroup) as group:
                 producer.flush()
             assert [type(each) for each in group.value.exceptions] == [errors.PartitionNotFoundError]
-        with pytest.raises(errors.ClosedError, match="is not open"):
+        with pytest.raises(
+            errors.ClosedError, match="the fairlead producer is not open: use it inside `with`"
+        ):
             producer.send("flights", b"x")
 
     await apart(scenario)

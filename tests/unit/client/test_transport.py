@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fairlead.errors import BugError, ClosedError, ThrottledError, TopicNotFoundError, UnreachableError
+from fairlead import Producer
+from fairlead.errors import (
+    BugError,
+    ClosedError,
+    SettingError,
+    ThrottledError,
+    TopicNotFoundError,
+    UnreachableError,
+)
 from fairlead.settings import ConnectionSettings
 from fairlead.transport import Call, Transport
 from fairlead_api.problems import SideEffect
@@ -208,3 +216,12 @@ async def test_a_closed_transport_says_so(broker: ScriptedBroker) -> None:
         pass
     with pytest.raises(ClosedError):
         await transport.send(CALL, broker.url)
+
+
+async def test_what_is_open_is_not_opened_again(broker: ScriptedBroker, transport: Transport) -> None:
+    """Connections of the first time, and a task that sends, would be left behind."""
+    with pytest.raises(SettingError, match="while it is open"):
+        await transport.__aenter__()
+    async with Producer(broker.url) as producer:
+        with pytest.raises(SettingError, match="while it is open"):
+            await producer.start()
