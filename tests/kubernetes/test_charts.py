@@ -123,7 +123,10 @@ def test_names_that_read_as_something_else_are_text() -> None:
     ).stdout
     job = tool("helm4", "template", "null", JOBS_CHART, "--namespace", "8", "--set-string", "group=9").stdout
     texts = [
-        text for one in yaml.safe_load_all("---\n".join((operator, cluster, job))) if one for text in names_in(one)
+        text
+        for one in yaml.safe_load_all(f"{operator}---\n{cluster}---\n{job}")
+        if one
+        for text in names_in(one)
     ]
 
     assert {text for text in texts if not isinstance(text, str)} == set()
