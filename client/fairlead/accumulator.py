@@ -301,7 +301,7 @@ class Accumulator:
         elif batch in queue.closed:
             queue.closed.remove(batch)
         self._unfinished.pop(batch, None)
-        self.room += batch.nbytes
+        self.room += batch.room_bytes
         if queue.is_empty and not queue.in_flight:
             self._active.pop(queue, None)
 
@@ -395,10 +395,13 @@ def _is_tried(batch: PendingBatch) -> bool:
 
 
 def _clear_up(piece: PendingBatch) -> None:
-    """Know from a piece that is stored that the batch from which it was cut is not, and never will be."""
+    """Know from a piece that is stored that the batch from which it was cut is not, and never will be.
+
+    It says nothing about another piece of that batch that may be stored itself and was cut again.
+    """
     rest = piece.rest
     while rest is not None and (rest.attempts or rest.side_effect is SideEffect.MAYBE):
-        if not rest.attempts:
+        if not rest.attempts and rest.doubt is piece.doubt:
             rest.side_effect = SideEffect.NONE
         rest = rest.rest
 

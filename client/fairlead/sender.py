@@ -203,14 +203,14 @@ class Sender:
             self._in_flight[leader] -= 1
         if len(outcomes) > 1 and isinstance(refusal := outcomes[0], BodyTooLargeError):
             self._send_fewer_at_once(encoded, refusal)
-            return
-        refresh = False
-        for batch, outcome in zip(encoded, outcomes, strict=True):
-            if self._settle(batch, outcome):
-                batch.queue.left_by = leader
-                refresh = True
-        if refresh:
-            self._start_refresh(tasks)
+        else:
+            for batch, outcome in zip(encoded, outcomes, strict=True):
+                if self._settle(batch, outcome):
+                    self._start_refresh(tasks)
+                    batch.queue.left_by = leader
+        for batch in encoded:
+            # Whatever became of it: what waits behind a break must not be sent again if it may be stored.
+            self._drop_doubtful(batch.queue)
         self.wake()
 
     def _send_fewer_at_once(self, batches: Sequence[PendingBatch], refusal: BodyTooLargeError) -> None:
@@ -223,7 +223,6 @@ class Sender:
             # The request was not even read.
             batch.attempts -= 1
             self._accumulator.retry(batch, 0.0)
-        self.wake()
 
     async def _exchange(
         self, leader: str, batches: Sequence[PendingBatch]
@@ -302,9 +301,7 @@ class Sender:
             return False
         advice = outcome.retry_after_seconds if isinstance(outcome, ClusterError) else None
         self._retry(batch, advice)
-        return isinstance(outcome, UnreachableError) or (
-            isinstance(outcome, ClusterError) and outcome.kind is ProblemKind.REFRESH
-        )
+        return not isinstance(outcome, ClusterError) or outcome.kind is ProblemKind.REFRESH
 
     def _settle_too_large(self, batch: PendingBatch, outcome: BatchTooLargeError | BodyTooLargeError) -> None:
         """Send the records in smaller batches; one that is too large by itself fails alone."""
@@ -322,7 +319,6 @@ class Sender:
         if lost:
             # Everything before it was acknowledged and is not there: that is told, by the first batch behind it.
             self._drop(batch, outcome)
-            self._drop_doubtful(batch.queue)
         else:
             self._retry(batch)
 
@@ -330,9 +326,8 @@ class Sender:
         retry_at = clock.monotonic() + self._backoff.seconds(batch.attempts, clock.chance(), advice_seconds)
         if self._accumulator.is_expired(batch, retry_at):
             self._drop(batch, self._timeout_of(batch))
-            return
-        self._accumulator.retry(batch, retry_at)
-        self._drop_doubtful(batch.queue)
+        else:
+            self._accumulator.retry(batch, retry_at)
 
     def _drop_doubtful(self, queue: PartitionQueue) -> None:
         for batch in self._accumulator.doubtful(queue):
@@ -349,7 +344,7 @@ class Sender:
     def _drop(self, batch: PendingBatch, error: FairleadError) -> None:
         """Give a batch its bad outcome, wherever it stands."""
         if batch.side_effect is SideEffect.MAYBE and getattr(error, "side_effect", None) is SideEffect.NONE:
-            error.add_note("An earlier attempt had no definite answer: the records may be stored.")
+            error = doubted(error, batch.subject)
         self._accumulator.give_up(batch, error)
         batch.fail(error)
         self._on_settled(batch)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from fairlead.errors import ClusterError, FairleadError, error_of
+from fairlead.errors import ClusterError, FairleadError, UnreachableError, error_of
 from fairlead_api.batches import ProducerStamp
 from fairlead_api.problems import ProblemError, SideEffect
 
@@ -155,9 +155,20 @@ class PartitionSequences:
 
 
 def doubted(error: FairleadError, subject: str) -> FairleadError:
-    """Return the refusal of a batch for another one behind it, one of whose attempts may have been stored."""
-    if not isinstance(error, ClusterError):
-        return error
-    detail = f"{error.detail}; an attempt before had no definite answer: the records may be stored"
-    problem = ProblemError(error.code, detail, side_effect=SideEffect.MAYBE, data=error.data)
-    return error_of(problem, subject=subject, broker=error.broker)
+    """Return a failure for a batch one of whose attempts may have been stored, whatever its last one came to."""
+    return in_doubt(error, subject, "an attempt before had no definite answer: the records may be stored")
+
+
+def in_doubt(error: FairleadError, subject: str, told: str) -> FairleadError:
+    """Return a failure as one of records that may be stored, and tell why; others keep the one that they share."""
+    if isinstance(error, ClusterError):
+        document = error.problem.to_document()
+        document |= {"detail": f"{error.detail}; {told}", "side_effect": SideEffect.MAYBE.value}
+        problem = ProblemError.from_document(document)
+        return error_of(problem, subject=subject, broker=error.broker, advice=error.next_step)
+    if isinstance(error, UnreachableError):
+        unreachable = UnreachableError(subject, error.attempts, sent=True)
+        unreachable.__cause__ = error.__cause__
+        unreachable.add_note(told)
+        return unreachable
+    return error

@@ -14,6 +14,7 @@ from fairlead.fitting import BatchSizes
 from fairlead.pending_batch import UNKNOWN_PLACE, ColumnsBatch, RecordsBatch
 from fairlead.sequencing import ProducerIdentity
 from fairlead.settings import ProducerSettings
+from fairlead_api.batch_header import Codec
 from fairlead_api.batches import ProducerStamp, record_batch
 
 if TYPE_CHECKING:
@@ -371,3 +372,24 @@ def test_nothing_is_sent_behind_a_record_that_will_be_refused(idempotent: Accumu
     idempotent.give_up(batch, ClosedError("producer"))
     assert idempotent.start(queue) is last
     assert last.stamp == ProducerStamp(7, 0, 0)
+
+
+@pytest.mark.parametrize(("size", "limit"), [(8, 1300), (8, 2000), (0, 4000), (30, 4000)])
+def test_pieces_of_a_table_weigh_what_they_hold(idempotent: Accumulator, size: int, limit: int) -> None:
+    """Slices weigh more together than the whole: a piece taken for empty would have its topic cut to single rows."""
+    room = idempotent.room
+    queue = PartitionQueue("flights", 0)
+    batch = idempotent.append_columns(queue, _columns([bytes(size)] * 5000), 0.0)
+    idempotent.room -= batch.nbytes
+    idempotent.start(queue)
+    batch.encode(Codec.NONE)
+    idempotent.cut(batch, limit)
+    idempotent.start(queue)
+    fitting = queue.sizes.fitting_bytes
+    idempotent.cut(batch, min(batch.encode(Codec.NONE).nbytes, limit) - 64)
+
+    assert queue.sizes.fitting_bytes >= fitting // 3
+    assert all(piece.nbytes == piece.columns().nbytes for piece in queue.closed)
+    for piece in tuple(queue.closed):
+        idempotent.give_up(piece, ClosedError("producer"))
+    assert idempotent.room == room

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.errors import ClosedError, ClusterError, UnknownProducerError, error_of
+from fairlead.errors import (
+    ClosedError,
+    ClusterError,
+    FixError,
+    UnknownProducerError,
+    UnreachableError,
+    error_of,
+)
 from fairlead.sequencing import SEQUENCE_MAX, PartitionSequences, ProducerIdentity, advanced, doubted
 from fairlead_api.batches import ProducerStamp
 from fairlead_api.problems import ProblemError, SideEffect
@@ -172,3 +179,26 @@ def test_a_doubtful_batch_is_refused_as_perhaps_stored() -> None:
     assert (error.subject, error.data) == ("produce to flights-1", {"producer_id": 7})
     assert "may be stored" in str(error)
     assert doubted(CAUSE, "produce to flights-1") is CAUSE
+
+
+def test_a_doubtful_batch_that_was_not_sent_again_may_be_stored_too() -> None:
+    """No connection could be made for its last attempt, which says nothing about the one before."""
+    given = UnreachableError(
+        "produce to flights-0 and 1 other partitions", {"http://b:1": "refused"}, sent=False
+    )
+    error = doubted(given, "produce to flights-1")
+
+    assert isinstance(error, UnreachableError)
+    assert (error.subject, error.side_effect) == ("produce to flights-1", SideEffect.MAYBE)
+    assert "may be stored" in error.__notes__[0]
+    assert given.side_effect is SideEffect.NONE
+
+
+def test_a_refusal_of_a_newer_server_may_be_doubted() -> None:
+    """Its code is not in the catalogue; kind, members and next step stay."""
+    problem = ProblemError.from_document({"code": "too_warm", "status": 400, "kind": "fix", "celsius": 40})
+    error = doubted(error_of(problem, subject="produce to flights-0", advice="Wait."), "produce to flights-0")
+
+    assert isinstance(error, FixError)
+    assert (error.code, error.status, error.data) == ("too_warm", 400, {"celsius": 40})
+    assert (error.side_effect, error.next_step) == (SideEffect.MAYBE, "Wait.")
