@@ -15,10 +15,11 @@ from typing import NoReturn
 
 import msgspec
 
-from fairlead.errors import ClusterError, FairleadError, error_of
+from fairlead.errors import DeliveryTimeoutError, FairleadError
 from fairlead.pending_batch import Acknowledgement, ColumnsBatch, PendingBatch, RecordsBatch
+from fairlead.sequencing import in_doubt
 from fairlead.timestamps import datetime_of
-from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_api.problems import SideEffect
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,7 @@ class BatchDelivery:
         parts = list(self._parts())
         failed = [part for part in parts if part.error is not None]
         if failed:
-            self._raise(failed, len(parts))
+            self._raise(failed)
         first, last = _result_of(parts[0], 0), _result_of(parts[-1], 0)
         in_parts = len(parts) > 1 and last.base_offset >= 0
         return BatchMetadata(
@@ -171,13 +172,13 @@ class BatchDelivery:
             yield part
             part = part.rest
 
-    def _raise(self, failed: Sequence[PendingBatch], parts: int) -> NoReturn:
+    def _raise(self, failed: Sequence[PendingBatch]) -> NoReturn:
         for part in failed:
             part.failures_seen.add(0)
         error = failed[0].error
         assert error is not None, "these have failed"
-        if len(failed) < parts:
-            error = partly(error, sum(part.record_count for part in failed), self._record_count)
+        if self._batch.rest is not None:
+            error = partly(error, failed, self._record_count)
         raise error.with_traceback(None)
 
 
@@ -190,10 +191,30 @@ def _result_of(batch: PendingBatch, delivery: int) -> Acknowledgement:
     return batch.result
 
 
-def partly(error: FairleadError, failed: int, count: int) -> FairleadError:
-    """Return the failure of a piece of a table some parts of which are stored."""
-    if not isinstance(error, ClusterError):
+def partly(error: FairleadError, failed: Sequence[PendingBatch], count: int) -> FairleadError:
+    """Return the failure of a piece of a table that was sent in parts: some of them may be stored, or are."""
+    lost = sum(part.record_count for part in failed)
+    doubtful = sum(part.record_count for part in failed if part.side_effect is SideEffect.MAYBE)
+    if lost == count and not doubtful:
         return error
-    detail = f"{error.detail}; {failed} of the {count} records of this piece failed, the others are stored"
-    problem = ProblemError(error.code, detail, side_effect=SideEffect.MAYBE, data=error.data)
-    return error_of(problem, subject=error.subject, broker=error.broker, advice=error.next_step)
+    told = f"{lost} of the {count} records of this piece failed"
+    if doubtful:
+        told += f", {doubtful} of them may be stored all the same"
+    if lost < count:
+        told += ", the others are stored"
+    if isinstance(error, DeliveryTimeoutError):
+        return _late(error, count, told)
+    return in_doubt(error, getattr(error, "subject", ""), told)
+
+
+def _late(error: DeliveryTimeoutError, count: int, told: str) -> DeliveryTimeoutError:
+    late = DeliveryTimeoutError(
+        error.subject,
+        record_count=count,
+        waited_seconds=error.waited_seconds,
+        attempts=error.attempts,
+        side_effect=SideEffect.MAYBE,
+    )
+    late.__cause__ = error.__cause__
+    late.add_note(told)
+    return late

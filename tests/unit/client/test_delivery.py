@@ -10,9 +10,17 @@ import pytest
 
 from fairlead.accumulator import Accumulator, PartitionQueue
 from fairlead.delivery import BatchDelivery, BatchMetadata, Delivery, RecordMetadata
-from fairlead.errors import ClosedError
+from fairlead.errors import (
+    BatchTooLargeError,
+    ClosedError,
+    DeliveryTimeoutError,
+    FairleadError,
+    UnreachableError,
+    error_of,
+)
 from fairlead.pending_batch import UNKNOWN_PLACE, Acknowledgement, PendingBatch, RecordsBatch
 from fairlead_api.batches import record_batch
+from fairlead_api.problems import ProblemError, SideEffect
 
 Append = Callable[..., RecordsBatch]
 STORED = Acknowledgement(base_offset=40, append_time_us=9, leader_epoch=3)
@@ -148,6 +156,79 @@ async def test_a_piece_of_a_table_some_parts_of_which_fail_raises_once(accumulat
         await delivery
 
     assert [part.failure_is_seen for part in parts] == [False, True, True]
+
+
+def _late(count: int, side_effect: SideEffect) -> DeliveryTimeoutError:
+    late = DeliveryTimeoutError(
+        "produce to flights-4", record_count=count, waited_seconds=2.0, attempts=3, side_effect=side_effect
+    )
+    late.__cause__ = CAUSE
+    return late
+
+
+CAUSE = ClosedError("producer")
+REFUSED = error_of(ProblemError("batch_too_large", "too large"), subject="produce to flights-4")
+OF_A_NEWER_SERVER = error_of(
+    ProblemError.from_document({"code": "too_warm", "status": 400, "kind": "fix", "side_effect": "none"}),
+    subject="produce to flights-4",
+)
+UNREACHABLE = UnreachableError("produce to flights-4", {"http://b:1": "refused"}, sent=False)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [REFUSED, OF_A_NEWER_SERVER, UNREACHABLE, _late(1, SideEffect.NONE)],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize(
+    ("stored", "doubtful", "told"),
+    [
+        (1, 0, "2 of the 3 records of this piece failed, the others are stored"),
+        (
+            1,
+            1,
+            "2 of the 3 records of this piece failed, 1 of them may be stored all the same, the others are stored",
+        ),
+        (0, 1, "3 of the 3 records of this piece failed, 1 of them may be stored all the same"),
+    ],
+)
+async def test_a_piece_of_a_table_any_part_of_which_may_be_stored_fails_as_that(
+    accumulator: Accumulator, error: FairleadError, stored: int, doubtful: int, told: str
+) -> None:
+    """Whatever its first failure is; it says how many, and the failure that others may hold stays as it is."""
+    columns = record_batch([b"a", b"b", b"c"], default_timestamp_us=1)
+    batch = accumulator.append_columns(PartitionQueue("flights", 4), columns, 0.0)
+    delivery = BatchDelivery(batch)
+    parts = _cut(batch)
+    for part in parts[:stored]:
+        part.acknowledge(STORED)
+    for part in parts[3 - doubtful :]:
+        part.side_effect = SideEffect.MAYBE
+    for part in parts[stored:]:
+        part.fail(error)
+    with pytest.raises(type(error)) as raised:
+        await delivery
+
+    assert raised.value.side_effect is SideEffect.MAYBE  # type: ignore[attr-defined]
+    assert told in "\n".join([str(raised.value), *getattr(raised.value, "__notes__", [])])
+    assert raised.value.__cause__ is error.__cause__
+    assert "are not stored" not in str(raised.value)
+    assert (error.side_effect, getattr(error, "__notes__", [])) == (SideEffect.NONE, [])  # type: ignore[attr-defined]
+
+
+async def test_a_piece_of_a_table_that_is_not_stored_at_all_raises_its_first_failure(
+    accumulator: Accumulator,
+) -> None:
+    """Nothing of it is in doubt."""
+    columns = record_batch([b"a", b"b"], default_timestamp_us=1)
+    batch = accumulator.append_columns(PartitionQueue("flights", 4), columns, 0.0)
+    delivery = BatchDelivery(batch)
+    for part in _cut(batch):
+        part.fail(REFUSED)
+    with pytest.raises(BatchTooLargeError) as raised:
+        await delivery
+
+    assert raised.value is REFUSED
 
 
 async def _offset(delivery: Delivery) -> int:
