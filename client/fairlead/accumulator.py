@@ -372,6 +372,10 @@ class Accumulator:
                     return first
         return None
 
+    def seconds_left(self, batches: Sequence[PendingBatch], now: float) -> float:
+        """Return how long the batch that has longest may still take until its delivery timeout."""
+        return max(map(self._expires_at, batches)) - now
+
     def is_expired(self, batch: PendingBatch, at: float) -> bool:
         """Whether a batch would be beyond its delivery timeout at a time."""
         return self._expires_at(batch) <= at

@@ -54,6 +54,8 @@ ONE_RECORD: Final = {
     BodyTooLargeError: "`request_body_bytes_max` of the brokers",
 }
 """What to raise for a record that is too large by itself, by its refusal."""
+REQUEST_SECONDS_MIN: Final = 1.0
+"""Which a broker gets even for batches that have less left: to store what is not there yet needs some time."""
 SEARCH_SECONDS: Final = 0.15
 """Between two looks at the metadata while a partition waits for another leader."""
 
@@ -207,7 +209,8 @@ class Sender:
             for batch, outcome in zip(encoded, outcomes, strict=True):
                 if self._settle(batch, outcome):
                     self._start_refresh(tasks)
-                    batch.queue.left_by = leader
+                    if _leaves(outcome):
+                        batch.queue.left_by = leader
         for batch in encoded:
             # Whatever became of it: what waits behind a break must not be sent again if it may be stored.
             self._drop_doubtful(batch.queue)
@@ -235,7 +238,7 @@ class Sender:
                 topic_ids,
                 acks=self._settings.acks,
                 codec=self._settings.codec,
-                timeout_seconds=self._transport.settings.request_timeout_seconds,
+                timeout_seconds=self._seconds_for(batches),
             )
             answer = await self._ask(call, leader, batches)
             return outcomes_of(answer, batches, topic_ids, self._settings.acks)
@@ -248,6 +251,11 @@ class Sender:
                 "internal", f"the answer cannot be read: {error}", side_effect=SideEffect.MAYBE
             )
             return [error_of(problem, subject=batch.subject, broker=leader) for batch in batches]
+
+    def _seconds_for(self, batches: Sequence[PendingBatch]) -> float:
+        """Return how long a broker may take, so that its own answer comes before the batches must fail without one."""
+        left = self._accumulator.seconds_left(batches, clock.monotonic())
+        return min(self._transport.settings.request_timeout_seconds, max(left, REQUEST_SECONDS_MIN))
 
     async def _ask(self, call: Call, leader: str, batches: Sequence[PendingBatch]) -> Answer:
         if self._tracing is None:
@@ -301,7 +309,9 @@ class Sender:
             return False
         advice = outcome.retry_after_seconds if isinstance(outcome, ClusterError) else None
         self._retry(batch, advice)
-        return not isinstance(outcome, ClusterError) or outcome.kind is ProblemKind.REFRESH
+        # A leader that is cut off from the others does not know that it is none any more: its time just runs out.
+        in_doubt = isinstance(outcome, ClusterError) and outcome.side_effect is SideEffect.MAYBE
+        return in_doubt or _leaves(outcome)
 
     def _settle_too_large(self, batch: PendingBatch, outcome: BatchTooLargeError | BodyTooLargeError) -> None:
         """Send the records in smaller batches; one that is too large by itself fails alone."""
@@ -436,6 +446,11 @@ class Sender:
             self._refresh = None
             self._search_at = clock.monotonic() + SEARCH_SECONDS
             self.wake()
+
+
+def _leaves(outcome: Acknowledgement | FairleadError) -> bool:
+    """Whether a leader did not answer, or says that it is none: another one is looked for until there is one."""
+    return not isinstance(outcome, ClusterError) or outcome.kind is ProblemKind.REFRESH
 
 
 def _limit_of(refusal: ClusterError) -> int:
