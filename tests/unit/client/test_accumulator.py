@@ -374,6 +374,15 @@ def test_nothing_is_sent_behind_a_record_that_will_be_refused(idempotent: Accumu
     assert last.stamp == ProducerStamp(7, 0, 0)
 
 
+def test_a_batch_that_seems_to_fit_is_cut_in_the_middle(accumulator: Accumulator, append: Append) -> None:
+    """Whoever has it cut knows that it does not fit: sent again as it is, it would be refused for ever."""
+    records = _six_records(accumulator, append, PartitionQueue("flights", 0))
+    table = accumulator.append_columns(PartitionQueue("flights", 1), _columns([b"x"] * 6), 0.0)
+
+    assert [[piece.record_count for piece in batch.cut(LIMIT)] for batch in (records, table)] == [[3], [3]]
+    assert (records.record_count, table.record_count) == (3, 3)
+
+
 @pytest.mark.parametrize(("size", "limit"), [(8, 1300), (8, 2000), (0, 4000), (30, 4000)])
 def test_pieces_of_a_table_weigh_what_they_hold(idempotent: Accumulator, size: int, limit: int) -> None:
     """Slices weigh more together than the whole: a piece taken for empty would have its topic cut to single rows."""

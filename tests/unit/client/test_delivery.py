@@ -216,14 +216,15 @@ async def test_a_piece_of_a_table_any_part_of_which_may_be_stored_fails_as_that(
     assert (error.side_effect, getattr(error, "__notes__", [])) == (SideEffect.NONE, [])  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("in_parts", [True, False])
 async def test_a_piece_of_a_table_that_is_not_stored_at_all_raises_its_first_failure(
-    accumulator: Accumulator,
+    accumulator: Accumulator, in_parts: bool
 ) -> None:
-    """Nothing of it is in doubt."""
+    """Nothing of it is in doubt, whether it was sent in parts or not."""
     columns = record_batch([b"a", b"b"], default_timestamp_us=1)
     batch = accumulator.append_columns(PartitionQueue("flights", 4), columns, 0.0)
     delivery = BatchDelivery(batch)
-    for part in _cut(batch):
+    for part in _cut(batch) if in_parts else [batch]:
         part.fail(REFUSED)
     with pytest.raises(BatchTooLargeError) as raised:
         await delivery
