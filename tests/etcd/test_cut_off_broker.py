@@ -59,6 +59,15 @@ async def led_by(admin: Admin, broker: int) -> set[int]:
     return {each.partition for each in topic.partitions if each.leader == broker}
 
 
+async def topic_of_all(admin: Admin) -> int:
+    """Make the topic when all brokers are there; return the partition that the one leads which will be cut off."""
+    while len((await admin.metadata()).brokers) < 3:
+        pass
+    await admin.create_topic("flights", **TOPIC)
+    [partition] = await led_by(admin, CUT_OFF)
+    return partition
+
+
 async def refused_by(url: str, partition: int) -> list[str]:
     """What somebody hears who knows this broker alone."""
 
@@ -79,10 +88,7 @@ async def test_clients_go_on_through_the_others(relay: TcpRelay, urls: Mapping[i
     """Also those who ask the broker first that is cut off, and goes on telling what it knew."""
     bootstrap = [urls[CUT_OFF], urls[2], urls[3]]
     async with Admin(bootstrap) as admin, Admin(urls[2]) as other, asyncio.timeout(60):
-        while len((await admin.metadata()).brokers) < 3:
-            pass
-        await admin.create_topic("flights", **TOPIC)
-        [partition] = await led_by(admin, CUT_OFF)
+        partition = await topic_of_all(admin)
         await relay.cut()
         while await led_by(other, CUT_OFF) or await led_by(other, 2) | await led_by(other, 3) != {0, 1, 2}:
             pass
@@ -102,10 +108,7 @@ async def test_readers_leave_it_when_their_picture_is_old(relay: TcpRelay, urls:
     """It refuses no reader, and has nothing new for them: that the others know better is found out all the same."""
     bootstrap = [urls[CUT_OFF], urls[2], urls[3]]
     async with Admin(bootstrap) as admin, Admin(urls[2]) as other, asyncio.timeout(60):
-        while len((await admin.metadata()).brokers) < 3:
-            pass
-        await admin.create_topic("flights", **TOPIC)
-        [partition] = await led_by(admin, CUT_OFF)
+        partition = await topic_of_all(admin)
         async with Producer(urls[2]) as producer, Consumer(bootstrap) as consumer:
             known = consumer._transport.settings
             consumer._transport.settings = replace(known, metadata_age_seconds_max=PICTURE_SECONDS)
