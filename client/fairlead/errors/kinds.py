@@ -6,6 +6,7 @@ The whole tree stands in the package docstring. Used by every room of the client
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import ClassVar, Final
 
 from fairlead_api.problems import JSON, ProblemError, ProblemKind, SideEffect
@@ -137,6 +138,11 @@ class UnreachableError(FairleadError):
         self.side_effect = SideEffect.MAYBE if sent else SideEffect.NONE
         super().__init__(subject, self.attempts)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Travel between processes."""
+        sent = self.side_effect is SideEffect.MAYBE
+        return partial(UnreachableError, sent=sent), (self.subject, self.attempts)
+
     def __str__(self) -> str:
         tried = "; ".join(f"{address}: {cause}" for address, cause in self.attempts.items())
         return f"{self.subject}: no answer ({tried}). Check the bootstrap addresses and that a broker runs."
@@ -164,6 +170,17 @@ class DeliveryTimeoutError(FairleadError):
         self.side_effect = side_effect
         super().__init__(subject, record_count, waited_seconds, attempts, side_effect)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Travel between processes, with the last refusal."""
+        named = partial(
+            DeliveryTimeoutError,
+            record_count=self.record_count,
+            waited_seconds=self.waited_seconds,
+            attempts=self.attempts,
+            side_effect=self.side_effect,
+        )
+        return named, (self.subject,), {"__cause__": self.__cause__}
+
     def __str__(self) -> str:
         stored = "may be stored" if self.side_effect is SideEffect.MAYBE else "are not stored"
         return (
@@ -189,8 +206,14 @@ class ProcessingTimeoutError(FairleadError):
         super().__init__(group, limit_seconds, partition, position)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Travel between processes; the arguments have names."""
-        return _late, (self.group, self.limit_seconds, self.partition, self.position)
+        """Travel between processes."""
+        named = partial(
+            ProcessingTimeoutError,
+            limit_seconds=self.limit_seconds,
+            partition=self.partition,
+            position=self.position,
+        )
+        return named, (self.group,)
 
     def __str__(self) -> str:
         what = (
@@ -274,12 +297,6 @@ def error_of(
     known = ClusterError.by_code.get(problem.code)
     chosen = known if known is not None else _CLASS_OF_KIND[problem.kind]
     return chosen(problem, subject=subject, broker=broker, advice=advice)
-
-
-def _late(
-    group: str, limit_seconds: float, partition: str | None, position: int | None
-) -> ProcessingTimeoutError:
-    return ProcessingTimeoutError(group, limit_seconds=limit_seconds, partition=partition, position=position)
 
 
 def _revive(problem: ProblemError, subject: str, broker: str | None, advice: str | None) -> ClusterError:

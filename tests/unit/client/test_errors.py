@@ -77,6 +77,21 @@ def test_cluster_errors_travel_between_processes() -> None:
     assert copy.data == {"leader": 2}
 
 
+def test_errors_without_an_answer_travel_between_processes() -> None:
+    """One that cannot be read again would break a pool of processes, or hang it."""
+    unreachable = UnreachableError("metadata", {"http://a:1": "refused"}, sent=True)
+    late = DeliveryTimeoutError(
+        "produce to t-0", record_count=7, waited_seconds=120.0, attempts=3, side_effect=SideEffect.MAYBE
+    )
+    late.__cause__ = unreachable
+    for error in (unreachable, late):
+        copy = pickle.loads(pickle.dumps(error))
+
+        assert type(copy) is type(error)
+        assert str(copy) == str(error)
+        assert copy.side_effect is SideEffect.MAYBE
+
+
 def test_an_unreachable_cluster_names_every_address() -> None:
     """Each address with its own cause; whether something may have arrived decides about retries."""
     error = UnreachableError("metadata", {"http://a:1": "refused", "http://b:2": "timed out"}, sent=True)
