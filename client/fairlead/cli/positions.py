@@ -69,9 +69,16 @@ def _time_range(text: str) -> ReadRange:
         if letter == ":":
             first, second = _time(text[1:at]), _time(text[at + 1 :])
             if first is not None and second is not None:
-                return ReadRange(first, second)
+                return _forward(text, first, second)
     msg = f"-o {text!r} names no time; a time is RFC 3339 (2013-01-01T00:00:00Z) or milliseconds"
     raise PositionError(msg)
+
+
+def _forward(text: str, first: Position, second: Position) -> ReadRange:
+    if second.number < first.number:
+        msg = f"-o {text!r} ends before it begins; the earlier time comes first"
+        raise PositionError(msg)
+    return ReadRange(first, second)
 
 
 def moment(text: str) -> datetime:

@@ -40,3 +40,9 @@ def test_anything_else_is_refused_by_name(text: str) -> None:
     """The refusal shows what was given."""
     with pytest.raises(PositionError, match="-o "):
         read_range(text)
+
+
+def test_a_range_that_ends_before_it_begins_is_refused() -> None:
+    """It would print nothing, as if there were no records."""
+    with pytest.raises(PositionError, match="-o '@2000:1000' ends before it begins"):
+        read_range("@2000:1000")
