@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import os
 import signal
 import tempfile
 import time
@@ -22,6 +23,8 @@ import typer
 import uvloop
 
 if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
     from fairlead_broker.settings import BrokerSettings, Endpoint
     from fairlead_broker.wiring import LocalCluster, RunningBroker
 
@@ -286,12 +289,35 @@ def _settings(flags: dict[str, Any], config: Path | None) -> BrokerSettings:
         return BrokerSettings.load(flags, config)
     except ValidationError as error:
         wrong = (
-            f"--{'.'.join(map(str, each['loc'])).replace('_', '-')}: {each['msg'].removeprefix('Value error, ')}"
-            for each in error.errors()
+            f"{_given_as(each['loc'], flags, config)}{_wrong_with(each)}"
+            for each in error.errors(include_url=False, include_context=False)
         )
         _refuse("; ".join(wrong))
     except (OSError, ValueError) as error:
         _refuse(f"--config: {error}")
+
+
+def _given_as(place: tuple[int | str, ...], flags: dict[str, Any], config: Path | None) -> str:
+    """Name a setting as it was given, with a colon: by its flag, its variable, or in the file."""
+    if not place:
+        return ""
+    name = ".".join(map(str, place))
+    # Deepest first: one for all limits holds each of them as JSON.
+    depths = range(len(place), 0, -1)
+    variables = ["FAIRLEAD_" + "__".join(map(str, place[:depth])).upper() for depth in depths]
+    variable = next((each for each in variables if each in os.environ), None)
+    if flags.get(str(place[0])) is None:
+        if variable is not None:
+            return f"{variable}: " if variable == variables[0] else f"{name} in {variable}: "
+        if config is not None:
+            return f"{name} in {config}: "
+    return f"--{name.replace('_', '-')}: "
+
+
+def _wrong_with(error: ErrorDetails) -> str:
+    if error["type"] == "extra_forbidden":
+        return "no such setting, see `fairlead broker start --help` and the page on configuration"
+    return error["msg"].removeprefix("Value error, ")
 
 
 def _run(brokers: list[BrokerSettings], store: Path | None, output: str) -> None:

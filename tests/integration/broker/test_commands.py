@@ -170,6 +170,22 @@ def test_wrong_usage_exits_2_and_names_what_is_wrong(start: Start, arguments: li
     assert out == ""
 
 
+@pytest.mark.slow
+def test_a_wrong_setting_is_named_as_it_was_given(start: Start, tmp_path: Path) -> None:
+    """By its variable, or in the file: there are no flags for limits."""
+    (tmp_path / "here.toml").write_text("pot = 9520\nlease_seconds = 1\n")
+    variables = {"FAIRLEAD_ID": "one", "FAIRLEAD_LIMITS": '{"threads": 4}', "FAIRLEAD_LEASE_SECONDS": "1"}
+    process = start("broker-start", "--config", "here.toml", "--lease-seconds", "1", **variables)
+    _, error = process.communicate(timeout=20)
+    told = error.removeprefix("fairlead: ").split("; ")
+
+    assert process.returncode == 2
+    assert {each.split(": ")[0] for each in told} == {
+        "FAIRLEAD_ID", "limits.threads in FAIRLEAD_LIMITS", "--lease-seconds", "pot in here.toml",
+    }  # fmt: skip
+    assert sum("no such setting" in each for each in told) == 2
+
+
 def test_taken_port_exits_1_and_says_so(start: Start) -> None:
     """A second broker on the same address fails with one sentence and no traceback."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
