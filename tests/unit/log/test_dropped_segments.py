@@ -8,7 +8,14 @@ import pytest
 
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import Offset, TimestampUs
-from fairlead_broker.log import DiskFull, OffsetOutOfRange, PartitionLog, StorageFailed, make_starts_durable
+from fairlead_broker.log import (
+    DiskFull,
+    OffsetOutOfRange,
+    PartitionLog,
+    StampedBatch,
+    StorageFailed,
+    make_starts_durable,
+)
 from log_kit import PARTITION, TOPIC, BatchMaker, LogBox, TightStorage, read_all, stored
 
 SMALL = TopicConfig(segment_bytes=4096)
@@ -101,12 +108,18 @@ def test_a_disk_that_does_not_delete_has_failed(box: LogBox, log: PartitionLog) 
     assert box.opened.failure is not None
 
 
-def test_a_full_disk_gets_room_from_the_indexes_of_what_goes(box: LogBox, make: BatchMaker) -> None:
-    """Those below the log start go, those above stay; the records above are all there."""
+def _on_a_tight_disk(box: LogBox, make: BatchMaker) -> tuple[TightStorage, PartitionLog, list[StampedBatch]]:
+    """Open a log whose disk can be filled, with records that all of the cluster has."""
     box.storage = disk = TightStorage()
     log = box.open(SMALL)
     batches = make.fill(log, 60)
     log.checkpoint_high_watermark = log.end_offset
+    return disk, log, batches
+
+
+def test_a_full_disk_gets_room_from_the_indexes_of_what_goes(box: LogBox, make: BatchMaker) -> None:
+    """Those below the log start go, those above stay; the records above are all there."""
+    disk, log, batches = _on_a_tight_disk(box, make)
     disk.fill()
     log.move_log_start(Offset(60))
     with pytest.raises(DiskFull):
@@ -124,10 +137,7 @@ def test_a_full_disk_gets_room_from_the_indexes_of_what_goes(box: LogBox, make: 
 
 def test_an_index_that_cannot_be_removed_is_told(box: LogBox, make: BatchMaker) -> None:
     """With the file."""
-    box.storage = disk = TightStorage()
-    log = box.open(SMALL)
-    make.fill(log, 60)
-    log.checkpoint_high_watermark = log.end_offset
+    disk, log, _ = _on_a_tight_disk(box, make)
     log.move_log_start(Offset(61))
     _in_the_way(box.log_files()[0].with_suffix(".index"))
 
@@ -138,10 +148,7 @@ def test_an_index_that_cannot_be_removed_is_told(box: LogBox, make: BatchMaker) 
 
 def test_deleting_records_frees_a_full_disk_too(box: LogBox, make: BatchMaker) -> None:
     """The index of what is deleted makes room for the log start; where there is none, nothing is deleted."""
-    box.storage = disk = TightStorage()
-    log = box.open(SMALL)
-    batches = make.fill(log, 60)
-    log.checkpoint_high_watermark = log.end_offset
+    disk, log, batches = _on_a_tight_disk(box, make)
     disk.fill()
     with pytest.raises(DiskFull):
         log.advance_log_start(Offset(1))
