@@ -22,6 +22,7 @@ from fairlead_broker.coordination.protocol import (
     CoordinationUnavailable,
     UnknownOutcome,
 )
+from fairlead_broker.registry.group_keys import GroupKeys, group_of
 from fairlead_broker.registry.keys import BrokerKey, ControllerKey, Keys, PartitionKey
 from fairlead_broker.registry.records import ClusterRecord, InSync, PartitionRecord, Record, decode, encode
 from fairlead_broker.registry.transactions import (
@@ -140,6 +141,10 @@ class CoordinationMove:
 
     def _moved(self, key: str, value: bytes) -> bytes | None:
         """The value in the new store; None for what ends with the old broker's life."""
+        group = group_of(self._keys, key)
+        if group is not None and key == GroupKeys(self._keys, group).coordinator:
+            # It names a revision that the new store has not reached, and whoever asks for the group waits until then.
+            return None
         match self._keys.parse(key):
             case BrokerKey() | ControllerKey():
                 return None

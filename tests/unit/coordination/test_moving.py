@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, PartitionIndex, TopicId
+from fairlead_api.identifiers import (
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    PartitionIndex,
+    TimestampUs,
+    TopicId,
+)
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
 from fairlead_broker.coordination.moving import (
     STEP_KEYS,
@@ -16,6 +23,8 @@ from fairlead_broker.coordination.moving import (
     check_not_moved,
 )
 from fairlead_broker.coordination.protocol import Coordination, CoordinationUnavailable, UnknownOutcome
+from fairlead_broker.registry.group_keys import GroupKeys
+from fairlead_broker.registry.group_records import CoordinatorRecord, GroupRecord, MemberRecord
 from fairlead_broker.registry.records import (
     ClusterRecord,
     ConfigRecord,
@@ -110,6 +119,25 @@ async def test_every_key_is_there_once_and_the_old_store_says_so(
     }
     with pytest.raises(CoordinationMoved, match=f"start the broker with: --etcd {ETCD}"):
         await check_not_moved(old, keys, Path("data"))
+
+
+async def test_claims_on_groups_end_with_the_broker_that_held_them(
+    old: EmbeddedCoordination, new: Any, kit: Any
+) -> None:
+    """Their broker epochs are revisions of the old store: the new one may be asked about them before it is there."""
+    killed = GroupKeys(kit.keys, "orders/eu")
+    kept = {
+        killed.state: GroupRecord(epoch=1, target_epoch=1, assignor="uniform", created_us=TimestampUs(1)),
+        killed.member("coordinator"): MemberRecord(
+            session_timeout_ms=1, rebalance_timeout_ms=1, epoch=1, previous_epoch=0
+        ),
+    }
+    claim = CoordinatorRecord(broker=BrokerId(1), broker_epoch=BrokerEpoch(7_000))
+    await put(old, **{killed.coordinator: claim}, **kept)
+    await CoordinationMove(old, new, kit.keys, ETCD).run()
+    after = await everything(new)
+
+    assert {key for key in after if key.startswith(killed.prefix)} == set(kept)
 
 
 async def test_moving_again_changes_nothing(old: EmbeddedCoordination, new: Any, kit: Any) -> None:
