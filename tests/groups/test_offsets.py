@@ -124,6 +124,22 @@ async def test_offsets_expire_after_seven_days(alone: Cluster) -> None:
         await group.offsets()
 
 
+async def test_a_commit_that_waits_with_the_expiry_of_the_one_before_stands(alone: Cluster) -> None:
+    """Both go in one transaction: what has just been committed is not what has grown old."""
+    group = GroupClient(alone, "job")
+    await group.commit({("flights", 0): 5, ("flights", 1): 5})
+    held, budget = coordinated(alone, "job"), alone.runtime(1).groups._shared.budget
+    old_before = TimestampUs(alone.runtime(1)._clock.now_us() + 1)
+    budget.spend(200)
+    committing = asyncio.create_task(group.commit({("flights", 0): 6}))
+    await until(lambda: len(held._commits) == 1, "the commit does not wait")
+    await held.forget_old(old_before, lambda _: False)
+
+    assert await committing == []
+    assert not group.refusals
+    assert await group.offsets() == {("flights", 0): 6}
+
+
 @pytest.mark.slow
 async def test_offsets_of_a_topic_that_is_not_known_yet_are_kept(alone: Cluster) -> None:
     """Whoever takes a group over may know less than whoever had it: first it learns all up to then."""

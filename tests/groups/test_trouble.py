@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from cluster_kit import Cluster, until
+from fairlead_api.identifiers import TimestampUs
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
@@ -19,7 +20,8 @@ from fairlead_broker.runtime.coordinated_group import CoordinatedGroup
 from fairlead_broker.runtime.group_upkeep import GroupUpkeep
 from group_kit import GroupClient, filled_topic, settle
 
-Trouble = Literal["away", "lost before", "lost after"]
+Trouble = Literal["away", "lost before", "lost after"] | asyncio.Event
+"""An event: the transaction waits for it and is then made."""
 
 
 class TroubledStore:
@@ -48,9 +50,15 @@ class TroubledStore:
                 raise CoordinationUnavailable("the store is away")
             case "lost before":
                 raise UnknownOutcome("no answer, and nothing was done")
+            case asyncio.Event() as held_back:
+                await held_back.wait()
+                return await self._store.transact(compares, success, failure)
             case _:
                 await self._store.transact(compares, success, failure)
                 raise UnknownOutcome("no answer, and all was done")
+
+
+IN_AN_HOUR_US = 3600 * 1_000_000
 
 
 @pytest.fixture
@@ -87,6 +95,30 @@ async def test_a_commit_that_may_not_stand_is_not_acknowledged(
     assert refused.code == "coordination_unavailable"
     assert refused.side_effect is (SideEffect.NONE if trouble == "away" else SideEffect.MAYBE)
     assert await group.offsets() == {mine: 2}
+
+
+async def test_a_commit_that_is_being_written_keeps_its_group(
+    troubled: tuple[Cluster, list[Trouble]],
+) -> None:
+    """Old enough to go and without offsets when it was looked at, the group has one when the write is through."""
+    cluster, faults = troubled
+    group = GroupClient(cluster, "job")
+    await group.commit({("flights", 0): 5})
+    await group.call(lambda groups: groups.delete_offsets("job", None))
+    held, through = coordinated(cluster), asyncio.Event()
+    assert held is not None
+    faults.append(through)
+    async with asyncio.TaskGroup() as tasks:
+        committing = tasks.create_task(group.commit({("flights", 0): 6}))
+        await until(lambda: not faults, "the commit is not written")
+        later = TimestampUs(cluster.runtime(1)._clock.now_us() + IN_AN_HOUR_US)
+        tasks.create_task(held.forget_old(later, lambda _: False))
+        # Tasks begin in the order in which they were made.
+        asyncio.get_running_loop().call_soon(through.set)
+
+    assert committing.result() == []
+    assert not group.refusals
+    assert await group.offsets() == {("flights", 0): 6}
 
 
 @pytest.mark.slow

@@ -71,6 +71,8 @@ class _Commit:
     """Says, when it is written, what of it may be; raises why nothing may."""
     entries_max: int
     answer: asyncio.Future[None]
+    gives_way: bool
+    """Leaves alone what is committed by others in the same transaction."""
 
 
 _Waiting: TypeAlias = _Asked | _Commit
@@ -148,7 +150,7 @@ class CoordinatedGroup:
 
     async def idle(self) -> None:
         """Wait until nothing is being written."""
-        if self._worker is not None:
+        while self._worker is not None:
             await asyncio.wait([self._worker])
 
     # -- calls
@@ -167,16 +169,16 @@ class CoordinatedGroup:
         self._work()
         return _given(await answer)
 
-    async def commit(self, admit: Callable[[], Entries]) -> None:
+    async def commit(self, admit: Callable[[], Entries], *, gives_way: bool = False) -> None:
         """Write offsets, merged with those of others that wait; returns when they stand.
 
         `admit` is asked for them now and when they are written, when the caller may have lost what it had. What it
-        raises is raised.
+        raises is raised. `gives_way`: it judges by what stands, and so says nothing about what others write beside it.
         """
         self._check()
         began = self._shared.clock.monotonic()
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._commits.append(_Commit(admit, len(admit()), answer))
+        self._commits.append(_Commit(admit, len(admit()), answer, gives_way))
         self._ask_budget()
         await answer
         self._shared.meters.committed(self._shared.clock.monotonic() - began)
@@ -193,23 +195,29 @@ class CoordinatedGroup:
         def is_old(topic_id: TopicId, entry: OffsetEntry) -> bool:
             return is_gone(topic_id) or (self._is_left_since(old_before) and entry.committed_us < old_before)
 
+        def is_over() -> bool:
+            return not self.offsets and self._is_left_since(old_before)
+
         if old():
-            await self.commit(old)
-        if not self.offsets and self._is_left_since(old_before):
-            await self.delete()
+            await self.commit(old, gives_way=True)
+        if is_over():
+            await self.delete(is_over)
 
     def _is_left_since(self, time_us: TimestampUs) -> bool:
         emptied_us = self.group.emptied_us
         return self.group.member_count == 0 and (emptied_us is None or emptied_us < time_us)
 
-    async def delete(self) -> None:
+    async def delete(self, is_due: Callable[[], bool] = lambda: True) -> None:
         """Remove the group from the store; it must be empty. Nothing can be asked of it any more.
 
-        Raises `group_not_empty`, and what became of the deletion.
+        `is_due` is asked when nothing is being written; where it says no the group stays. Raises `group_not_empty`,
+        and what became of the deletion.
         """
         self._check()
         await self.idle()
         self._check()
+        if not is_due():
+            return
         self.group.check_empty()
         # Whoever came meanwhile to join or to commit comes again, and makes it anew.
         self.let_go(group_refusals.beginning_anew(self.name))
@@ -334,10 +342,11 @@ class CoordinatedGroup:
                 break
             try:
                 self._check()
-                merged.update(commit.admit())
+                entries = commit.admit()
             except ProblemError as problem:
                 _fail((commit,), problem)
             else:
+                merged |= {**entries, **merged} if commit.gives_way else entries
                 standing.append(commit)
         return standing, merged
 
