@@ -131,7 +131,7 @@ class Consumer(AssignedPartitions):
         if self._open:
             raise second_start()
         self._begin_anew(goes_on=self._group is None)
-        self._transport = await Transport(self._connection).__aenter__()
+        self._transport = await Transport(self._connection, "consumer").__aenter__()
         self._metadata = MetadataCache(self._transport)
         self._metadata.want({place.topic for place in self._prefetch.cursors})
         self._lookup = OffsetLookup(self._transport, self._metadata)
@@ -462,9 +462,10 @@ class Consumer(AssignedPartitions):
                     self._prefetch.cursors[place] = Cursor(name, topic_id, index, 0)
 
     def _member_session(self) -> GroupSession:
+        if self._group is None:
+            raise SettingError("group", None, "the name of a group")
         if self._session is None:
-            allowed = "a started consumer with group=..." if self._group else "the name of a group"
-            raise SettingError("group", None if self._group is None else self._group.group, allowed)
+            raise ClosedError("consumer")
         return self._session
 
 

@@ -35,12 +35,13 @@ class AssignedPartitions:
 
     _lookup: OffsetLookup
     _fetcher: Fetcher
-    _reader: BatchReader
     _arrival: asyncio.Event
 
     def __init__(self, settings: ConsumerSettings) -> None:
         self._settings = settings
         self._prefetch = Prefetch(settings)
+        # Of a consumer that was never started nothing is in hand.
+        self._reader = BatchReader(self._prefetch, lambda: None)
         self._held_back: HeldBack | None = None
         """A batch that is committed before it is handed out, and was not handed out yet."""
         self._open = False
@@ -87,11 +88,13 @@ class AssignedPartitions:
         Go on taking batches meanwhile: heartbeats do not need it, but `processing_timeout` counts from take to take.
         A partition that goes and comes back is not paused any more.
         """
+        self._check_open()
         for cursor in self._chosen(partitions):
             cursor.paused = True
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Go on with paused partitions where they stood, without partitions with all of them."""
+        self._check_open()
         for cursor in self._chosen(partitions):
             cursor.paused = False
         self._fetcher.wake()

@@ -140,7 +140,7 @@ class Producer:
         """Open the connections and start sending; `async with` calls it. Raises `SettingError` while it is open."""
         if self._open:
             raise second_start()
-        self._transport = await Transport(self._connection).__aenter__()
+        self._transport = await Transport(self._connection, "producer").__aenter__()
         self._metadata = MetadataCache(self._transport)
         self._sender = Sender(
             self._accumulator,
@@ -293,8 +293,10 @@ class Producer:
     async def flush(self) -> None:
         """Send everything now and wait for every outcome.
 
-        Raises an `ExceptionGroup` of the failures since the last flush that no awaited delivery has raised.
+        Raises an `ExceptionGroup` of the failures since the last flush that no awaited delivery has raised, and
+        `ClosedError` where the producer is not open.
         """
+        self._check_started()
         await self._settle_all()
         self._raise_failures()
 
@@ -303,6 +305,7 @@ class Producer:
 
         It happens by itself when a leader moves, and every five minutes.
         """
+        self._check_started()
         await self._metadata.refresh()
         self._picture_taken()
 
@@ -379,9 +382,12 @@ class Producer:
             route = self._routes[topic] = TopicRoute(topic, count, chance, self._queue_of, found.topic_id)
         return route
 
-    def _check_open(self) -> None:
+    def _check_started(self) -> None:
         if not self._open:
             raise ClosedError("producer")
+
+    def _check_open(self) -> None:
+        self._check_started()
         if self._halted is not None:
             raise self._halted.with_traceback(None)
 

@@ -32,7 +32,8 @@ class SimpleCalls:
         retry_timeout: Duration = "30s",
     ) -> None:
         self._transport = Transport(
-            connection_of(bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout)
+            connection_of(bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout),
+            "admin",
         )
 
     async def __aenter__(self) -> Self:

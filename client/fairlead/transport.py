@@ -21,7 +21,6 @@ from fairlead import clock
 from fairlead.errors import (
     ClosedError,
     ClusterError,
-    FairleadError,
     TopicRecreatedError,
     UnreachableError,
     error_of,
@@ -85,10 +84,14 @@ class Answer:
 
 
 class Transport:
-    """All connections of one client. Opened by `async with`; one connection a broker carries all its streams."""
+    """All connections of one client. Opened by `async with`; one connection a broker carries all its streams.
 
-    def __init__(self, settings: ConnectionSettings) -> None:
+    `owner`: what errors call that client, whose user knows of no transport.
+    """
+
+    def __init__(self, settings: ConnectionSettings, owner: str = "connection") -> None:
         self.settings = settings
+        self._owner = owner
         self._client: pyreqwest.client.Client | None = None
         self._first = 0
         """Place of the address that is asked first."""
@@ -125,7 +128,7 @@ class Transport:
 
     async def _send(self, call: Call, broker: str, headers: Mapping[str, str]) -> Answer:
         if self._client is None:
-            raise ClosedError("connection")
+            raise ClosedError(self._owner)
         timeout = (call.timeout_seconds or self.settings.request_timeout_seconds) + ANSWER_MARGIN_SECONDS
         builder = self._client.request(call.method, broker + call.path)
         builder = builder.timeout(timedelta(seconds=timeout))
@@ -137,6 +140,8 @@ class Transport:
         try:
             response = await builder.build().send()
             body = memoryview(await response.bytes())
+        except pyreqwest.exceptions.ClientClosedError as error:
+            raise ClosedError(self._owner) from error
         except pyreqwest.exceptions.RequestError as error:
             raise _unreachable(call.subject, broker, error, timeout) from error
         if response.status >= 400:
@@ -280,9 +285,7 @@ def _client(settings: ConnectionSettings) -> pyreqwest.client.Client:
 
 def _unreachable(
     subject: str, broker: str, error: pyreqwest.exceptions.RequestError, timeout_seconds: float
-) -> FairleadError:
-    if isinstance(error, pyreqwest.exceptions.ClientClosedError):
-        return ClosedError("connection")
+) -> UnreachableError:
     # A timeout of the whole request is raised as ConnectTimeoutError too, however far the request came, and a
     # connection that broke while an answer was awaited as ConnectError: only one that was never made proves that
     # nothing was sent.

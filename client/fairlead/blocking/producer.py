@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from fairlead.blocking.facade import Facade, blocking, same_arguments
+from fairlead.blocking.loop_thread import known
 from fairlead.delivery import BatchDelivery as AsyncBatchDelivery
 from fairlead.delivery import BatchMetadata, RecordMetadata
 from fairlead.delivery import Delivery as AsyncDelivery
@@ -168,16 +169,20 @@ class Producer(Facade[AsyncProducer]):
         self._end(self._abort)
 
     def wait_for(self, delivery: Delivery, timeout: float | None) -> RecordMetadata:
-        """Wait for a delivery of this producer."""
+        """Wait for a delivery of this producer; the outcome is told after its end too."""
+        if delivery.done and not self._thread.running:
+            return known(delivery.outcome())
         return self._thread.run(self._outcome(delivery), timeout)
 
     def wait_for_batch(self, delivery: AsyncBatchDelivery, timeout: float | None) -> BatchMetadata:
-        """Wait for a delivery of this producer."""
+        """Wait for a delivery of this producer; the outcome is told after its end too."""
 
         async def outcome() -> BatchMetadata:
             """Wait on the loop."""
             return await delivery
 
+        if delivery.done and not self._thread.running:
+            return known(outcome())
         return self._thread.run(outcome(), timeout)
 
     # -- on the loop

@@ -1,0 +1,130 @@
+"""Clients that were not started, or are closed: each call says so, and what to do, with one typed error."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pytest
+
+import fairlead
+from fairlead import TopicPartition, blocking
+from fairlead.errors import ClosedError, PartitionNotFoundError
+
+if TYPE_CHECKING:
+    from conftest import ScriptedBroker
+
+PLACE: Final = TopicPartition("flights", 0)
+
+Calls = Mapping[str, tuple[Any, ...]]
+
+PRODUCER: Final[Calls] = {
+    "send": ("flights", b"x"),
+    "send_and_wait": ("flights", b"x"),
+    "send_batch": ("flights", pa.table({"value": [b"x"]})),
+    "flush": (),
+    "refresh_metadata": (),
+}
+CONSUMER: Final[Calls] = {
+    "assign": ([PLACE],),
+    "seek": (PLACE, 0),
+    "pause": (),
+    "resume": (),
+    "commit": (),
+    "committed": (),
+    "end_offsets": (),
+    "offsets_for_times": ({PLACE: "earliest"},),
+    "next_batch": (),
+    "batches": (),
+    "records": (),
+}
+ADMIN: Final[Calls] = {
+    "create_topic": ("flights",),
+    "list_topics": (),
+    "delete_topic": ("flights",),
+    "offsets": ("flights", 0),
+    "delete_records": ("flights", 0),
+    "offsets_for": ({PLACE: "earliest"},),
+    "group_lag": ("delays",),
+    "delete_group": ("delays",),
+}
+
+
+def clients(of: Any, bootstrap: str) -> list[tuple[Any, Calls]]:
+    """Return the clients of a module, new ones, with calls to each."""
+    return [
+        (of.Producer(bootstrap), PRODUCER),
+        (of.Consumer(bootstrap), CONSUMER),
+        (of.Consumer(bootstrap, group="delays", topics="flights"), CONSUMER),
+        (of.Admin(bootstrap), ADMIN),
+    ]
+
+
+async def called(client: Any, name: str, arguments: tuple[Any, ...]) -> None:
+    """Make a call as a program does."""
+    answer = getattr(client, name)(*arguments)
+    if inspect.isawaitable(answer):
+        await answer
+    elif isinstance(answer, AsyncIterator):
+        await anext(answer)
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+async def test_what_is_not_open_says_so(broker: ScriptedBroker, is_closed: bool) -> None:
+    """By name of the client that the program knows, and by the block in which it can be used."""
+    for client, calls in clients(fairlead, broker.url):
+        if is_closed:
+            async with client:
+                pass
+        told = f"the {type(client).__name__.lower()} is not open: use it inside `async with`"
+        for name, arguments in calls.items():
+            with pytest.raises(ClosedError, match=told):
+                await called(client, name, arguments)
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+async def test_a_blocking_client_that_is_not_open_says_so(broker: ScriptedBroker, is_closed: bool) -> None:
+    """In the words of its own block."""
+
+    def scenario() -> None:
+        for client, calls in clients(blocking, broker.url):
+            if is_closed:
+                with client:
+                    pass
+            told = f"the fairlead {type(client).__name__.lower()} is not open: use it inside `with`"
+            for name, arguments in calls.items():
+                with pytest.raises(ClosedError, match=told):
+                    next(iter(getattr(client, name)(*arguments)))
+
+    await asyncio.to_thread(scenario)
+
+
+def test_a_consumer_that_was_never_started_has_nothing() -> None:
+    """What is only looked at is empty, but for a membership that there is not yet."""
+    consumer = fairlead.Consumer(group="delays", topics="flights")
+
+    assert (consumer.assignment, consumer.paused, consumer.has_in_hand) == (frozenset(), frozenset(), False)
+    with pytest.raises(ClosedError, match="the consumer is not open"):
+        _ = consumer.membership
+
+
+async def test_deliveries_outlive_the_block_of_their_producer(broker: ScriptedBroker) -> None:
+    """Leaving the block has waited for their outcomes, which are told as those of the async client are."""
+
+    def scenario() -> None:
+        with blocking.Producer(broker.url) as producer:
+            delivery = producer.send("flights", b"x", partition=0)
+            [piece] = producer.send_batch("flights", pa.table({"value": [b"y"]}), partition=0)
+            nowhere = producer.send("flights", b"z", partition=7)
+            with pytest.raises(PartitionNotFoundError):
+                nowhere.result()
+
+        assert (delivery.done, delivery.result().offset) == (True, 0)
+        assert (piece.done, piece.result().base_offset) == (True, 1)
+        with pytest.raises(PartitionNotFoundError):
+            nowhere.result()
+
+    await asyncio.to_thread(scenario)
