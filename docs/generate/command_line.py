@@ -82,7 +82,7 @@ def _row(parameter: Any) -> tuple[str, str, str] | None:
         if not parameter.is_flag:
             names += f" {parameter.metavar or _kind(parameter.type_descriptor.annotation)}"
     default = parameter.default
-    told = "" if default is None or default is False or callable(default) or default == () else f"`{default}`"
+    told = "" if default in (None, False, "", ()) or callable(default) else f"`{default}`"
     if isinstance(getattr(parameter, "show_default", None), str):
         told = parameter.show_default if " " in parameter.show_default else f"`{parameter.show_default}`"
     if parameter.required:

@@ -84,7 +84,7 @@ BUILT_IN = (
 def pages() -> dict[str, str]:
     """Return the text of the page by its path under docs/reference."""
     set_rows = [_setting(name, field) for name, field in Limits.model_fields.items()]
-    built_rows = [[code(each.name), f"{_number(each.value)} {each.unit}", each.reason] for each in BUILT_IN]
+    built_rows = [[code(each.name), _built_in(each), each.reason] for each in BUILT_IN]
     text = TEXT + table(["name", "default", "allowed", "reason"], set_rows)
     return {"limits.md": GENERATED + text + BUILT_IN_TEXT + table(["name", "value", "reason"], built_rows)}
 
@@ -93,17 +93,26 @@ def _setting(name: str, field: FieldInfo) -> list[str]:
     assert field.description, f"limit {name} has no reason"
     bounds = {type(each).__name__: each for each in field.metadata}
     signs = {"Gt": ("above", "gt"), "Ge": ("from", "ge"), "Le": ("to", "le")}
+    number = _bytes if "_bytes_" in f"{name}_" else _number
     allowed = [
-        f"{word} {_number(getattr(bounds[kind], attribute))}"
+        f"{word} {number(getattr(bounds[kind], attribute))}"
         for kind, (word, attribute) in signs.items()
         if kind in bounds
     ]
     reason = " ".join(field.description.split())
-    return [f'<a id="{name}"></a>{code(name)}', _number(field.default), " ".join(allowed), reason]
+    return [f'<a id="{name}"></a>{code(name)}', number(field.default), " ".join(allowed), reason]
 
 
-def _number(value: float) -> str:
+def _built_in(limit: BuiltIn) -> str:
+    return _bytes(limit.value) if limit.unit == "bytes" else f"{_number(limit.value)} {limit.unit}"
+
+
+def _bytes(value: float) -> str:
     for size, unit in ((1 << 20, "MiB"), (1 << 10, "KiB")):
         if value >= size and value % size == 0:
             return f"{value // size:,} {unit}"
+    return f"{_number(value)} bytes"
+
+
+def _number(value: float) -> str:
     return f"{value:,g}" if isinstance(value, float) else f"{value:,}"

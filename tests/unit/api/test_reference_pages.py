@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,3 +43,22 @@ def test_a_page_that_differs_lacks_or_should_not_exist_is_named(tmp_path: Path) 
     for name in ("metrics.md", "problems/disk_full.md", "problems/no_such_problem.md"):
         assert f"{name} is not current" in checked.stderr
     assert [run.returncode for run in mended] == [0, 0]
+
+
+def test_only_bytes_are_counted_in_units_of_1024() -> None:
+    """What is no number of bytes, such as requests and connections, is told as a plain number."""
+    page = (checkout.ROOT / "docs/reference/limits.md").read_text(encoding="utf-8")
+    rows = [row.split(" | ") for row in page.splitlines() if row.startswith("| ")]
+    # The last cell is the reason, which may speak of anything.
+    sized = {name for name, *cells, _ in rows if re.search(r"\d [KM]iB", " ".join(cells))}
+
+    assert len(sized) > 10
+    assert [name for name in sized if "bytes" not in name.lower()] == []
+    assert "iB bytes" not in page
+
+
+def test_no_option_is_shown_with_an_empty_default() -> None:
+    """A default is a value between backquotes or a word; without one the cell is empty."""
+    page = (checkout.ROOT / "docs/reference/command-line.md").read_text(encoding="utf-8")
+
+    assert "| `` |" not in page
