@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from fairlead_api.identifiers import ProducerEpoch, ProducerId, Revision, TimestampUs, check_group_name
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.clock import Clock
@@ -25,6 +27,11 @@ BLOCK_IDS: Final = 1_000
 """Ids taken at a time."""
 NAME_IDLE_US: Final = 7 * 24 * 3600 * 1_000_000
 """How long a name is kept that nobody uses."""
+NAME_NOTED_US: Final = 24 * 3600 * 1_000_000
+"""How often it is noted of a name that its producer writes. Only who leads one of its partitions knows of that, and any
+broker may drop the name: so it is noted long before it could be dropped."""
+NAMES_AT_ONCE: Final = 50
+"""For each of them all partitions that are led here may be asked, while nothing else of the broker runs."""
 EPOCH_MAX: Final = 2**31 - 1
 ATTEMPTS_MAX: Final = 20
 """Compare-and-set attempts; each that fails means that another one succeeded."""
@@ -67,30 +74,31 @@ class ProducerRegistry:
     async def forget_idle_names(self, is_active: Callable[[ProducerId], bool]) -> int:
         """Drop names unused for seven days whose producers do not write either; return how many.
 
-        Raises `CoordinationError`; what is left is for the next time.
+        `is_active` tells of the writes that this broker knows of: those names count as used. Every broker has to call
+        this more often than names are dropped. Raises `CoordinationError`; what is left is for the next time.
         """
         now_us, dropped, after = self._clock.now_us(), 0, None
         while True:
-            page = await self._coordination.list(self._keys.producer_names, after=after)
+            page = await self._coordination.list(self._keys.producer_names, after=after, limit=NAMES_AT_ONCE)
             for item in page.items:
                 record = decode(item.key, item.value, ProducerNameRecord)
-                if now_us - record.used_us >= NAME_IDLE_US:
-                    dropped += await self._forget(item, record, is_active(record.producer_id))
+                unused_us = now_us - record.used_us
+                if unused_us >= NAME_NOTED_US and is_active(record.producer_id):
+                    await self._note_use(item, record)
+                elif unused_us >= NAME_IDLE_US:
+                    dropped += await self._drop(item)
             if page.next is None:
                 return dropped
             after = page.next
 
-    async def _forget(self, item: KeyValue, record: ProducerNameRecord, active: bool) -> bool:
+    async def _note_use(self, item: KeyValue, record: ProducerNameRecord) -> None:
+        used = msgspec.structs.replace(record, used_us=self._clock.now_us())
+        await self._coordination.transact(
+            (unchanged_since(item.key, item.mod_revision),), (Put(item.key, encode(used)),)
+        )
+
+    async def _drop(self, item: KeyValue) -> bool:
         unchanged = unchanged_since(item.key, item.mod_revision)
-        if active:
-            used = ProducerNameRecord(
-                producer_id=record.producer_id,
-                producer_epoch=record.producer_epoch,
-                used_us=TimestampUs(self._clock.now_us()),
-                unknown=record.unknown,
-            )
-            await self._coordination.transact((unchanged,), (Put(item.key, encode(used)),))
-            return False
         return (await self._coordination.transact((unchanged,), (Delete(item.key),))).succeeded
 
     async def _next_id(self) -> ProducerId:

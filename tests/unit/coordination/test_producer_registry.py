@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fairlead_api.identifiers import ProducerEpoch, ProducerId, TimestampUs
+from fairlead_api.identifiers import ProducerEpoch, TimestampUs
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
 from fairlead_broker.coordination.producer_registry import (
@@ -215,11 +215,8 @@ async def test_a_name_that_is_asked_for_meanwhile_is_kept(store: Spoilt) -> None
     clock.seconds += WEEK_SECONDS
     page = await store.store.list(KEYS.producer_names)
     await registry(store, clock).allocate("idle")
-    record = ProducerNameRecord(
-        producer_id=ProducerId(0), producer_epoch=ProducerEpoch(0), used_us=TimestampUs(0)
-    )
 
-    assert not await ours._forget(page.items[0], record, False)
+    assert not await ours._drop(page.items[0])
     assert await stored(store, "idle") is not None
 
 
@@ -234,3 +231,37 @@ async def test_every_page_of_names_is_looked_at(store: Spoilt) -> None:
     store.list = lambda prefix, **about: listed(prefix, **{**about, "limit": 2})  # type: ignore[attr-defined]
 
     assert await ours.forget_idle_names(lambda _: False) == 7
+
+
+async def test_a_name_is_kept_by_the_one_broker_that_hears_its_producer(store: Spoilt) -> None:
+    """The others know nothing of its partitions, and any of them may be the next to look for idle names."""
+    clock = WallClock()
+    leader, other = registry(store, clock), registry(store, clock)
+    named = await leader.allocate("spark-1")
+    dropped = 0
+    for _ in range(10):
+        clock.seconds += 24 * 3600
+        dropped += await other.forget_idle_names(lambda _: False)
+        dropped += await leader.forget_idle_names(lambda producer_id: producer_id == named.producer_id)
+
+    assert dropped == 0
+    assert await leader.allocate("spark-1") == AllocatedProducer(named.producer_id, ProducerEpoch(1))
+
+
+async def test_a_name_that_is_used_is_not_written_each_time(store: Spoilt) -> None:
+    """Brokers look every hour; a note a day is enough for a week."""
+    clock = WallClock()
+    ours = registry(store, clock)
+    await ours.allocate("spark-1")
+    [before] = (await store.store.list(KEYS.producer_names)).items
+    for _ in range(23):
+        clock.seconds += 3600
+        await ours.forget_idle_names(lambda _: True)
+    [after] = (await store.store.list(KEYS.producer_names)).items
+    clock.seconds += 3600
+    await ours.forget_idle_names(lambda _: True)
+    noted = await stored(store, "spark-1")
+
+    assert after == before
+    assert noted is not None
+    assert noted.used_us == clock.now_us()
