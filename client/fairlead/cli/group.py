@@ -9,7 +9,7 @@ import typer
 
 from fairlead import Admin
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat
-from fairlead.cli.printing import print_document, print_pairs, print_rows
+from fairlead.cli.printing import print_document, print_done, print_pairs, print_rows
 from fairlead.cli.reset_targets import ResetTargetError, reset_target, reset_topics
 from fairlead.cli.session import RETRY_TIMEOUT, ExitCode, fail_usage, is_terminal, run
 from fairlead_api.group_answers import (
@@ -197,6 +197,7 @@ def delete(
     name: GroupName,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Delete a group that has no members, with its committed offsets; asks on a terminal unless --yes.
 
@@ -212,7 +213,7 @@ def delete(
             await admin.delete_group(name)
 
     run(work())
-    typer.echo(f"deleted group {name}")
+    print_done(f"deleted group {name}", {"group": name}, output)
 
 
 def _cell(assignment: Sequence[AssignedPartitions]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from collections import deque
@@ -59,6 +60,7 @@ class Target:
     acks: str
     compression: str
     verbose: bool
+    as_json: bool
 
 
 def produce(
@@ -93,16 +95,22 @@ def produce(
     compression: Annotated[Compression, typer.Option("--compression", help="Codec.")] = Compression.NONE,
     encoding: EncodingOption = Encoding.UTF8,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print partition and offsets.")] = False,
+    output: Annotated[
+        str | None, typer.Option("--output", help="json: print what -v does, one JSON object a line.")
+    ] = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
 ) -> None:
     """Write records: each line of standard input is one, or each row of --file.
 
     Rows of a file become JSON objects, unless a Parquet or Arrow file has a binary column `value`: then they are
-    records, with `key` and `headers` where it has those. Prints nothing but errors unless -v.
+    records, with `key` and `headers` where it has those. Prints nothing but errors unless -v or --output.
 
     Example: fairlead produce orders --key-separator : < orders.txt
     """
-    target = Target(bootstrap, topic, partition, acks.value, compression.value, verbose)
+    if output not in (None, "json"):
+        fail_usage(f"--output {output!r} is not known here; allowed: json")
+    as_json = output is not None
+    target = Target(bootstrap, topic, partition, acks.value, compression.value, verbose or as_json, as_json)
     headers = _headers(header or [])
     if file is not None:
         if key is not None or line_format is not None or key_separator is not None:
@@ -192,11 +200,26 @@ class Acknowledgements:
             raise failure
 
     def _tell(self, stored: BatchMetadata, record_count: int) -> None:
+        if self._target.as_json:
+            _print_line(stored, record_count)
+            return
         place = f"{stored.topic}-{stored.partition}"
         if self._target.acks == Acknowledgement.NONE:
             typer.echo(f"{place} sent {record_count}")
         else:
             typer.echo(f"{place} offsets {stored.base_offset} to {stored.last_offset}")
+
+
+def _print_line(stored: BatchMetadata, record_count: int) -> None:
+    is_known = stored.base_offset >= 0
+    line = {
+        "topic": stored.topic,
+        "partition": stored.partition,
+        "records": record_count,
+        "base_offset": stored.base_offset if is_known else None,
+        "last_offset": stored.last_offset if is_known else None,
+    }
+    typer.echo(json.dumps(line, ensure_ascii=False))
 
 
 async def _send(target: Target, source: Source, headers: list[tuple[str, bytes]]) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.options import Output, OutputFormat
-from fairlead.cli.printing import print_document, print_rows
+from fairlead.cli.printing import print_document, print_done, print_rows
 from fairlead.cli.profiles import Profiles, ProfilesUnreadable, profiles_file
 from fairlead.cli.session import ExitCode, fail_usage
 from fairlead.errors import SettingError
@@ -41,6 +41,7 @@ def create(
     bootstrap: Annotated[
         str, typer.Option("--bootstrap", metavar="URL,URL", help="Addresses of one or more brokers.")
     ],
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Name a cluster, or change what the name means; the first one is used at once.
 
@@ -58,22 +59,22 @@ def create(
     used = (
         " and is used" if profiles.current == name else f"; use it with: fairlead profile use {quote(name)}"
     )
-    typer.echo(f"profile {name} stands in {profiles_file()}{used}")
+    print_done(f"profile {name} stands in {profiles_file()}{used}", _document(profiles, name), output)
 
 
 @app.command("use")
-def use(name: ProfileName) -> None:
+def use(name: ProfileName, output: Output = OutputFormat.TABLE) -> None:
     """Have commands go to this cluster, unless --bootstrap or FAIRLEAD_BOOTSTRAP says otherwise.
 
     Example: fairlead profile use prod
     """
-    profiles = _loaded_with(name)
-    profiles.using(name).save(profiles_file())
-    typer.echo(f"commands go to {profiles.bootstraps[name]}")
+    profiles = _loaded_with(name).using(name)
+    profiles.save(profiles_file())
+    print_done(f"commands go to {profiles.bootstraps[name]}", _document(profiles, name), output)
 
 
 @app.command("delete")
-def delete(name: ProfileName) -> None:
+def delete(name: ProfileName, output: Output = OutputFormat.TABLE) -> None:
     """Forget a name; the cluster is not touched. Without a profile in use commands go to this machine.
 
     Example: fairlead profile delete prod
@@ -81,7 +82,7 @@ def delete(name: ProfileName) -> None:
     profiles = _loaded_with(name).without(name)
     profiles.save(profiles_file())
     unused = "" if profiles.current else "; none is in use now"
-    typer.echo(f"profile {name} is forgotten{unused}")
+    print_done(f"profile {name} is forgotten{unused}", {"name": name, "current": profiles.current}, output)
 
 
 @app.command("list")
@@ -98,10 +99,8 @@ def list_profiles(output: Output = OutputFormat.TABLE) -> None:
         ]
         print_rows(["", "PROFILE", "BOOTSTRAP"], rows)
         return
-    print_document(
-        [
-            {"name": name, "bootstrap": bootstrap, "current": name == profiles.current}
-            for name, bootstrap in profiles.bootstraps.items()
-        ],
-        output,
-    )
+    print_document([_document(profiles, name) for name in profiles.bootstraps], output)
+
+
+def _document(profiles: Profiles, name: str) -> dict[str, str | bool]:
+    return {"name": name, "bootstrap": profiles.bootstraps[name], "current": name == profiles.current}

@@ -86,6 +86,8 @@ def test_an_idle_group_is_moved_and_deleted(fairlead: CommandLine, topic: str) -
     assert len(fairlead("consume", topic, "-g", "moved", "-e").split()) == 6
     assert fairlead("group", "delete", "moved", "--yes") == "deleted group moved\n"
     fairlead("group", "describe", "moved", code=3)
+    fairlead("consume", topic, "-g", "moved", "-o", "end", "-e")
+    assert json.loads(fairlead("group", "delete", "moved", "--yes", "--output", "json")) == {"group": "moved"}
 
 
 def test_a_live_group_is_shown_and_refuses_to_be_moved(

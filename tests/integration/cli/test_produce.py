@@ -51,6 +51,25 @@ def test_the_lines_before_a_bad_one_are_stored(fairlead: CommandLine) -> None:
     assert stored(fairlead, "lines") == GOOD
 
 
+def test_programs_are_told_where_records_are(fairlead: CommandLine) -> None:
+    """A line of JSON for each batch; without acknowledgements nobody knows the offsets."""
+    fairlead("topic", "create", "told")
+    as_json = ("--output", "json")
+    told = [
+        json.loads(fairlead("produce", "told", *as_json, *more, typed=b"a\nb\nc\n"))
+        for more in ((), ("-v",), ("--acks", "0"))
+    ]
+    batch = {"topic": "told", "partition": 0, "records": 3}
+
+    assert told == [
+        {**batch, "base_offset": 0, "last_offset": 2},
+        {**batch, "base_offset": 3, "last_offset": 5},
+        {**batch, "base_offset": None, "last_offset": None},
+    ]
+    fairlead("produce", "told", "--output", "yaml", code=2)
+    assert fairlead.errors == "error: --output 'yaml' is not known here; allowed: json\n"
+
+
 @pytest.mark.parametrize(
     ("name", "content", "named"),
     [

@@ -59,6 +59,26 @@ def test_a_profile_is_forgotten(elsewhere: dict[str, str]) -> None:
     assert "there are: none" in fairlead.errors
 
 
+def test_programs_are_told_what_became_of_a_profile(elsewhere: dict[str, str]) -> None:
+    """In the words of the list."""
+    fairlead = CommandLine(elsewhere)
+    as_json = ("--output", "json")
+    near, far = "http://127.0.0.1:1", "http://127.0.0.1:2"
+    created = [
+        json.loads(fairlead("profile", "create", name, "--bootstrap", address, *as_json))
+        for name, address in {"near": near, "far": far}.items()
+    ]
+    used = json.loads(fairlead("profile", "use", "far", *as_json))
+
+    assert created == [
+        {"name": "near", "bootstrap": near, "current": True},
+        {"name": "far", "bootstrap": far, "current": False},
+    ]
+    assert used == {"name": "far", "bootstrap": far, "current": True}
+    assert fairlead("profile", "delete", "near", "--output", "yaml") == "name: near\ncurrent: far\n"
+    assert json.loads(fairlead("profile", "delete", "far", *as_json)) == {"name": "far", "current": None}
+
+
 def test_profiles_that_are_not_there_or_cannot_be_read(elsewhere: dict[str, str], tmp_path: Path) -> None:
     """Are named, with what is allowed; a broken file is left as it is."""
     fairlead = CommandLine(elsewhere)

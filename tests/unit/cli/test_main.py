@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from fairlead.cli.main import COMMANDS, imported, run_command
+from fairlead.cli.main import COMMANDS, EXTRA_VERBS, imported, run_command
 
 HEAVY = ("pyarrow", "numpy", "pyreqwest", "rich.console", "yaml")
 ASKING = ["topic", "list", "--bootstrap", "nonsense"]  # gets as far as its settings
@@ -94,3 +96,25 @@ def test_the_help_of_a_command_is_what_its_module_says(name: str) -> None:
     command = imported(name)
 
     assert COMMANDS[name] == (command.help or "").split("\n\n")[0].replace("\n", " ").strip()
+
+
+def verbs(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Return what can be called below a command, by its whole name."""
+    below = getattr(command, "commands", None)
+    if below is None:
+        yield path, command
+        return
+    for name, child in below.items():
+        yield from verbs(child, f"{path} {name}")
+
+
+def test_every_answer_has_forms_for_programs() -> None:
+    """Every verb knows `--output`, but for scripts of shells; those of extras are not loaded here."""
+    found = {path: verb for name in COMMANDS for path, verb in verbs(imported(name), name)}
+    without = {
+        path
+        for path, verb in found.items()
+        if tuple(path.split()) not in EXTRA_VERBS and not any("--output" in each.opts for each in verb.params)
+    }
+
+    assert without == {"completion"}
