@@ -259,7 +259,7 @@ class BrokerSettings(BaseSettings):
     """Data directory: logs, and the coordination store when it is embedded."""
 
     listen: EndpointText = Endpoint("127.0.0.1", 9520)
-    """Where clients are served."""
+    """Where clients are served. `[::]` is every address of IPv6 and of IPv4, `0.0.0.0` every one of IPv4 alone."""
 
     peer_listen: EndpointText = Endpoint("127.0.0.1", 9521)
     """Where other brokers are served."""

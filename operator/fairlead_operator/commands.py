@@ -31,9 +31,7 @@ Namespaces = Annotated[
 ]
 MetricsListen = Annotated[
     str | None,
-    typer.Option(
-        metavar="HOST:PORT", help="Where metrics and health are served.", show_default="0.0.0.0:8080"
-    ),
+    typer.Option(metavar="HOST:PORT", help="Where metrics and health are served.", show_default="[::]:8080"),
 ]
 LogFormat = Annotated[str | None, typer.Option(help="json, console or auto.", show_default="auto")]
 LogLevel = Annotated[str | None, typer.Option(help="debug, info, warning or error.", show_default="info")]

@@ -71,8 +71,9 @@ class OperatorSettings(BaseSettings):
     """Where the operator reaches a member of a managed etcd; knows {pod}, {cluster}, {namespace} and {id}."""
     resync_seconds: float = Field(default=120.0, ge=5.0)
     """Every resource is looked at again after this time, also when nothing told of a change."""
-    metrics_listen: Annotated[Listen, NoDecode, BeforeValidator(_listen)] = Listen("0.0.0.0", 8080)  # noqa: S104
-    """Where /metrics, /healthz and /readyz are served: every address, as pods are scraped and probed."""
+    metrics_listen: Annotated[Listen, NoDecode, BeforeValidator(_listen)] = Listen("::", 8080)
+    """Where /metrics, /healthz and /readyz are served: every address, as pods are scraped and probed. `[::]` is all
+    those of IPv6 and of IPv4."""
     lease_name: str = FIELD_MANAGER
     """The Lease by which replicas of the operator elect the one that acts; operators that share no work need
     different names."""

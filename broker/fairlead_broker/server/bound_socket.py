@@ -2,7 +2,7 @@
 
 Callers: ``http2_listener`` and ``ops_listener``. A broker registers its addresses before it recovers and serves
 only afterwards, so binding (which settles the port) and listening are two steps. SO_REUSEPORT is never set: two
-brokers on one port must not share its clients, the second must fail.
+brokers on one port must not share its clients, the second must fail. `::` is every address of IPv6 and of IPv4.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import errno
 import socket
 
 BACKLOG = 1024
+EVERY_ADDRESS = "::"
+EVERY_IPV4_ADDRESS = "0.0.0.0"  # noqa: S104 - what a machine without IPv6 has of the above
 
 
 class ListenError(OSError):
@@ -49,15 +51,21 @@ class BoundSocket:
         self._socket.close()
 
     def _bind(self, port: int) -> socket.socket:
+        # One template of a pod serves clusters of either family, and nodes whose kernel has no IPv6.
+        every = self.host == EVERY_ADDRESS
+        host = EVERY_IPV4_ADDRESS if every and not socket.has_dualstack_ipv6() else self.host
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(
-                self.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )[0]
         except OSError as error:
             raise self._refused(port, error) from error
         bound = socket.socket(family, kind, protocol)
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if every and family == socket.AF_INET6:
+                # A machine may be set up to give IPv6 alone (net.ipv6.bindv6only).
+                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             bound.bind(address)
             # Linux lets two sockets that both allow reuse bind one address as long as neither listens.
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)

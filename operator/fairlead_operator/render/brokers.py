@@ -56,6 +56,8 @@ GRACE_SECONDS: Final = 120
 """Between the wish to stop a broker and its end: leadership moves away first, and open calls are answered."""
 HANDOVER_SECONDS: Final = 60
 """Of them for the wait for the restart permit and for leadership to move."""
+EVERY_ADDRESS: Final = "[::]"
+"""What brokers listen on: whatever a pod has, be it of IPv4, of IPv6 or of both."""
 ETCD_SECRET_FOLDER: Final = f"{CONFIG_FOLDER}-etcd"
 ETCD_SECRET_VOLUME: Final = "etcd-credentials"  # noqa: S105 - a name
 
@@ -189,9 +191,9 @@ def _identity(cluster: Cluster) -> list[Manifest]:
         _field("FAIRLEAD_ID", f"metadata.labels['{POD_INDEX_LABEL}']"),
         _field("FAIRLEAD_RACK", f"metadata.labels['{ZONE_LABEL}']"),
         _value("FAIRLEAD_DATA", DATA_PATH),
-        _value("FAIRLEAD_LISTEN", f"0.0.0.0:{DATA_PORT}"),
-        _value("FAIRLEAD_PEER_LISTEN", f"0.0.0.0:{PEER_PORT}"),
-        _value("FAIRLEAD_OPS_LISTEN", f"0.0.0.0:{OPS_PORT}"),
+        _value("FAIRLEAD_LISTEN", f"{EVERY_ADDRESS}:{DATA_PORT}"),
+        _value("FAIRLEAD_PEER_LISTEN", f"{EVERY_ADDRESS}:{PEER_PORT}"),
+        _value("FAIRLEAD_OPS_LISTEN", f"{EVERY_ADDRESS}:{OPS_PORT}"),
         _value("FAIRLEAD_ADVERTISE", advertise_template(cluster)),
         _value("FAIRLEAD_PEER_ADVERTISE", f"{internal_host(cluster)}:{PEER_PORT}"),
     ]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Final
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from fairlead_operator.settings import Listen
 from fairlead_operator.telemetry import Telemetry
+
+EVERY_ADDRESS: Final = "::"
 
 
 @asynccontextmanager
@@ -47,8 +51,18 @@ async def serve(
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, listen.host, listen.port)
-        await site.start()
+        await _site(runner, listen).start()
         yield runner.addresses[0][1]
     finally:
         await runner.cleanup()
+
+
+def _site(runner: web.AppRunner, listen: Listen) -> web.BaseSite:
+    if listen.host != EVERY_ADDRESS:
+        return web.TCPSite(runner, listen.host, listen.port)
+    # By itself asyncio takes this name for the addresses of IPv6 alone, and a kernel may have none of those.
+    if not socket.has_dualstack_ipv6():
+        return web.TCPSite(runner, "0.0.0.0", listen.port)  # noqa: S104 - all that such a machine has
+    return web.SockSite(
+        runner, socket.create_server(("", listen.port), family=socket.AF_INET6, dualstack_ipv6=True)
+    )

@@ -1,6 +1,7 @@
 """Addresses that are taken before anybody is served on them."""
 
 import socket
+from contextlib import suppress
 
 import pytest
 
@@ -46,3 +47,26 @@ def test_text_of_an_address() -> None:
     assert str(four) == f"127.0.0.1:{four.port}"
     assert str(six) == f"[::1]:{six.port}"
     assert four.port > 0
+
+
+def reached(bound: BoundSocket, *hosts: str) -> list[str]:
+    """Listen, and return which of the hosts a client reaches it by."""
+    found = []
+    with bound.listen():
+        for host in hosts:
+            with suppress(OSError), socket.create_connection((host, bound.port), timeout=5):
+                found.append(host)
+    return found
+
+
+def test_every_address_is_of_both_families() -> None:
+    """Pods of either family, and of both, have one template."""
+    assert reached(BoundSocket("data", "::", 0), "127.0.0.1", "::1") == ["127.0.0.1", "::1"]
+    assert reached(BoundSocket("data", "0.0.0.0", 0), "127.0.0.1", "::1") == ["127.0.0.1"]
+
+
+def test_every_address_of_a_machine_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel may have none, which only another boot of it could show here: what is left is IPv4."""
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+
+    assert reached(BoundSocket("data", "::", 0), "127.0.0.1", "::1") == ["127.0.0.1"]

@@ -1,0 +1,46 @@
+"""Pods of a Kubernetes cluster whose network is of IPv6 alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HOST = "fd00::1"
+# A process namespace, too: whatever is still there at the end of the program goes with it.
+NAMESPACES = (
+    "unshare",
+    "--user",
+    "--map-root-user",
+    "--net",
+    "--pid",
+    "--fork",
+    "--kill-child",
+    "--mount-proc",
+)
+NETWORK = f'ip link set lo up && ip address add {HOST}/128 dev lo nodad && exec "$@"'
+PROGRAM = Path(__file__).with_name("ipv6_program.py")
+FOLDERS = ("etcd", "plugins", "faults")
+
+
+def test_pods_of_ipv6_alone_reach_each_other(tmp_path: Path) -> None:
+    """What the operator has etcd and brokers listen on is there for both families; so is the hook before a stop."""
+    tests = Path(__file__).parents[1]
+    paths = os.pathsep.join(str(tests / each) for each in FOLDERS)
+    done = subprocess.run(
+        [*NAMESPACES, "sh", "-c", NETWORK, "sh", sys.executable, str(PROGRAM), str(tmp_path), HOST],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    if "unshare" in done.stderr and "not permitted" in done.stderr:
+        pytest.skip("this machine allows no namespaces of networks")
+    assert done.returncode == 0, done.stderr
+
+    assert done.stdout.splitlines()[0] == "over IPv6"
+    assert "broker 0 may stop" in done.stdout
