@@ -69,6 +69,7 @@ class RunningBroker:
         begun = self._clock.monotonic()
         await self.runtime.announce_stop()
         end = self._clock.monotonic() + self._answer_seconds_max
+        self._listeners.end_waits()
         await self.runtime.stop_answering()
         # Everything has its answer; what is left are readers that take theirs slowly.
         await self._listeners.stop(max(READERS_SECONDS_MIN, end - self._clock.monotonic()))

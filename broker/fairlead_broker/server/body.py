@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from fairlead_api.media_types import CLOUD_EVENT, CLOUD_EVENTS, JSON
 from fairlead_api.problems import ProblemError
+from fairlead_broker.runtime import refusals
 from fairlead_broker.server.admission import CallLimit
 from fairlead_broker.server.asgi import Receive
 
@@ -61,15 +62,29 @@ class BodyBudget:
     middle would have cost the same and helped nobody.
     """
 
-    __slots__ = ("calls", "held_bytes", "limits")
+    __slots__ = ("calls", "coming", "held_bytes", "limits", "stopping")
 
     calls: CallLimit
     """The produce calls under way."""
+
+    coming: set[asyncio.Timeout]
+    """What ends the wait for the next piece of each body of a produce call."""
 
     def __init__(self, limits: BodyLimits) -> None:
         self.limits = limits
         self.held_bytes = 0
         self.calls = CallLimit(limits.produce_calls_max)
+        self.coming = set()
+        self.stopping = False
+        """Whether the broker stops, so that no body of a produce call is worth waiting for."""
+
+    def stop(self) -> None:
+        """Refuse every body of a produce call that is not whole yet; those of other calls may still be needed."""
+        self.stopping = True
+        now = asyncio.get_running_loop().time()
+        for wait in self.coming:
+            if not wait.expired():
+                wait.reschedule(now)
 
     def admit(self, announced_bytes: int) -> None:
         """Let a body in that announces so many bytes, or raise ProblemError overloaded before it is read."""
@@ -111,7 +126,9 @@ class BodyBudget:
 class BodyReader:
     """The body of one request; read at most once, then ``release`` gives its bytes back to the budget."""
 
-    __slots__ = ("_aside", "_budget", "_counted", "_receive", "complete", "held_bytes", "received_bytes")
+    __slots__ = (
+        "_aside", "_budget", "_counted", "_produces", "_receive", "complete", "held_bytes", "received_bytes",
+    )  # fmt: skip
 
     def __init__(self, receive: Receive, budget: BodyBudget) -> None:
         self._receive = receive
@@ -121,11 +138,13 @@ class BodyReader:
         self.complete = False
         self._counted = False
         self._aside = False
+        self._produces = False
+        """Whether the body is that of a produce call."""
 
     def begin_call(self) -> None:
         """Count the request among the produce calls until ``release``. Raises ProblemError overloaded."""
         self._budget.begin_call()
-        self._counted = True
+        self._counted = self._produces = True
 
     async def read(
         self, announced_bytes: int | None, bytes_max: int, *, ends_at_length: bool = False
@@ -134,8 +153,8 @@ class BodyReader:
 
         ``announced_bytes`` is content-length, where given; ``ends_at_length`` says that the body ends there, as over
         HTTP/1.1, whatever else may come. Raises ProblemError body_too_large as soon as more
-        than ``bytes_max`` is announced or has come, overloaded, or malformed_request when it trickles; ClientGone.
-        No body at all (0) is never too much for the broker.
+        than ``bytes_max`` is announced or has come, overloaded, malformed_request when it trickles, or shutting_down;
+        ClientGone. No body at all (0) is never too much for the broker.
         """
         if announced_bytes is not None and announced_bytes > bytes_max:
             announced = f"a body of {announced_bytes} bytes is announced"
@@ -148,16 +167,20 @@ class BodyReader:
         slow = self._counted and asyncio.get_running_loop().call_later(SLOW_BODY_SECONDS, self._stand_aside)
         try:
             async with asyncio.timeout_at(min(end, now() + limits.body_idle_seconds_max)) as pace:
+                if self._produces:
+                    self._budget.coming.add(pace)
                 body = await self._read_chunks(
                     announced_bytes if ends_at_length else None, bytes_max, pace, end
                 )
         except TimeoutError as error:
+            self._refuse_at_stop()
             arrived = f"{self.received_bytes} bytes of the body arrived, and then none for"
             raise ProblemError(
                 "malformed_request",
                 f"{arrived} {limits.body_idle_seconds_max:g} s, or not all within {limits.body_seconds_max:g} s",
             ) from error
         finally:
+            self._budget.coming.discard(pace)
             if slow:
                 slow.cancel()
         self._go_on()
@@ -172,9 +195,20 @@ class BodyReader:
     async def next_piece(self) -> bytes:
         """The next piece of a body that is read as it comes, perhaps empty; ``complete`` says whether it was the last.
 
-        Its bytes are held until ``keep_only``. Raises ProblemError overloaded, and ClientGone.
+        Only produce calls read so. Its bytes are held until ``keep_only``. Raises ProblemError overloaded or
+        shutting_down, and ClientGone.
         """
-        piece = await self._next_chunk()
+        self._produces = True
+        self._refuse_at_stop()
+        try:
+            async with asyncio.timeout(None) as wait:
+                self._budget.coming.add(wait)
+                piece = await self._next_chunk()
+        except TimeoutError:
+            self._refuse_at_stop()
+            raise
+        finally:
+            self._budget.coming.discard(wait)
         self._budget.take(len(piece))
         self.held_bytes += len(piece)
         return piece
@@ -215,6 +249,11 @@ class BodyReader:
             self._counted = True
             self._budget.calls.go_on()
 
+    def _refuse_at_stop(self) -> None:
+        """Raise shutting_down for the body of a produce call once the broker stops."""
+        if self._produces and self._budget.stopping:
+            raise refusals.shutting_down()
+
     async def _read_chunks(
         self, ends_at: int | None, bytes_max: int, pace: asyncio.Timeout, end: float
     ) -> bytes:
@@ -223,6 +262,7 @@ class BodyReader:
         loop = asyncio.get_running_loop()
         idle_seconds_max = self._budget.limits.body_idle_seconds_max
         while not self.complete:
+            self._refuse_at_stop()
             if chunks:
                 self._stand_aside()
                 pace.reschedule(min(end, loop.time() + idle_seconds_max))

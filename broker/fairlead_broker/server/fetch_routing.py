@@ -2,7 +2,7 @@
 
 Callers: ``fetch``. Everybody is asked at once for what there is; only when that is too little the wait begins, in
 slices, because another broker goes on waiting for its slice when the caller has gone. The first who has something
-ends the wait for all; what the others said before stands.
+ends the wait for all; what the others said before stands. So it does when this broker stops.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class FetchRouting:
         query = dict(parse_qsl(call.scope["query_string"].decode("latin-1"), keep_blank_values=True))
         path, left_ms = call.scope["raw_path"].decode("latin-1"), max_wait_ms
         while True:
-            slice_ms = min(left_ms, SLICE_MS)
+            slice_ms = 0 if self._forwarding.stopping else min(left_ms, SLICE_MS)
             query["max_wait_ms"] = str(slice_ms)
             asking = self._forwarding.ask(
                 leader,
@@ -73,11 +73,14 @@ class FetchRouting:
                 b"",
                 slice_ms / 1000 + ANSWER_MARGIN_SECONDS,
             )
+            waiting = self._forwarding.until_stop(asking) if slice_ms else asking
             try:
-                heard = await unless_gone(call.receive, asking)
+                heard = await unless_gone(call.receive, waiting)
             except PeerUnavailable as unavailable:
                 raise no_answer(unavailable, call.topic, call.partition, writing=False) from unavailable
-            left_ms -= slice_ms
+            if heard is None:
+                continue
+            left_ms -= slice_ms or left_ms
             if heard.status != HTTPStatus.NO_CONTENT or left_ms <= 0:
                 return heard
             # The place that `latest` or a time meant at first.
@@ -108,9 +111,9 @@ class FetchRouting:
         poll = _Poll(self, request, elsewhere, local_held)
         answers = await poll.ask_all(0)
         left_ms = request.max_wait_ms
-        while left_ms > 0 and not _enough(answers, request.min_bytes):
+        while left_ms > 0 and not _enough(answers, request.min_bytes) and not self._forwarding.stopping:
             slice_ms = min(left_ms, SLICE_MS)
-            answers |= await poll.ask_until_one_has(slice_ms)
+            answers |= await self._forwarding.until_stop(poll.ask_until_one_has(slice_ms)) or {}
             left_ms -= slice_ms
             if any(answer.ends_wait for answer in answers.values()):
                 break

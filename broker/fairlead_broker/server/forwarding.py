@@ -8,10 +8,10 @@ without an answer the caller hears a definite refusal only if the request certai
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from prometheus_client import Counter
 
@@ -64,6 +64,8 @@ _OWN_HEADERS: Final = frozenset(
     }
 )
 
+T = TypeVar("T")
+
 
 class Forwarding:
     """Finds who answers a call, and passes it on."""
@@ -73,6 +75,29 @@ class Forwarding:
         self._runtime = runtime
         self._forwarded = forwarded
         self._routes = RouteTable(ROUTES)
+        self._stop = asyncio.Event()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the broker stops, so that nothing that may wait long is passed on."""
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        """End what waits at other brokers for something to come."""
+        self._stop.set()
+
+    async def until_stop(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Return what the work returns; None, and the work is ended, once the broker stops."""
+        # Owned here: both tasks have ended when this returns.
+        task = asyncio.get_running_loop().create_task(work)
+        stop = asyncio.get_running_loop().create_task(self._stop.wait())
+        try:
+            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            task.cancel()
+            stop.cancel()
+            await asyncio.wait({task, stop})
 
     @staticmethod
     def allowed(call: Call) -> bool:

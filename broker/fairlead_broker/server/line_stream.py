@@ -42,7 +42,7 @@ class LineStream:
         """Yield groups of lines until the body ends.
 
         Raises body_too_large for a line beyond the limit, malformed_request when nothing comes for too long,
-        overloaded, and ClientGone; the groups before were yielded.
+        overloaded, shutting_down, and ClientGone; the groups before were yielded.
         """
         pending: asyncio.Task[bytes] | None = None
         try:

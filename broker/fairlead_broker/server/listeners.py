@@ -1,7 +1,7 @@
 """The three listeners of a broker and when each opens and closes.
 
-Callers: ``wiring``: ``bind``, ``start_ops`` before recovery, ``start_data`` and ``start_peer`` after it, ``stop`` when
-the runtime has answered what waited. Composes this room; holds no logic of calls.
+Callers: ``wiring``: ``bind``, ``start_ops`` before recovery, ``start_data`` and ``start_peer`` after it, ``end_waits``
+when the runtime is about to answer what waits, ``stop`` when it has. Composes this room; holds no logic of calls.
 """
 
 from __future__ import annotations
@@ -147,6 +147,14 @@ class Listeners:
         endpoints = {**self.data_endpoints(), **PeerCalls(side).endpoints()}
         self._peer = self._http2(self._bound["peer"], endpoints, PeerGate(side))
         await self._peer.start()
+
+    def end_waits(self) -> None:
+        """Have what waits outside the runtime end: at other brokers for records, and for the rest of a produced body.
+
+        The broker still serves; what is under way hears that it stops, and so does what comes and would wait.
+        """
+        self._forwarding.stop()
+        self._bodies.stop()
 
     async def stop(self, seconds_max: float = STOP_SECONDS_MAX) -> None:
         """Accept nothing more, let answers that are on their way finish, close; data and peer first, ops last."""

@@ -26,7 +26,7 @@ from fairlead_api.requests import (
     TopicOffsetLookup,
 )
 from fairlead_broker.clock import Clock
-from fairlead_broker.runtime import BrokerRuntime, FetchResult, TopicView
+from fairlead_broker.runtime import BrokerRuntime, FetchResult, TopicView, refusals
 from fairlead_broker.server.asgi import HeaderList
 from fairlead_broker.server.call import PART_BYTES_MAX, Call
 from fairlead_broker.server.codec_threads import in_thread
@@ -115,6 +115,8 @@ class TailCalls:
 
     async def _round(self, tail: _Tail, wait_ms: int) -> None:
         """Read what has come, once. Raises the problem that ends the stream."""
+        if self._forwarding.stopping:
+            raise refusals.shutting_down()
         call = tail.call
         topic = topic_of(call, self._runtime)
         if topic.topic_id != tail.topic.topic_id:

@@ -192,3 +192,47 @@ async def test_slow_bodies_do_not_count_while_they_come(monkeypatch: pytest.Monk
     quick.release()
 
     assert (body, both, budget.calls.calls) == (b"late", 2, 0)
+
+
+async def test_a_stop_refuses_bodies_of_produce_calls_that_are_not_whole() -> None:
+    """Those that are coming, in one or piece by piece, and those that begin to; nothing of them stays held."""
+    budget = BodyBudget(BodyLimits(100))
+    whole, pieces, late = [BodyReader(Chunks([b"x"], complete=False), budget) for _ in range(3)]
+    whole.begin_call()
+    await pieces.next_piece()
+    waiting = [asyncio.ensure_future(whole.read(8, 100)), asyncio.ensure_future(pieces.next_piece())]
+    async with asyncio.timeout(10):
+        while len(budget.coming) < 2:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0)  # noqa: TID251 - a turn of the loop, no time
+        budget.stop()
+        late.begin_call()
+        refused = await asyncio.gather(*waiting, late.read(8, 100), late.next_piece(), return_exceptions=True)
+    for reader in (whole, pieces, late):
+        reader.release()
+
+    assert [problem.code for problem in refused if isinstance(problem, ProblemError)] == ["shutting_down"] * 4
+    assert (budget.held_bytes, budget.calls.calls, budget.coming) == (0, 0, set())
+
+
+async def test_a_stop_lets_other_bodies_come() -> None:
+    """Followers still copy what waits for its acknowledgement."""
+    budget = BodyBudget(BodyLimits(100))
+    budget.stop()
+
+    assert await BodyReader(Chunks([b"x", b"y"]), budget).read(None, 100) == b"xy"
+
+
+async def test_a_stop_meets_a_body_that_has_just_run_out_of_time() -> None:
+    """Its wait has ended already and is left alone."""
+    budget = BodyBudget(BodyLimits(100, body_idle_seconds_max=0))
+    reader = BodyReader(Chunks([], complete=False), budget)
+    reader.begin_call()
+    waiting = asyncio.ensure_future(reader.read(8, 100))
+    async with asyncio.timeout(10):
+        while not any(wait.expired() for wait in budget.coming):  # noqa: ASYNC110 - the same
+            await asyncio.sleep(0)  # noqa: TID251 - a turn of the loop, no time
+        budget.stop()
+        [refused] = await asyncio.gather(waiting, return_exceptions=True)
+
+    assert isinstance(refused, ProblemError)
+    assert refused.code == "shutting_down"

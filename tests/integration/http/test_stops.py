@@ -1,0 +1,71 @@
+"""What a broker that stops tells callers whose requests are not over."""
+
+import asyncio
+
+import msgspec
+
+from fairlead_api.frames import iterate_frames
+
+PARTITION = "/v1/topics/flights/partitions/0/records"
+EVENTS = {"accept": "text/event-stream"}
+STOP_SECONDS_MAX = 4
+"""Less than what a stop gives to answers on their way: nothing had to be dropped."""
+
+
+async def test_polls_at_other_brokers_are_answered_first(three, polls) -> None:
+    """A stop ends them at once with what there is, as it ends those that wait here, and follows a topic no more."""
+    topic_id, [leader] = await three.topic("flights", 1)
+    stopping = leader % 3 + 1
+    api = three.at(stopping)
+    many = {"max_wait_ms": 60_000, "partitions": [{"topic_id": topic_id, "partition": 0, "offset": 0}]}
+    calls = [
+        asyncio.ensure_future(call)
+        for call in (
+            api.get(f"{PARTITION}?offset=latest&max_wait_ms=60000"),
+            api.post("/v1/fetch", many),
+            api.get("/v1/topics/flights/records"),
+            api.get("/v1/topics/flights/records", **EVENTS),
+        )
+    ]
+    await polls(three.brokers[leader - 1], len(calls))
+    async with asyncio.timeout(STOP_SECONDS_MAX):
+        await three.brokers[stopping - 1].stop()
+        one, several, lines, events = await asyncio.gather(*calls)
+    [frame] = iterate_frames(several.body)
+
+    assert (one.status, one.headers["fairlead-next-offset"]) == (204, "0")
+    assert msgspec.json.decode(frame.meta)["next_offset"] == 0
+    assert lines.json["problem"]["code"] == "shutting_down"
+    assert events.body.startswith(
+        b'id: 0:0\n\nevent: problem\ndata: {"problem":{"type":"/problems/shutting_down"'
+    )
+
+
+async def test_bodies_that_are_still_coming_are_refused(cluster) -> None:
+    """Nobody waits for what would be refused: a body that is not whole is, and a stream of lines hears how it ended."""
+    broker = await cluster.start()
+    await (await cluster.client(broker.addresses.data)).create("flights")
+    host, _, port = broker.addresses.data.rpartition(":")
+    slow, streaming = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
+    head = f"POST {PARTITION} HTTP/1.1\r\nhost: x\r\ncontent-type: "
+    slow[1].write(f"{head}application/json\r\ncontent-length: 15\r\n\r\n[{{".encode())
+    streaming[1].write(
+        f"{head}application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n".encode()
+        + b'e\r\n{"value":"a"}\n\r\n'
+    )
+    told = await streaming[0].readuntil(b"]}\n")
+    while not broker._listeners._bodies.held_bytes:  # noqa: ASYNC110 - no event tells
+        await asyncio.sleep(0)  # noqa: TID251 - a turn of the loop that the broker shares, not a time
+    async with asyncio.timeout(STOP_SECONDS_MAX):
+        await cluster.stop(broker)
+        refused, ended = [await reader.read() for reader, _ in (slow, streaming)]
+    for _, writer in (slow, streaming):
+        writer.close()
+
+    assert b'"stored":1' not in told
+    assert refused.startswith(b"HTTP/1.1 503 ")
+    assert b'"code":"shutting_down"' in refused
+    assert b'"side_effect":"none"' in refused
+    assert b'"code":"shutting_down"' in ended
+    assert b'{"status":503,"records":1,"stored":1,"refused":0}\n' in ended
+    assert ended.endswith(b"0\r\n\r\n")
