@@ -136,9 +136,7 @@ def run_all(tests: TestRun) -> None:
         run_without_kubernetes(tests)
         print("+ wait for the programs of the test Kubernetes (build/kubernetes.log)", flush=True)
         building.wait()
-    # By group: tests on real nodes stay with one worker.
-    kubernetes = ("-m", "kubernetes and not serial", "tests/kubernetes")
-    tests.run("pytest", "-n", WORKERS, "--dist", "loadgroup", *kubernetes)
+    tests.run("pytest", "-n", WORKERS, "-m", "kubernetes and not serial", "tests/kubernetes")
     tests.run("pytest", "-m", "serial", none_is_fine=True)
 
 

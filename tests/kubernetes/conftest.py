@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import worker_groups
 from box import Box, BoxUnusable, check_machine
 from chart_tools import alone
 from doors import Door
@@ -42,6 +43,11 @@ FOLDER = Path(__file__).parent
 TIMEOUT_SECONDS = 300
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep tests together that would keep two workers waiting."""
+    config.pluginmanager.register(worker_groups)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark them so: `make test-fast` needs neither Go nor root. The long ones run when their file is asked for."""
     asked = {Path(name.split("::")[0]).resolve() for name in config.args}
@@ -56,9 +62,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.path.is_relative_to(FOLDER):
             item.add_marker(pytest.mark.kubernetes)
             item.add_marker(pytest.mark.slow)
-            if "kubernetes_pods" in getattr(item, "fixturenames", ()):
-                # One after the other: they drain nodes, and three brokers at a time are enough for two cores.
-                item.add_marker(pytest.mark.xdist_group("pods"))
             if item.get_closest_marker("timeout") is None:
                 # The first test waits for the start of a box as well, on a machine that does much else.
                 item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
