@@ -68,7 +68,8 @@ class BrokerProcesses:
         """Make a call to the first brokers and return its answer."""
 
         async def asked() -> T:
-            addresses = [self.url.format(id=broker) for broker in range(brokers)]
+            # The last before the first, which tests have stand still: an answer of it is waited for, half a minute.
+            addresses = [self.url.format(id=broker) for broker in reversed(range(brokers))]
             async with Admin(addresses, retry_timeout="30s") as admin:
                 return await call(admin)
 
