@@ -28,6 +28,8 @@ HEADER_PREFIX: Final = "ce-"
 """Of the HTTP headers of the binary mode."""
 _REQUIRED: Final = ("specversion", "id", "source", "type")
 _NAME: Final = re.compile(r"[a-z0-9]{1,64}")
+_QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_ESCAPED: Final = re.compile(r"\\(.)")
 _JSON_TYPE: Final = re.compile(r"[^;]*[/+]json *(;.*)?", re.IGNORECASE)
 _EVENT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _EVENTS: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
@@ -83,7 +85,8 @@ def parse_event_batch(body: bytes | memoryview) -> RecordColumns:
 def parse_event_headers(headers: Mapping[str, str], content_type: str, body: bytes) -> RecordColumns:
     """Return the event of the binary mode: headers `ce-<name>` in lower case, and the body as its data.
 
-    Header values are percent-encoded UTF-8 where they need to be. Raises `invalid_record`.
+    Header values come as Latin-1 text, a character a byte. They are percent-encoded UTF-8 where they need to be, and
+    may be quoted as a whole. Raises `invalid_record`.
     """
     attributes = {
         name.removeprefix(HEADER_PREFIX): _unquoted(name, text)
@@ -91,7 +94,7 @@ def parse_event_headers(headers: Mapping[str, str], content_type: str, body: byt
         if name.startswith(HEADER_PREFIX)
     }
     if content_type:
-        attributes["datacontenttype"] = content_type
+        attributes["datacontenttype"] = _utf8("datacontenttype", content_type.encode("latin-1"))
     columns = _Columns()
     columns.add(attributes, bytes(body) if body else None)
     return columns.finished()
@@ -145,10 +148,18 @@ def _unpacked(number: int, packed: msgspec.Raw) -> bytes:
 
 
 def _unquoted(name: str, text: str) -> str:
+    """Return what a header says: first out of its quotes, then percent-decoded (HTTP binding, 3.1.3.2)."""
+    quoted = _QUOTED.fullmatch(text)
+    if quoted is not None:
+        text = _ESCAPED.sub(r"\1", quoted[1])
+    return _utf8(name, unquote_to_bytes(text.encode("latin-1")))
+
+
+def _utf8(name: str, value: bytes) -> str:
     try:
-        return unquote_to_bytes(text.strip('"')).decode()
+        return value.decode()
     except UnicodeDecodeError as error:
-        raise _refusal(0, name, text, "percent-encoded UTF-8") from error
+        raise _refusal(0, name, value.decode("latin-1"), "percent-encoded UTF-8") from error
 
 
 def _refusal(number: int, attribute: str, value: str | None, allowed: str) -> ProblemError:

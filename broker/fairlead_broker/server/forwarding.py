@@ -250,12 +250,20 @@ class Forwarding:
 def passed_on(call: Call) -> list[tuple[str, str]]:
     """The headers of a call as another broker is to see them."""
     return [
-        (name.decode("latin-1"), value.decode("latin-1"))
+        (name.decode("latin-1"), _as_sent(value))
         for name, value in call.scope["headers"]
         if name not in _NOT_PASSED_ON
         and name.decode("latin-1") not in _OWN_HEADERS
         and not name.startswith(b":")
     ]
+
+
+def _as_sent(value: bytes) -> str:
+    """Return a header's value as text that is these bytes again when it is sent, which is as UTF-8."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
 def passed_back(heard: PeerAnswer) -> HeaderList:

@@ -18,6 +18,7 @@ from fairlead_api.media_types import Header
 from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import KeyedRequest
 from fairlead_broker.server.call import Call
+from fairlead_broker.server.negotiation import BINARY_EVENT
 
 ON_LOOP_BYTES_MAX: Final = 128 << 10
 """Larger bodies are digested in a thread: a MiB takes the loop a millisecond."""
@@ -67,6 +68,9 @@ async def keyed_request(call: Call, media_type: str, body: bytes) -> KeyedReques
             "a request names a producer or has an idempotency key, not both",
         )
     salt = f"{media_type}\0{call.query.text('encoding')}\0".encode() + _event_attributes(call)
+    if media_type == BINARY_EVENT:
+        # An attribute as well, in a header of another name.
+        salt += call.headers.get(b"content-type", b"") + b"\0"
     if len(body) <= ON_LOOP_BYTES_MAX:
         return KeyedRequest(key, _digest(salt, body))
     return KeyedRequest(key, await asyncio.to_thread(_digest, salt, body))

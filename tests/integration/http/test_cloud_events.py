@@ -50,7 +50,20 @@ async def test_a_repeat_of_a_binary_event_is_told_by_its_attributes(api) -> None
     first = await api.call("POST", path, b"x", keyed)
     again = await api.call("POST", path, b"x", keyed)
     other = await api.call("POST", path, b"x", {**keyed, "ce-id": "2"})
+    of_other_type = await api.call("POST", path, b"x", {**keyed, "content-type": "text/plain"})
 
     assert (first.status, again.status) == (200, 200)
     assert again.json["results"][0]["duplicate"]
-    assert other.code == "idempotency_key_reused"
+    assert other.code == of_other_type.code == "idempotency_key_reused"
+
+
+async def test_attributes_are_the_same_through_any_broker(three) -> None:
+    """A request that is passed on arrives byte by byte, so that its repeat at another broker is the same request."""
+    await three.topic("orders", 1)
+    path = "/v1/topics/orders/partitions/0/records"
+    headers = {**BINARY, "ce-subject": "gr\u00f6\u00dfe", "idempotency-key": "k"}
+    stored = [await three.at(broker).call("POST", path, b"x", headers) for broker in (1, 2, 3)]
+    [record] = (await three.at(1).get(path)).json["records"]
+
+    assert [answer.status for answer in stored] == [200] * 3
+    assert ["ce_subject", "gr\u00f6\u00dfe"] in record["headers"]

@@ -122,3 +122,27 @@ def test_the_event_of_a_batch_is_named() -> None:
     with pytest.raises(ProblemError, match="percent-encoded"):
         parse_event_headers({**IN_HEADERS, "ce-subject": "%FF"}, "", b"")
     assert len(parse_event_batch(b"[]")) == 0
+
+
+@pytest.mark.parametrize(
+    ("sent", "subject"),
+    [
+        ('say "hi"', 'say "hi"'),
+        ('"', '"'),
+        ('"say \\"hi\\" \\\\"', 'say "hi" \\'),
+        ('"a" and "b"', '"a" and "b"'),
+        ("gr\u00c3\u00b6\u00c3\u009fe", "gr\u00f6\u00dfe"),
+    ],
+)
+def test_attributes_in_headers_stay_what_they_are(sent: str, subject: str) -> None:
+    """Only a value that is quoted as a whole loses its quotes; UTF-8 that nobody encoded is understood."""
+    record = parse_event_headers({**IN_HEADERS, "ce-subject": sent}, "text/plain;x=\u00c3\u00b6", b"")
+
+    assert ("ce_subject", subject.encode()) in record.headers[0]
+    assert ("content-type", "text/plain;x=\u00f6".encode()) in record.headers[0]
+
+
+def test_a_content_type_that_is_no_utf_8() -> None:
+    """Is refused by its name, as an attribute is."""
+    with pytest.raises(ProblemError, match="datacontenttype"):
+        parse_event_headers(IN_HEADERS, "text/\u00ff", b"")
