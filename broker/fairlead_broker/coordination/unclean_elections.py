@@ -3,8 +3,8 @@
 For the controllership. Each survey is a task of its own beside the controller's turns: a broker that is slow to answer
 delays the partitions that it keeps, and no other election. What a survey has found is held against the mirror as it is
 when the next turn comes: a broker that has begun another life since has told nothing. A live replica that was silent
-may have the longest log, so it is asked again for as long as the topic's delay once more before it is passed by; in a
-record of a restored store every replica has to be heard.
+may have the longest log, so it is asked again for as long as the topic's delay once more, counted in its own life,
+before it is passed by; in a record of a restored store every replica has to be heard.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 import msgspec
 import structlog
 
-from fairlead_api.identifiers import BrokerEpoch, BrokerId
+from fairlead_api.identifiers import BrokerEpoch, BrokerId, Revision
 from fairlead_broker.clock import Clock
 from fairlead_broker.controller.election import broker_epoch, takes_part
 from fairlead_broker.controller.office import PARTITIONS_MAX
@@ -93,8 +93,7 @@ class UncleanElections:
         self._done = done
         self._under_way: set[PartitionKey] = set()
         self._surveyed: list[Surveyed] = []
-        self._first: dict[PartitionKey, float] = {}
-        """When a partition was surveyed first since its record was written."""
+        self._first: dict[PartitionKey, _FirstAsked] = {}
         self._last: dict[PartitionKey, float] = {}
 
     def begin(self, group: asyncio.TaskGroup, due: Iterable[LeaderlessPartition]) -> None:
@@ -105,7 +104,7 @@ class UncleanElections:
                 return
             if key not in self._under_way and now >= self._last.get(key, -AGAIN_SECONDS) + AGAIN_SECONDS:
                 self._under_way.add(key)
-                self._first.setdefault(key, now)
+                self._note_first(key, partition, now)
                 self._last[key] = now
                 group.create_task(self._run(key, partition))
 
@@ -120,10 +119,9 @@ class UncleanElections:
         now, writes = self._clock.monotonic(), []
         for each in surveyed:
             found, silent = find(each.key), each.silent(self._view())
-            first = self._first.get(each.key, now)
             if found is None or found.mod_revision != each.partition.mod_revision:
                 self._drop(each.key)
-            elif silent and now < first + patience_seconds:
+            elif silent and now < self._asked_last(each.key, silent, now) + patience_seconds:
                 _log.warning("unclean_election_waits", **_named(each.key), silent=silent)
             elif (write := self.election(each)) is not None:
                 self._drop(each.key)
@@ -170,6 +168,24 @@ class UncleanElections:
         for kept in (self._surveyed, self._first, self._last):
             kept.clear()
 
+    def _note_first(self, key: PartitionKey, partition: Versioned[PartitionRecord], now: float) -> None:
+        """Note which lives are asked for the first time about this record."""
+        known = self._first.get(key)
+        if known is None or known.revision != partition.mod_revision:
+            known = self._first[key] = _FirstAsked(partition.mod_revision, {})
+        replicas = [replica.broker for replica in partition.value.replicas]
+        known.at = {life: known.at.get(life, now) for life in self._lives(replicas)}
+
+    def _asked_last(self, key: PartitionKey, brokers: Sequence[BrokerId], now: float) -> float:
+        """Say when the last of some replicas was asked first: one that has just come has its time before it."""
+        known = self._first.get(key)
+        at = {} if known is None else known.at
+        return max(at.get(life, now) for life in self._lives(brokers))
+
+    def _lives(self, brokers: Iterable[BrokerId]) -> list[tuple[BrokerId, BrokerEpoch]]:
+        registered = self._view().brokers
+        return [(broker, broker_epoch(registered[broker])) for broker in brokers if broker in registered]
+
     def _drop(self, key: PartitionKey) -> None:
         self._first.pop(key, None)
         self._last.pop(key, None)
@@ -181,6 +197,16 @@ class UncleanElections:
         finally:
             self._under_way.discard(key)
             self._done()
+
+
+@dataclass(slots=True)
+class _FirstAsked:
+    """When the replicas of a partition were asked first since its record was written."""
+
+    revision: Revision
+    """Of that record."""
+    at: dict[tuple[BrokerId, BrokerEpoch], float]
+    """By the life of a broker: one that has come back may need as long again before it can tell."""
 
 
 def _named(key: PartitionKey) -> dict[str, object]:

@@ -136,6 +136,37 @@ async def test_whoever_is_there_and_silent_is_waited_for(controller: Controller,
     assert (asked_once, len(replicas.asked)) == (1, 3)
 
 
+async def test_whoever_comes_back_late_is_waited_for_as_long(
+    controller: Controller, replicas: Replicas
+) -> None:
+    """Both were gone for longer than patience lasts; one of them is slower to open its log, and has more in it."""
+    controller.view = ClusterView(brokers(R1))
+    nobody = await controller.outcome()
+    controller.clock.seconds += 2 * PATIENCE_SECONDS
+    controller.view = ClusterView(brokers(R1, R2, R3))
+    opening = replicas.ends.pop(3)
+    early = await controller.outcome()
+    controller.clock.seconds += PATIENCE_SECONDS - 1
+    replicas.ends[3] = opening
+
+    assert (nobody, early) == ({}, {})
+    assert await controller.outcome() == {KEY: 3}
+
+
+async def test_patience_begins_anew_with_another_record(controller: Controller, replicas: Replicas) -> None:
+    """The partition had a leader in between: what was not heard before that is no reason to hurry now."""
+    del replicas.ends[3]
+    before = await controller.outcome()
+    found = controller.partitions[KEY]
+    controller.partitions[KEY] = Versioned(found.value, found.create_revision, Revision(8))
+    controller.clock.seconds += PATIENCE_SECONDS
+    first = await controller.outcome()
+    controller.clock.seconds += PATIENCE_SECONDS
+
+    assert (before, first) == ({}, {})
+    assert await controller.outcome() == {KEY: 2}
+
+
 @pytest.mark.parametrize(
     "present", [[R2, (3, STOPPING)], [R2]], ids=["stopping", "gone"]
 )  # fmt: skip
