@@ -84,7 +84,11 @@ class OpsApplication:
     async def metrics(self, scope: Scope) -> Answer:
         """``GET /metrics``: Prometheus text, or OpenMetrics for who asks."""
         accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
-        encoder, content_type = choose_encoder(accept)
+        try:
+            encoder, content_type = choose_encoder(accept)
+        except TypeError:
+            # It compares the version that is asked for with numbers; one that is none stays a text.
+            encoder, content_type = choose_encoder("")
         return 200, [(b"content-type", content_type.encode())], encoder(self._registry)
 
 

@@ -170,6 +170,15 @@ async def test_health_and_metrics(api, ops) -> None:
     assert served(metrics.body, "versions") == served(before, "versions") + 1
 
 
+@pytest.mark.parametrize("version", ["abc", "1.x", ".."])
+async def test_metrics_for_who_asks_for_a_version_that_is_none(ops, version: str) -> None:
+    """Come in the plain form, which everybody reads."""
+    metrics = await ops.get("/metrics", accept=f"application/openmetrics-text;version={version}")
+
+    assert (metrics.status, metrics.headers["content-type"][:10]) == (200, "text/plain")
+    assert b"fairlead_build_info" in metrics.body
+
+
 def served(metrics: bytes, route: str) -> float:
     """How many requests to a route were answered 200."""
     start = f'fairlead_request_duration_seconds_count{{route="{route}",status="200"}} '
