@@ -216,8 +216,10 @@ class Limits(BaseModel):
     header_bytes_max: int = Field(default=32 * KIB, ge=8 * KIB)
     """Headers of one request. They are a path, some ids and a traceparent; beyond it 431 or a closed stream."""
 
-    header_seconds_max: float = Field(default=10.0, gt=0)
-    """How long the headers of an HTTP/1.1 request may take from their first byte."""
+    header_seconds_max: float = Field(default=75.0, gt=0)
+    """How long the headers of an HTTP/1.1 request may take: the first from their first byte, all others from the last
+    answer, so that an idle connection ends then. More than the 60 s for which load balancers keep one (nginx's): a
+    request that is sent into a connection which is just being closed is lost."""
 
     ping_interval_seconds: float = Field(default=30.0, gt=0)
     """Time between two HTTP/2 pings on a connection without traffic; one without answer for 20 s ends it."""

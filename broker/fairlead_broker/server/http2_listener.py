@@ -40,7 +40,7 @@ class ConnectionLimits:
 
     streams_max: int = 256
     header_bytes_max: int = 32 << 10
-    header_seconds_max: float = 10.0
+    header_seconds_max: float = 75.0
     ping_interval_seconds: float = 30.0
 
 

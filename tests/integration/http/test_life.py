@@ -52,6 +52,20 @@ async def test_a_stop_tells_when_it_begins_and_how_long_it_took(cluster) -> None
     assert 0 < told[1]["seconds"] < 10
 
 
+async def test_an_idle_connection_outlives_its_place_in_a_load_balancer(cluster) -> None:
+    """Over HTTP/1.1: who keeps one for 60 s, as most do, never sends a request into one that is just being closed."""
+    broker = await cluster.start(limits={"header_seconds_max": 0.2})
+    host, _, port = broker.addresses.data.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET /v1/versions HTTP/1.1\r\nhost: x\r\n\r\n")
+    async with asyncio.timeout(10):
+        answered = await reader.read()
+    writer.close()
+
+    assert answered.startswith(b"HTTP/1.1 200 ")
+    assert BrokerSettings().limits.header_seconds_max > 60
+
+
 async def test_two_brokers_on_one_port(cluster, broker, api) -> None:
     """A second broker on a port in use fails with the address and the reason; the first one serves on."""
     with pytest.raises(
