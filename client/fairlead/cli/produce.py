@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pyarrow as pa
 import typer
@@ -59,8 +59,8 @@ class Target:
     partition: int | None
     acks: str
     compression: str
-    verbose: bool
-    as_json: bool
+    told: Literal["words", "json"] | None
+    """How it is printed where records are stored."""
 
 
 def produce(
@@ -107,10 +107,8 @@ def produce(
 
     Example: fairlead produce orders --key-separator : < orders.txt
     """
-    if output not in (None, "json"):
-        fail_usage(f"--output {output!r} is not known here; allowed: json")
-    as_json = output is not None
-    target = Target(bootstrap, topic, partition, acks.value, compression.value, verbose or as_json, as_json)
+    told = _told(verbose=verbose, output=output)
+    target = Target(bootstrap, topic, partition, acks.value, compression.value, told)
     headers = _headers(header or [])
     if file is not None:
         if key is not None or line_format is not None or key_separator is not None:
@@ -124,6 +122,14 @@ def produce(
     except FormatError as error:
         fail_usage(str(error))
     run(_send(target, lambda line_bytes_max: read_records(standard_input(), parse, line_bytes_max), headers))
+
+
+def _told(*, verbose: bool, output: str | None) -> Literal["words", "json"] | None:
+    if output == "json":
+        return "json"
+    if output is not None:
+        fail_usage(f"--output {output!r} is not known here; allowed: json")
+    return "words" if verbose else None
 
 
 def _headers(pairs: Sequence[str]) -> list[tuple[str, bytes]]:
@@ -194,13 +200,13 @@ class Acknowledgements:
                     failure = failure or error
                     continue
                 self.records += delivery.record_count
-                if self._target.verbose:
+                if self._target.told is not None:
                     self._tell(stored, delivery.record_count)
         if failure is not None:
             raise failure
 
     def _tell(self, stored: BatchMetadata, record_count: int) -> None:
-        if self._target.as_json:
+        if self._target.told == "json":
             _print_line(stored, record_count)
             return
         place = f"{stored.topic}-{stored.partition}"
@@ -224,7 +230,7 @@ def _print_line(stored: BatchMetadata, record_count: int) -> None:
 
 async def _send(target: Target, source: Source, headers: list[tuple[str, bytes]]) -> None:
     acknowledgements = Acknowledgements(target)
-    at_once = target.verbose or sys.stdin.isatty()
+    at_once = target.told is not None or sys.stdin.isatty()
     async with Producer(
         target.bootstrap, acks=target.acks, compression=target.compression, retry_timeout=RETRY_TIMEOUT
     ) as producer:
