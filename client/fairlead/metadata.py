@@ -12,11 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-import msgspec
-
 from fairlead import clock
 from fairlead.errors import TopicNotFoundError, error_of
 from fairlead.settings import KIB
+from fairlead.simple_calls import decoded
 from fairlead.transport import Answer, Call, Transport
 from fairlead_api.identifiers import check_topic_name
 from fairlead_api.metadata import Metadata, TopicMetadata
@@ -188,7 +187,7 @@ def topic_not_found(name: str) -> TopicNotFoundError:
 
 
 def _picture_of(answer: Answer, names: frozenset[str], asked: frozenset[str], now: float) -> Picture:
-    metadata = msgspec.json.decode(answer.body, type=Metadata)
+    metadata = decoded(answer, Metadata, "metadata")
     return Picture(
         cluster_id=metadata.cluster_id,
         addresses={

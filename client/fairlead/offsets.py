@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias, cast
 
-import msgspec
 from msgspec import UNSET
 
 from fairlead import clock
 from fairlead.errors import ClusterError, NoLeaderError, PartitionNotFoundError, UnreachableError, error_of
 from fairlead.metadata import MetadataCache
 from fairlead.settings import OffsetPolicy, ResetPolicy
+from fairlead.simple_calls import decoded
 from fairlead.timestamps import datetime_of, timestamp_us_of
 from fairlead.topic_partition import TopicPartition
 from fairlead.transport import Transport, json_call
@@ -158,7 +158,7 @@ class OffsetLookup:
         )
         call = json_call("POST", LOOKUP_PATH, f"offsets of {places[0]}", body=request)
         answer = await self._transport.send(call, leader)
-        return msgspec.json.decode(answer.body, type=OffsetsLookupAnswer).partitions
+        return decoded(answer, OffsetsLookupAnswer, call.subject).partitions
 
     def _known_epoch(self, place: TopicPartition) -> int:
         """The leader epoch by which the leader was found."""

@@ -5,17 +5,10 @@ Called by the sender. Must not know batches and sequences.
 
 from __future__ import annotations
 
-from typing import Final
-
-import msgspec
-
-from fairlead.errors import error_of
 from fairlead.sequencing import ProducerIdentity
+from fairlead.simple_calls import decoded
 from fairlead.transport import Transport, json_call
-from fairlead_api.problems import ProblemError
 from fairlead_api.producer_routes import AllocateProducerRequest, ProducerAnswer
-
-_DECODER: Final = msgspec.json.Decoder(ProducerAnswer)
 
 
 async def take_identity(transport: Transport, name: str | None) -> ProducerIdentity:
@@ -26,9 +19,5 @@ async def take_identity(transport: Transport, name: str | None) -> ProducerIdent
     subject = "producer id" if name is None else f"producer {name}"
     call = json_call("POST", "/v1/producers", subject, body=AllocateProducerRequest(name=name))
     answer = await transport.call(call)
-    try:
-        found = _DECODER.decode(answer.body)
-    except msgspec.MsgspecError as error:
-        problem = ProblemError("internal", f"the answer cannot be read: {error}")
-        raise error_of(problem, subject=subject, broker=answer.broker) from error
+    found = decoded(answer, ProducerAnswer, subject)
     return ProducerIdentity(found.producer_id, found.producer_epoch)

@@ -61,10 +61,9 @@ def bootstrap_of(value: str | Iterable[str]) -> tuple[str, ...]:
     cleaned = tuple(dict.fromkeys(address.strip().rstrip("/") for address in addresses if address.strip()))
     for address in cleaned:
         if not _is_address(address):
-            # What a client of Kafka is given has no scheme: it is named, so that it can be copied.
-            bare = ":" in address and _is_address(f"http://{address}")
-            meant = f"; did you mean http://{address}?" if bare else ""
-            allowed = f"http://HOST:PORT or https://HOST:PORT, several by comma{meant}"
+            meant = _meant(address)
+            asked = "" if meant is None else f"; did you mean {meant}?"
+            allowed = f"http://HOST:PORT or https://HOST:PORT, several by comma{asked}"
             raise SettingError("bootstrap", address, allowed)
     if not cleaned:
         raise SettingError("bootstrap", value, "at least one address such as http://127.0.0.1:9520")
@@ -78,7 +77,21 @@ def _is_address(text: str) -> bool:
     except ValueError:  # a port that is no number up to 65535, half an IPv6 address
         return False
     known = parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
-    return known and not parts.path and not parts.query
+    return known and not any((parts.path, parts.query, parts.fragment, re.search(r"\s", text)))
+
+
+def _meant(text: str) -> str | None:
+    """Return what may be meant: what a client of Kafka is given has no scheme, and what is copied has a path."""
+    scheme, divider, rest = text.rpartition("://")
+    place = rest.partition("/")[0].partition("?")[0].partition("#")[0]
+    if divider and scheme not in ("http", "https"):
+        return None
+    known = scheme or "http"
+    if place.count(":") > 1 and "[" not in place:
+        # Nobody else knows where the address ends and its port begins.
+        return f"{known}://[IPV6-ADDRESS]:PORT"
+    address = f"{known}://{place}"
+    return address if _is_address(address) and (divider or urlsplit(address).port) else None
 
 
 def acks_of(value: Acks | str | int) -> Acks:

@@ -13,7 +13,7 @@ import msgspec
 
 from fairlead.errors import ClusterError, error_of
 from fairlead.settings import DEFAULT_BOOTSTRAP, Duration, connection_of
-from fairlead.transport import Answer, Query, Transport, json_call
+from fairlead.transport import NO_BROKER, Answer, Query, Transport, json_call
 from fairlead_api.metadata import Page
 from fairlead_api.problems import ProblemError
 
@@ -95,9 +95,10 @@ class SimpleCalls:
 
 
 def decoded(answer: Answer, type_: type[T], subject: str) -> T:
-    """Return an answer's document; one that cannot be read is the server's fault."""
+    """Return an answer's document; one that cannot be read is the server's fault, or none of a broker."""
     try:
         return msgspec.json.decode(answer.body, type=type_)
     except msgspec.MsgspecError as error:
         problem = ProblemError("internal", f"the answer cannot be read: {error}")
-        raise error_of(problem, subject=subject, broker=answer.broker) from error
+        advice = None if isinstance(error, msgspec.ValidationError) else NO_BROKER
+        raise error_of(problem, subject=subject, broker=answer.broker, advice=advice) from error

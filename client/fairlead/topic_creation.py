@@ -6,10 +6,9 @@ and the topic is created with the cluster's defaults; whoever else creates it me
 
 from __future__ import annotations
 
-import msgspec
-
 from fairlead.errors import UnreachableError
 from fairlead.metadata import MetadataCache
+from fairlead.simple_calls import decoded
 from fairlead.transport import Transport, json_call
 from fairlead_api.metadata import ConfigDescription
 
@@ -36,7 +35,7 @@ async def _setting(transport: Transport, metadata: MetadataCache) -> bool:
         except UnreachableError as error:
             failures.update(error.attempts)
             continue
-        config = msgspec.json.decode(answer.body, type=ConfigDescription).config
+        config = decoded(answer, ConfigDescription, asked.subject).config
         return str(config[SETTING].value).lower() == "true"
     # Brokers that have just come, or lost their leases, are not in the picture yet.
     await metadata.refresh()

@@ -28,6 +28,7 @@ from fairlead.errors import (
 )
 from fairlead.http_threads import rest_before_exit
 from fairlead.settings import MIB, ConnectionSettings
+from fairlead.wrong_listener import WANTED, told_of
 from fairlead_api.media_types import FORWARD_NEVER, JSON, Header
 from fairlead_api.problems import ProblemError
 
@@ -55,6 +56,9 @@ SILENT_SECONDS: Final = 10.0
 
 SECOND_OPINION_SECONDS: Final = 1.0
 """How long another broker may take to say what it knows; the first one's answer waits for it."""
+
+NO_BROKER: Final = f"Something else than a broker answers there, or a proxy before one: {WANTED}."
+PEER_LISTENER: Final = f"That is the listener on which brokers call each other: {WANTED}."
 
 Query: TypeAlias = Mapping[str, str | int]
 
@@ -98,6 +102,8 @@ class Transport:
         self._second = 0
         """Place of the one that was asked for a second opinion last."""
         self._silent_until: dict[str, float] = {}
+        self._unclear: set[str] = set()
+        """Addresses where somebody listens who has not answered, or not in HTTP/2."""
         self.known_brokers: tuple[str, ...] = ()
         """Addresses from the metadata: asked after the bootstrap addresses failed."""
 
@@ -137,13 +143,18 @@ class Transport:
             builder = builder.query({name: str(value) for name, value in call.query.items()})
         if call.body is not None:
             builder = builder.body_bytes(call.body)
+        began = clock.monotonic()
         try:
             response = await builder.build().send()
             body = memoryview(await response.bytes())
         except pyreqwest.exceptions.ClientClosedError as error:
             raise ClosedError(self._owner) from error
         except pyreqwest.exceptions.RequestError as error:
-            raise _unreachable(call.subject, broker, error, timeout) from error
+            if _is_unclear(error):
+                self._unclear.add(broker)
+            # Pings give a connection up before the time of a call is over.
+            waited = min(timeout, clock.monotonic() - began)
+            raise _unreachable(call.subject, broker, error, waited) from error
         if response.status >= 400:
             raise _refusal(response, body, call.subject, broker)
         return Answer(response.status, body, response.get_header("etag"), broker)
@@ -158,7 +169,8 @@ class Transport:
     async def retry(self, attempt: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Make attempts, with pauses, until one succeeds or `retry_timeout` ends; then raise its last error.
 
-        A problem is tried again if its kind says so, no answer always.
+        A problem is tried again if its kind says so, no answer always. Where something else than a broker seems to be
+        at an address, the last error tells what.
         """
         deadline = clock.monotonic() + self.settings.retry_timeout_seconds
         attempts = 0
@@ -169,8 +181,17 @@ class Transport:
                 attempts += 1
                 pause = self._pause_before_retry(error, attempts)
                 if pause is None or clock.monotonic() + pause > deadline:
+                    if isinstance(error, UnreachableError):
+                        await self._look_at(error)
                     raise
             await asyncio.sleep(pause)  # noqa: TID251 - the pause before a retry, at the edge
+
+    async def _look_at(self, error: UnreachableError) -> None:
+        """Tell with an error what is at the addresses that gave no answer although somebody listens there."""
+        unclear = self._unclear & error.attempts.keys()
+        self._unclear -= unclear
+        for broker, told in (await told_of(unclear)).items():
+            error.attempts[broker] += f"; {told}"
 
     def _pause_before_retry(self, error: ClusterError | UnreachableError, attempts: int) -> float | None:
         """Return how long to wait before the next attempt; None if there is none to make."""
@@ -284,28 +305,40 @@ def _client(settings: ConnectionSettings) -> pyreqwest.client.Client:
 
 
 def _unreachable(
-    subject: str, broker: str, error: pyreqwest.exceptions.RequestError, timeout_seconds: float
+    subject: str, broker: str, error: pyreqwest.exceptions.RequestError, waited_seconds: float
 ) -> UnreachableError:
     # A timeout of the whole request is raised as ConnectTimeoutError too, however far the request came, and a
     # connection that broke while an answer was awaited as ConnectError: only one that was never made proves that
     # nothing was sent.
     sent = not isinstance(error, pyreqwest.exceptions.ConnectError) or not _was_never_connected(error)
     if isinstance(error, pyreqwest.exceptions.RequestTimeoutError):
-        return UnreachableError(subject, {broker: f"no answer within {timeout_seconds:.3g} s"}, sent=True)
+        return UnreachableError(
+            subject, {broker: f"no answer within {round(waited_seconds, 1):g} s"}, sent=True
+        )
     return UnreachableError(subject, {broker: _cause_of(error)}, sent=sent)
 
 
 def _was_never_connected(error: pyreqwest.exceptions.RequestError) -> bool:
     """Say whether the request failed before there was a connection to send it on."""
-    causes = (error.details or {}).get("causes") or []
-    return any(cause["message"] == "client error (Connect)" for cause in causes)
+    return "client error (Connect)" in _causes_of(error)
+
+
+def _is_unclear(error: pyreqwest.exceptions.RequestError) -> bool:
+    """Say whether it may be somebody else who listens: silence, other words than HTTP/2's, or no TLS."""
+    causes = _causes_of(error)
+    if isinstance(error, pyreqwest.exceptions.RequestTimeoutError):
+        return bool(causes)
+    is_garbled = "client error (SendRequest)" in causes or "client error (Canceled)" in causes
+    return is_garbled or any("InvalidContentType" in cause for cause in causes)
 
 
 def _cause_of(error: pyreqwest.exceptions.RequestError) -> str:
     """Return the innermost cause, which is what a person can act on ("Connection refused")."""
-    causes = (error.details or {}).get("causes") or []
-    innermost = causes[-1]["message"] if causes else error.message
-    return f"{type(error).__name__}: {innermost}"
+    return f"{type(error).__name__}: {[error.message, *_causes_of(error)][-1]}"
+
+
+def _causes_of(error: pyreqwest.exceptions.RequestError) -> list[str]:
+    return [cause["message"] for cause in (error.details or {}).get("causes") or []]
 
 
 def _refusal(response: Response, body: memoryview, subject: str, broker: str) -> ClusterError:
@@ -313,17 +346,19 @@ def _refusal(response: Response, body: memoryview, subject: str, broker: str) ->
         document = msgspec.json.decode(body, type=dict[str, object])
     except msgspec.DecodeError:
         document = {}
-    if "code" not in document:
-        # Not one of ours: a proxy, or another server altogether.
+    is_ours = isinstance(document.get("code"), str)
+    if not is_ours:
+        # A proxy, or another server altogether.
         document = {
             "status": response.status,
             "detail": f"status {response.status} without a problem document",
         }
     document.setdefault("status", response.status)
-    if "retry_after_seconds" not in document and (advice := response.get_header("retry-after")):
-        document["retry_after_seconds"] = _seconds(advice)
+    if "retry_after_seconds" not in document and (pause := response.get_header("retry-after")):
+        document["retry_after_seconds"] = _seconds(pause)
     problem = ProblemError.from_document(document)  # type: ignore[arg-type]
-    return error_of(problem, subject=subject, broker=broker)
+    advice = PEER_LISTENER if problem.code == "peer_refused" else None if is_ours else NO_BROKER
+    return error_of(problem, subject=subject, broker=broker, advice=advice)
 
 
 def _seconds(retry_after: str) -> float | None:

@@ -64,7 +64,7 @@ def test_bootstrap_takes_text_and_lists() -> None:
     "value",
     [
         "", "a:9520", "kafka://a:1", "http://a:1/path", "http://", [], "http://a:1?x=1",
-        "http://a:65536", "http://a:0", "http://a:x", "http://[::1",
+        "http://a:65536", "http://a:0", "http://a:x", "http://[::1", "http://a:1#x", "http://a b:1", "http://a\t:1",
     ],
 )  # fmt: skip
 def test_bootstrap_refuses_what_is_no_address(value: str | list[str]) -> None:
@@ -75,10 +75,16 @@ def test_bootstrap_refuses_what_is_no_address(value: str | list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("value", "meant"),
-    [("a:9520", "; did you mean http://a:9520?"), ("a", ""), ("a:99999", ""), ("kafka://a:1", "")],
-)
+    [
+        ("a:9520", "; did you mean http://a:9520?"), ("a", ""), ("a:99999", ""), ("kafka://a:1", ""),
+        ("http:/a:1", ""), ("a b:1", ""), ("[::1]:9520", "; did you mean http://[::1]:9520?"),
+        ("http://a:1/v1/topics", "; did you mean http://a:1?"), ("https://a#x", "; did you mean https://a?"),
+        ("::1:9520", "; did you mean http://[IPV6-ADDRESS]:PORT?"),
+        ("https://::1", "; did you mean https://[IPV6-ADDRESS]:PORT?"),
+    ],
+)  # fmt: skip
 def test_an_address_as_kafka_has_it_is_told_with_its_scheme(value: str, meant: str) -> None:
-    """It is the commonest mistake; what is no address with a scheme either is not proposed."""
+    """It is the commonest mistake, as are paths and IPv6 without brackets; what is no address is not proposed."""
     with pytest.raises(SettingError) as refused:
         bootstrap_of(value)
 

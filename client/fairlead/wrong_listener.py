@@ -1,0 +1,78 @@
+"""Says what is at an address where a call was not answered as a broker answers: the wrong port, or the wrong scheme.
+
+Called by the transport when it gives up. One plain connection and one with TLS, which carry nothing of the program's;
+what they meet is told in words. Must not know what the call was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+from urllib.parse import urlsplit
+
+LOOK_SECONDS_MAX: Final = 1.0
+"""Whoever waits for the error waits so much longer."""
+
+GREETING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0"
+"""How a client of HTTP/2 begins, and its settings, of which there are none."""
+SETTINGS_FRAME: Final = 4
+FRAME_TYPE_AT: Final = 3
+
+WANTED: Final = "wanted is the data listener of a broker, port 9520 unless it was set"
+PORTS: Final = {"http": 80, "https": 443}
+
+
+async def told_of(addresses: Iterable[str]) -> dict[str, str]:
+    """Return what is at each of these addresses and what is wanted there, where that can be told in a second."""
+    asked = list(addresses)
+    found = await asyncio.gather(*map(_told, asked))
+    return {address: told for address, told in zip(asked, found, strict=True) if told is not None}
+
+
+async def _told(address: str) -> str | None:
+    parts = urlsplit(address)
+    host, port = parts.hostname or "", parts.port or PORTS[parts.scheme]
+    first_bytes, has_tls = await asyncio.gather(_first_bytes(host, port), _speaks_tls(host, port))
+    wants_tls = parts.scheme == "https"
+    if has_tls:
+        return None if wants_tls else f"TLS is spoken there: did you mean https://{parts.netloc}?"
+    if first_bytes is None:
+        return None
+    if not first_bytes:
+        return f"it takes connections and does not answer to HTTP/2; {WANTED}"
+    if first_bytes.startswith(b"HTTP/1."):
+        return f"HTTP/1.1 is spoken there, as by the ops listener of a broker; {WANTED}"
+    if first_bytes[FRAME_TYPE_AT : FRAME_TYPE_AT + 1] == bytes([SETTINGS_FRAME]):
+        return f"no TLS is spoken there: did you mean http://{parts.netloc}?" if wants_tls else None
+    return f"another protocol is spoken there, which begins with {first_bytes[:20]!r}; {WANTED}"
+
+
+async def _first_bytes(host: str, port: int) -> bytes | None:
+    """Return how the answer to HTTP/2 without TLS begins, empty where none comes; None where nobody listens."""
+    answer = None
+    with suppress(OSError, TimeoutError):
+        async with asyncio.timeout(LOOK_SECONDS_MAX):
+            reader, writer = await asyncio.open_connection(host, port)
+            answer = b""
+            try:
+                writer.write(GREETING)
+                answer = await reader.read(100)
+            finally:
+                writer.transport.abort()
+    return answer
+
+
+async def _speaks_tls(host: str, port: int) -> bool:
+    """Whether TLS is spoken, by whomever: nothing is sent that needs a proof of who it is."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with suppress(OSError, TimeoutError):
+        async with asyncio.timeout(LOOK_SECONDS_MAX):
+            _, writer = await asyncio.open_connection(host, port, ssl=context)
+            writer.transport.abort()
+            return True
+    return False
