@@ -13,6 +13,7 @@ from typing import Final
 
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, PartitionIndex
 from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.controller.election import Brokers, is_live
 from fairlead_broker.coordination import operation_refusals as refusals
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.coordination.partition_index import PartitionsByBroker
@@ -23,7 +24,14 @@ from fairlead_broker.coordination.protocol import (
     LeaseNotFound,
     UnknownOutcome,
 )
-from fairlead_broker.registry.records import PartitionRecord, RestartPermitRecord, decode, encode
+from fairlead_broker.registry.records import (
+    BrokerState,
+    InSync,
+    PartitionRecord,
+    RestartPermitRecord,
+    decode,
+    encode,
+)
 from fairlead_broker.registry.transactions import Delete, Get, KeyValue, Put, created_at, unchanged_since
 
 PERMIT_SECONDS: Final = 300
@@ -70,7 +78,8 @@ class RestartPermits:
         named = [
             (self._metadata.topic_name(key.topic_id) or key.topic_id, key.partition)
             for key in self._index.of_broker(broker)
-            if (partition := self._index.find(key)) is not None and _needs(partition.value, broker)
+            if (partition := self._index.find(key)) is not None
+            and _needs(partition.value, broker, self._metadata.brokers)
         ]
         return sorted(named)
 
@@ -122,12 +131,18 @@ class RestartPermits:
         return registered is not None and BrokerEpoch(registered.create_revision) != holder.broker_epoch
 
 
-def _needs(record: PartitionRecord, broker: BrokerId) -> bool:
+def _needs(record: PartitionRecord, broker: BrokerId, brokers: Brokers) -> bool:
     """Say whether a partition forbids that the broker goes.
 
     One with no replica to spare never does: waiting would not help it. One below its minimum always does, because the
     broker may be the first to catch up.
     """
-    if len(record.replicas) <= record.min_isr or len(record.isr) > record.min_isr:
+    in_sync = {entry.broker for entry in record.isr if _stays(entry, brokers)}
+    if len(record.replicas) <= record.min_isr or len(in_sync) > record.min_isr:
         return False
-    return len(record.isr) < record.min_isr or any(entry.broker == broker for entry in record.isr)
+    return len(in_sync) < record.min_isr or broker in in_sync
+
+
+def _stays(entry: InSync, brokers: Brokers) -> bool:
+    """Say whether a broker is in the life in which it was in sync, and does not stop: others leave the isr soon."""
+    return is_live(entry, brokers) and brokers[entry.broker].value.state is not BrokerState.STOPPING

@@ -12,7 +12,7 @@ from fairlead_api.identifiers import BrokerEpoch, BrokerId, PartitionIndex, Topi
 from fairlead_api.problems import ProblemError
 from fairlead_api.requests import CreateTopicRequest
 from fairlead_broker.coordination.operations import ElectionKind
-from fairlead_broker.registry.records import InSync, PartitionRecord, encode
+from fairlead_broker.registry.records import BrokerState, InSync, PartitionRecord, encode
 from fairlead_broker.registry.transactions import Put
 
 TOPIC = "flights"
@@ -445,6 +445,25 @@ async def test_one_broker_may_restart_at_a_time(cluster: Any) -> None:
     assert f"broker {first} has the permit" in busy.detail
     assert needed.data["partitions"] == ["flights-0"]
     assert next_permit.broker == second
+
+
+async def test_who_is_gone_is_not_counted_among_those_in_sync(cluster: Any) -> None:
+    """The controller has many partitions to look at: until it has, their records name who was lost, or has come back."""
+    await begin(cluster, brokers=3, replication_factor=3, min_insync_replicas="2")
+    operations, leader = cluster.controller.operations, cluster.controller.membership.broker_id
+    lost, asked = (BrokerId(each) for each in (1, 2, 3) if each != leader)
+    for life in cluster.lives.values():
+        _, controllership = life.tasks
+        controllership.cancel()
+    metadata = cluster.controller.mirror.metadata
+    epoch = await cluster.kill(lost)
+    await cluster.until(lambda metadata: lost not in metadata.brokers)
+    gone = await refusal(operations.request_restart(asked))
+    await cluster.add(lost, last_broker_epoch=epoch, state=BrokerState.STOPPING)
+    back = await refusal(operations.request_restart(asked))
+
+    assert isr(partitions_of(metadata)[0]) == [1, 2, 3]
+    assert [each.data["partitions"] for each in (gone, back)] == [["flights-0"], ["flights-0"]]
 
 
 async def pass_time(cluster: Any, seconds: int) -> None:
