@@ -448,7 +448,7 @@ async def test_one_broker_may_restart_at_a_time(cluster: Any) -> None:
 
 
 async def test_who_is_gone_is_not_counted_among_those_in_sync(cluster: Any) -> None:
-    """The controller has many partitions to look at: until it has, their records name who was lost, or has come back."""
+    """Until the controller has looked at all partitions, some records name a broker that was lost or has come back."""
     await begin(cluster, brokers=3, replication_factor=3, min_insync_replicas="2")
     operations, leader = cluster.controller.operations, cluster.controller.membership.broker_id
     lost, asked = (BrokerId(each) for each in (1, 2, 3) if each != leader)
