@@ -23,7 +23,7 @@ from fairlead_broker.log.damage import DamagedRange, merge_ranges
 from fairlead_broker.log.dropped_segments import TIME_MAX, TIME_MIN, DroppedSegments, make_starts_durable
 from fairlead_broker.log.errors import DiskFull, LogCut, LogDamaged, StorageFailed, wrap_os_error
 from fairlead_broker.log.health import DirectoryHealth
-from fairlead_broker.log.leader_epochs import EpochEnd, EpochStart, LeaderEpochs
+from fairlead_broker.log.leader_epochs import EpochStart, LeaderEpochs
 from fairlead_broker.log.producer_snapshots import LoggedProducers
 from fairlead_broker.log.readable_log import ReadableLog
 from fairlead_broker.log.recovery import RecoveryReport
@@ -55,7 +55,7 @@ class PartitionLog(ReadableLog):
         producers: LoggedProducers,
         report: RecoveryReport,
     ) -> None:
-        super().__init__(folder, segments, writer.segment.next_offset)
+        super().__init__(folder, segments, writer.segment.next_offset, epochs)
         self.producers = producers
         """What the log says about its producers, up to its end."""
         self.recovery_report = report
@@ -68,7 +68,6 @@ class PartitionLog(ReadableLog):
         self._health = health
         self._dropped = DroppedSegments()
         self._writer = writer
-        self._epochs = epochs
         self._synced = self._log_start
         # Files made so far, and how many of their names are on the disk. One more than known to be: a start
         # after a kill finds files whose names may still be in memory only.
@@ -95,17 +94,6 @@ class PartitionLog(ReadableLog):
     def segment_count(self) -> int:
         """Segments, the growing one included."""
         return len(self._segments)
-
-    @property
-    def leader_epochs(self) -> tuple[EpochStart, ...]:
-        """All known epochs, oldest first."""
-        return tuple(self._epochs.entries)
-
-    @property
-    def last_epoch(self) -> LeaderEpoch | None:
-        """Epoch of the last record; None where there was none yet. One that was only begun does not count."""
-        epochs = (start.epoch for start in reversed(self._epochs.entries) if start.start_offset < self._end)
-        return next(epochs, None)
 
     @property
     def config(self) -> TopicConfig:
@@ -269,15 +257,6 @@ class PartitionLog(ReadableLog):
         failed.__cause__ = error
         return self._health.fail(failed)
 
-    # ------------------------------------------------------------------------------------------ reading
-
-    def end_offset_for_epoch(self, epoch: LeaderEpoch) -> EpochEnd | None:
-        """Return the largest known epoch not newer than this one, and where its records end (KIP-279).
-
-        None if the epoch is newer than every known one.
-        """
-        return self._epochs.end_offset(epoch, self._end)
-
     # ------------------------------------------------------------------------------------------ shortening
 
     def truncate_to(self, offset: Offset) -> Offset:
@@ -303,10 +282,11 @@ class PartitionLog(ReadableLog):
                     raise LogDamaged(path, offset, Offset(offset + 1), str(bad)) from bad
             return self._end
 
-    def restart_at(self, offset: Offset) -> None:
+    def restart_at(self, offset: Offset, deleted: EpochStart | None = None) -> None:
         """Drop everything, leader epochs too, and go on empty at an offset; durable on return.
 
-        For a follower whose leader has nothing of what this log holds. A crash in between leaves an empty log.
+        For a follower whose leader has nothing of what this log holds. `deleted`: the epoch of the record before the
+        offset, if that is known. A crash in between leaves an empty log.
         """
         with self._write_lock, self._sync_lock:
             self._check_open()
@@ -314,7 +294,7 @@ class PartitionLog(ReadableLog):
             with self._health:
                 try:
                     self._empty()
-                    self._begin_at(offset)
+                    self._begin_at(offset, deleted)
                 except (OSError, DiskFull) as error:
                     if isinstance(error, DiskFull) and self._generation != generation + 1:
                         raise
@@ -472,7 +452,7 @@ class PartitionLog(ReadableLog):
         self._storage.sync_folder(self.folder)
         self._epochs.replace(())
 
-    def _begin_at(self, offset: Offset) -> None:
+    def _begin_at(self, offset: Offset, deleted: EpochStart | None) -> None:
         fresh = self._segments[-1].successor(offset)
         self._writer = open_empty_writer(self._storage, fresh, self._config)
         self._storage.sync_folder(self.folder)
@@ -481,6 +461,8 @@ class PartitionLog(ReadableLog):
         self._log_start = self._synced = self._end = self.checkpoint_high_watermark = offset
         self._generation += 1
         self.producers.rebuild(self._segments, offset)
+        if deleted is not None:
+            self._epochs.replace((deleted,))
         self._write_checkpoint()
 
     def _publish_synced(self, point: SyncPoint) -> None:

@@ -14,9 +14,10 @@ from pathlib import Path
 from threading import Lock
 from typing import NoReturn
 
-from fairlead_api.identifiers import Offset, TimestampUs
+from fairlead_api.identifiers import LeaderEpoch, Offset, TimestampUs
 from fairlead_broker.log.damage import DamagedRange, merge_ranges, readable_until, skip_accepted
 from fairlead_broker.log.errors import LogClosed, LogDamaged, OffsetOutOfRange, StorageFailed
+from fairlead_broker.log.leader_epochs import EpochEnd, EpochStart, LeaderEpochs
 from fairlead_broker.log.reading import LogRead
 from fairlead_broker.log.segments import Segment
 from fairlead_broker.log.time_lookup import first_record_in
@@ -27,13 +28,14 @@ _BASE_OFFSET = attrgetter("base_offset")
 class ReadableLog:
     """Segments in rising order, from a log start to an end."""
 
-    def __init__(self, folder: Path, segments: Sequence[Segment], end: Offset) -> None:
+    def __init__(self, folder: Path, segments: Sequence[Segment], end: Offset, epochs: LeaderEpochs) -> None:
         self.folder = folder
         self.damaged: tuple[DamagedRange, ...] = ()
         """Ranges that cannot be read, accepted ones too, in rising order."""
         self._segments = tuple(segments)
         self._log_start = segments[0].base_offset
         self._end = end
+        self._epochs = epochs
         self._generation = 0
         self._closed = False
         self._write_checkpoint: Callable[[], None] = lambda: None
@@ -63,6 +65,26 @@ class ReadableLog:
     def closed(self) -> bool:
         """Whether `close` was called."""
         return self._closed
+
+    # ------------------------------------------------------------------------------------------ leader epochs
+
+    @property
+    def leader_epochs(self) -> tuple[EpochStart, ...]:
+        """All known epochs, oldest first."""
+        return tuple(self._epochs.entries)
+
+    @property
+    def last_epoch(self) -> LeaderEpoch | None:
+        """Epoch of the last record; None where there was none yet. One that was only begun does not count."""
+        epochs = (start.epoch for start in reversed(self._epochs.entries) if start.start_offset < self._end)
+        return next(epochs, None)
+
+    def end_offset_for_epoch(self, epoch: LeaderEpoch) -> EpochEnd | None:
+        """Return the largest known epoch not newer than this one, and where its records end (KIP-279).
+
+        None if the epoch is newer than every known one.
+        """
+        return self._epochs.end_offset(epoch, self._end)
 
     # ------------------------------------------------------------------------------------------ reading
 

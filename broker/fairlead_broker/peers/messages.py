@@ -68,6 +68,8 @@ class ReplicaFetchPartition(PeerPartition, frozen=True, kw_only=True):
     max_bytes: Count
     damaged: bool = False
     """Whether what came from there last did not hold its checksum: the leader verifies its own copy."""
+    deleted_epoch: LeaderEpoch | None = None
+    """Leader epoch of the last record that was deleted, of a log without records; None where it knows of none."""
 
 
 class ReplicaFetchRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +95,13 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     end_offset: Offset
 
 
+class DeletedEpoch(msgspec.Struct, frozen=True, kw_only=True):
+    """The leader epoch of the record before the leader's log start, and where it began."""
+
+    epoch: LeaderEpoch
+    start_offset: Offset
+
+
 class ReplicaFetchResult(PeerPartition, frozen=True, kw_only=True, omit_defaults=True):
     """One partition of a fetch answer: data and offsets, or where the logs part, or the code of a problem."""
 
@@ -104,7 +113,9 @@ class ReplicaFetchResult(PeerPartition, frozen=True, kw_only=True, omit_defaults
     """Where the leader's log ends, synced or not."""
     diverging: Divergence | None = None
     problem: str | None = None
-    """Code of the catalogue; `offset_out_of_range` comes with `log_start` and `end_offset`."""
+    """Code of the catalogue; `offset_out_of_range` comes with `log_start`, `end_offset` and `deleted`."""
+    deleted: DeletedEpoch | None = None
+    """None where the leader knows of no record before its log start."""
     data: Sequence[memoryview] = ()
     """Whole batches. A leader may give several pieces; a follower gets at most one, a view of the received body."""
 

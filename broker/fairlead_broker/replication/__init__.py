@@ -12,6 +12,8 @@ from fairlead_broker.replication.divergence import (
     EpochEnd,
     EpochStart,
     divergence,
+    end_before,
+    epoch_before,
     epoch_end,
     truncation_point,
 )
@@ -98,6 +100,8 @@ __all__ = [
     "WriteOutcome",
     "WriteRecord",
     "divergence",
+    "end_before",
+    "epoch_before",
     "epoch_end",
     "registered_brokers",
     "truncation_point",

@@ -8,7 +8,7 @@ Kafka's (KIP-101, KIP-279, KIP-595; `LeaderEpochFileCache`). Plain functions, us
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -20,6 +20,7 @@ BEFORE_ALL: Final = LeaderEpoch(-1)
 """Older than every epoch: all of a follower's records are newer than what a leader without any epoch has."""
 
 _BY_EPOCH = attrgetter("epoch")
+_BY_START = attrgetter("start_offset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,25 @@ def divergence(
     if end.epoch < last_epoch or end.end_offset < fetch_offset:
         return end
     return None
+
+
+def end_before(
+    epochs: Sequence[EpochStart], log_end: Offset, deleted_epoch: LeaderEpoch | None, fetch_offset: Offset
+) -> Offset | None:
+    """Return where the leader's log ends for a follower without records that begins beyond; None where it does not.
+
+    `deleted_epoch`: that of the last record which the follower has deleted. What is deleted was committed, so a leader
+    that has everything has records of that epoch, or of older ones, up to there. One that was elected uncleanly may
+    have other records at those offsets, and the follower would lack them for ever.
+    """
+    end = None if deleted_epoch is None else epoch_end(epochs, deleted_epoch, log_end)
+    return None if end is None or end.end_offset >= fetch_offset else end.end_offset
+
+
+def epoch_before(epochs: Sequence[EpochStart], offset: Offset) -> EpochStart | None:
+    """Return the epoch of the record before an offset; None where no record is known there."""
+    index = bisect_left(epochs, offset, key=_BY_START) - 1
+    return epochs[index] if index >= 0 else None
 
 
 def truncation_point(leader_end: EpochEnd, own_epochs: Sequence[EpochStart], own_end: Offset) -> Offset:

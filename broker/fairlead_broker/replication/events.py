@@ -54,6 +54,8 @@ class FollowerReport:
     """Its log's end."""
     synced_offset: Offset
     log_start: Offset
+    deleted_epoch: LeaderEpoch | None = None
+    """Epoch of the last record that it has deleted, of a log without records; None where it knows of none."""
 
 
 @dataclass(slots=True)

@@ -140,6 +140,7 @@ class PartitionFollower:
             self._end_offset,
             self._synced_offset,
             self._log_start,
+            self._last_epoch if self._has_no_record() else None,
         )
 
     # -- the one door
@@ -160,8 +161,8 @@ class PartitionFollower:
                 self._truncated(event)
             case FetchOutOfRange():
                 self._out_of_range(event, effects)
-            case Restarted(offset):
-                self._restarted(offset)
+            case Restarted():
+                self._restarted(event)
             case _:
                 assert_never(event)
         return effects
@@ -236,15 +237,15 @@ class PartitionFollower:
         empty_beyond = self._has_no_record() and self._end_offset > event.leader_end
         if self._end_offset < event.leader_log_start or empty_beyond:
             self._busy = True
-            effects.append(RestartAt(event.leader_log_start))
+            effects.append(RestartAt(event.leader_log_start, event.deleted))
 
     def _has_no_record(self) -> bool:
         """A log without a record from its start on parts from nothing: it could be cut for ever."""
         return self._last_epoch is None or self._end_offset <= self._log_start
 
-    def _restarted(self, offset: Offset) -> None:
+    def _restarted(self, event: Restarted) -> None:
         self._busy = False
-        self._end_offset = self._synced_offset = self._log_start = offset
-        self._high_watermark = offset
-        self._last_epoch = None
+        self._end_offset = self._synced_offset = self._log_start = event.offset
+        self._high_watermark = event.offset
+        self._last_epoch = event.deleted_epoch
         self._reported = Offset(-1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from fairlead_api.identifiers import LeaderEpoch, Offset
-from fairlead_broker.replication.divergence import EpochEnd
+from fairlead_broker.replication.divergence import EpochEnd, EpochStart
 from fairlead_broker.replication.effects import AdvanceHighWatermark
 
 
@@ -62,6 +62,8 @@ class Restarted:
     """The log was emptied and begins at the offset, durably."""
 
     offset: Offset
+    deleted_epoch: LeaderEpoch | None = None
+    """Epoch of the record before that, where the order told it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,9 @@ class FetchOutOfRange:
 
     leader_log_start: Offset
     leader_end: Offset
+    """Where it ends, or where it ends as far as the follower's could be its beginning."""
+    deleted: EpochStart | None = None
+    """The epoch of the record before the leader's log start, and where that begins; None where it knows of none."""
 
 
 FollowerEvent: TypeAlias = (
@@ -93,6 +98,8 @@ class RestartAt:
     """Drop everything and begin at the leader's log start; then say `Restarted`."""
 
     offset: Offset
+    deleted: EpochStart | None = None
+    """The epoch before that, to be kept as if its records had been here: by it a later leader finds its log another."""
 
 
 @dataclass(frozen=True, slots=True)

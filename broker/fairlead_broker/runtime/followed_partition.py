@@ -28,6 +28,7 @@ from fairlead_broker.replication import (
     AdvanceHighWatermark,
     CopiesAppended,
     Diverged,
+    EpochStart,
     Fetched,
     FetchOutOfRange,
     FollowerEffect,
@@ -161,7 +162,11 @@ class FollowedPartition:
 
     def out_of_range(self, result: ReplicaFetchResult) -> list[DiskWork]:
         """Hear that the leader has nothing at the offset that was asked for."""
-        return [] if self._closed else self._step(FetchOutOfRange(result.log_start, result.end_offset))
+        if self._closed:
+            return []
+        told = result.deleted
+        deleted = None if told is None else EpochStart(told.epoch, told.start_offset)
+        return self._step(FetchOutOfRange(result.log_start, result.end_offset, deleted))
 
     def begin_work(self) -> None:
         """Say that the disk is at the log; until `end_work` it is nobody else's."""
@@ -178,8 +183,8 @@ class FollowedPartition:
                 self._log.append_copies(data, end_offset, self.following.leader_epoch)
             case TruncateTo(offset):
                 self._log.truncate_to(offset)
-            case RestartAt(offset):
-                self._log.restart_at(offset)
+            case RestartAt(offset, deleted):
+                self._log.restart_at(offset, deleted)
             case MoveLogStart(offset):
                 # Durable, and the files gone, once all partitions of the answer were moved.
                 self._log.move_log_start(min(offset, self._log.checkpoint_high_watermark))
@@ -200,7 +205,7 @@ class FollowedPartition:
                 following = self._step(Truncated(end, self._log.last_epoch))
             case RestartAt() if error is None:
                 self._end = end
-                following = self._step(Restarted(end))
+                following = self._step(Restarted(end, self._log.last_epoch))
             case MoveLogStart():
                 following = []
             case _:

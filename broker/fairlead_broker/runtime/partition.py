@@ -33,7 +33,7 @@ from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.log import LogError, LogRead, OffsetOutOfRange, PartitionLog, StampedBatch, StorageFailed
 from fairlead_broker.registry.records import PartitionRecord
 from fairlead_broker.replication import PartitionLeader
-from fairlead_broker.replication.divergence import EpochEnd, divergence
+from fairlead_broker.replication.divergence import EpochEnd, divergence, end_before
 from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.leader_office import LeaderOffice
 from fairlead_broker.runtime.long_poll import LongPoll
@@ -414,6 +414,10 @@ class Partition:
     def divergence(self, last_epoch: LeaderEpoch | None, fetch_offset: Offset) -> EpochEnd | None:
         """Where a follower's log and this one part; None where the follower can go on (rule 4.8)."""
         return divergence(self._log.leader_epochs, self._leader.end_offset, last_epoch, fetch_offset)
+
+    def end_before(self, deleted_epoch: LeaderEpoch | None, fetch_offset: Offset) -> Offset | None:
+        """Where this log ends for a follower without records that begins beyond that; None where it does not."""
+        return end_before(self._log.leader_epochs, self._leader.end_offset, deleted_epoch, fetch_offset)
 
     def read(self, offset: Offset, bytes_max: int, limit: Offset) -> LogRead:
         """Batches below a limit; blocks, runs in the disk pool."""

@@ -415,6 +415,7 @@ def _tell(key: TopicIdPartition, report: FollowerReport, *, damaged: bool) -> Re
         generation=report.generation,
         leader_epoch=report.leader_epoch,
         last_epoch=report.last_epoch,
+        deleted_epoch=report.deleted_epoch,
         fetch_offset=report.fetch_offset,
         synced_offset=report.synced_offset,
         log_start=report.log_start,

@@ -12,12 +12,13 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, PartitionIndex, TopicId
+from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionIndex, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
 from fairlead_broker.log import LogRead
 from fairlead_broker.peers.messages import (
     NEW_SESSION,
+    DeletedEpoch,
     Divergence,
     PeerLife,
     PeerPartition,
@@ -27,7 +28,7 @@ from fairlead_broker.peers.messages import (
     ReplicaFetchRequest,
     ReplicaFetchResult,
 )
-from fairlead_broker.replication import FetchRefusal, FollowerReport
+from fairlead_broker.replication import FetchRefusal, FollowerReport, epoch_before
 from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.disk_pool import DiskPool
 from fairlead_broker.runtime.partition import Partition
@@ -204,6 +205,7 @@ class ReplicaServing:
             spec.fetch_offset,
             spec.synced_offset,
             spec.log_start,
+            spec.deleted_epoch,
         )
         refusal = office.refusal_of(report)
         if refusal is not None:
@@ -218,15 +220,11 @@ class ReplicaServing:
                 end_offset=partition.log_end_offset,
                 diverging=Divergence(epoch=diverging.epoch, end_offset=diverging.end_offset),
             )
-        if not partition.log_start_offset <= spec.fetch_offset <= partition.log_end_offset:
-            return ReplicaFetchResult(
-                topic_id=spec.topic_id,
-                partition=spec.partition,
-                leader_epoch=partition.leader_epoch,
-                log_start=partition.log_start_offset,
-                end_offset=partition.log_end_offset,
-                problem="offset_out_of_range",
-            )
+        end = partition.end_before(spec.deleted_epoch, spec.fetch_offset)
+        if end is not None or not (
+            partition.log_start_offset <= spec.fetch_offset <= partition.log_end_offset
+        ):
+            return _out_of_range(spec, partition, partition.log_end_offset if end is None else end)
         office.follower_fetched(report)
         if spec.damaged:
             self._told_damage.verify(partition, spec.fetch_offset)
@@ -313,6 +311,22 @@ class ReplicaServing:
     def _failed(self, session: FollowerSession, place: Place, problem: ProblemError) -> ReplicaFetchResult:
         session.drop(place.spec.key)
         return _problem(place.spec, problem.code, place.partition.leader_epoch)
+
+
+def _out_of_range(of: PeerPartition, partition: Partition, end_offset: Offset) -> ReplicaFetchResult:
+    log_start = partition.log_start_offset
+    before = epoch_before(partition.log.leader_epochs, log_start)
+    return ReplicaFetchResult(
+        topic_id=of.topic_id,
+        partition=of.partition,
+        leader_epoch=partition.leader_epoch,
+        log_start=log_start,
+        end_offset=end_offset,
+        problem="offset_out_of_range",
+        deleted=None
+        if before is None
+        else DeletedEpoch(epoch=before.epoch, start_offset=before.start_offset),
+    )
 
 
 def _problem(of: PeerPartition, code: str, leader_epoch: int = 0) -> ReplicaFetchResult:

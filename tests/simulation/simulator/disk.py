@@ -11,7 +11,7 @@ from random import Random
 from typing import NamedTuple
 
 from fairlead_api.identifiers import LeaderEpoch, Offset
-from fairlead_broker.replication.divergence import EpochEnd, EpochStart, epoch_end
+from fairlead_broker.replication.divergence import EpochEnd, EpochStart, epoch_before, epoch_end
 
 
 class Cell(NamedTuple):
@@ -51,8 +51,9 @@ class Log:
 
     @property
     def last_epoch(self) -> LeaderEpoch | None:
-        """The epoch of the last cell; None where nothing is left from the log start on."""
-        return LeaderEpoch(self.cells[-1].epoch) if self.end > self.log_start else None
+        """The epoch of the last cell, deleted or not; None where there was none."""
+        epochs = (start.epoch for start in reversed(self.epochs) if start.start_offset < self.end)
+        return next(epochs, None)
 
     @property
     def highest_epoch(self) -> int:
@@ -94,10 +95,10 @@ class Log:
         self.synced = min(self.synced, self.end)
         self.high_watermark = min(self.high_watermark, self.end)
 
-    def restart(self, offset: int) -> None:
-        """Drop everything and begin anew at an offset."""
+    def restart(self, offset: int, deleted: EpochStart | None = None) -> None:
+        """Drop everything and begin anew at an offset, behind records of an epoch."""
         self.cells.clear()
-        self.epochs.clear()
+        self.epochs = [] if deleted is None else [deleted]
         self.base = self.log_start = self.synced = self.high_watermark = offset
         self.torn_at = None
         self.cuts += 1
@@ -118,11 +119,13 @@ class Log:
 
     def lose_unsynced(self, rng: Random) -> int:
         """Keep what was synced and a part of the rest, as a power cut does; return how many cells are gone."""
-        before = self.end
+        before, deleted = self.end, epoch_before(self.epochs, Offset(self.log_start))
         if self.synced < before:
             self.truncate(rng.randint(self.synced, before))
         if self.end < self.log_start:
-            self.restart(self.log_start)  # the log start was made durable before what is below it went
+            self.restart(
+                self.log_start, deleted
+            )  # the log start was made durable before what is below it went
         self.synced = self.end
         return before - self.end
 

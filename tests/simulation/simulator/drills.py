@@ -332,6 +332,31 @@ class Drills:
         for other in self._others(leader):
             self._start(other)
 
+    def _deleted_beyond(self, leader: Broker, follower: Broker) -> Play:
+        """A leader goes on alone, deletes, and comes back to one that lacks even what was deleted, but has grown."""
+        for other in self._others(leader):
+            self._end_at_once(other)
+        yield from self._until(lambda: len(self._record().isr) == 1, 2.0)
+        yield self._between(0.3, 1.5)
+        role, epoch = leader.roles.get(PARTITION), self._record().leader_epoch
+        if isinstance(role, Leading) and not role.closed:
+            limit = role.machine.readable_limit
+            all_of_it = self._world.schedule.happens(0.7)
+            role.move_log_start(limit if all_of_it else self._world.schedule.rng.randint(0, limit))
+            yield self._between(0.0, 0.1)
+        third = next((each for each in self._others(leader) if each is not follower), None)
+        if third is not None and self._world.schedule.happens(0.5):
+            self._start(third)
+            yield from self._until(lambda: self._is_live_member(third), 1.5)
+            self._end_at_once(third)
+        self._end_at_once(leader)
+        self._start(follower)
+        yield from self._until(lambda: self._record().leader_epoch > epoch, 4.0)
+        yield self._between(0.1, 2.5)
+        for other in self._others(follower):
+            self._start(other)
+        yield 1.5
+
     def _short_move(self, leader: Broker, follower: Broker) -> Play:
         """Of a partition that moves one replica is away, and when the move is done only the new one would be left."""
         world, late = self._world, self._world.network.late

@@ -84,9 +84,9 @@ class Following:
             match effect:
                 case TruncateTo(offset):
                     self._truncate(offset)
-                case RestartAt(offset):
-                    self.log.restart(offset)
-                    self.step(Restarted(offset))
+                case RestartAt(offset, deleted):
+                    self.log.restart(offset, deleted)
+                    self.step(Restarted(offset, self.log.last_epoch))
                 case AdvanceHighWatermark(offset):
                     self.log.high_watermark = min(offset, self.log.end)
                 case MoveLogStart(offset):
@@ -167,8 +167,8 @@ class Following:
                 self._append(answer)
             case FetchDiverged(end):
                 self.step(Diverged(end.epoch, end.end_offset, self.log.epoch_end(end.epoch)))
-            case FetchOutside(log_start, end):
-                self.step(FetchOutOfRange(Offset(log_start), Offset(end)))
+            case FetchOutside(log_start, end, deleted):
+                self.step(FetchOutOfRange(Offset(log_start), Offset(end), deleted))
                 self.broker.after(AGAIN_SECONDS, self._ask)
                 return
             case _:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fairlead_api.identifiers import Revision
 from fairlead_broker.registry.records import PartitionRecord
-from simulator.disk import Cell
+from simulator.disk import Cell, Log
 from simulator.store import Item, Key, partition_key
 
 if TYPE_CHECKING:
@@ -33,6 +33,10 @@ class ConsistentRead(Violation):
 
 class StrongIsr(Violation):
     """A live member of the stored isr lacks what the leader has just committed."""
+
+
+class DeletedByLeaders(Violation):
+    """A log begins behind records that no leader has deleted, and counts as if it had them."""
 
 
 class ReplicationQuorumSuperset(Violation):
@@ -89,6 +93,7 @@ class Partition:
     __slots__ = (
         "committed",
         "committed_in",
+        "deleted",
         "epochs",
         "leader",
         "lost",
@@ -101,6 +106,8 @@ class Partition:
         self.committed: list[Cell] = []
         self.committed_in: list[int] = []
         """Leader epoch in which each offset was committed first."""
+        self.deleted = 0
+        """How far leaders have deleted."""
         self.places: dict[int, int] = {}
         self.sequences: dict[int, int] = {}
         self.epochs: dict[int, tuple[int, int]] = {}
@@ -133,6 +140,7 @@ class Judge:
         if truth.epochs.setdefault(leading.epoch, who) != who:
             raise OneLeaderPerEpoch(f"epoch {leading.epoch}: {truth.epochs[leading.epoch]} and {who}")
         log = leading.log
+        self._check_start(truth, leading, leading.broker.number, log)
         for offset in range(max(log.base, log.log_start), len(truth.committed)):
             if truth.committed_in[offset] >= leading.epoch:
                 break
@@ -144,6 +152,18 @@ class Judge:
                 )
         if truth.leader is None or truth.leader.epoch < leading.epoch:
             truth.leader = leading
+
+    def deletes(self, leading: Leading, offset: int) -> None:
+        """Hear that a leader lets its log start at an offset."""
+        truth = self.partitions[leading.partition]
+        if leading.epoch >= truth.unclean_epoch:
+            truth.deleted = max(truth.deleted, offset)
+
+    def _check_start(self, truth: Partition, leading: Leading, broker: int, log: Log) -> None:
+        if leading.epoch >= truth.unclean_epoch and max(log.base, log.log_start) > truth.deleted:
+            raise DeletedByLeaders(
+                f"broker {broker} begins at {log.log_start}, deleted is what lies below {truth.deleted}"
+            )
 
     def commits(self, leading: Leading, offset: int) -> None:
         """Check what a leader declares committed."""
@@ -226,6 +246,7 @@ class Judge:
             if not broker.ready or broker.epoch != entry.broker_epoch:
                 continue
             log = broker.log(leading.partition)
+            self._check_start(self.partitions[leading.partition], leading, entry.broker, log)
             if log.base > at or log.log_start > at:
                 continue
             if at >= log.end or log.cell(at) != leading.log.cell(at):
@@ -263,6 +284,7 @@ class Judge:
             if offset >= max(log.base, log.log_start) and (offset >= log.end or log.cell(offset) != cell):
                 break
             kept = offset + 1
+        truth.deleted = max(log.log_start, min(truth.deleted, kept))
         for cell in truth.committed[kept:]:
             truth.lost.add(cell.value)
             del truth.places[cell.value]

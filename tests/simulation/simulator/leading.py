@@ -23,7 +23,7 @@ from fairlead_broker.producers import (
 from fairlead_broker.producers import Appended as ProducersAppended
 from fairlead_broker.producers import TimePassed as ProducersTimePassed
 from fairlead_broker.registry.records import PartitionRecord
-from fairlead_broker.replication.divergence import divergence
+from fairlead_broker.replication.divergence import divergence, end_before, epoch_before
 from fairlead_broker.replication.effects import AdvanceHighWatermark, LeaderEffect, WriteRecord
 from fairlead_broker.replication.events import (
     Appended,
@@ -314,15 +314,16 @@ class Leading:
             return
         log = self.log
         if log.log_start > report.fetch_offset:
-            answer(FetchOutside(log.log_start, log.end))
+            answer(self._outside(log.end))
             return
         parted = divergence(log.epochs, log.end, report.last_epoch, report.fetch_offset)
         if parted is not None:
             self.broker.world.note("diverges", report.broker, report, parted)
             answer(FetchDiverged(parted))
             return
-        if report.fetch_offset > log.end:
-            answer(FetchOutside(log.log_start, log.end))
+        end = end_before(log.epochs, log.end, report.deleted_epoch, report.fetch_offset)
+        if end is not None or report.fetch_offset > log.end:
+            answer(self._outside(log.end if end is None else end))
             return
         self.step(FollowerFetched(report, self.broker.world.now))
         if self.closed:
@@ -333,6 +334,10 @@ class Leading:
             self._answer(parked)
         else:
             self._parked[report.broker] = parked
+
+    def _outside(self, end: int) -> FetchOutside:
+        log = self.log
+        return FetchOutside(log.log_start, end, epoch_before(log.epochs, Offset(log.log_start)))
 
     def _has_news(self, parked: Parked) -> bool:
         report = parked.report
@@ -348,7 +353,7 @@ class Leading:
     def _answer(self, parked: Parked) -> None:
         log, report = self.log, parked.report
         if report.fetch_offset < log.log_start:
-            parked.answer(FetchOutside(log.log_start, log.end))
+            parked.answer(self._outside(log.end))
             return
         self._told[report.broker] = (self.machine.readable_limit, log.log_start)
         cells = log.read(report.fetch_offset, self.broker.world.plan.fetch_cells)
@@ -383,6 +388,7 @@ class Leading:
         """Drop the oldest records, as retention does."""
         if offset > self.log.log_start:
             self.log.log_start = offset
+            self.broker.world.judge.deletes(self, offset)
             self.step(LogStartMoved(Offset(offset)))
             self._wake()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from fairlead_broker.replication.divergence import EpochEnd
+from fairlead_broker.replication.divergence import EpochEnd, EpochStart
 from simulator.disk import Cell
 
 
@@ -34,6 +34,8 @@ class FetchOutside:
 
     log_start: int
     end_offset: int
+    deleted: EpochStart | None
+    """The epoch before the log start."""
 
 
 @dataclass(slots=True)

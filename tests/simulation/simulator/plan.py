@@ -58,6 +58,7 @@ class Drill(Enum):
     LATE_WATCH = "late watch"
     POWERED_LAST = "powered last"
     SHORT_MOVE = "short move"
+    DELETED_BEYOND = "deleted beyond"
 
 
 TWO_SHARE = 0.2
@@ -72,6 +73,8 @@ WRITTEN: frozenset[Drill] = frozenset(
     {Drill.POWER_AFTER_STOP, Drill.SHORT_OF_EPOCH, Drill.LOST_IN_BETWEEN, Drill.POWERED_LAST}
 )
 """Drills that need records which count before they are synced."""
+DRAWN: tuple[Drill, ...] = tuple(drill for drill in Drill if drill is not Drill.DELETED_BEYOND)
+"""Drills of worlds that are made for one; the other one is played where a world happens to allow it."""
 SYNCED: frozenset[Drill] = frozenset({Drill.LATE_PROGRESS, Drill.SYNCED_TAIL})
 
 
@@ -153,12 +156,15 @@ def draw(rng: Random) -> Plan:
     )
     if rng.random() < DRILLED_SHARE:
         _drill(plan, rng)
+    elif plan.unclean and Fault.RETENTION in plan.faults:
+        plan.drill, plan.storm_seconds, plan.fault_seconds = Drill.DELETED_BEYOND, 10.0, 0.8
+        plan.min_isr = plan.min_isr_least = 1
     return plan
 
 
 def _drill(plan: Plan, rng: Random) -> None:
     """Make a world that one drill fits, with few other faults."""
-    plan.drill = drill = rng.choice(tuple(Drill))
+    plan.drill = drill = rng.choice(DRAWN)
     quiet = rng.random() < 0.6
     plan.faults = () if quiet else tuple(rng.sample(plan.faults, min(2, len(plan.faults))))
     plan.partitions = 1

@@ -222,6 +222,10 @@ def _never_truncate() -> Any:
     return replaced((leading, "divergence", lambda epochs, log_end, last_epoch, fetch_offset: None))
 
 
+def _emptied_goes_on() -> Any:
+    return replaced((leading, "end_before", lambda epochs, log_end, deleted_epoch, fetch_offset: None))
+
+
 def _clean_marker_unsynced() -> Any:
     return replaced((Broker, "sync_everything", lambda self: None))
 
@@ -404,6 +408,7 @@ SWITCHES = (
     ),
     Switch("truncate-by-epoch", "4.8 never truncate by the high watermark", _truncate_to_high_watermark),
     Switch("diverging", "4.8 a fetch is checked against the leader's epochs", _never_truncate),
+    Switch("emptied", "4.8 a log without records says which epoch it has deleted", _emptied_goes_on),
     Switch("reader-epoch", "4.9 clients carry the leader epoch", _carried_epoch),
     Switch("sync-before-marker", "4.10 fsync before the clean marker", _clean_marker_unsynced, shell=True),
     Switch("marker-removed", "2 the clean marker goes at the start", _clean_marker_stays, shell=True),

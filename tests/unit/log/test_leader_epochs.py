@@ -118,3 +118,17 @@ def test_a_list_that_lost_whole_entries_is_made_again(box: LogBox, make: BatchMa
     path.write_bytes(path.read_bytes()[: -16 * lost])
 
     assert box.open().leader_epochs == epochs
+
+
+def test_a_log_that_begins_anew_keeps_the_epoch_before(box: LogBox, make: BatchMaker) -> None:
+    """Also for the next start: it is the epoch of the last record, though that was never here."""
+    log = box.open()
+    begin(log, 1)
+    make.fill(log, 3)
+    log.restart_at(Offset(50), EpochStart(LeaderEpoch(4), Offset(20)))
+    before = log.last_epoch
+    box.stop()
+    again = box.open()
+
+    assert (before, again.last_epoch, again.log_start_offset, again.end_offset) == (4, 4, 50, 50)
+    assert again.leader_epochs == (EpochStart(LeaderEpoch(4), Offset(20)),)

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead_api.identifiers import LeaderEpoch, Offset
-from fairlead_broker.replication import EpochEnd, EpochStart, divergence, epoch_end, truncation_point
+from fairlead_broker.replication import (
+    EpochEnd,
+    EpochStart,
+    divergence,
+    end_before,
+    epoch_before,
+    epoch_end,
+    truncation_point,
+)
 
 # A log without bytes is the list of its records' epochs.
 Log = list[int]
@@ -79,6 +87,25 @@ def test_a_follower_cuts_at_the_least_of_three() -> None:
     assert truncation_point(EpochEnd(LeaderEpoch(5), Offset(9)), own, Offset(5)) == 5
 
 
+@pytest.mark.parametrize(
+    ("deleted", "begins_at", "found"),
+    [(None, 40, None), (2, 20, None), (2, 21, 20), (1, 10, None), (1, 11, 10), (5, 31, 30), (6, 31, None)],
+)
+def test_where_a_leader_ends_for_an_emptied_follower(
+    deleted: LeaderEpoch | None, begins_at: Offset, found: int | None
+) -> None:
+    """Before its beginning, where the leader's records of the epoch that it deleted last end before."""
+    assert end_before(LIST, Offset(30), deleted, begins_at) == found
+
+
+@pytest.mark.parametrize(("offset", "found"), [(0, None), (10, None), (11, 2), (20, 2), (21, 5), (30, 5)])
+def test_the_epoch_before_an_offset(offset: Offset, found: int | None) -> None:
+    """An epoch that begins at the offset has no record before it."""
+    before = epoch_before(LIST, offset)
+
+    assert (before and before.epoch) == found
+
+
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[Log, Log]:
     """Two logs of a cluster: each epoch is written by one leader only, on top of what it had.
@@ -126,3 +153,18 @@ def test_a_follower_with_a_part_of_the_log_is_left_alone(logs: tuple[Log, Log]) 
     leader, _ = logs
     for length in range(len(leader) + 1):
         assert reconcile(leader, leader[:length]) == (leader[:length], 0)
+
+
+@given(histories())
+def test_an_emptied_follower_goes_on_exactly_where_its_leader_has_what_it_deleted(
+    logs: tuple[Log, Log],
+) -> None:
+    """A leader with other records before its end, or none, is told by the epoch of the last one that it deleted."""
+    leader, follower = logs
+    for start in range(1, len(follower) + 1):
+        deleted = LeaderEpoch(follower[start - 1])
+        end = end_before(starts(leader), Offset(len(leader)), deleted, Offset(start))
+        if leader[:start] == follower[:start]:
+            assert end is None
+        elif deleted in leader:
+            assert end is not None

@@ -10,6 +10,7 @@ from fairlead_broker.replication import (
     CopiesAppended,
     Diverged,
     EpochEnd,
+    EpochStart,
     Fetched,
     FetchOutOfRange,
     FollowerEffect,
@@ -134,6 +135,16 @@ class TestFetching:
 
         assert report is not None
         assert report.last_epoch is None
+
+    def test_a_log_without_records_says_what_it_deleted(self) -> None:
+        """By the epoch of that the leader knows whether it had the same; one with records needs no such thing."""
+        emptied = following(end=10, log_start=10, last_epoch=4).next_fetch()
+        whole = following(end=10, log_start=9, last_epoch=4).next_fetch()
+
+        assert emptied is not None
+        assert emptied.deleted_epoch == 4
+        assert whole is not None
+        assert whole.deleted_epoch is None
 
 
 class TestFollowing:
@@ -264,6 +275,19 @@ class TestRestarting:
         assert (report.fetch_offset, report.synced_offset, report.log_start) == (50, 50, 50)
         assert report.last_epoch is None
         assert follower.high_watermark == 50
+
+    def test_keeps_the_epoch_of_what_was_deleted_before(self) -> None:
+        """The leader has told it, and the next leader is told it."""
+        follower = following()
+        before = EpochStart(LeaderEpoch(3), Offset(20))
+
+        ordered = follower.step(FetchOutOfRange(Offset(50), Offset(80), before))
+        follower.step(Restarted(Offset(50), before.epoch))
+        report = follower.next_fetch()
+
+        assert ordered == [RestartAt(Offset(50), before)]
+        assert report is not None
+        assert (report.last_epoch, report.deleted_epoch) == (None, 3)
 
     @pytest.mark.parametrize("last_epoch", [None, 4])
     def test_an_empty_log_beyond_the_leader_begins_anew(self, last_epoch: int | None) -> None:

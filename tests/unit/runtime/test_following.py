@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fairlead_api.configuration import TopicConfig
-from fairlead_api.identifiers import Acks, Offset, TimestampUs
+from fairlead_api.identifiers import Acks, LeaderEpoch, Offset, TimestampUs
 from fairlead_broker.log import DamagedRange
 from fairlead_broker.registry.records import Durability
 from following_kit import everything, start_following, until
@@ -185,6 +185,53 @@ async def test_what_nobody_else_has_is_cut(tmp_path: Path, tasks: Tasks) -> None
 
     assert await follower.caught_up(2) == everything(leading.partition.log)
     assert [start.epoch for start in log.leader_epochs] == [5]
+
+
+async def test_an_emptied_log_that_begins_beyond_an_uncleanly_elected_leader_begins_anew(
+    tmp_path: Path, tasks: Tasks
+) -> None:
+    """It has deleted records of an epoch that the leader never had, which has grown past them since."""
+    leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
+    follower = await start_following(tmp_path, leading, SECOND, tasks)
+    await leading.produce(b"common", acks=Acks.LEADER)
+    await follower.caught_up(1)
+    partition = follower.partitions[0]
+    follower.fetcher.remove(partition)
+    await partition.close()
+    log = partition.log
+    part = memoryview(bytearray(everything(log)))
+    log.restart_at(Offset(0))
+    log.begin_epoch(LeaderEpoch(3))
+    log.append_copies(_in_epoch(part, 3))
+    log.checkpoint_high_watermark = Offset(1)
+    log.advance_log_start(Offset(1))
+    follower.partitions.clear()
+    await leading.produce(b"next", acks=Acks.LEADER)
+    follower.follow(0, await leading.stored(), log)
+
+    assert await follower.caught_up(2) == everything(leading.partition.log)
+    assert log.log_start_offset == 0
+
+
+async def test_a_log_that_begins_anew_knows_what_was_deleted_before(tmp_path: Path, tasks: Tasks) -> None:
+    """By it a later leader that lacks even that is found out."""
+    leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
+    follower = await start_following(tmp_path, leading, SECOND, tasks)
+    await leading.produce(b"first", acks=Acks.LEADER)
+    await leading.produce(b"second", acks=Acks.LEADER)
+    await follower.caught_up(2)
+    await until(lambda: leading.partition.log.checkpoint_high_watermark == 2)
+    partition = follower.partitions[0]
+    follower.fetcher.remove(partition)
+    await partition.close()
+    partition.log.restart_at(Offset(0))
+    leading.partition.log.advance_log_start(Offset(2), remove_us=TimestampUs(0))
+    leading.partition.office.log_start_moved(Offset(2))
+    follower.partitions.clear()
+    follower.follow(0, await leading.stored(), partition.log)
+
+    await follower.caught_up(2)
+    assert (partition.log.log_start_offset, partition.log.last_epoch) == (2, leading.partition.leader_epoch)
 
 
 async def test_closing_waits_for_the_disk(tmp_path: Path, tasks: Tasks) -> None:
