@@ -12,17 +12,21 @@ from heapq import heappop, heappush, heapreplace
 class Deadlines:
     """The ends by member id, in monotonic seconds."""
 
-    __slots__ = ("_ends", "_heap")
+    __slots__ = ("_ends", "_heap", "_queued")
 
     def __init__(self) -> None:
         self._ends: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
+        self._queued: dict[str, float] = {}
+        """The entry of the heap that counts for a member: never later than its end, and kept while it is gone, so that
+        one that leaves and comes again and again does not fill the heap."""
 
     def set(self, member_id: str, ends_at: float) -> None:
         """Set or move the end of a member."""
-        before = self._ends.get(member_id)
         self._ends[member_id] = ends_at
-        if before is None or ends_at < before:
+        queued = self._queued.get(member_id)
+        if queued is None or ends_at < queued:
+            self._queued[member_id] = ends_at
             heappush(self._heap, (ends_at, member_id))
 
     def drop(self, member_id: str) -> None:
@@ -38,11 +42,15 @@ class Deadlines:
         while self._heap:
             ends_at, member_id = self._heap[0]
             current = self._ends.get(member_id)
-            if current == ends_at:
-                return ends_at, member_id
-            if current is None or current < ends_at:
+            if ends_at != self._queued.get(member_id):
                 heappop(self._heap)
+            elif current is None:
+                heappop(self._heap)
+                del self._queued[member_id]
+            elif current == ends_at:
+                return ends_at, member_id
             else:
+                self._queued[member_id] = current
                 heapreplace(self._heap, (current, member_id))
         return None
 
