@@ -75,3 +75,11 @@ def test_words_of_a_page_lead_to_it(index: dict[str, dict[str, str]]) -> None:
     }
 
     assert found == {("how-to/operations/", "Take a broker out of service for good")}
+
+
+def test_what_is_not_for_readers_is_not_in_the_site(index: dict[str, dict[str, str]]) -> None:
+    """Sentences that wait for the changelog are not found; there are some."""
+    found = [page for page in index if page.startswith("changes/")]
+
+    assert (checkout.ROOT / "docs/changes/README.md").exists()
+    assert found == []
