@@ -1,5 +1,7 @@
 """The page of all configuration keys."""
 
+# ruff: noqa: E501 - rows of a table
+
 from __future__ import annotations
 
 from page_text import GENERATED, code, codes, table
@@ -12,9 +14,13 @@ Keys of topics have Kafka's names, types and defaults (release 4.3); where a def
 `durability`, `replication.mode` and `quorum.write` are Fairlead's own. The value nearest to a topic wins: its own,
 then the broker's, the cluster's, and the default; `GET /v1/topics/{topic}` shows each value with its source.
 
-A value of a topic is set with `POST /v1/topics` or `PATCH /v1/topics/{topic}`, one of a broker or of the cluster with
-`PATCH /v1/brokers/{broker}/config` and `PATCH /v1/cluster/config` (null resets it). It holds within seconds, without a
-restart. A key or value that is marked as not supported yet is refused with
+| of | on the command line | over HTTP (null resets it) |
+| --- | --- | --- |
+| a topic | `fairlead topic create` and `alter` with `-c KEY=VALUE`; `alter --unset KEY` | `POST /v1/topics`, `PATCH /v1/topics/{topic}` |
+| a broker | `fairlead cluster config --broker 1 -c KEY=VALUE` | `PATCH /v1/brokers/{broker}/config` |
+| the cluster | `fairlead cluster config -c KEY=VALUE` | `PATCH /v1/cluster/config` |
+
+What is set holds within seconds, without a restart. A key or value that is marked as not supported yet is refused with
 [`invalid_config`](problems/invalid_config.md) and never stored. A key that is not dynamic is read when a broker starts,
 from its own settings alone.
 
