@@ -32,7 +32,14 @@ class Parcel:
 
 
 def parcels(table: pa.Table, columns: SinkColumns, topic: str | None) -> Iterator[Parcel]:
-    """Cut a table up. Raises `SchemaError` for rows that name no topic, or a partition below 0."""
+    """Cut a table up.
+
+    Raises `SchemaError` for rows that name no topic, or a partition below 0, and for names that are no text: Spark
+    takes any bytes for a string, and looks at none of them.
+    """
+    headers = dict(columns.record).get("headers")
+    if headers is not None:
+        _check_header_names(table, headers)
     for name, rows in _by_topic(table, columns, topic):
         for partition, part in _by_partition(rows, columns):
             records = pa.table({part_name: part.column(column) for part_name, column in columns.record})
@@ -48,12 +55,56 @@ def _by_topic(table: pa.Table, columns: SinkColumns, topic: str | None) -> Itera
     if names.null_count:
         message = f"column {columns.topic} is null in {names.null_count} of {len(names)} rows; every row needs a topic"
         raise SchemaError(message)
-    distinct = [str(name) for name in names.unique().to_pylist()]
+    distinct = _distinct(names, columns.topic)
     for name in distinct:
         yield (
             name,
             table if len(distinct) == 1 else table.filter(pc.equal(names, pa.scalar(name, names.type))),
         )
+
+
+def _distinct(names: pa.ChunkedArray, column: str) -> list[str]:
+    try:
+        return [str(name) for name in names.unique().to_pylist()]
+    except UnicodeDecodeError as error:
+        row, name = next((row, name) for row, name in enumerate(_raw(names), start=1) if _is_no_text(name))
+        message = (
+            f"column {column} is {name!r} in row {row} of {len(names)}, which is no UTF-8 text; allowed: the name of a "
+            "topic"
+        )
+        raise SchemaError(message) from error
+
+
+def _check_header_names(table: pa.Table, column: str) -> None:
+    """Refuse names that the broker would refuse, with all records of their batch."""
+    headers = table.column(column)
+    names = pc.struct_field(pc.list_flatten(headers), "key")
+    try:
+        names.validate(full=True)
+    except pa.ArrowInvalid as error:
+        rows = pc.add(pc.list_parent_indices(pa.concat_arrays(headers.chunks)), 1).to_pylist()
+        row, name = next(
+            (row, name) for row, name in zip(rows, _raw(names), strict=True) if _is_no_text(name)
+        )
+        message = (
+            f"column {column} has a header called {name!r} in row {row} of {table.num_rows}, which is no UTF-8 "
+            "text; allowed: names that are text, values of any bytes"
+        )
+        raise SchemaError(message) from error
+
+
+def _raw(texts: pa.Array | pa.ChunkedArray) -> list[bytes | None]:
+    return texts.cast(pa.large_binary()).to_pylist()
+
+
+def _is_no_text(raw: bytes | None) -> bool:
+    if raw is None:
+        return False
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return True
+    return False
 
 
 def _by_partition(table: pa.Table, columns: SinkColumns) -> Iterator[tuple[int | None, pa.Table]]:

@@ -57,3 +57,38 @@ def test_rows_that_go_nowhere_are_refused() -> None:
         cut(table, SinkColumns(RECORD, None, "t"))
     with pytest.raises(SchemaError, match="column p is -1; allowed: 0 and above"):
         cut(table, SinkColumns(RECORD, "p", None), "x")
+
+
+def texts_of(*raw: bytes | None) -> pa.Array:
+    """Return a column as Spark may have it: strings that nobody has looked at."""
+    binary = pa.array(raw, pa.binary())
+    return pa.Array.from_buffers(pa.string(), len(raw), binary.buffers())
+
+
+def test_topics_that_are_no_text_are_refused_by_row() -> None:
+    """With the bytes and what is allowed, whichever of Arrow's strings they are."""
+    column = pa.chunked_array([texts_of(b"x", b"y"), texts_of(b"x", b"\xffz")])
+    table = pa.table({"v": ["a", "b", "c", "d"], "t": column})
+
+    with pytest.raises(
+        SchemaError, match=r"column t is b'\\xffz' in row 4 of 4, .* allowed: the name of a topic"
+    ):
+        cut(table, SinkColumns(RECORD, None, "t"))
+
+
+def test_names_of_headers_that_are_no_text_are_refused_by_row() -> None:
+    """Before the broker refuses all records of their batch; rows without headers and values of any bytes are none."""
+    names = texts_of(b"trace", b"kind", None, b"\xfe", b"late")
+    entries = pa.StructArray.from_arrays(
+        [names, pa.array([b"\xff", b"v", b"v", b"v", None])], ["key", "value"]
+    )
+    given = pa.ListArray.from_arrays(pa.array([0, 1, None, 3, 5], pa.int32()), entries)
+    columns = SinkColumns((*RECORD, ("headers", "h")), None, None)
+
+    assert [parcel.records.num_rows for parcel in parcels(_headed(given[:3]), columns, "x")] == [3]
+    with pytest.raises(SchemaError, match=r"column h has a header called b'\\xfe' in row 4 of 4"):
+        next(parcels(_headed(given), columns, "x"))
+
+
+def _headed(headers: pa.Array) -> pa.Table:
+    return pa.table({"v": ["a"] * len(headers), "h": headers})
