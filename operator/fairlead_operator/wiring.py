@@ -39,7 +39,7 @@ from fairlead_operator.settings import Listen, OperatorSettings
 from fairlead_operator.telemetry import Telemetry
 from fairlead_operator.watching.events import quieten
 from fairlead_operator.watching.listener import serve
-from fairlead_operator.watching.routing import RESOURCES, concerns
+from fairlead_operator.watching.routing import RESOURCES
 from fairlead_operator.watching.supervision import Watching
 
 DEFAULT_NAMESPACE = "default"
@@ -85,7 +85,11 @@ async def run_operator(settings: OperatorSettings, telemetry: Telemetry, stop: a
         log,
         instance=settings.pod_name or identity,
     )
-    api = ApiClient(requests, log, may_write=leadership.seconds_left, seen=_into(cache), announce=events.tell)
+
+    def seen(kind: Kind, manifest: Manifest) -> None:
+        watching.written(kind, manifest)
+
+    api = ApiClient(requests, log, may_write=leadership.seconds_left, seen=seen, announce=events.tell)
     watching = Watching(
         api, connection, cache, settings.scope(namespace), identity=identity, clock=clock, log=log
     )
@@ -184,14 +188,6 @@ def make_reconcilers(parts: Parts) -> Mapping[str, Reconciler]:
     )
     topics = TopicReconciler(parts.api, parts.cache, TopicCalls(parts.brokers, clock), clock)
     return {CLUSTER.kind: clusters, TOPIC.kind: topics}
-
-
-def _into(cache: WatchedObjects) -> Callable[[Kind, Manifest], object]:
-    def seen(kind: Kind, manifest: Manifest) -> None:
-        if concerns(kind, manifest):
-            cache.observe(kind, manifest)
-
-    return seen
 
 
 def _existing(cache: WatchedObjects) -> Iterator[Key]:

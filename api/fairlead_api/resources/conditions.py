@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from fairlead_api.resources.condition_catalogue import CONDITIONS, reason_of
 from fairlead_api.resources.condition_definitions import ConditionName
+from fairlead_api.resources.ready_conditions import NOT_RECONCILED
 from fairlead_api.resources.resource import Part
 from fairlead_api.resources.schema_rules import kubernetes
 
@@ -61,11 +62,12 @@ def condition(
 def set_condition(conditions: Iterable[Condition], new: Condition) -> tuple[Condition, ...]:
     """Return the conditions with `new` in the place of the one of its type, in the catalogue's order.
 
-    The time of the last change stays when the status is the same: a new reason or message is no change.
+    The time of the last change stays when the status is the same: a new reason or message is no change. What stands
+    there because nobody has judged yet was never a status, and its time is that of no change.
     """
     by_type = {each.type: each for each in conditions}
     old = by_type.get(new.type)
-    if old is not None and old.status == new.status:
+    if old is not None and old.status == new.status and old.reason != NOT_RECONCILED:
         new = new.model_copy(update={"last_transition_time": old.last_transition_time})
     by_type[new.type] = new
     return tuple(sorted(by_type.values(), key=lambda each: (_place(each.type), each.type)))

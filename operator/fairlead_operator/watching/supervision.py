@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from fairlead_operator.api_server.cache import WatchedObjects
 from fairlead_operator.api_server.connection import Connection
 from fairlead_operator.clock import Clock
-from fairlead_operator.naming import STATEFUL_SET, TOPIC, Kind, Manifest, ObjectRef
+from fairlead_operator.naming import CLUSTER, STATEFUL_SET, TOPIC, Kind, Manifest, ObjectRef
 from fairlead_operator.ports import ApiError, Forbidden, NotFound, WorkSink
 from fairlead_operator.settings import Scope
 from fairlead_operator.telemetry import Log
@@ -24,6 +24,7 @@ from fairlead_operator.watching.routing import (
     CHILDREN,
     OPTIONAL_GROUPS,
     RESOURCES,
+    concerns,
     keys_of_change,
     selector_of,
 )
@@ -94,6 +95,18 @@ class Watching:
     def tell(self, sink: WorkSink) -> None:
         """Put the keys of changes there from now on."""
         self._sink = sink
+
+    def written(self, kind: Kind, manifest: Manifest) -> None:
+        """Take in the answer to a write of this operator: no news any more when the watch tells of it.
+
+        So Topics hear here that their Cluster became ready; what else follows, the pass that wrote it knows.
+        """
+        before = self._cache.get(_ref(kind, manifest))
+        if not concerns(kind, manifest) or not self._cache.observe(kind, manifest) or self._sink is None:
+            return
+        for key in keys_of_change(kind, before, manifest, self._cache.all(TOPIC)):
+            if kind == CLUSTER and key.kind == TOPIC.kind:
+                self._sink.add(key)
 
     def silent_seconds(self) -> float:
         """How long the thread of watching gave no sign of life."""

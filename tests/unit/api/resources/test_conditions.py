@@ -43,6 +43,16 @@ def test_the_time_moves_when_the_status_flips() -> None:
     assert flipped[0].last_transition_time == "2026-05-01T12:05:00Z"
 
 
+def test_the_first_judgement_is_dated_by_its_own_time() -> None:
+    """What the definition puts there for the time before is dated in 1970, also where the status stays unknown."""
+    born = Condition(
+        type="Ready", status="Unknown", reason="NotReconciled", last_transition_time="1970-01-01T00:00:00Z"
+    )
+    judged = set_condition((born,), ready("Unknown", "ClusterNotReady", NOON))
+
+    assert judged[0].last_transition_time == "2026-05-01T12:00:00Z"
+
+
 def test_setting_the_same_again_changes_nothing() -> None:
     """What did not change compares equal, so that nothing is written."""
     once = set_condition((), ready("True", "Available", NOON))
