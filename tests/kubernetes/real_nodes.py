@@ -135,11 +135,12 @@ class RealNode:
         return {"cniVersion": "1.0.0", "name": self.name, "plugins": [plugin]}
 
     def _containerd_settings(self) -> str:
+        # Images are in memory: thousands of files, which a disk takes a minute to write and another to remove.
         # restrict_oom_score_adj: a process may not lower its oom_score_adj below its parent's without a right that
         # containers of a build machine lack, and runc fails without saying so.
         return f"""\
 version = 3
-root = "{self._home}/containerd"
+root = "{self._run}/images"
 state = "{self._run}/containerd"
 disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt"]
 [grpc]

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -107,11 +108,23 @@ def built(which: str, folder: Path) -> Image:
     return Image(entry["annotations"]["org.opencontainers.image.ref.name"], manifest, config, root)
 
 
+@contextmanager
+def memory() -> Iterator[Path]:
+    """A folder for gigabytes of small files, which a disk takes long to write and to remove; never kept."""
+    with TemporaryDirectory(prefix="fairlead-image-") as folder:
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
+        try:
+            yield Path(folder)
+        finally:
+            # What a failed test left running there keeps it no longer than it lives itself.
+            subprocess.run(["umount", "--lazy", folder], check=True)
+
+
 @pytest.fixture(scope="module")
 def fairlead_image() -> Iterator[Image]:
-    """Broker, operator and command line; half a gigabyte that is not kept for failures."""
-    with TemporaryDirectory(prefix="fairlead-image-", ignore_cleanup_errors=True) as folder:
-        yield built("fairlead", Path(folder))
+    """Broker, operator and command line."""
+    with memory() as folder:
+        yield built("fairlead", folder)
 
 
 def files(image: Image) -> list[Path]:
@@ -220,10 +233,10 @@ def test_the_image_of_etcd_holds_two_static_programs(tmp_path: Path) -> None:
     assert f"etcdctl version: {image.labels['version']}" in image.run("etcdctl", "version")
 
 
-def test_the_image_of_spark_runs_jobs(tmp_path: Path) -> None:
+def test_the_image_of_spark_runs_jobs() -> None:
     """Its entry becomes the command line, which finds Java and both formats although the root is read-only."""
-    with TemporaryDirectory(prefix="fairlead-image-", ignore_cleanup_errors=True, dir=tmp_path) as folder:
-        image = built("spark", Path(folder))
+    with memory() as folder:
+        image = built("spark", folder)
         entry = image.config["Entrypoint"]
         info = image.run(*entry, "fairlead", "job", "info")
         listed = image.run(*entry, "fairlead", "job", "list")
