@@ -142,12 +142,15 @@ class ConnectionSettings:
     bootstrap: tuple[str, ...] = (DEFAULT_BOOTSTRAP,)
     """Addresses to ask first; any one alive is enough."""
     connect_timeout_seconds: float = 5.0
+    """Making one connection."""
     request_timeout_seconds: float = 30.0
     """One attempt of one call; also the `timeout_ms` that a produce carries."""
     retry_timeout_seconds: float = 30.0
     """All attempts of an admin or metadata call together."""
     retry_backoff_seconds: float = 0.1
+    """The pause after the first failure."""
     retry_backoff_seconds_max: float = 1.0
+    """The longest pause."""
     metadata_age_seconds_max: float = 300.0
     """Refreshed at this age even without a refusal, so that new partitions are seen."""
 
@@ -193,6 +196,7 @@ class ProducerSettings:
     """How records are gathered, sent and retried."""
 
     acks: Acks = Acks.ALL
+    """Who must have a record before it is acknowledged: every in-sync replica, the leader (1), nobody (0)."""
     linger_seconds: float = 0.005
     """How long a batch waits for company; Kafka's default."""
     batch_bytes: int = 256 * KIB
@@ -200,6 +204,7 @@ class ProducerSettings:
     columnar_batch_bytes: int = MIB
     """`send_batch` splits tables to this payload size."""
     codec: Codec = Codec.NONE
+    """How batches are compressed: `"none"`, `"lz4"` for speed, `"zstd"` for size."""
     buffer_bytes: int = 64 * MIB
     """Payload that may wait for its acknowledgement; `send` waits for space beyond it."""
     request_bytes_max: int = 8 * MIB
@@ -212,7 +217,7 @@ class ProducerSettings:
     retries_max: int | None = None
     """Attempts after the first; 0 with acks 0 or 1 gives at-most-once. Without it the deadline decides."""
     idempotence: bool = True
-    """Whether batches carry an id and sequences, so that a repeat is stored once."""
+    """Whether batches carry an id and sequences, so that a repeat is stored once; by default where acks is `"all"`."""
     name: str | None = None
     """Name of an idempotent producer: whoever takes it next fences this one."""
 
@@ -251,8 +256,9 @@ class ConsumerSettings:
     """How records are fetched ahead of their reader."""
 
     fetch_wait_seconds_max: float = 0.5
-    """How long a broker holds a fetch that finds fewer than `fetch_bytes_min`."""
+    """How long a broker holds a fetch that finds less than `fetch_bytes_min`."""
     fetch_bytes_min: int = 1
+    """What a broker waits for before it answers a fetch, at most for `fetch_wait_max`."""
     fetch_bytes_max: int = 4 * MIB
     """Size of one answer over all partitions; never holds back the first batch.
 
@@ -260,6 +266,7 @@ class ConsumerSettings:
     processor time as all else.
     """
     partition_fetch_bytes_max: int = 4 * MIB
+    """The most of one partition in an answer; never holds back its first batch."""
     prefetch_bytes: int = 64 * MIB
     """Fetched and not yet read, over all partitions; the answers to two requests more may arrive."""
     requests_in_flight_max: int = 4

@@ -33,6 +33,8 @@ PAGES = {
     "admin": ("Admin", ("Admin",)),
 }  # fmt: skip
 """Of what `fairlead` exports: title and names by page."""
+ARGUMENTS = {"linger_seconds": "linger_ms", "codec": "compression"}
+"""What the clients call settings whose own names are not theirs with the unit left out."""
 RETRIES = """# Retries and deadlines
 
 How long the Python SDK tries, in numbers of the code. A call ends with its answer, with a typed error that no repeat
@@ -189,18 +191,24 @@ def _retries() -> str:
         shortest_pauses=" | ".join(f"{backoff.seconds(failures, 0.0):g} s" for failures in range(1, 6)),
         longest_pauses=" | ".join(f"{backoff.seconds(failures, 1.0):g} s" for failures in range(1, 6)),
     )
-    for title, settings in (
-        ("Connections, of all clients", ConnectionSettings),
-        ("Producer", ProducerSettings),
-        ("Consumer", ConsumerSettings),
+    for title, client, settings in (
+        ("Connections, of all clients", fairlead.Producer, ConnectionSettings),
+        ("Producer", fairlead.Producer, ProducerSettings),
+        ("Consumer", fairlead.Consumer, ConsumerSettings),
     ):
         meanings = {each[0].strip("`").partition(":")[0]: each[1] for each in _fields(settings)}
         rows = [
-            [code(field.name), code(_shown(field.default)), meanings[field.name]]
+            [*_argument(client, field.name, field.default), meanings[field.name]]
             for field in dataclasses.fields(settings)
         ]
-        text += f"\n## {title}\n\n{table(['setting', 'default', 'meaning'], rows)}"
-    return (
-        text
-        + '\nNames end with their unit; constructors take the durations without it, as `delivery_timeout="2m"`.\n'
-    )
+        text += f"\n## {title}\n\n{table(['argument', 'default', 'meaning'], rows)}"
+    return text + "\nWhat has no argument is fixed.\n"
+
+
+def _argument(client: type, setting: str, default: object) -> tuple[str, str]:
+    """Name and default of the argument that a setting is made from, as somebody writes them."""
+    name = ARGUMENTS.get(setting) or setting.replace("_seconds", "")
+    taken = inspect.signature(client).parameters.get(name)
+    if taken is not None:
+        return code(name), code(repr(taken.default).replace("'", '"'))
+    return f"{name.replace('_', ' ')} (no argument)", f"{_shown(default)}{' s' if name != setting else ''}"

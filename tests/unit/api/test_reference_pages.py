@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import checkout
+from fairlead import Admin, Consumer, Producer
 
 GENERATOR = checkout.ROOT / "docs/generate/pages.py"
 
@@ -62,3 +64,19 @@ def test_no_option_is_shown_with_an_empty_default() -> None:
     page = (checkout.ROOT / "docs/reference/command-line.md").read_text(encoding="utf-8")
 
     assert "| `` |" not in page
+
+
+def test_the_page_of_retries_names_arguments_as_clients_take_them() -> None:
+    """Whoever copies a name from the page into a call is understood, and each is told what it means."""
+    page = (checkout.ROOT / "docs/reference/sdk/retries.md").read_text(encoding="utf-8")
+    parts = re.split(r"^## ", page, flags=re.MULTILINE)[1:]
+    clients = {"Connections": Admin, "Producer": Producer, "Consumer": Consumer}
+    unknown, meaningless = [], []
+    for part in parts:
+        taken = inspect.signature(clients[part.split()[0].rstrip(",")]).parameters
+        rows = [row.strip("| ").split(" | ") for row in part.splitlines() if row.startswith("| `")]
+        assert len(rows) > 3
+        unknown += [row[0] for row in rows if row[0].strip("`") not in taken]
+        meaningless += [row[0] for row in rows if len(row) < 3]
+
+    assert (unknown, meaningless) == ([], [])
