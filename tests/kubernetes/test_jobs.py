@@ -29,6 +29,8 @@ import sys
 from fairlead_spark.jobs.session import spark_session
 
 settings = {"spark.kubernetes.executor.podTemplateFile": sys.argv[2], "spark.ui.enabled": "false"}
+# On fake nodes none ever says that it is there.
+settings["spark.scheduler.maxRegisteredResourcesWaitingTime"] = "1s"
 session = spark_session("fairlead flights", master="k8s://" + sys.argv[1], conf=settings)
 print("submitted", flush=True)
 sys.stdin.read()
