@@ -69,6 +69,16 @@ class LeaderEpochs:
         self._sync(file)
         self.entries.append(EpochStart(epoch, start_offset))
 
+    def take_over(self, epoch: LeaderEpoch, start_offset: Offset, log_end: Offset) -> None:
+        """Begin the epoch of what a leader sends behind the log's end, unless it is the newest one with records.
+
+        Others that were begun at the end and not written in are forgotten: they may be above the leader's.
+        """
+        if epoch != self.highest:
+            self.cut(log_end - 1)
+            if epoch != self.highest:
+                self.begin(epoch, start_offset)
+
     def end_offset(self, epoch: int, log_end: Offset) -> EpochEnd | None:
         """Return where the records of the largest epoch that is not newer than the asked one end."""
         return epoch_end(self.entries, epoch, log_end)

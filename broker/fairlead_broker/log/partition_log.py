@@ -163,12 +163,8 @@ class PartitionLog(ReadableLog):
             self._check_end(end_offset)
             start = self._begin_amid(data)
             for run in read_copies(data, self._end, self.last_epoch, leader_epoch):
-                if run.epoch != self._epochs.highest:
-                    with self._health:
-                        # One that was begun here without records may be above the leader's.
-                        self._epochs.cut(self._end - 1)
-                        if run.epoch != self._epochs.highest:
-                            self._epochs.begin(run.epoch, run.start_offset)
+                with self._health:
+                    self._epochs.take_over(run.epoch, run.start_offset, self._end)
                 self.append(run.batches)
             if start > self._log_start:
                 # A recovery point amid what is not on the disk would be a lie.
@@ -187,6 +183,27 @@ class PartitionLog(ReadableLog):
             if base < start <= last:
                 self.restart_at(base)
         return start
+
+    def skip_to(self, offset: Offset, lost_epoch: EpochStart | None) -> None:
+        """Go on at an offset beyond the end, in a new segment, durably: what stood between is lost for good.
+
+        For a follower whose leader has accepted that loss: readers pass it here too, and its offsets are not given out
+        again. `lost_epoch`: that of the last lost record, as the leader has it. Raises `DiskFull` with the log as it
+        was or as it is to be, `StorageFailed`.
+        """
+        with self._write_lock:
+            self._check_writable()
+            lost = DamagedRange(self._end, offset, accepted=True)
+            with self._health:
+                if lost_epoch is not None:
+                    start = max(lost_epoch.start_offset, self._end)
+                    self._epochs.take_over(lost_epoch.epoch, start, self._end)
+                self._roll(offset)
+                self._end = offset
+                self.note_damage([lost])
+                self.producers.save(self._writer.segment, offset)
+            self.sync()
+            self._write_checkpoint()
 
     def roll_if_due(self, now_us: TimestampUs) -> bool:
         """Close the last segment if its first batch is older than `segment.ms`, so that it can expire."""
@@ -380,18 +397,19 @@ class PartitionLog(ReadableLog):
             self._writer.append(batches[start : start + count] if count < len(batches) else batches)
             start += count
 
-    def _roll(self) -> None:
-        """Go on in a new segment. The old one is synced first where syncing is what counts.
+    def _roll(self, base_offset: Offset | None = None) -> None:
+        """Go on in a new segment, at the end or further on. The old one is synced first where syncing is what counts.
 
         Otherwise the loss of power could keep the new segment and lose the end of the old one, which would look
         like damage; and where `replicated` holds, a GiB of unsynced log must not hold up appends.
         """
         old = self._writer
-        fresh = old.segment.successor(old.segment.next_offset)
+        fresh = old.segment.successor(old.segment.next_offset if base_offset is None else base_offset)
         try:
             writer = open_empty_writer(self._storage, fresh, self._config)
         except OSError as error:
             raise wrap_os_error(error, f"{fresh.path}: cannot create") from error
+        old.segment.next_offset = fresh.base_offset
         old.seal()
         self._names += 1
         self._segments = (*self._segments, fresh)

@@ -95,8 +95,8 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     end_offset: Offset
 
 
-class DeletedEpoch(msgspec.Struct, frozen=True, kw_only=True):
-    """The leader epoch of the record before the leader's log start, and where it began."""
+class EpochBefore(msgspec.Struct, frozen=True, kw_only=True):
+    """The leader epoch of the record before an offset, and where it began."""
 
     epoch: LeaderEpoch
     start_offset: Offset
@@ -111,11 +111,13 @@ class ReplicaFetchResult(PeerPartition, frozen=True, kw_only=True, omit_defaults
     log_start: Offset = Offset(0)
     end_offset: Offset = Offset(0)
     """Where the leader's log ends, synced or not."""
+    next_offset: Offset | None = None
+    """Where the log goes on that has nothing from the asked offset to its end: a loss was accepted there."""
     diverging: Divergence | None = None
     problem: str | None = None
-    """Code of the catalogue; `offset_out_of_range` comes with `log_start`, `end_offset` and `deleted`."""
-    deleted: DeletedEpoch | None = None
-    """None where the leader knows of no record before its log start."""
+    """Code of the catalogue; `offset_out_of_range` comes with `log_start`, `end_offset` and `epoch_before`."""
+    epoch_before: EpochBefore | None = None
+    """Of the log start or of `next_offset`; None where the leader knows of no record before it."""
     data: Sequence[memoryview] = ()
     """Whole batches. A leader may give several pieces; a follower gets at most one, a view of the received body."""
 

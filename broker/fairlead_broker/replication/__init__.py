@@ -53,6 +53,7 @@ from fairlead_broker.replication.follower_messages import (
     ReportProgress,
     RestartAt,
     Restarted,
+    SkipTo,
     Truncated,
     TruncateTo,
 )
@@ -92,6 +93,7 @@ __all__ = [
     "ReportProgress",
     "RestartAt",
     "Restarted",
+    "SkipTo",
     "Synced",
     "TimePassed",
     "TruncateTo",

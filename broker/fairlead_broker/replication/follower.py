@@ -2,6 +2,7 @@
 
     fetching ──Diverged──▶ cutting ──Truncated──▶ fetching
              ──Fetched──▶ reconciled; appending ──CopiesAppended──▶ fetching
+             ──Fetched, a loss to pass──▶ reconciled; skipping ──CopiesAppended──▶ fetching
              ──FetchOutOfRange──▶ restarting ──Restarted──▶ fetching
 
 `step` is the only door that changes anything; a new leader epoch is a new machine. Must not know sessions, other
@@ -27,6 +28,7 @@ from fairlead_broker.replication.follower_messages import (
     ReportProgress,
     RestartAt,
     Restarted,
+    SkipTo,
     Truncated,
     TruncateTo,
 )
@@ -171,11 +173,14 @@ class PartitionFollower:
         if self._busy or event.leader_epoch != self._leader_epoch:
             return  # The answer to a question that was asked before.
         self._reconciled = True
-        self._busy = event.nbytes > 0
+        skips = event.next_offset is not None and event.next_offset > self._end_offset
+        self._busy = event.nbytes > 0 or skips
         if event.high_watermark is not None:
             self._leader_high_watermark = event.high_watermark
         self._leader_log_start = event.log_start
         self._follow(effects)
+        if event.next_offset is not None and skips:
+            effects.append(SkipTo(event.next_offset, event.lost_epoch))
 
     def _appended(self, event: CopiesAppended, effects: list[FollowerEffect]) -> None:
         assert event.end_offset >= self._end_offset, (

@@ -31,11 +31,15 @@ class Fetched:
     log_start: Offset
     nbytes: int
     """Bytes of batches that are to be appended now; 0 for none."""
+    next_offset: Offset | None = None
+    """Where the leader's log goes on behind a loss that was accepted and reaches to its end; None without one."""
+    lost_epoch: EpochStart | None = None
+    """The epoch before that, and where it begins."""
 
 
 @dataclass(slots=True)
 class CopiesAppended:
-    """The batches of the last answer are in the log."""
+    """The batches of the last answer are in the log, or it goes on as `SkipTo` ordered."""
 
     end_offset: Offset
     last_epoch: LeaderEpoch | None
@@ -103,6 +107,17 @@ class RestartAt:
 
 
 @dataclass(frozen=True, slots=True)
+class SkipTo:
+    """Go on at the offset, durably, as the leader's log does that has nothing before it; then say `CopiesAppended`.
+
+    The log takes over the epoch of what is lost: by that of its own last record it would look as if it had parted.
+    """
+
+    offset: Offset
+    lost_epoch: EpochStart | None
+
+
+@dataclass(frozen=True, slots=True)
 class MoveLogStart:
     """Let go what is below the offset, as the leader has."""
 
@@ -116,4 +131,6 @@ class ReportProgress:
     synced_offset: Offset
 
 
-FollowerEffect: TypeAlias = AdvanceHighWatermark | ReportProgress | MoveLogStart | TruncateTo | RestartAt
+FollowerEffect: TypeAlias = (
+    AdvanceHighWatermark | ReportProgress | MoveLogStart | TruncateTo | RestartAt | SkipTo
+)

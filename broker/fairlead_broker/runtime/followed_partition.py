@@ -40,6 +40,7 @@ from fairlead_broker.replication import (
     ReportProgress,
     RestartAt,
     Restarted,
+    SkipTo,
     Truncated,
     TruncateTo,
 )
@@ -57,7 +58,7 @@ class AppendCopies:
     """Where the log ended when they were asked for."""
 
 
-DiskWork: TypeAlias = AppendCopies | TruncateTo | RestartAt | MoveLogStart
+DiskWork: TypeAlias = AppendCopies | TruncateTo | RestartAt | SkipTo | MoveLogStart
 """What a partition needs done on the disk before it goes on."""
 
 
@@ -154,7 +155,14 @@ class FollowedPartition:
             epoch, end = result.diverging.epoch, result.diverging.end_offset
             return self._step(Diverged(epoch, end, self._log.end_offset_for_epoch(epoch)))
         work = self._step(
-            Fetched(result.leader_epoch, result.high_watermark, result.log_start, result.nbytes)
+            Fetched(
+                result.leader_epoch,
+                result.high_watermark,
+                result.log_start,
+                result.nbytes,
+                result.next_offset,
+                _epoch_before(result),
+            )
         )
         if result.data:
             work.append(AppendCopies(result.data[0], self._end))
@@ -164,9 +172,7 @@ class FollowedPartition:
         """Hear that the leader has nothing at the offset that was asked for."""
         if self._closed:
             return []
-        told = result.deleted
-        deleted = None if told is None else EpochStart(told.epoch, told.start_offset)
-        return self._step(FetchOutOfRange(result.log_start, result.end_offset, deleted))
+        return self._step(FetchOutOfRange(result.log_start, result.end_offset, _epoch_before(result)))
 
     def begin_work(self) -> None:
         """Say that the disk is at the log; until `end_work` it is nobody else's."""
@@ -185,6 +191,8 @@ class FollowedPartition:
                 self._log.truncate_to(offset)
             case RestartAt(offset, deleted):
                 self._log.restart_at(offset, deleted)
+            case SkipTo(offset, lost_epoch):
+                self._log.skip_to(offset, lost_epoch)
             case MoveLogStart(offset):
                 # Durable, and the files gone, once all partitions of the answer were moved.
                 self._log.move_log_start(min(offset, self._log.checkpoint_high_watermark))
@@ -206,6 +214,10 @@ class FollowedPartition:
             case RestartAt() if error is None:
                 self._end = end
                 following = self._step(Restarted(end, self._log.last_epoch))
+            case SkipTo() if error is None:
+                self._end = end
+                following = self._step(CopiesAppended(end, self._log.last_epoch))
+                following += self._step(FollowerLogSynced(self._log.synced_offset))
             case MoveLogStart():
                 following = []
             case _:
@@ -311,3 +323,8 @@ class FollowedPartition:
                     self._report(self, offset)
             case _:
                 work.append(effect)
+
+
+def _epoch_before(result: ReplicaFetchResult) -> EpochStart | None:
+    told = result.epoch_before
+    return None if told is None else EpochStart(told.epoch, told.start_offset)

@@ -322,7 +322,7 @@ class ReplicaFetcher:
     async def _take(self, answer: ReplicaFetchAnswer) -> None:
         work: list[_Work] = []
         for result in answer.results:
-            if result.data or result.diverging is not None or result.problem is not None:
+            if result.data or (result.next_offset, result.diverging, result.problem) != (None, None, None):
                 # It rests at the leader until it is named again.
                 self._told.pop(result.key, None)
                 self._changed.add(result.key)

@@ -18,7 +18,6 @@ from fairlead_broker.clock import Clock
 from fairlead_broker.log import LogRead
 from fairlead_broker.peers.messages import (
     NEW_SESSION,
-    DeletedEpoch,
     Divergence,
     PeerLife,
     PeerPartition,
@@ -28,11 +27,11 @@ from fairlead_broker.peers.messages import (
     ReplicaFetchRequest,
     ReplicaFetchResult,
 )
-from fairlead_broker.replication import FetchRefusal, FollowerReport, epoch_before
+from fairlead_broker.replication import FetchRefusal, FollowerReport
 from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.disk_pool import DiskPool
 from fairlead_broker.runtime.partition import Partition
-from fairlead_broker.runtime.replica_sessions import FollowerSession, Place
+from fairlead_broker.runtime.replica_sessions import FollowerSession, Place, told_epoch_before
 from fairlead_broker.runtime.told_damage import ToldDamage
 
 CACHED_READ_BYTES: Final = 1 << 20
@@ -295,8 +294,11 @@ class ReplicaServing:
         if place.partition.closed:
             # The log may have been cut and have grown again before it was read: these are not that epoch's records.
             return self._ended(session, place)
-        # A loss that was accepted can reach to the end: the place is looked at again when there is more.
-        return place.records(read.data) if read.data else place.offsets_if_new()
+        if read.data:
+            return place.records(read.data)
+        # A loss that was accepted can reach to the end.
+        skips = read.next_offset > place.spec.fetch_offset
+        return place.skipped(read.next_offset) if skips else place.offsets_if_new()
 
     def _ended(self, session: FollowerSession, place: Place) -> ReplicaFetchResult:
         """The partition is led no more, or in another leader epoch: say what its place is now."""
@@ -315,7 +317,6 @@ class ReplicaServing:
 
 def _out_of_range(of: PeerPartition, partition: Partition, end_offset: Offset) -> ReplicaFetchResult:
     log_start = partition.log_start_offset
-    before = epoch_before(partition.log.leader_epochs, log_start)
     return ReplicaFetchResult(
         topic_id=of.topic_id,
         partition=of.partition,
@@ -323,9 +324,7 @@ def _out_of_range(of: PeerPartition, partition: Partition, end_offset: Offset) -
         log_start=log_start,
         end_offset=end_offset,
         problem="offset_out_of_range",
-        deleted=None
-        if before is None
-        else DeletedEpoch(epoch=before.epoch, start_offset=before.start_offset),
+        epoch_before=told_epoch_before(partition, log_start),
     )
 
 

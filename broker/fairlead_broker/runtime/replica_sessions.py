@@ -11,7 +11,13 @@ import asyncio
 from typing import Final
 
 from fairlead_api.identifiers import Offset, TopicIdPartition
-from fairlead_broker.peers.messages import PeerLife, ReplicaFetchPartition, ReplicaFetchResult
+from fairlead_broker.peers.messages import (
+    EpochBefore,
+    PeerLife,
+    ReplicaFetchPartition,
+    ReplicaFetchResult,
+)
+from fairlead_broker.replication import epoch_before
 from fairlead_broker.runtime.partition import Partition
 
 OFFSETS_DELAY_SECONDS: Final = 0.01
@@ -78,7 +84,11 @@ class Place:
         self.resting = True
         return self._result((data,))
 
-    def _result(self, data: tuple[memoryview, ...]) -> ReplicaFetchResult:
+    def skipped(self, next_offset: Offset) -> ReplicaFetchResult:
+        """A loss that was accepted, for the follower to pass. One of a release before does not, and waits for more."""
+        return self._result((), next_offset)
+
+    def _result(self, data: tuple[memoryview, ...], next_offset: Offset | None = None) -> ReplicaFetchResult:
         partition = self.partition
         self._told_high_watermark = partition.known_high_watermark
         self._told_log_start = partition.log_start_offset
@@ -89,8 +99,16 @@ class Place:
             high_watermark=self._told_high_watermark,
             log_start=self._told_log_start,
             end_offset=partition.log_end_offset,
+            next_offset=next_offset,
+            epoch_before=None if next_offset is None else told_epoch_before(partition, next_offset),
             data=data,
         )
+
+
+def told_epoch_before(partition: Partition, offset: Offset) -> EpochBefore | None:
+    """Say in which epoch the record before an offset was written."""
+    before = epoch_before(partition.log.leader_epochs, offset)
+    return None if before is None else EpochBefore(epoch=before.epoch, start_offset=before.start_offset)
 
 
 class FollowerSession:

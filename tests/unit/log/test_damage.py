@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead_api.identifiers import Offset
+from fairlead_api.configuration import Durability, TopicConfig
+from fairlead_api.identifiers import LeaderEpoch, Offset
+from fairlead_broker.log import DiskFull, SegmentScrub
 from fairlead_broker.log.damage import DamagedRange, merge_ranges, readable_until, skip_accepted
-from log_kit import BatchMaker, LogBox
+from fairlead_broker.log.leader_epochs import EpochStart
+from fairlead_broker.replication.divergence import divergence, epoch_before
+from log_kit import BatchMaker, FaultyStorage, LogBox, begin, read_all, stored
 
 
 def ranges(*pairs: tuple[int, int]) -> list[DamagedRange]:
@@ -89,3 +97,81 @@ def test_a_read_passes_an_accepted_loss_that_nothing_follows_yet(box: LogBox, ma
     ]
 
     assert [each and (len(each.data), each.next_offset) for each in reads] == [(0, 6), (0, 5), (0, 4)] * 2
+
+
+@pytest.mark.parametrize("records", [0, 3])
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("durability", list(Durability))
+def test_a_log_goes_on_behind_what_its_leader_has_lost(
+    box: LogBox, make: BatchMaker, records: int, killed: bool, durability: Durability
+) -> None:
+    """In another segment, and so it is found by the next start; readers pass the loss, copies follow it."""
+    log = box.open(TopicConfig(durability=durability))
+    begin(log)
+    before = make.fill(log, records, 1)
+    log.skip_to(Offset(8), EpochStart(LeaderEpoch(4), Offset(2)))
+    ends = [(log.end_offset, log.synced_offset, log.last_epoch)]
+    box.kill() if killed else box.stop()
+    log = box.open()
+    ends.append((log.end_offset, log.synced_offset, log.last_epoch))
+    make.leader_epoch = 4
+    log.append_copies(memoryview(stored(make(8, 2))))
+
+    assert ends == [(8, 8, 4)] * 2
+    assert [start.epoch for start in log.leader_epochs] == [1, 4][records == 0 :]
+    assert log.recovery_report.damaged == log.recovery_report.cuts == []
+    assert log.damaged == (DamagedRange(Offset(records), Offset(8), accepted=True),)
+    assert log.read(Offset(records), 1 << 20, Offset(10)).next_offset == 10
+    for segment in log.segments:
+        scrub = SegmentScrub(log, segment)
+        while scrub.step():
+            pass
+        scrub.finish()
+    assert log.damaged == (DamagedRange(Offset(records), Offset(8), accepted=True),)
+    assert log.truncate_to(Offset(5)) == records
+    assert log.damaged == ()
+    assert read_all(log) == stored(*before)
+
+
+def test_a_log_that_went_on_without_a_checkpoint_is_where_it_was(
+    box: LogBox, faults: FaultyStorage, make: BatchMaker
+) -> None:
+    """Nobody knows then that it is not damaged; the leader sends it further once more."""
+    log = box.open()
+    begin(log)
+    before = make.fill(log, 3, 1)
+    faults.room_bytes, faults.full_suffixes = 0, {".tmp"}
+    with pytest.raises(DiskFull):
+        log.skip_to(Offset(8), None)
+    faults.room_bytes = None
+    end = log.end_offset
+    box.kill()
+    log = box.open()
+
+    assert (end, log.end_offset, log.damaged) == (8, 3, ())
+    before += make.fill(log, 2)
+    assert read_all(log) == stored(*before)
+
+
+@given(epochs=st.lists(st.integers(0, 2), min_size=2, max_size=8), data=st.data())
+def test_a_log_that_passed_a_loss_has_not_parted_from_its_leader(
+    epochs: list[int], data: st.DataObject
+) -> None:
+    """Whatever epochs are lost, the leader finds nothing to object to, and what comes next goes behind it."""
+    lost_from = data.draw(st.integers(0, len(epochs) - 1))
+    with TemporaryDirectory() as folder:
+        leader, follower = LogBox(Path(folder) / "leader").open(), LogBox(Path(folder) / "follower").open()
+        make = BatchMaker(leader_epoch=0)
+        for offset, ahead in enumerate(epochs):
+            if ahead or not offset:
+                make.leader_epoch += ahead
+                begin(leader, make.leader_epoch)
+            batch = make.fill(leader, 1, 1)
+            if offset < lost_from:
+                follower.append_copies(memoryview(stored(*batch)))
+        end = leader.end_offset
+        follower.skip_to(end, epoch_before(leader.leader_epochs, end))
+
+        assert divergence(leader.leader_epochs, end, follower.last_epoch, follower.end_offset) is None
+        follower.append_copies(memoryview(stored(*make.fill(leader, 1, 1))))
+        assert follower.end_offset == leader.end_offset

@@ -21,6 +21,7 @@ from fairlead_broker.replication import (
     ReportProgress,
     RestartAt,
     Restarted,
+    SkipTo,
     Truncated,
     TruncateTo,
 )
@@ -104,6 +105,28 @@ class TestFetching:
 
         assert report is not None
         assert (report.fetch_offset, report.last_epoch) == (14, EPOCH)
+
+    def test_passes_what_the_leader_has_lost_at_its_end(self) -> None:
+        """Nothing comes for that, and without it the log would never reach what is committed."""
+        follower = following(end=10)
+
+        lost = EpochStart(LeaderEpoch(4), Offset(3))
+        ordered = follower.step(Fetched(EPOCH, Offset(14), Offset(0), 0, Offset(14), lost))
+
+        assert ordered == [AdvanceHighWatermark(Offset(10)), SkipTo(Offset(14), lost)]
+        assert follower.reconciled
+        assert follower.next_fetch() is None
+
+        follower.step(CopiesAppended(Offset(14), LeaderEpoch(4)))
+
+        assert (follower.end_offset, follower.high_watermark) == (14, 14)
+
+    def test_passes_nothing_that_it_has(self) -> None:
+        """Its own copy of what the leader has lost is as good as ever."""
+        follower = following(end=10)
+
+        assert follower.step(Fetched(EPOCH, Offset(0), Offset(0), 0, Offset(10))) == []
+        assert follower.next_fetch() is not None
 
     def test_an_answer_of_another_epoch_is_ignored(self) -> None:
         """It was asked for before this machine was made."""

@@ -156,13 +156,31 @@ async def test_records_behind_an_accepted_loss_are_copied(tmp_path: Path, tasks:
     log.note_damage([DamagedRange(Offset(1), Offset(2))])
     assert log.accept_damage(Offset(1), Offset(2))
     follower = await start_following(tmp_path, leading, SECOND, tasks)
-    await follower.caught_up(1)
+    await follower.caught_up(2)
     session = leading.serving._sessions[SECOND]
     await until(lambda: session._parked is not None and not session.ready())
     await leading.produce(b"behind", acks=Acks.LEADER)
     await until(lambda: follower.log.end_offset == 3)
 
     assert follower.log.read(Offset(1), 1 << 20, Offset(3)).next_offset == 3
+
+
+@BOTH
+async def test_an_accepted_loss_at_the_end_keeps_nobody_out_of_the_isr(
+    tmp_path: Path, tasks: Tasks, durability: Durability
+) -> None:
+    """What is lost is committed: the copy ends where the leader's log does, as durably, and no offset comes twice."""
+    leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1, durability=durability)
+    log, office = leading.partition.log, leading.partition.office
+    await leading.produce(b"whole", acks=Acks.ALL)
+    await leading.produce(b"lost", acks=Acks.ALL)
+    log.note_damage([DamagedRange(Offset(1), Offset(2))])
+    assert log.accept_damage(Offset(1), Offset(2))
+    follower = await start_following(tmp_path, leading, SECOND, tasks)
+    await until(lambda: SECOND in {entry.broker for entry in office.machine.record.isr})
+
+    assert follower.log.end_offset == follower.log.synced_offset == 2
+    assert follower.log.damaged == log.damaged
 
 
 async def test_what_nobody_else_has_is_cut(tmp_path: Path, tasks: Tasks) -> None:
