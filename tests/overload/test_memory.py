@@ -114,6 +114,37 @@ async def test_stalled_reader_loses_its_connection(start) -> None:
         assert (await calls.call("GET", "/v1/versions")).status == 200
 
 
+async def test_stalled_tails(start, full) -> None:
+    """Who follows a topic and takes nothing holds a batch at a time, counted, however much its records are as text."""
+    count = 100 if full else 20
+    broker = await start(answers_bytes_max=32 * MIB, crowded_stall_seconds_max=1)
+    now_us = time.time_ns() // 1000
+    batch = encode(record_batch([b"x"] * 300_000, default_timestamp_us=now_us), Codec.ZSTD).to_bytes()
+    request = b"GET /v1/topics/many/records?from=earliest HTTP/1.1\r\nhost: x\r\n\r\n"
+    async with Calls(broker.address) as calls, calm_client(broker) as calm:
+        await calls.create("many")
+        assert (await calls.send("many", batch)).status == 200
+        quiet = await calm.run(1)
+        memory, descriptors = broker.memory_mib, broker.descriptors
+        stalled = [broker.connect(receive_bytes=4096) for _ in range(count)]
+        for connection in stalled:
+            await asyncio.get_running_loop().sock_sendall(connection, request)
+        beside = await calm.run(8)
+        peak = broker.memory_mib
+        cut = await until(lambda: broker.descriptors <= descriptors + 4, 15)
+        for connection in stalled:
+            connection.close()
+    if full:
+        told = {"count": count, "quiet": asdict(quiet), "beside": asdict(beside)}
+        record("stalled_tails", told | {"memory_before_mib": round(memory), "memory_peak_mib": round(peak)})
+
+    # The budget, one batch beyond it, what two codec threads have open, and what each connection has in its buffers.
+    assert peak - memory < 128 + count * 2 * STALLED_MIB
+    assert cut
+    assert beside.failures == 0
+    assert beside.p99_ms < P99_MS_MAX
+
+
 async def test_compression_bombs(start, full) -> None:
     """Small bodies that open to much are refused; stored batches that open to much are answered in part."""
     count = 200 if full else 20

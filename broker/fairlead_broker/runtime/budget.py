@@ -122,6 +122,11 @@ class HeldAnswer:
         """Note that the reader took a piece."""
         self._budget.moved(self)
 
+    def sent(self) -> None:
+        """Note that the reader has all that was sent; the answer goes on later."""
+        self._cut = None
+        self._budget.ended(self)
+
     def cut_off(self) -> None:
         """End the sending; once, for its end is not at once."""
         cut, self._cut = self._cut, None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -209,11 +210,17 @@ class Call:
 
     async def send_piece(self, piece: bytes, *, more: bool = True) -> None:
         """Send a piece of a stream; `more`: it is not the last. Raises ReaderStalled when it is not taken in time."""
+        held = self.held
         try:
-            async with asyncio.timeout(self._stall_seconds_max):
+            async with asyncio.timeout(self._stall_seconds_max) as stall:
+                if held is not None:
+                    held.sending(partial(_end, stall))
                 await self._send({"type": "http.response.body", "body": piece, "more_body": more})
         except TimeoutError as error:
             raise ReaderStalled from error
+        finally:
+            if held is not None:
+                held.sent()
         self.bytes_sent += len(piece)
 
     async def _send_pieces(self, parts: Sequence[Buffer], total: int) -> None:
@@ -223,7 +230,7 @@ class Call:
         try:
             async with asyncio.timeout(self._stall_seconds_max) as stall:
                 if held is not None:
-                    held.sending(lambda: stall.reschedule(now()))
+                    held.sending(partial(_end, stall))
                 for piece in pieces_of(parts):
                     self.bytes_sent += len(piece)
                     more = self.bytes_sent < total
@@ -245,6 +252,12 @@ class Call:
         given = self.headers.get(b"content-length")
         # The server in front of us refuses a content-length that is no number; this only guards the conversion.
         return int(given) if given is not None and given.isdigit() and len(given) < 20 else None
+
+
+def _end(stall: asyncio.Timeout) -> None:
+    """End a wait now, unless its time is over anyway."""
+    if not stall.expired():
+        stall.reschedule(asyncio.get_running_loop().time())
 
 
 def pieces_of(parts: Sequence[Buffer]) -> Iterator[bytes]:

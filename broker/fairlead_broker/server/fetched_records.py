@@ -7,6 +7,7 @@ trusted more than the network. These answers begin exactly at the asked offset.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -37,6 +38,8 @@ from fairlead_broker.server.arrow_bodies import FETCH_SCHEMA, write_arrow_stream
 ON_LOOP_BYTES_MAX: Final = 16 << 10
 # What an answer opens before it ends early, as if it had reached max_bytes: stored batches may be a thousandth of it.
 OPENED_BYTES_MAX: Final = 16 << 20
+# Of columns that become text at once: small records are ten times as much then, and objects until they are written.
+SLICE_BYTES_MAX: Final = 128 << 10
 
 
 class FetchedRecords:
@@ -46,13 +49,15 @@ class FetchedRecords:
     when it opens to too much.
     """
 
-    __slots__ = ("_offset", "_partition", "_result", "next_offset")
+    __slots__ = ("_offset", "_partition", "_result", "next_offset", "open_bytes")
 
     def __init__(self, partition: PartitionIndex, offset: Offset, result: FetchResult) -> None:
         self._partition = partition
         self._offset = offset
         self._result = result
         self.next_offset = result.next_offset
+        self.open_bytes = 0
+        """What the batch takes that ``slices`` is at."""
 
     @property
     def small(self) -> bool:
@@ -65,17 +70,17 @@ class FetchedRecords:
         """An Arrow IPC stream of one Arrow batch a stored batch, with the column ``offset``."""
         return write_arrow_stream(list(self._batches()))
 
-    def records(self, encoding: Encoding) -> list[FetchedRecord]:
-        """Every record as it stands in JSON."""
-        return [
-            record
-            for batch in self._batches()
-            for record in fetched_records(self._partition, _columns(batch), encoding)
-        ]
+    def slices(self, encoding: Encoding) -> Iterator[list[FetchedRecord]]:
+        """The records as they stand in JSON, some at a time: a small batch may open to a million of them."""
+        for batch in self._batches():
+            self.open_bytes = batch.nbytes
+            rows = max(1, batch.num_rows * SLICE_BYTES_MAX // batch.nbytes)
+            for at in range(0, batch.num_rows, rows):
+                yield fetched_records(self._partition, _columns(batch.slice(at, rows)), encoding)
 
     def to_json(self, encoding: Encoding) -> Buffer:
         """The JSON fetch answer."""
-        records = self.records(encoding)
+        records = list(chain.from_iterable(self.slices(encoding)))
         return msgspec.json.encode(
             JsonFetchAnswer(
                 records=records,

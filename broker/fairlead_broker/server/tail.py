@@ -8,7 +8,7 @@ records expired before they were read goes on at its start, after a line that sa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -27,9 +27,10 @@ from fairlead_api.requests import (
 )
 from fairlead_broker.clock import Clock
 from fairlead_broker.runtime import BrokerRuntime, FetchResult, TopicView, refusals
+from fairlead_broker.runtime.budget import HeldAnswer
 from fairlead_broker.server.asgi import HeaderList
 from fairlead_broker.server.call import PART_BYTES_MAX, Call
-from fairlead_broker.server.codec_threads import in_thread
+from fairlead_broker.server.codec_threads import CODEC_THREADS, in_thread
 from fairlead_broker.server.disconnect import unless_gone
 from fairlead_broker.server.endpoint import Endpoint
 from fairlead_broker.server.fetch_routing import FetchedPartition, FetchRouting
@@ -70,6 +71,7 @@ class TailCalls:
         self._routing = FetchRouting(runtime, forwarding)
         self._offsets = offsets
         self._clock = clock
+        self._opening = asyncio.Semaphore(CODEC_THREADS)
 
     def endpoints(self) -> Mapping[str, Endpoint]:
         """The endpoint of each route of this family, by route name."""
@@ -96,6 +98,7 @@ class TailCalls:
             await call.send_piece(b"", more=False)
             return
         tail = _Tail(call, topic, positions, tail_format(media_type), self._clock.monotonic())
+        call.held = self._runtime.hold_answer()
         await call.start_stream(headers)
         await unless_gone(call.receive, self._run(tail))
 
@@ -161,11 +164,34 @@ class TailCalls:
             return await self._meet(tail, msgspec.json.decode(frame.meta, type=FetchProblemMeta))
         if not answer.nbytes or tail.complete:
             return False
-        partition, records = await _opened(frame, tail.positions, Encoding(tail.call.query.text("encoding")))
-        await tail.send_records(records.told)
-        if not tail.complete:
+        partition, records = _fetched(frame, tail.positions)
+        slices = records.slices(Encoding(tail.call.query.text("encoding")))
+        try:
+            told = await self._first_slice(tail, records, slices)
+            if told is None:
+                return True
+            while told and not tail.complete:
+                await tail.send_records(told, records.open_bytes)
+                told = [] if tail.complete else await _next_slice(records, slices)
+        finally:
+            tail.held.resize(0)
+        if not told:
             tail.positions[partition] = records.next_offset
         return False
+
+    async def _first_slice(
+        self, tail: _Tail, records: FetchedRecords, slices: Iterator[list[FetchedRecord]]
+    ) -> list[FetchedRecord] | None:
+        """Open what was read; None where that may be much and others hold all there is room for."""
+        if records.small:
+            return await _next_slice(records, slices)
+        # One after the other, as the threads take them: each sees what those before it hold.
+        async with self._opening:
+            if tail.held.crowded:
+                return None
+            told = await _next_slice(records, slices)
+            tail.held.resize(records.open_bytes)
+            return told
 
     async def _meet(self, tail: _Tail, meta: FetchProblemMeta) -> bool:
         code = str(meta.problem["code"])
@@ -212,16 +238,24 @@ class _Tail:
         self._left = call.query.integer_or_none("max_records")
 
     @property
+    def held(self) -> HeldAnswer:
+        """What counts the bytes that are told."""
+        assert self.call.held is not None, "a tail counts what it holds"
+        return self.call.held
+
+    @property
     def complete(self) -> bool:
         """Whether as many records were told as were asked for."""
         return self._left == 0
 
-    async def send_records(self, records: list[FetchedRecord]) -> None:
-        """Tell records, no more than are left."""
+    async def send_records(self, records: list[FetchedRecord], open_bytes: int) -> None:
+        """Tell records, no more than are left; `open_bytes`: what else is held of their batch meanwhile."""
         if self._left is not None:
             records = records[: self._left]
             self._left -= len(records)
-        await self.send(self.format.records(records, self.positions))
+        text = self.format.records(records, self.positions)
+        self.held.resize(open_bytes + len(text))
+        await self.send(text)
 
     async def send(self, text: bytes) -> None:
         """Send text in pieces."""
@@ -229,17 +263,13 @@ class _Tail:
             await self.call.send_piece(text[at : at + PART_BYTES_MAX])
 
 
-class _Opened:
-    """Records of one partition, and where to read on."""
-
-    __slots__ = ("next_offset", "told")
-
-    def __init__(self, records: FetchedRecords, encoding: Encoding) -> None:
-        self.told = records.records(encoding)
-        self.next_offset = int(records.next_offset)
+async def _next_slice(records: FetchedRecords, slices: Iterator[list[FetchedRecord]]) -> list[FetchedRecord]:
+    """Some more records, none at the end."""
+    return next(slices, []) if records.small else await in_thread(next, slices, [])
 
 
-async def _opened(frame: Frame, positions: Positions, encoding: Encoding) -> tuple[int, _Opened]:
+def _fetched(frame: Frame, positions: Positions) -> tuple[int, FetchedRecords]:
+    """The partition of a frame, and its records from where the tail is."""
     meta = msgspec.json.decode(frame.meta, type=FetchFrameMeta)
     result = FetchResult(
         data=[frame.data],
@@ -250,7 +280,4 @@ async def _opened(frame: Frame, positions: Positions, encoding: Encoding) -> tup
         leader_epoch=LeaderEpoch(meta.leader_epoch),
     )
     offset = Offset(positions[meta.partition])
-    records = FetchedRecords(PartitionIndex(meta.partition), offset, result)
-    if records.small:
-        return meta.partition, _Opened(records, encoding)
-    return meta.partition, await in_thread(_Opened, records, encoding)
+    return meta.partition, FetchedRecords(PartitionIndex(meta.partition), offset, result)

@@ -88,3 +88,21 @@ def test_stalled_readers_are_left_alone_while_there_is_room(budget: AnswerBudget
     budget.room()
 
     assert cut == []
+
+
+def test_who_took_all_so_far_is_not_cut_off(budget: AnswerBudget, watch: Watch) -> None:
+    """A stream that waits for more to send has no reader that stalls, however long; its next piece counts anew."""
+    cut: list[str] = []
+    stream = budget.hold()
+    stream.resize(8 * MIB)
+    stream.sending(lambda: cut.append("first"))
+    stream.sent()
+    watch.now += 100
+    budget.hold().room()
+    stream.sending(lambda: cut.append("second"))
+    budget.hold().room()
+    quiet = list(cut)
+    watch.now += 4
+    budget.hold().room()
+
+    assert (quiet, cut) == ([], ["second"])

@@ -1,11 +1,22 @@
 """How an answer is cut for the wire, and what a call reads of its head."""
 
+import asyncio
+from functools import partial
+
 import pytest
 
 from fairlead_api.problems import ProblemError
+from fairlead_broker.runtime.budget import AnswerBudget, HeldAnswer
 from fairlead_broker.server.asgi import Message
 from fairlead_broker.server.body import BodyBudget, BodyLimits
-from fairlead_broker.server.call import PART_BYTES_MAX, TAIL_PART_BYTES, TAIL_PARTS, Call, pieces_of
+from fairlead_broker.server.call import (
+    PART_BYTES_MAX,
+    TAIL_PART_BYTES,
+    TAIL_PARTS,
+    Call,
+    ReaderStalled,
+    pieces_of,
+)
 
 
 async def never() -> Message:
@@ -93,3 +104,36 @@ def test_partition_must_be_a_number(text: str) -> None:
 
     assert refused.value.code == "malformed_request"
     assert refused.value.data["parameter"] == "partition"
+
+
+class _Cutter(HeldAnswer):
+    """What an answer holds, with a way to see when its reader's time is over."""
+
+    def sending(self, cut: partial[None]) -> None:  # type: ignore[override]
+        """Begin to send."""
+        self.wait: asyncio.Timeout = cut.args[0]
+        super().sending(cut)
+
+
+@pytest.mark.parametrize("streams", [True, False], ids=["piece", "pieces"])
+@pytest.mark.parametrize("late", [True, False], ids=["as its time ends", "in time"])
+async def test_a_reader_that_stalls_is_given_up(*, streams: bool, late: bool) -> None:
+    """When it is cut off, and when its time is over, also where both are at once."""
+
+    async def taken_by_nobody(_: Message) -> None:
+        await asyncio.Event().wait()
+
+    started = Sent()
+    call = Call(
+        {"method": "GET", "headers": []}, never, started, BodyBudget(BodyLimits()), 0 if late else 1000
+    )
+    held = call.held = _Cutter(AnswerBudget(1, stall_seconds_max=0, now=lambda: 0.0))
+    call._send = taken_by_nobody
+    sending = call.send_piece(b"x") if streams else call._send_pieces([b"x"], 1)
+    waiting = asyncio.ensure_future(sending)
+    async with asyncio.timeout(10):
+        while not hasattr(held, "wait") or held.wait.expired() != late:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0)  # noqa: TID251 - a turn of the loop, no time
+        held.cut_off()
+        with pytest.raises(ReaderStalled):
+            await waiting
