@@ -316,7 +316,7 @@ def _given_as(place: tuple[int | str, ...], flags: dict[str, Any], config: Path 
 
 def _wrong_with(error: ErrorDetails) -> str:
     if error["type"] == "extra_forbidden":
-        return "no such setting, see `fairlead broker start --help` and the page on configuration"
+        return "no such setting, see `fairlead broker start --help` and the page on a broker's settings"
     return error["msg"].removeprefix("Value error, ")
 
 

@@ -27,7 +27,7 @@ from its own settings alone.
 """
 
 
-CLUSTER_TEXT = """A broker's own settings (`config_values` of its configuration file) can set those with the scope \
+CLUSTER_TEXT = """A broker's own settings (`config_values` of [its configuration file](broker-settings.md)) can set those with the scope \
 `broker`, and each key
 of a topic with that scope as the default of the topics there; what is set with the call goes before the file.
 

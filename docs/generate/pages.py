@@ -11,6 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
+import broker_settings
 import command_line
 import conditions
 import configuration
@@ -43,6 +44,7 @@ def reference_pages() -> dict[str, str]:
     """Return the text of every generated page by its path under the reference folder."""
     return {
         **problems.pages(),
+        **broker_settings.pages(),
         **command_line.pages(),
         **conditions.pages(),
         **configuration.pages(),

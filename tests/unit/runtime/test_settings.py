@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+import checkout
 from fairlead_api.requests import TIMEOUT_MS_MAX, WAIT_MS_MAX
 from fairlead_broker.settings import BrokerSettings, Endpoint
+from page_kit import blocks
 
 
 def test_defaults_serve_this_machine_only() -> None:
@@ -226,3 +228,17 @@ def test_keys_that_are_read_at_the_start_are_settings(tmp_path: Path) -> None:
         ValidationError, match=r"num.io.threads=0 is not allowed; allowed is an integer from 1"
     ):
         BrokerSettings.load({"config_values": {"num.io.threads": 0}})
+
+
+def test_the_file_of_the_reference_page_is_understood(tmp_path: Path) -> None:
+    """What stands there as an example is taken, every member of it, and the page tells of each setting."""
+    page = (checkout.ROOT / "docs/reference/broker-settings.md").read_text(encoding="utf-8")
+    [example] = blocks(page, "toml")
+    file = tmp_path / "broker.toml"
+    file.write_text(example.text, encoding="utf-8")
+    settings = BrokerSettings.load(config_file=file)
+
+    assert (settings.id, str(settings.peer_advertise)) == (1, "broker-1.example:9521")
+    assert settings.config_values == {"retention.ms": 86_400_000, "segment.bytes": 268_435_456}
+    assert settings.limits.produce_bytes_max == 134_217_728
+    assert [name for name in BrokerSettings.model_fields if f'<a id="{name}"></a>' not in page] == []

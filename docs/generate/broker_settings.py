@@ -1,0 +1,67 @@
+"""The page of what a broker's process is told: flags, variables and the configuration file."""
+
+from __future__ import annotations
+
+import inspect
+
+from page_text import GENERATED, code, table
+
+from fairlead_broker import commands
+from fairlead_broker.settings import BrokerSettings
+
+TEXT = """# Settings of a broker
+
+What the process of a broker is told at its start: what `server.properties` is to Kafka, but for the
+[configuration keys](configuration.md), which can also be changed later. Each setting is a variable, `peer_listen` for
+example `FAIRLEAD_PEER_LISTEN`, and a member of the configuration file; most are flags of `fairlead broker start` as
+well, such as `--peer-listen`. Flags go before variables, variables before the file, and the file before the defaults.
+
+`--config`, or `FAIRLEAD_CONFIG`, names the file, in TOML or YAML. A name that does not exist is refused:
+
+```toml
+id = 1
+data = "/var/lib/fairlead"
+listen = "0.0.0.0:9520"
+advertise = "broker-1.example:9520"
+peer_listen = "0.0.0.0:9521"
+peer_advertise = "broker-1.example:9521"
+rack = "zone-a"
+etcd = "https://etcd-1.example:2379,https://etcd-2.example:2379"
+etcd_ca = "/etc/fairlead/ca.pem"
+
+[config_values]
+"retention.ms" = 86400000
+"segment.bytes" = 268435456
+
+[limits]
+produce_bytes_max = 134217728
+```
+
+"""
+END = """
+As a variable a member of `limits` has two underscores, `FAIRLEAD_LIMITS__PRODUCE_BYTES_MAX`, and `config_values` is a
+JSON object.
+"""
+
+
+def pages() -> dict[str, str]:
+    """Return the page."""
+    # `id` is a function of Python, so its parameter has another name.
+    flags = {"id", *inspect.signature(commands.broker_start).parameters}
+    rows = []
+    for name, field in BrokerSettings.model_fields.items():
+        assert field.description, f"setting {name} has no words"
+        meaning = " ".join(field.description.split())
+        if name == "limits":
+            meaning += " [Limits](limits.md) has each."
+        flag = code(f"--{name.replace('_', '-')}") if name in flags else ""
+        rows.append([f'<a id="{name}"></a>{code(name)}', flag, _default(name), meaning])
+    text = TEXT + table(["setting", "flag", "default", "meaning"], rows) + END
+    return {"broker-settings.md": GENERATED + text}
+
+
+def _default(name: str) -> str:
+    field = BrokerSettings.model_fields[name]
+    if field.default in (None, ()) or field.default_factory is not None:
+        return ""
+    return code("false" if field.default is False else str(field.default))
