@@ -110,6 +110,16 @@ class Leaving(Process):
             self.after(AGAIN_SECONDS, self._try_again, partition, then)
 
     def _try_again(self, partition: int, then: Callable[[], None]) -> None:
-        if self.ready and partition not in self.damaged:
-            return  # another attempt has come through meanwhile, and the replica may be in sync again
-        self._read_again(lambda records: self._take_out(partition, records[partition], then))
+        if not self._has_come_through(partition):
+            self._read_again(lambda records: self._take_out_again(partition, records[partition], then))
+
+    def _take_out_again(
+        self, partition: int, item: Versioned[PartitionRecord], then: Callable[[], None]
+    ) -> None:
+        # A new life may have begun while the record was read, and have repaired the replica.
+        if not self._has_come_through(partition):
+            self._take_out(partition, item, then)
+
+    def _has_come_through(self, partition: int) -> bool:
+        """Say whether another attempt has, so that the replica may be in sync again."""
+        return self.ready and partition not in self.damaged
