@@ -6,7 +6,10 @@ for a new group epoch and a new target. Refusals are raised as problems of the c
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from typing import TypeAlias
 
 import msgspec
 
@@ -25,6 +28,9 @@ from fairlead_broker.groups.roster import Roster
 from fairlead_broker.groups.subscriptions import SubscribedTopics, check_pattern
 from fairlead_broker.registry.group_records import MemberRecord, TargetRecord
 
+_Consumed: TypeAlias = tuple[tuple[str, ...], str | None]
+"""Names and pattern of a subscription."""
+
 _NEWCOMER = MemberRecord(
     session_timeout_ms=SESSION_TIMEOUT_MS_DEFAULT,
     rebalance_timeout_ms=REBALANCE_TIMEOUT_MS_DEFAULT,
@@ -36,7 +42,15 @@ _NEWCOMER = MemberRecord(
 class Membership:
     """The doors of a group during one turn."""
 
-    __slots__ = ("_heartbeats_missed", "_name", "_roster", "_subscribed", "_wanted", "unsettled")
+    __slots__ = (
+        "_heartbeats_missed",
+        "_name",
+        "_roster",
+        "_subscribed",
+        "_subscriptions",
+        "_wanted",
+        "unsettled",
+    )
 
     def __init__(
         self,
@@ -49,7 +63,10 @@ class Membership:
         self._roster = roster
         self._subscribed = subscribed
         self._heartbeats_missed = heartbeats_missed
-        self._wanted: set[str] | None = None
+        self._subscriptions: Counter[_Consumed] | None = None
+        """How many members consume the same; counted when it is first asked for, then kept."""
+        self._wanted: set[str] = set()
+        """Topics of these subscriptions, and of some that were given up in this turn."""
         self.unsettled = False
         """Whether a new target is asked for."""
 
@@ -89,6 +106,8 @@ class Membership:
 
     def put_out(self, member_id: str) -> None:
         """Take a member out that left or was silent; nothing it sends counts any more."""
+        if self._subscriptions is not None:
+            self._subscriptions[_consumed(self._roster.members[member_id])] -= 1
         self._roster.remove_member(member_id)
         self.unsettled = True
 
@@ -152,7 +171,7 @@ class Membership:
             check_assignor(changed.assignor)
         if (changed.topics, changed.topic_pattern) != (record.topics, record.topic_pattern):
             self._check_pattern(changed.topic_pattern, record.topic_pattern)
-            self._check_partitions(changed)
+            self._check_partitions(record, changed)
             self.unsettled = True
         return changed
 
@@ -160,23 +179,36 @@ class Membership:
         if pattern is None or pattern == before:
             return
         check_pattern(pattern)
-        patterns = {record.topic_pattern for record in self._roster.members.values()} - {None}
-        if pattern not in patterns and len(patterns) >= PATTERNS_MAX:
+        used = Counter(record.topic_pattern for record in self._roster.members.values())
+        # Who takes another pattern gives its own up.
+        used[before] -= 1
+        others = {each for each, members in used.items() if members > 0 and each is not None}
+        if pattern not in others and len(others) >= PATTERNS_MAX:
             reason = f"its members use {PATTERNS_MAX} different patterns, which is the limit"
             raise self._too_large(reason, PATTERNS_MAX)
 
-    def _check_partitions(self, changed: MemberRecord) -> None:
+    def _check_partitions(self, before: MemberRecord, changed: MemberRecord) -> None:
         """Refuse a subscription that brings the group over its limit; topics that grow beyond it later are served."""
-        if self._wanted is None:
-            subscriptions = {(each.topics, each.topic_pattern) for each in self._roster.members.values()}
-            self._wanted = set().union(*(self._subscribed.resolve(*each) for each in subscriptions))
-        new = self._subscribed.resolve(changed.topics, changed.topic_pattern) - self._wanted
-        topics = self._subscribed.topics
-        total = sum(topics[name].partitions for name in (*self._wanted, *new)) if new else 0
-        if total > PARTITIONS_MAX:
-            reason = f"it would consume {total} partitions; the limit is {PARTITIONS_MAX}"
-            raise self._too_large(reason, PARTITIONS_MAX)
-        self._wanted |= new
+        if self._subscriptions is None:
+            self._subscriptions = Counter(map(_consumed, self._roster.members.values()))
+            self._wanted = self._topics_of(self._subscriptions)
+        wanted = self._subscribed.resolve(*_consumed(changed))
+        if not wanted <= self._wanted and self._partitions(self._wanted | wanted) > PARTITIONS_MAX:
+            others = self._topics_of(self._subscriptions - Counter([_consumed(before)]))
+            total = self._partitions(others | wanted)
+            if total > PARTITIONS_MAX:
+                reason = f"it would consume {total} partitions; the limit is {PARTITIONS_MAX}"
+                raise self._too_large(reason, PARTITIONS_MAX)
+            self._wanted = others
+        self._wanted |= wanted
+        self._subscriptions[_consumed(before)] -= 1
+        self._subscriptions[_consumed(changed)] += 1
+
+    def _topics_of(self, subscriptions: Counter[_Consumed]) -> set[str]:
+        return set().union(*(self._subscribed.resolve(*each) for each in subscriptions))
+
+    def _partitions(self, names: AbstractSet[str]) -> int:
+        return sum(self._subscribed.topics[name].partitions for name in names)
 
     # -- refusals
 
@@ -188,6 +220,10 @@ class Membership:
     def _too_large(self, reason: str, limit: int) -> ProblemError:
         detail = f"group {self._name} is too large: {reason}"
         return ProblemError("group_too_large", detail, data={"limit": limit})
+
+
+def _consumed(record: MemberRecord) -> _Consumed:
+    return record.topics, record.topic_pattern
 
 
 def _unsaid(record: MemberRecord) -> MemberRecord:

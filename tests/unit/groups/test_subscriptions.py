@@ -10,7 +10,7 @@ import pytest
 from driven_group import BOTH, Driven, wanting
 from fairlead_api.identifiers import TopicId
 from fairlead_api.problems import ProblemError
-from fairlead_broker.groups import Heartbeat, Subscription, TopicShape
+from fairlead_broker.groups import Heartbeat, HeartbeatReply, Leave, Left, Subscription, TopicShape
 from fairlead_broker.groups.limits import MEMBERS_MAX, PATTERNS_MAX
 from fairlead_broker.groups.subscriptions import SubscribedTopics, _compiled, check_pattern
 
@@ -164,6 +164,40 @@ def test_a_group_consumes_at_most_ten_thousand_partitions() -> None:
     assert sum(len(each) for member_id in "xy" for each in driven.has(member_id).values()) == 10_001
 
 
+def test_what_nobody_consumes_any_more_does_not_count() -> None:
+    """Who takes another topic gives up the one before, also in the place of a static member; who goes gives up all."""
+    driven = Driven(topics=shape("a", 6_000) | shape("b", 6_000) | shape("c", 6_000))
+    driven.join("x", wanting("a", instance_id="i"))
+    taken = driven.heard(Heartbeat("x", 1, wanting("b")))
+    driven.join("y", wanting("b"))
+    shared = driven.refused(Heartbeat("y", driven.clients["y"].epoch, wanting("c")))
+    driven.turn(Leave("y"))
+    driven.turn(Leave("x", static=True))
+    replaced = driven.heard(Heartbeat("z", 0, wanting("c", instance_id="i")))
+    place = driven.members["z"].topics
+    gone, came = driven.turn(Leave("z"), Heartbeat("y", 0, wanting("a")))
+
+    assert (taken.member_epoch, replaced.member_epoch) == (1, 1)
+    assert (shared, place) == ("group_too_large", ("c",))
+    assert (isinstance(gone, Left), isinstance(came, HeartbeatReply)) == (True, True)
+
+
+def test_who_leaves_makes_room_within_the_turn() -> None:
+    """What was counted for an earlier event of the turn is no reason to refuse a later one."""
+    driven = Driven(topics=shape("a", 6_000) | shape("b", 4_000) | shape("c", 4_000))
+    driven.join("x", wanting("a"))
+    driven.join("y", wanting("b"))
+    replies = driven.turn(
+        Heartbeat("z", 0, wanting("c")),
+        Leave("y"),
+        Heartbeat("z", 0, wanting("c")),
+        Heartbeat("w", 0, wanting("b")),
+    )
+
+    codes = [reply.code if isinstance(reply, ProblemError) else None for reply in replies]
+    assert codes == ["group_too_large", None, None, "group_too_large"]
+
+
 def test_a_group_uses_at_most_sixteen_patterns() -> None:
     """One that is in use already is welcome, and keeping one's own."""
     driven = Driven()
@@ -174,3 +208,14 @@ def test_a_group_uses_at_most_sixteen_patterns() -> None:
     assert refusal == "group_too_large"
     assert driven.join("more", Subscription(pattern="f3")).member_epoch == 1
     assert driven.heard(Heartbeat("m4", 1, wanting("flights"))).member_epoch == 1
+
+
+def test_who_takes_another_pattern_gives_its_own_up() -> None:
+    """Unless another member uses that as well."""
+    driven = Driven()
+    for number in range(PATTERNS_MAX):
+        driven.join(f"m{number}", Subscription(pattern=f"f{number}"))
+    driven.join("m", Subscription(pattern="f3"))
+
+    assert driven.refused(Heartbeat("m3", 1, Subscription(pattern="another"))) == "group_too_large"
+    assert driven.heard(Heartbeat("m5", 1, Subscription(pattern="other"))).member_epoch == 1
