@@ -183,7 +183,7 @@ def check_name(name: str) -> str:
 def topic_not_found(name: str) -> TopicNotFoundError:
     """Return the error for a topic that the metadata does not list."""
     problem = ProblemError("topic_not_found", f"topic {name} does not exist", data={"topic": name})
-    return TopicNotFoundError(problem, subject=f"topic {name}")
+    return TopicNotFoundError(problem, subject="metadata")
 
 
 def _picture_of(answer: Answer, names: frozenset[str], asked: frozenset[str], now: float) -> Picture:

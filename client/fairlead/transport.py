@@ -21,6 +21,7 @@ from fairlead import clock
 from fairlead.errors import (
     ClosedError,
     ClusterError,
+    SettingError,
     TopicRecreatedError,
     UnreachableError,
     error_of,
@@ -111,7 +112,12 @@ class Transport:
         if self._client is not None:
             raise second_start()
         rest_before_exit()
-        self._client = _client(self.settings)
+        try:
+            self._client = _client(self.settings)
+        except RuntimeError as error:
+            # The threads of the HTTP client are not in a fork of a process that has had clients.
+            allowed = "in a process that was spawned, or in a fork of one that has opened no client before"
+            raise SettingError("start", "called in a fork", allowed) from error
         return self
 
     async def __aexit__(

@@ -6,6 +6,8 @@ The ground of every blocking client. Must not know what is called.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -22,11 +24,15 @@ class LoopThread:
         self._name = name
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._process: int | None = None
+        """Where it runs: a fork takes the loop along, but not the thread that runs it."""
+        self._handing_over = threading.RLock()
+        """What is handed over before `stop` begins before the loop ends; a handler of signals may stop it meanwhile."""
 
     @property
     def running(self) -> bool:
         """Whether calls can be made."""
-        return self._loop is not None
+        return self._loop is not None and self._process == os.getpid()
 
     @property
     def is_current(self) -> bool:
@@ -36,23 +42,42 @@ class LoopThread:
     def start(self) -> None:
         """Begin; once."""
         started = threading.Event()
+        self._process = os.getpid()
         self._thread = threading.Thread(target=self._run_loop, args=(started,), name=self._name, daemon=True)
         self._thread.start()
         started.wait()
 
+    def check_open(self) -> None:
+        """Raise `ClosedError` where no call can be made."""
+        if self._loop is None:
+            raise _not_open(self._name)
+        if not self.running:
+            raise ClosedError(self._name, "in the process that opened it, and not in a fork of that")
+
     def run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """Have a coroutine run and return what it returns; given up where the caller is interrupted.
 
-        `timeout` in seconds; raises TimeoutError at its end. Raises `ClosedError` outside of `start` and `stop`.
+        `timeout` in seconds; raises TimeoutError at its end. Raises `ClosedError` outside of `start` and `stop`, where
+        `stop` cuts it off, and in a fork of the process that has started it.
         """
-        loop = self._loop
-        if loop is None:
-            work.close()
-            raise _not_open(self._name)
         assert not self.is_current, "a blocking call on the loop would wait for itself"
-        future = asyncio.run_coroutine_threadsafe(work, loop)
+        try:
+            # Before the lock, which a thread may hold that a fork has not taken along.
+            self.check_open()
+            with self._handing_over:
+                self.check_open()
+                loop = self._loop
+                assert loop is not None, "it is open"
+                future = asyncio.run_coroutine_threadsafe(work, loop)
+        except ClosedError:
+            work.close()
+            raise
         try:
             return future.result(timeout)
+        except concurrent.futures.CancelledError as error:
+            if self._loop is loop:
+                raise
+            raise _not_open(self._name) from error
         except BaseException:
             # An interrupt or the timeout; what has ended by itself cannot be cancelled any more.
             future.cancel()
@@ -60,16 +85,19 @@ class LoopThread:
 
     def soon(self, call: Callable[[], None]) -> None:
         """Have the loop make a call. Raises `ClosedError` like `run`."""
-        loop = self._loop
-        if loop is None:
-            raise _not_open(self._name)
-        loop.call_soon_threadsafe(call)
+        self.check_open()
+        with self._handing_over:
+            self.check_open()
+            assert self._loop is not None, "it is open"
+            self._loop.call_soon_threadsafe(call)
 
     def stop(self) -> None:
         """End the loop and the thread; what still runs is cancelled."""
-        loop, self._loop = self._loop, None
+        with self._handing_over:
+            loop, self._loop = self._loop, None
+            if loop is not None:
+                loop.call_soon_threadsafe(loop.stop)
         if loop is not None and self._thread is not None:
-            loop.call_soon_threadsafe(loop.stop)
             self._thread.join()
 
     def _run_loop(self, started: threading.Event) -> None:

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from fairlead.blocking.facade import Facade, blocking, same_arguments
 from fairlead.blocking.loop_thread import known
@@ -112,6 +112,14 @@ class Producer(Facade[AsyncProducer]):
         self._is_woken = False
         self._failures: list[Delivery] = []
 
+    def start(self) -> Self:
+        """Open the connections; `with` calls it. Raises `SettingError` while it is open."""
+        super().start()
+        # Woken is a loop that is gone, and what came too late for it was refused.
+        self._queued.clear()
+        self._is_woken = False
+        return self
+
     send_and_wait = blocking(AsyncProducer.send_and_wait)
     refresh_metadata = blocking(AsyncProducer.refresh_metadata)
 
@@ -129,6 +137,7 @@ class Producer(Facade[AsyncProducer]):
         Arguments as in the async producer. What is wrong with the first record to a topic, or with the type of key
         or value, is raised here; with later records by `result`, and by `flush`.
         """
+        self._thread.check_open()
         delivery = Delivery(self)
         if headers:
             # The loop takes the record later, when the caller may have used the list for another one.

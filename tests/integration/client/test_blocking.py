@@ -28,10 +28,10 @@ async def apart(bootstrap: str) -> Apart:
 
 
 def ten_records(bootstrap: str) -> None:
-    """Fill a topic of one partition."""
+    """Fill a topic of one partition, with one batch."""
     with Admin(bootstrap) as admin:
         admin.create_topic("flights", partitions=1)
-    with Producer(bootstrap) as producer:
+    with Producer(bootstrap, linger_ms=60_000) as producer:
         for number in range(10):
             producer.send("flights", b"%d" % number)
 

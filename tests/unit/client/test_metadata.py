@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fairlead.errors import InvalidTopicNameError, TopicNotFoundError
-from fairlead.metadata import MetadataCache
+from fairlead.metadata import MetadataCache, topic_not_found
 from fairlead.settings import ConnectionSettings
 from fairlead.transport import Transport
 
@@ -235,3 +235,12 @@ async def test_a_silent_broker_is_not_waited_for(
     assert len(broker.received(METADATA)) == 1
     assert both.picture.leader("flights", 0) == asked_first.url
     never.set()
+
+
+def test_a_missing_topic_is_named_once() -> None:
+    """The message says what was asked, for which topic, and what to do."""
+    error = topic_not_found("planes")
+
+    assert str(error) == (
+        "metadata: topic planes does not exist (topic_not_found). Check the name, or create the topic."
+    )
