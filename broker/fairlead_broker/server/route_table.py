@@ -14,8 +14,11 @@ from urllib.parse import unquote
 
 from fairlead_api.excerpts import shown
 from fairlead_api.problems import ProblemError
-from fairlead_api.routes import Route
+from fairlead_api.routes import ROUTES, Route
 from fairlead_api.versions import API_VERSIONS
+
+_LISTENERS = {route.path: route.listener for route in ROUTES}
+"""Where each path is served; what somebody asks for at one listener may live at another."""
 
 
 @dataclass(slots=True)
@@ -91,7 +94,10 @@ def not_found(raw_path: str) -> ProblemError:
             f"version {shown(version)} of the API is not spoken here; supported: {', '.join(API_VERSIONS)}",
             data={"value": version[:80], "supported": list(API_VERSIONS)},
         )
-    return ProblemError("route_not_found", f"no call lives at path {shown(raw_path)}; see GET /openapi.json")
+    listener = _LISTENERS.get(raw_path)
+    told = f"; it is served by the {listener} listener" if listener else ""
+    detail = f"no call lives at path {shown(raw_path)} here{told}; GET /openapi.json of the data listener shows all"
+    return ProblemError("route_not_found", detail)
 
 
 def _method_not_allowed(method: str, raw_path: str, routes: dict[str, Route]) -> ProblemError:

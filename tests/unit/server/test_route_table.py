@@ -80,6 +80,20 @@ def test_unknown_paths(path: str) -> None:
     assert refused.value.code == "route_not_found"
 
 
+def test_a_path_of_another_listener_says_which() -> None:
+    """Who looks for metrics at the data listener, or for topics at the other one, is told where they are."""
+    ops = RouteTable(entry for entry in ROUTES if entry.listener is Listener.OPS)
+    details = []
+    for table, path in ((TABLE, "/metrics"), (ops, "/v1/topics"), (TABLE, "/nowhere")):
+        with pytest.raises(ProblemError) as refused:
+            table.find("GET", path)
+        details.append(refused.value.detail)
+
+    assert "served by the ops listener" in details[0]
+    assert "served by the data listener" in details[1]
+    assert "served by" not in details[2]
+
+
 @pytest.mark.parametrize("path", ["/v2/topics", "/v0", "/v10/topics/flights/records"])
 def test_another_version_of_the_api(path: str) -> None:
     """Who speaks another version is told which there are, rather than that a path does not exist."""
