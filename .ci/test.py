@@ -1,10 +1,10 @@
 """Runs the tests in the order the machine needs, and closes with one line for all of them.
 
 Four runs of pytest make `all`: the pure rooms in one process with branch coverage (fails below 100%), everything
-else two at a time, then what needs a Kubernetes, then alone the tests that judge time. What the third needs is built
-while the first two run. A few tests that fail in `all` are run once more, alone, and named before the closing line:
-what fails twice has failed. `fast` is one run without the slow tests. Further arguments go to pytest, in one run
-without coverage. Called by the Makefile.
+else two at a time, then what needs a Kubernetes three at a time, then alone the tests that judge time. What the third
+needs is built while the first two run. A few tests that fail in `all` are run once more, alone, and named before the
+closing line: what fails twice has failed. `fast` is one run without the slow tests. Further arguments go to pytest, in
+one run without coverage. Called by the Makefile.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ PURE_ROOMS = (
 )
 PURE_TESTS = tuple(f"tests/unit/{room}" for room in PURE_ROOMS)
 WORKERS = "2"
+# They wait for leases, elections and probes as long as they compute.
+KUBERNETES_WORKERS = "3"
 TESTS_FAILED = 1
 NO_TESTS_COLLECTED = 5
 # Tests of all runs together that may fail once and pass alone: about one in a thousand. More is not chance.
@@ -136,7 +138,7 @@ def run_all(tests: TestRun) -> None:
         run_without_kubernetes(tests)
         print("+ wait for the programs of the test Kubernetes (build/kubernetes.log)", flush=True)
         building.wait()
-    tests.run("pytest", "-n", WORKERS, "-m", "kubernetes and not serial", "tests/kubernetes")
+    tests.run("pytest", "-n", KUBERNETES_WORKERS, "-m", "kubernetes and not serial", "tests/kubernetes")
     tests.run("pytest", "-m", "serial", none_is_fine=True)
 
 
@@ -147,9 +149,9 @@ def run_without_kubernetes(tests: TestRun) -> None:
     tests.run("coverage", "report")
     ignored = [f"--ignore={path}" for path in pure]
     tests.run("pytest", "-n", WORKERS, "-m", "not serial and not kubernetes and not spark", *ignored)
-    # One JVM for all of them: its start takes longer than most tests.
+    # A file always in one worker: one session of Spark for each of both, and what a file's tests share.
     folders = ("tests/spark", "tests/integration", "tests/observability", "tests/release")
-    tests.run("pytest", "-m", "spark and not serial", *folders)
+    tests.run("pytest", "-n", WORKERS, "--dist", "loadfile", "-m", "spark and not serial", *folders)
 
 
 def main(arguments: list[str]) -> int:
