@@ -1,8 +1,8 @@
 """The threads in which bodies that would hold the loop are parsed, encoded and decoded.
 
-Callers: ``produce``, ``easy_produce``, ``fetch``. They are few on purpose: what runs here opens to many times the bytes
-that came (a JSON body of small records to ten times, a compressed batch to 64 MiB), so their number bounds the
-memory of all such calls together; further ones wait holding what came.
+Callers: ``produce``, ``easy_produce``, ``fetch``, ``tail``. They are few on purpose: what runs here opens to many
+times the bytes that came (a JSON body of small records to ten times, a compressed batch to 64 MiB), so their number
+bounds the memory of all such calls together; further ones wait holding what came.
 """
 
 from __future__ import annotations

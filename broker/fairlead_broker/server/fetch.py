@@ -6,7 +6,8 @@ as they are stored; only readers who ask for JSON or Arrow make the broker look 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -17,11 +18,18 @@ from fairlead_api.media_types import ARROW_STREAM, BATCHES, FRAMES
 from fairlead_api.problems import ProblemError
 from fairlead_api.query_parameters import OffsetExpression, OffsetOrigin
 from fairlead_api.requests import FetchRequest, PartitionFetchRequest, decode_request
-from fairlead_broker.runtime import BrokerRuntime, FetchResult, FetchSpec, PartitionFetch, PartitionHandle
+from fairlead_broker.runtime import (
+    BrokerRuntime,
+    FetchResult,
+    FetchSpec,
+    PartitionFetch,
+    PartitionHandle,
+    refusals,
+)
 from fairlead_broker.runtime.budget import HeldAnswer
 from fairlead_broker.server.asgi import HeaderList
 from fairlead_broker.server.call import Call
-from fairlead_broker.server.codec_threads import in_thread
+from fairlead_broker.server.codec_threads import CODEC_THREADS, in_thread
 from fairlead_broker.server.disconnect import DisconnectWatch, unless_gone
 from fairlead_broker.server.endpoint import Endpoint
 from fairlead_broker.server.fetch_routing import FetchRouting, fetched, partition_fetch
@@ -43,6 +51,7 @@ class FetchCalls:
         self._runtime = runtime
         self._forwarding = forwarding
         self._routing = FetchRouting(runtime, forwarding)
+        self._opening = asyncio.Semaphore(CODEC_THREADS)
 
     def endpoints(self) -> Mapping[str, Endpoint]:
         """The endpoint of each route of this family, by route name."""
@@ -92,10 +101,21 @@ class FetchCalls:
             return
         records = FetchedRecords(handle.index, offset, result)
         write = records.to_arrow_stream if media_type == ARROW_STREAM else partial(records.to_json, encoding)
-        body = write() if records.small else await in_thread(write)
+        body = write() if records.small else await self._written(write, call.held)
         call.held.resize(len(body))
         headers = _offset_headers(handle, result, records.next_offset)
         await call.answer_parts(200, [(b"content-type", media_type.encode()), *headers], [body])
+
+    async def _written(self, write: Callable[[], Buffer], held: HeldAnswer) -> Buffer:
+        """What a thread writes. Raises overloaded where other answers hold all there is room for."""
+        # One after the other, as the threads take them: each sees what those before it hold.
+        async with self._opening:
+            if held.crowded:
+                waiting = "answers that their readers do not take leave no room to open another"
+                raise refusals.overloaded(waiting)
+            body = await in_thread(write)
+            held.resize(len(body))
+            return body
 
     async def fetch_many(self, call: Call) -> None:
         """``POST /v1/fetch``."""

@@ -38,8 +38,9 @@ from fairlead_broker.server.arrow_bodies import FETCH_SCHEMA, write_arrow_stream
 ON_LOOP_BYTES_MAX: Final = 16 << 10
 # What an answer opens before it ends early, as if it had reached max_bytes: stored batches may be a thousandth of it.
 OPENED_BYTES_MAX: Final = 16 << 20
-# Of columns that become text at once: small records are ten times as much then, and objects until they are written.
-SLICE_BYTES_MAX: Final = 128 << 10
+# Of columns that become text at once, in ten milliseconds: small records are ten times as much then, and objects until
+# they are written.
+SLICE_BYTES_MAX: Final = 32 << 10
 
 
 class FetchedRecords:

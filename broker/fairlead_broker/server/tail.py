@@ -49,10 +49,13 @@ SILENCE_SECONDS: Final = 14.0
 """The same where there is no wait, while a partition has no leader: less than a wait, which may end a moment early."""
 PAUSE_SECONDS: Final = 0.2
 """Before a partition without a leader is asked again."""
+CROWDED_PAUSE_SECONDS: Final = 1.0
+"""Before more is read where others hold all there is room for: many tails that ask at once would take the loop."""
+OVERLOADED: Final = "overloaded"
 PASSING: Final = frozenset(
     {
         "no_leader", "not_leader", "offset_not_available", "stale_leader_epoch", "unknown_leader_epoch",
-        "leader_changed", "overloaded", "coordination_unavailable",
+        "leader_changed", OVERLOADED, "coordination_unavailable",
     }
 )  # fmt: skip
 """What other rounds will not meet."""
@@ -141,9 +144,9 @@ class TailCalls:
         try:
             elsewhere = self._routing.elsewhere(call, request)
             answers = await self._routing.fetch(request, elsewhere, here, remote)
-            sent, passing = call.bytes_sent, False
+            sent, pause = call.bytes_sent, 0.0
             for answer in answers:
-                passing |= await self._tell(tail, answer)
+                pause = max(pause, await self._tell(tail, answer))
         finally:
             here.release()
             remote.release()
@@ -154,22 +157,22 @@ class TailCalls:
         if now - tail.told_at >= SILENCE_SECONDS:
             await tail.send(tail.format.sign_of_life())
             tail.told_at = now
-        if passing:
-            await asyncio.sleep(PAUSE_SECONDS)  # noqa: TID251 - whoever leads next is on another broker
+        if pause:
+            await asyncio.sleep(pause)  # noqa: TID251 - whoever leads next is on another broker
 
-    async def _tell(self, tail: _Tail, answer: FetchedPartition) -> bool:
-        """Send the records of one partition; returns whether something was in the way that passes."""
+    async def _tell(self, tail: _Tail, answer: FetchedPartition) -> float:
+        """Send the records of one partition; returns how many seconds to wait where something was in the way."""
         [frame] = iterate_frames(b"".join(answer.frame))
         if answer.refused:
             return await self._meet(tail, msgspec.json.decode(frame.meta, type=FetchProblemMeta))
         if not answer.nbytes or tail.complete:
-            return False
+            return 0.0
         partition, records = _fetched(frame, tail.positions)
         slices = records.slices(Encoding(tail.call.query.text("encoding")))
         try:
             told = await self._first_slice(tail, records, slices)
             if told is None:
-                return True
+                return CROWDED_PAUSE_SECONDS
             while told and not tail.complete:
                 await tail.send_records(told, records.open_bytes)
                 told = [] if tail.complete else await _next_slice(records, slices)
@@ -177,7 +180,7 @@ class TailCalls:
             tail.held.resize(0)
         if not told:
             tail.positions[partition] = records.next_offset
-        return False
+        return 0.0
 
     async def _first_slice(
         self, tail: _Tail, records: FetchedRecords, slices: Iterator[list[FetchedRecord]]
@@ -193,15 +196,15 @@ class TailCalls:
             tail.held.resize(records.open_bytes)
             return told
 
-    async def _meet(self, tail: _Tail, meta: FetchProblemMeta) -> bool:
+    async def _meet(self, tail: _Tail, meta: FetchProblemMeta) -> float:
         code = str(meta.problem["code"])
         if code in PASSING and self._forwarding.allowed(tail.call):
-            return True
+            return CROWDED_PAUSE_SECONDS if code == OVERLOADED else PAUSE_SECONDS
         if code not in SKIPPED:
             raise ProblemError.from_document(meta.problem)  # type: ignore[arg-type]
         await tail.send(tail.format.problem(meta.problem))
         tail.positions |= await self._look_up(tail.call, tail.topic, [meta.partition], SKIPPED[code])
-        return False
+        return 0.0
 
     async def _look_up(self, call: Call, topic: TopicView, partitions: list[int], where: str) -> Positions:
         """Where partitions begin or end. Raises the first refusal."""
