@@ -28,7 +28,9 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / room) for room in ("observability", "kubernetes", "etcd", "plugins")]
+sys.path[:0] = [
+    str(ROOT / "tests" / room) for room in ("observability", "kubernetes", "etcd", "plugins", "spark")
+]
 
 from kubernetes_under_test import shared  # noqa: E402 - found by the line above
 from monitored_cluster import (  # noqa: E402

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from monitored_cluster import NAMESPACE, Target, free_port, get, stop, wait_for
+from quick_java import quick_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,10 @@ def running_job(bootstrap: str, folder: Path) -> Iterator[int]:
     command = [sys.executable, str(PROGRAM), bootstrap, "orders", GROUP, str(port), str(folder)]
     with (folder / "spark.log").open("wb") as log:
         process = subprocess.Popen(
-            command, stdout=log, stderr=log, env={**os.environ, "PYSPARK_PYTHON": sys.executable}
+            command,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **quick_java(), "PYSPARK_PYTHON": sys.executable},
         )
 
     def tells_of_the_query() -> bool | None:

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -31,8 +31,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
 
 from broker_process import BrokerProcess
 from fairlead.blocking import Admin, Producer
-from process_tree import python_workers
+from process_tree import java_machine, python_workers
 from query_judge import Verdict, judge_copy, judge_files, judge_lake, read_topic
+from quick_java import quick_java
 
 PROGRAM: Final = Path(__file__).with_name("query_program.py")
 BYTECODE: Final = PROGRAM.parents[2] / "build" / "bytecode"
@@ -50,6 +51,10 @@ ALIVE_SECONDS_MAX: Final = 3.0
 READY_SECONDS_MAX: Final = 240.0
 """Ten times what a driver takes on a busy machine; less than the test has, so that it tells what the queries said."""
 FINISH_SECONDS_MAX: Final = 900.0
+THREADS_SECONDS_MAX: Final = 20.0
+END_OF_THREADS: Final = "JNI global ref"
+OTHER_LINES_MAX: Final = 3000
+LOG_CHARACTERS_MAX: Final = 20_000
 PAUSE_SECONDS: Final = 0.1
 RECORDS_A_PAUSE: Final = 20
 
@@ -60,17 +65,27 @@ class Feeder:
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._feed, name="feeder")
+        self._thread = threading.Thread(target=self._run, name="feeder")
         self.records = 0
+        self.failure: Exception | None = None
+        """Why it has ended before it was told to: queries wait in vain then."""
 
     def start(self) -> None:
         """Begin."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; every record is acknowledged then."""
+        """End; every record is acknowledged then. Raises what ended it before."""
         self._ended.set()
         self._thread.join()
+        if self.failure is not None:
+            raise self.failure
+
+    def _run(self) -> None:
+        try:
+            self._feed()
+        except Exception as failure:  # noqa: BLE001 - told by whoever waits
+            self.failure = failure
 
     def _feed(self) -> None:
         with Producer(self._bootstrap) as producer:
@@ -80,6 +95,7 @@ class Feeder:
                         TOPIC, f"event-{self.records}".encode(), key=str(self.records % 97).encode()
                     )
                     self.records += 1
+                producer.flush()
 
 
 class Driver:
@@ -91,8 +107,11 @@ class Driver:
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         environment["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
         environment["PYTHONPATH"] = str(PROGRAM.with_name("quick_start"))
+        environment |= quick_java()
         self.events: Counter[str] = Counter()
         self.said: list[dict[str, Any]] = []
+        self.other: deque[str] = deque(maxlen=OTHER_LINES_MAX)
+        """What the JVM printed: what its threads do, when it was asked."""
         self._news = threading.Condition()
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
@@ -109,12 +128,15 @@ class Driver:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            if line.startswith("{"):
-                with self._news:
+            with self._news:
+                if line.startswith("{"):
                     fact = json.loads(line)
                     self.said.append(fact)
                     self.events[fact["event"]] += 1
-                    self._news.notify_all()
+                else:
+                    self.other.append(line)
+                    self.events["dumped"] += line.startswith(END_OF_THREADS)
+                self._news.notify_all()
         with self._news:
             self.events["ended"] = 1
             self._news.notify_all()
@@ -124,6 +146,15 @@ class Driver:
         with self._news:
             self._news.wait_for(lambda: self.events[event] >= count or self.events["ended"], seconds)
             return self.events[event] >= count
+
+    def threads(self) -> str:
+        """Return what the threads of the JVM do at present; the Python workers tell that in the log by themselves."""
+        pid = java_machine(self._process.pid)
+        if pid is None:
+            return "no JVM"
+        os.kill(pid, signal.SIGQUIT)
+        self.wait_for("dumped", self.events["dumped"] + 1, THREADS_SECONDS_MAX)
+        return "".join(self.other)
 
     def workers(self) -> dict[int, str]:
         """Return the Python workers of the present moment, with what they do."""
@@ -185,6 +216,7 @@ class Run:
         self._broker = broker
         self._sinks = sinks
         self._rng = random.Random(seed)
+        self._feeder = Feeder(broker.url)
         self._driver: Driver | None = None
 
     def run(self, kills: tuple[str, ...]) -> Report:
@@ -193,7 +225,7 @@ class Run:
         with Admin(bootstrap) as admin:
             for topic in (TOPIC, COPY):
                 admin.create_topic(topic, partitions=PARTITIONS)
-        feeder = Feeder(bootstrap)
+        feeder = self._feeder
         feeder.start()
         try:
             for kind in kills:
@@ -215,7 +247,8 @@ class Run:
             driver.wait_for("ended", 1, self._rng.uniform(0.5, START_SECONDS_MAX))
             self.report.kills_while_starting += driver.events["reading"] < len(self._sinks)
         elif not driver.wait_for("reading", len(self._sinks), READY_SECONDS_MAX):
-            message = f"the queries do not read: {self._told_by(driver)}"
+            fed = f"{self._feeder.records} records are fed, failure {self._feeder.failure}"
+            message = f"the queries do not read: {fed}; {driver.threads()} {self._told_by(driver)}"
             raise RuntimeError(message)
         else:
             driver.wait_for("ended", 1, self._rng.uniform(0, ALIVE_SECONDS_MAX))
@@ -273,7 +306,7 @@ class Run:
 
     def _told_by(self, driver: Driver) -> str:
         """Return the last that a driver said and logged."""
-        log = (self._folder / "driver.log").read_text(errors="replace")[-3000:]
+        log = (self._folder / "driver.log").read_text(errors="replace")[-LOG_CHARACTERS_MAX:]
         return f"{driver.said[-3:]} {log}"
 
     def _judge(self, truth: dict[tuple[int, int], str]) -> None:

@@ -13,6 +13,7 @@ ROLES: Final = {
 }
 """What matters while queries run, by the module in the command; workers that only looked a source up rest."""
 DAEMON: Final = b"pyspark.daemon"
+JAVA: Final = b"org.apache.spark.deploy.SparkSubmit"
 PROC: Final = Path("/proc")
 
 
@@ -24,6 +25,13 @@ def python_workers(driver: int) -> dict[int, str]:
         for pid, parent in sorted(parents.items())
         if (role := _role(_command(pid), _command(parent))) and _is_below(pid, driver, parents)
     }
+
+
+def java_machine(driver: int) -> int | None:
+    """Return the JVM below a process; None where there is none."""
+    parents = _parents()
+    below = (pid for pid in sorted(parents) if _is_below(pid, driver, parents))
+    return next((pid for pid in below if JAVA in _command(pid)), None)
 
 
 def _role(command: bytes, parent: bytes) -> str | None:

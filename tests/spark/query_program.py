@@ -24,9 +24,9 @@ CONF: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
-    # A life is over before the optimising compiler has paid for itself.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
+    # Where a worker is that takes so long stands in the log, should the queries not go on.
+    "spark.python.worker.tracebackDumpIntervalSeconds": "100",
     "spark.python.unix.domain.socket.enabled": "true",
     # Everything that was ever committed stays readable for the judge.
     "spark.sql.streaming.minBatchesToRetain": "1000000",

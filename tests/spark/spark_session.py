@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from quick_java import quick_java
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -39,6 +41,7 @@ def running_session(folder: str) -> Iterator[SparkSession]:
     pyspark_sql = pytest.importorskip("pyspark.sql", reason="these tests need the extra spark")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.update(QUICK_WORKERS)
+    os.environ.update(quick_java())
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     builder = pyspark_sql.SparkSession.builder.master("local[2]").appName("fairlead tests")
     for name, value in CONF.items():

@@ -16,6 +16,7 @@ from fairlead_spark.pipelines import NAMES, find
 from fairlead_spark.pipelines.dead_letters import DEAD_LETTERS
 from fairlead_spark.pipelines.mirror import refuse_itself
 from fairlead_spark.pipelines.topics import MAX_OFFSETS, MIN_PARTITIONS, STARTING_OFFSETS
+from quick_java import quick_java
 from spark_session import QUICK_WORKERS
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/pipelines.md"
@@ -42,7 +43,7 @@ def shell(code: str, bootstrap: str, folder: Path) -> subprocess.CompletedProces
     return subprocess.run(
         ["/bin/sh", "-ec", code],
         cwd=folder,
-        env=os.environ | QUICK_WORKERS | settings,
+        env=os.environ | QUICK_WORKERS | quick_java() | settings,
         check=False,
         capture_output=True,
         text=True,

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.blocking import Admin, Consumer, Producer
+from quick_java import quick_java
+from spark_session import QUICK_WORKERS
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/pipelines.md"
 PROGRAM = re.compile(r"^```python\n# (?P<name>\w+\.py)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -47,7 +49,7 @@ def test_pipeline_of_the_page_runs_until_ctrl_c(bootstrap: str, tmp_path: Path) 
     job = subprocess.Popen(
         [FAIRLEAD, *arguments],
         cwd=tmp_path,
-        env={**os.environ, "FAIRLEAD_BOOTSTRAP": bootstrap},
+        env={**os.environ, **QUICK_WORKERS, **quick_java(), "FAIRLEAD_BOOTSTRAP": bootstrap},
         stdout=subprocess.PIPE,
         stderr=(tmp_path / "stderr").open("wb"),
         # As a terminal would: the interrupt reaches this process alone in its group of processes.

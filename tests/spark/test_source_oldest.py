@@ -7,6 +7,7 @@ from pathlib import Path
 
 from checkout import ROOT
 from fairlead.blocking import Admin, Producer
+from quick_java import LIGHT_VARIABLES
 from spark_session import QUICK_WORKERS
 
 PYTHON = ROOT / ".venv" / "spark-oldest" / "bin" / "python"
@@ -23,7 +24,7 @@ def test_the_oldest_pyspark_reads_and_writes(bootstrap: str, topic: str, tmp_pat
             producer.send(topic, b"%03d" % number, partition=number % 2)
         producer.flush()
 
-    environment = {**os.environ, **QUICK_WORKERS}
+    environment = {**os.environ, **QUICK_WORKERS, **LIGHT_VARIABLES}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     done = subprocess.run(
         [PYTHON, PROGRAM, bootstrap, topic, str(tmp_path)],
