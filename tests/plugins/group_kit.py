@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from cluster_kit import SECONDS_MAX, Cluster
+from cluster_kit import PAUSE_SECONDS, SECONDS_MAX, Cluster
 from fairlead_api.group_answers import GroupDescription, HeartbeatAnswer
 from fairlead_api.group_requests import CommitRequest, HeartbeatRequest, OffsetCommit, OwnedPartitions
 from fairlead_api.identifiers import TopicId
@@ -46,8 +46,7 @@ class GroupClient:
                     if problem.code not in AGAIN:
                         raise
                     self.refusals.append(problem)
-                # Nothing tells that another broker has become the coordinator.
-                await asyncio.get_running_loop().run_in_executor(None, lambda: None)
+                await asyncio.sleep(PAUSE_SECONDS)  # noqa: TID251 - nothing tells of another coordinator
 
     async def describe(self) -> GroupDescription:
         """The group as its coordinator has it."""

@@ -175,6 +175,7 @@ async def test_a_reader_is_told_of_records_that_an_unclean_election_lost(cluster
 
     The producer is told too, by the first batch behind those that are gone.
     """
+    await cluster.controller.alter_cluster_config({"unclean.leader.election.delay.ms": 500})
     topic_id = await cluster.topic("flights", min_insync_replicas=1, unclean_leader_election_enable=True)
     addresses = {broker: url(cluster, broker) for broker in cluster.brokers}
     first = cluster.leader(topic_id)

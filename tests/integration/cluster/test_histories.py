@@ -14,6 +14,7 @@ from runtime_kit import TopicClient
 @pytest.mark.slow
 async def test_logs_that_parted_are_made_one(cluster: Cluster) -> None:
     """After an unclean election the old leader drops what nobody else has, and ends with the new leader's bytes."""
+    await cluster.controller.alter_cluster_config({"unclean.leader.election.delay.ms": 500})
     topic_id = await cluster.topic("flights", min_insync_replicas=1, unclean_leader_election_enable=True)
     flights = await cluster.led("flights", topic_id)
     first = cluster.leader(topic_id)
