@@ -1,76 +1,20 @@
-"""What operators ask for: moves, elections, cordons, drains, restarts; and what is refused."""
+"""What operators ask for: moves, elections, cordons, drains; and what is refused."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Any
 
 import msgspec
 import pytest
 
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, PartitionIndex, TopicId
-from fairlead_api.problems import ProblemError
 from fairlead_api.requests import CreateTopicRequest
 from fairlead_broker.coordination.operations import ElectionKind
-from fairlead_broker.registry.records import BrokerState, InSync, PartitionRecord, encode
+from fairlead_broker.registry.records import InSync, encode
 from fairlead_broker.registry.transactions import Put
+from operations_kit import TOPIC, begin, catch_up, isr, partitions_of, refusal, replicas
 
-TOPIC = "flights"
 P0 = PartitionIndex(0)
-
-
-async def refusal(call: Awaitable[object]) -> ProblemError:
-    """Wait for a call to be refused."""
-    with pytest.raises(ProblemError) as refused:
-        await call
-    return refused.value
-
-
-async def begin(
-    cluster: Any, brokers: int, replication_factor: int, partitions: int = 1, **config: str
-) -> None:
-    """Begin brokers from 1 on and a topic on them; underscores of configuration keys stand for dots."""
-    for broker in range(1, brokers + 1):
-        await cluster.add(broker)
-    await cluster.until(lambda metadata: metadata.controller)
-    named = {key.replace("_", "."): value for key, value in config.items()}
-    request = CreateTopicRequest(
-        name=TOPIC, partitions=partitions, replication_factor=replication_factor, config={**named}
-    )
-    await cluster.controller.admin.create(request)
-    await cluster.until(lambda metadata: len(partitions_of(metadata)) == partitions)
-
-
-def partitions_of(metadata: Any) -> list[PartitionRecord]:
-    """The topic's partitions in order."""
-    if TOPIC not in metadata.topics:
-        return []
-    found = metadata.partitions(metadata.topics[TOPIC].value.topic_id)
-    return [found[index].value for index in sorted(found)]
-
-
-def replicas(record: PartitionRecord) -> list[int]:
-    """Who keeps a partition."""
-    return [replica.broker for replica in record.replicas]
-
-
-def isr(record: PartitionRecord) -> list[int]:
-    """Who is in sync."""
-    return sorted(entry.broker for entry in record.isr)
-
-
-async def catch_up(cluster: Any, partition: int = 0) -> None:
-    """Put every live replica into the isr, as the leader would when they have caught up."""
-    metadata = cluster.controller.mirror.metadata
-    topic_id = metadata.topics[TOPIC].value.topic_id
-    record = metadata.partitions(topic_id)[partition].value
-    entries = tuple(
-        InSync(broker=each.broker, broker_epoch=metadata.brokers[each.broker].create_revision)
-        for each in record.replicas
-        if each.broker in metadata.brokers
-    )
-    caught_up = msgspec.structs.replace(record, isr=entries, elr=())
-    await cluster.store.transact((), (Put(metadata.keys.partition(topic_id, partition), encode(caught_up)),))
 
 
 async def test_a_partition_grows_catches_up_and_shrinks(cluster: Any) -> None:
@@ -420,100 +364,3 @@ async def test_an_unclean_election_passes_nobody_by_who_is_there(cluster: Any, k
 
     assert refused.code == "not_possible_now"
     assert refused.data["brokers"] == [other]
-
-
-async def test_one_broker_may_restart_at_a_time(cluster: Any) -> None:
-    """The permit is over when its broker has come back in another life and everything is in sync again."""
-    await begin(cluster, brokers=3, replication_factor=3, min_insync_replicas="2")
-    controller = cluster.controller
-    first, second = (BrokerId(each) for each in (1, 2, 3) if each != controller.membership.broker_id)
-    permit = await controller.operations.request_restart(first)
-    again = await controller.operations.request_restart(first)
-    busy = await refusal(controller.operations.request_restart(second))
-    epoch = await cluster.kill(first)
-    await cluster.until(lambda metadata: first not in isr(partitions_of(metadata)[0]))
-    needed = await refusal(controller.operations.request_restart(second))
-    await cluster.add(first, last_broker_epoch=epoch)
-    behind = await refusal(controller.operations.request_restart(second))
-    await catch_up(cluster)
-    await cluster.until(lambda metadata: len(isr(partitions_of(metadata)[0])) == 3)
-    next_permit = await controller.operations.request_restart(second)
-
-    assert (permit.broker, permit.seconds) == (first, 300)
-    assert again == permit
-    assert {each.code for each in (busy, needed, behind)} == {"restart_refused"}
-    assert f"broker {first} has the permit" in busy.detail
-    assert needed.data["partitions"] == ["flights-0"]
-    assert next_permit.broker == second
-
-
-async def test_who_is_gone_is_not_counted_among_those_in_sync(cluster: Any) -> None:
-    """Until the controller has looked at all partitions, some records name a broker that was lost or has come back."""
-    await begin(cluster, brokers=3, replication_factor=3, min_insync_replicas="2")
-    operations, leader = cluster.controller.operations, cluster.controller.membership.broker_id
-    lost, asked = (BrokerId(each) for each in (1, 2, 3) if each != leader)
-    for life in cluster.lives.values():
-        _, controllership = life.tasks
-        controllership.cancel()
-    metadata = cluster.controller.mirror.metadata
-    epoch = await cluster.kill(lost)
-    await cluster.until(lambda metadata: lost not in metadata.brokers)
-    gone = await refusal(operations.request_restart(asked))
-    await cluster.add(lost, last_broker_epoch=epoch, state=BrokerState.STOPPING)
-    back = await refusal(operations.request_restart(asked))
-
-    assert isr(partitions_of(metadata)[0]) == [1, 2, 3]
-    assert [each.data["partitions"] for each in (gone, back)] == [["flights-0"], ["flights-0"]]
-
-
-async def pass_time(cluster: Any, seconds: int) -> None:
-    """Let time pass in which every broker keeps its own lease, and what nobody keeps ends."""
-    for _ in range(seconds):
-        cluster.clock.seconds += 1
-        for life in cluster.lives.values():
-            await life.membership.keep_alive()
-    await cluster.store.expire_leases()
-
-
-async def test_a_permit_ends_by_itself_five_minutes_after_it_was_asked_for_last(cluster: Any) -> None:
-    """A pod that never comes back holds up nobody; one that asks again just before it stops has all of the time."""
-    await begin(cluster, brokers=3, replication_factor=1)
-    operations = cluster.controller.operations
-    first, second = (BrokerId(each) for each in (1, 2, 3) if each != cluster.controller.membership.broker_id)
-    await operations.request_restart(first)
-    await pass_time(cluster, 200)
-    await operations.request_restart(first)
-    await pass_time(cluster, 200)
-    busy = await refusal(operations.request_restart(second))
-    await pass_time(cluster, 101)
-    permit = await operations.request_restart(second)
-
-    assert f"broker {first} has the permit" in busy.detail
-    assert permit.broker == second
-
-
-async def test_a_permit_ends_when_its_broker_is_unregistered(cluster: Any) -> None:
-    """Brokers that leave one after the other stop with a permit, and none of them comes back to end it."""
-    await begin(cluster, brokers=3, replication_factor=1)
-    operations = cluster.controller.operations
-    kept = replicas(partitions_of(cluster.metadata)[0])
-    leader = cluster.controller.membership.broker_id
-    leaving = BrokerId(next(each for each in (1, 2, 3) if each not in (*kept, leader)))
-    staying = BrokerId(next(each for each in (1, 2, 3) if each not in (leaving, leader)))
-    await operations.cordon(leaving)
-    await operations.request_restart(leaving)
-    await cluster.kill(leaving)
-    await cluster.until(lambda metadata: leaving not in metadata.brokers)
-    busy = await refusal(operations.request_restart(staying))
-    await operations.unregister(leaving)
-    permit = await operations.request_restart(staying)
-
-    assert f"broker {leaving} has the permit" in busy.detail
-    assert permit.broker == staying
-
-
-async def test_partitions_with_no_replica_to_spare_forbid_no_restart(cluster: Any) -> None:
-    """Waiting would not help them."""
-    await begin(cluster, brokers=1, replication_factor=1)
-
-    assert (await cluster.controller.operations.request_restart(BrokerId(1))).broker == 1
