@@ -1,11 +1,19 @@
-"""What every test shares: budgets by folder, pytest's fixture for testing plugins, and how hypothesis searches."""
+"""What every test shares: budgets by folder, a fixture for testing plugins, how hypothesis searches, bytecode."""
 
 import os
 import signal
+import sys
+from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ("time_budget", "etcd_binaries", "pytester")
+
+BYTECODE = Path(__file__).parents[1] / "build" / "bytecode"
+if sys.dont_write_bytecode:
+    # Nothing is written beside the sources then, but kept all the same: to compile every test again is half of what it
+    # takes to collect them. In this process alone: what makes images and wheels must not find the variable.
+    sys.dont_write_bytecode, sys.pycache_prefix = False, str(BYTECODE)
 
 # What a shell starts behind its back ignores Ctrl-C, and so would every program that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

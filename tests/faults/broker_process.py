@@ -11,7 +11,10 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
+
+BYTECODE: Final = Path(__file__).parents[2] / "build" / "bytecode"
+"""Of every broker: the first one on a machine compiles, which takes it three times as long as to start."""
 
 
 @dataclass(slots=True)
@@ -41,7 +44,7 @@ class BrokerProcess:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
         # As an installed program, which has its bytecode: compiling everything is half of a start without.
         kept.pop("PYTHONDONTWRITEBYTECODE", None)
-        kept["PYTHONPYCACHEPREFIX"] = str(self.data.with_name("bytecode"))
+        kept["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
         command = [str(Path(sys.executable).with_name("fairlead")), "broker", "start", "--output", "json"]
         for flag, address in zip(("--listen", "--peer-listen", "--ops-listen"), self.listeners, strict=True):
             command += [flag, address]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from broker_process import BYTECODE
 from command_line_kit import CommandLine
 
 
@@ -20,6 +21,9 @@ def shell_environment() -> dict[str, str]:
     """The environment of a user who has activated the virtual environment."""
     programs = str(Path(sys.executable).parent)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
+    # Installed programs have their bytecode.
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
+    kept["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
     return {**kept, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "200"}
 
 

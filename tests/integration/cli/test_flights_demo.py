@@ -2,26 +2,56 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from quick_java import quick_java
+from spark_session import QUICK_WORKERS
+
 DEMO = Path(__file__).parents[3] / "docs" / "tutorial" / "flights.py"
+SECONDS_MAX = 280
+"""Half a minute where nobody else needs the cores."""
+LEAVES_A_CHILD = """
+import subprocess, sys
+subprocess.Popen(["sleep", "1000"], pass_fds=[int(sys.argv[1])], **dict.fromkeys(("stdin", "stdout", "stderr"), -3))
+sys.exit(7)
+"""
+
+
+def run_with_all_it_starts(
+    command: list[str], environment: dict[str, str], keep: tuple[int, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run a program; what it has started ends with it, also where it fails, takes too long or is interrupted."""
+    with subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        pass_fds=keep,
+        start_new_session=True,
+    ) as program:
+        try:
+            printed, told = program.communicate(timeout=SECONDS_MAX)
+        finally:
+            # A broker and the members of groups, which would wait for records for ever.
+            with suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)
+    return subprocess.CompletedProcess(command, program.returncode, printed, told)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(SECONDS_MAX + 20)
 def test_the_demo_ends_by_itself_with_the_right_numbers(shell_environment: dict[str, str]) -> None:
     """Sixteen carriers, the totals of the file, a killed member, rates, a curl line and the metrics address."""
-    done = subprocess.run(
-        [sys.executable, str(DEMO)],
-        env=shell_environment,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
+    environment = shell_environment | QUICK_WORKERS | quick_java()
+    done = run_with_all_it_starts([sys.executable, str(DEMO)], environment)
 
     assert done.returncode == 0, done.stderr
     assert "336,776 flights, 8,255 missing" in done.stdout
@@ -31,3 +61,17 @@ def test_the_demo_ends_by_itself_with_the_right_numbers(shell_environment: dict[
     assert "group archive counted 336,776 flights, each once" in done.stdout
     assert "curl -H" in done.stdout
     assert "/metrics" in done.stdout
+
+
+def test_nothing_outlives_a_demo_that_fails(shell_environment: dict[str, str]) -> None:
+    """Every process that it started is gone: the last one that could write into the pipe."""
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as left:
+        try:
+            command = [sys.executable, "-c", LEAVES_A_CHILD, str(writer)]
+            done = run_with_all_it_starts(command, shell_environment, keep=(writer,))
+        finally:
+            os.close(writer)
+
+        assert done.returncode == 7, done.stderr
+        assert left.read() == b""
