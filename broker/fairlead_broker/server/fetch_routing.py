@@ -31,6 +31,9 @@ from fairlead_broker.server.forwarding import JSON_BODY, Forwarding, no_answer, 
 
 SLICE_MS: Final = 2000
 """How long another broker is asked to wait at a time."""
+PEER_BYTES_MAX: Final = 8 << 20
+"""What another broker is asked for at once. Its answer has seconds to come, which thirty of 64 MiB at once did not do,
+and is held here until it is whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ class FetchRouting:
     async def pass_on(self, call: Call, leader: BrokerId, max_wait_ms: int) -> PeerAnswer:
         """What the leader of the partition in the path answers to a fetch, at the latest when the wait ends."""
         query = dict(parse_qsl(call.scope["query_string"].decode("latin-1"), keep_blank_values=True))
+        query["max_bytes"] = str(min(call.query.integer("max_bytes"), PEER_BYTES_MAX))
         path, left_ms = call.scope["raw_path"].decode("latin-1"), max_wait_ms
         while True:
             slice_ms = 0 if self._forwarding.stopping else min(left_ms, SLICE_MS)
@@ -216,7 +220,7 @@ class _Poll:
         if self._here:
             yield self._routing.fetch_here(self._here, wait_ms, 1, self._share, self._held)
         for leader, wanted in self._elsewhere.items():
-            yield self._routing.fetch_at(leader, wanted, wait_ms, 1, self._share)
+            yield self._routing.fetch_at(leader, wanted, wait_ms, 1, min(self._share, PEER_BYTES_MAX))
 
 
 def partition_fetch(wanted: PartitionFetchRequest) -> PartitionFetch:

@@ -282,6 +282,22 @@ async def test_leader_that_falls_silent_leaves_doubt(three, batch_of) -> None:
         assert problem["side_effect"] == "maybe"
 
 
+async def test_what_another_broker_reads_is_brought_in_parts(three, batch_of) -> None:
+    """A caller may ask for 64 MiB; brokers bring each other 8 at a time, which they have time and memory for."""
+    topic_id, [leader] = await three.topic("flights", 1)
+    path, other = "/v1/topics/flights/partitions/0/records", three.at(leader % 3 + 1)
+    for _ in range(4):
+        assert (await other.post_batch(path, batch_of(bytes(3 << 20)))).status == 200
+    one = await other.get(f"{path}?max_bytes=67108864", accept="application/vnd.fairlead.batches")
+    wanted = [{"topic_id": topic_id, "partition": 0, "offset": 0, "max_bytes": 64 << 20}]
+    many = await other.post("/v1/fetch", {"max_bytes": 64 << 20, "partitions": wanted})
+    [frame] = iterate_frames(many.body)
+
+    assert one.headers["fairlead-next-offset"] == "2"
+    assert msgspec.json.decode(frame.meta)["next_offset"] == 2
+    assert 6 << 20 < len(one.body) == len(frame.data) < 8 << 20
+
+
 async def test_controller_that_is_not_there(three) -> None:
     """A change that cannot reach the controller is refused, and says that nothing was done."""
     controller = (await three.at(1).get("/v1/cluster")).json["controller"]
