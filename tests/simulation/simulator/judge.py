@@ -281,7 +281,8 @@ class Judge:
         truth.unclean_epoch = record.leader_epoch
         kept = 0
         for offset, cell in enumerate(truth.committed):
-            if offset >= max(log.base, log.log_start) and (offset >= log.end or log.cell(offset) != cell):
+            # What it has deleted is compared as well: an earlier winner may have had something else there.
+            if offset >= log.base and (offset >= log.end or log.cell(offset) != cell):
                 break
             kept = offset + 1
         truth.deleted = max(log.log_start, min(truth.deleted, kept))
