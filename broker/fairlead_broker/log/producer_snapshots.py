@@ -1,8 +1,9 @@
 """What the log of a partition says about its producers, kept beside it so that a start finds it quickly.
 
 Owned by `partition_log`, which tells it every append. Each segment has a `.producers` file: the state at its begin,
-replaced by later ones while the segment grows. A start takes the newest good one at or below the end of the log and
-replays the headers behind it. Snapshots are never synced: one that power took is told by its checksum, and the one
+replaced by later ones while the segment grows, and kept beside them then: where the log is cut below the later one, it
+alone knows of segments that are deleted. A start takes the newest good one at or below the end of the log and replays
+the headers behind it. Snapshots are never synced: one that power took is told by its checksum, and the one
 before it costs only a longer walk. Must not know what a duplicate is: `producers` decides that.
 """
 
@@ -37,6 +38,7 @@ from fairlead_broker.producers import (
 )
 
 SUFFIX: Final = ".producers"
+BEGIN_SUFFIX: Final = ".producers-begin"
 TEMPORARY_SUFFIX: Final = ".producers.tmp"
 SNAPSHOT_BATCHES_MIN: Final = 100
 """Batches behind the last snapshot that are worth a new one. A start walks over about as many a partition."""
@@ -48,11 +50,13 @@ _APPEND_TIME: Final = struct.Struct("<16xq")
 class LoggedProducers:
     """Producer state up to the end of one log, and its files."""
 
-    __slots__ = ("_storage", "_unsaved", "state")
+    __slots__ = ("_at_begin", "_storage", "_unsaved", "state")
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._unsaved = 0
+        self._at_begin = False
+        """Whether the file of the last segment has the state at its begin, and is to be kept."""
         self.state = ProducerState()
 
     def appended(self, batches: Sequence[StampedBatch], rolled: Sequence[Segment]) -> None:
@@ -74,12 +78,18 @@ class LoggedProducers:
         """
         path = segment.path_of(SUFFIX)
         temporary = segment.path_of(TEMPORARY_SUFFIX)
+        begins = offset == segment.base_offset
+        self._at_begin = self._at_begin and not begins
         data = encode_snapshot(Snapshot(offset, self.state))
         try:
             file = self._storage.open(temporary, create=True)
             file.truncate(0)
             file.write([data], 0)
+            if self._at_begin:
+                self._storage.rename(path, segment.path_of(BEGIN_SUFFIX))
+                self._at_begin = False
             self._storage.rename(temporary, path)
+            self._at_begin = begins
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise wrap_os_error(error, f"{path}: cannot write {len(data)} bytes") from error
@@ -104,6 +114,8 @@ class LoggedProducers:
         snapshot = self._newest_snapshot(segments, end)
         self.state = snapshot.state
         self._unsaved = 0
+        last = segments[-1]
+        self._at_begin = snapshot.offset == last.base_offset and self._storage.exists(last.path_of(SUFFIX))
         for segment in segments:
             if segment.next_offset > snapshot.offset:
                 self._walk(segment, snapshot.offset)
@@ -111,8 +123,10 @@ class LoggedProducers:
     def _newest_snapshot(self, segments: Sequence[Segment], end: Offset) -> Snapshot:
         removed = False
         found = None
-        for segment in reversed(segments):
-            path = segment.path_of(SUFFIX)
+        paths = (
+            (each, each.path_of(suffix)) for each in reversed(segments) for suffix in (SUFFIX, BEGIN_SUFFIX)
+        )
+        for segment, path in paths:
             data = self._read(path)
             found = decode_snapshot(data)
             if found is not None and segment.base_offset <= found.offset <= min(end, segment.next_offset):

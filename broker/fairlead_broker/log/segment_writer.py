@@ -19,7 +19,7 @@ from fairlead_api.identifiers import Offset
 from fairlead_broker.log.batch_walk import first_append_time, walk_headers
 from fairlead_broker.log.errors import NO_SPACE, DiskFull, StorageFailed
 from fairlead_broker.log.indexes import OFFSET_INDEX, TIME_INDEX, SegmentIndex, encode_final_time
-from fairlead_broker.log.segments import Segment, SegmentBody
+from fairlead_broker.log.segments import INDEX_SUFFIXES, Segment, SegmentBody
 from fairlead_broker.log.storage import Buffer, File, Storage
 
 POSITION_MAX: Final = 2**32 - 1
@@ -294,7 +294,7 @@ def open_empty_writer(storage: Storage, segment: Segment, config: TopicConfig) -
     Index files of a segment of the same name, left by an earlier truncation, are removed first.
     """
     assert not storage.exists(segment.path), f"{segment.path} is there already"
-    for suffix in (".index", ".timeindex", ".producers"):
+    for suffix in INDEX_SUFFIXES:
         storage.unlink(segment.path_of(suffix))
     file = storage.open(segment.path, create=True)
     return SegmentWriter(storage, segment, SegmentBody(file, SegmentIndex(), 0), config)

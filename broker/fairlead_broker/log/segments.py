@@ -41,7 +41,7 @@ from fairlead_broker.log.reading import (
 from fairlead_broker.log.storage import File, Storage, read_whole
 
 LOG_SUFFIX: Final = ".log"
-INDEX_SUFFIXES: Final = (".index", ".timeindex", ".producers")
+INDEX_SUFFIXES: Final = (".index", ".timeindex", ".producers", ".producers-begin")
 """Files that stand beside a segment and go with it."""
 
 

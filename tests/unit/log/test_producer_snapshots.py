@@ -7,14 +7,14 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead_api.batch_extension import idempotency_extension
 from fairlead_api.batch_header import STAMP_BYTES, make_stamp, read_header
 from fairlead_api.batches import ProducerStamp, encode, record_batch
 from fairlead_api.configuration import TopicConfig
-from fairlead_api.identifiers import Offset
+from fairlead_api.identifiers import Offset, TimestampUs
 from fairlead_broker.log import DiskFull, PartitionLog, StampedBatch, StorageFailed, producer_snapshots
 from fairlead_broker.log.storage import Buffer, PosixFile, PosixStorage
 from fairlead_broker.producers import ProducerState, Snapshot, decode_snapshot, encode_snapshot
@@ -173,6 +173,53 @@ def test_truncation_forgets_what_was_later(box: LogBox, log: PartitionLog, offse
 
     assert now == after == said(reference)
     other.stop()
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("killed", [False, True])
+def test_truncation_remembers_what_was_deleted(
+    box: LogBox, log: PartitionLog, stopped: bool, killed: bool
+) -> None:
+    """Producers and keys live for a day, longer than the segments of a topic with little retention may.
+
+    Later snapshots of the one segment that is left reach beyond the cut; that of its begin is what is left of the rest.
+    """
+    fill(log, 60, group=7)
+    base = log.segments[-1].base_offset
+    log.truncate_to(base)
+    expected = said(log)
+    log.update_config(TopicConfig())
+    fill(log, 300)
+    log.save_producers_if_due()
+    fill(log, 100)
+    log.save_producers_if_due()
+    if stopped:
+        box.stop()
+        log = box.open()
+    log.checkpoint_high_watermark = log.end_offset
+    log.advance_log_start(base, remove_us=TimestampUs(0))
+    log.truncate_to(base)
+    now = said(again(box) if killed else log)
+
+    assert (log.segment_count, now) == (1, expected)
+
+
+def test_a_segment_without_a_snapshot_of_its_begin_has_later_ones(box: LogBox, faults: FaultyStorage) -> None:
+    """A disk that was full at the roll keeps nothing of it; there is nothing to be kept when there is room again."""
+    log = box.open(SMALL_SEGMENTS)
+    begin(log)
+    fill(log, 20, group=7)
+    faults.room_bytes, faults.full_suffixes = 0, {".tmp"}
+    while log.segment_count < 4:
+        fill(log, 1)
+    faults.room_bytes = None
+    log.update_config(TopicConfig())
+    fill(log, 200)
+    log.save_producers_if_due()
+    before = said(log)
+
+    assert int(snapshots(box)[-1].stem) == log.segments[-1].base_offset
+    assert said(again(box)) == before
 
 
 @pytest.mark.parametrize("damage", [b"", b"FLPR", None])
@@ -352,3 +399,46 @@ def test_the_state_is_a_function_of_the_log(tmp_path_factory: pytest.TempPathFac
 
     assert said(box.open()) == before
     box.stop()
+
+
+STEPS = st.tuples(
+    st.sampled_from(["append", "append", "kill", "stop", "truncate", "delete"]),
+    st.integers(1, 100),
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(steps=st.lists(STEPS, max_size=10))
+def test_the_state_is_that_of_a_log_which_deleted_nothing(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
+) -> None:
+    """Whatever was deleted, cut and saved: the headers of all that was not cut, read from the first, say the same."""
+    path = tmp_path_factory.mktemp("model")
+    box, whole = LogBox(path / "data", SMALL_SEGMENTS), LogBox(path / "whole", SMALL_SEGMENTS)
+    log, reference = box.open(), whole.open()
+    begin(log), begin(reference)
+    for what, number in steps:
+        match what:
+            case "append":
+                fill(log, number // 3, group=7)
+                fill(reference, number // 3, group=7)
+            case "kill":
+                log = again(box)
+            case "stop":
+                box.stop()
+                log = box.open()
+            case "truncate":
+                start = log.log_start_offset
+                end = Offset(start + (log.end_offset - start) * number // 100)
+                log.truncate_to(end), reference.truncate_to(end)
+            case _:
+                log.checkpoint_high_watermark = log.end_offset
+                log.advance_log_start(log.segments[-1].base_offset, remove_us=TimestampUs(0))
+    before = said(log)
+    whole.kill()
+    for snapshot in snapshots(whole):
+        snapshot.unlink()
+
+    assert before == said(whole.open()) == said(again(box))
+    box.stop(), whole.stop()
