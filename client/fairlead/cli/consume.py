@@ -70,21 +70,27 @@ def consume(
 
     Example: fairlead consume orders -g billing --from-beginning -n 100
     """
-    if from_beginning and offset is not None:
-        fail_usage("--from-beginning and -o both say where to begin; give one of them")
     try:
-        whole = read_range("start" if from_beginning else offset or "end")
+        whole = _range(offset, from_beginning=from_beginning)
         line = _line(line_format, output, encoding)
     except (PositionError, FormatError) as error:
         fail_usage(str(error))
     if group is None:
-        run(_print_records(bootstrap, topic, partition, whole, exit_at_end, count, line))
+        reading = _print_records(bootstrap, topic, partition, whole, exit_at_end, count, line)
     elif partition is not None:
         fail_usage("--partition reads without a group; in a group the members share out the partitions")
     elif whole.stop is not None or whole.start.kind not in ("earliest", "latest"):
         fail_usage("in a group -o is start or end; `fairlead group reset` moves a group to another place")
     else:
-        run(_print_as_member(bootstrap, group, topic, whole.start.kind, exit_at_end, count, line))
+        reading = _print_as_member(bootstrap, group, topic, whole.start.kind, exit_at_end, count, line)
+    run(reading, is_endless=True)
+
+
+def _range(offset: str | None, *, from_beginning: bool) -> ReadRange:
+    if from_beginning and offset is not None:
+        msg = "--from-beginning and -o both say where to begin; give one of them"
+        raise PositionError(msg)
+    return read_range("start" if from_beginning else offset or "end")
 
 
 def _line(line_format: str | None, output: str | None, encoding: Encoding) -> Line:

@@ -20,7 +20,7 @@ import typer
 from fairlead import Admin, BatchDelivery, BatchMetadata, Producer
 from fairlead.cli.column_files import HEADERS
 from fairlead.cli.files import FileError, table_file
-from fairlead.cli.lines import decoding, line_parser, read_records, standard_input
+from fairlead.cli.lines import LineParser, decoding, line_parser, read_records, standard_input
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Encoding, EncodingOption, TopicName
 from fairlead.cli.record_format import FormatError
 from fairlead.cli.session import RETRY_TIMEOUT, fail_usage, is_terminal, run
@@ -121,7 +121,7 @@ def produce(
         parse = decoding(line_parser(key, line_format, key_separator), encoding)
     except FormatError as error:
         fail_usage(str(error))
-    run(_send(target, lambda line_bytes_max: read_records(standard_input(), parse, line_bytes_max), headers))
+    _send_lines(target, parse, headers)
 
 
 def _told(*, verbose: bool, output: str | None) -> Literal["words", "json"] | None:
@@ -130,6 +130,14 @@ def _told(*, verbose: bool, output: str | None) -> Literal["words", "json"] | No
     if output is not None:
         fail_usage(f"--output {output!r} is not known here; allowed: json")
     return "words" if verbose else None
+
+
+def _send_lines(target: Target, parse: LineParser, headers: list[tuple[str, bytes]]) -> None:
+    lines = _send(
+        target, lambda line_bytes_max: read_records(standard_input(), parse, line_bytes_max), headers
+    )
+    # Whoever types has seen each line stored, and ends as they like.
+    run(lines, is_endless=sys.stdin.isatty())
 
 
 def _headers(pairs: Sequence[str]) -> list[tuple[str, bytes]]:
@@ -245,7 +253,7 @@ async def _send(target: Target, source: Source, headers: list[tuple[str, bytes]]
             await acknowledgements.settle()
             told = f"{error}; {acknowledgements.told}"
             raise type(error)(told) from error
-        except FairleadError:
+        except (FairleadError, asyncio.CancelledError):
             await _settle_rest(acknowledgements)
             raise
 

@@ -39,8 +39,12 @@ class _StoppedError(Exception):
     """SIGTERM came."""
 
 
-def run(work: Coroutine[Any, Any, Answer]) -> Answer:
-    """Run `work` to its end; a failure is told on stderr and becomes the exit code."""
+def run(work: Coroutine[Any, Any, Answer], *, is_endless: bool = False) -> Answer:
+    """Run `work` to its end; a failure is told on stderr and becomes the exit code.
+
+    Ctrl-C and SIGTERM are how a command that `is_endless` ends. Of any other one nobody knows what it has done by then:
+    whatever waits for it must not take it for done.
+    """
     try:
         return asyncio.run(_until_stopped(work))
     except* FairleadError as group:
@@ -53,7 +57,9 @@ def run(work: Coroutine[Any, Any, Answer]) -> Answer:
     except* UsageError as group:
         fail_usage(str(_leaves(group)[0]))
     except* (KeyboardInterrupt, _StoppedError):
-        code = ExitCode.OK
+        code = ExitCode.OK if is_endless else ExitCode.FAILED
+        if not is_endless:
+            typer.echo("error: interrupted before it was done", err=True)
     raise typer.Exit(code)
 
 

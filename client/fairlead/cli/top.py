@@ -66,7 +66,7 @@ def top(
             else:
                 await _print(admin, interval, tables, output)
 
-    run(work())
+    run(work(), is_endless=True)
 
 
 async def _print(admin: Admin, interval: float, tables: int | None, output: OutputFormat) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +50,33 @@ def test_the_lines_before_a_bad_one_are_stored(fairlead: CommandLine) -> None:
         f"error: line {GOOD + 1}: 'bad line' does not fit the format '%k:%v'; {GOOD} records are stored\n"
     )
     assert stored(fairlead, "lines") == GOOD
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+def test_an_interrupted_input_is_not_done(
+    fairlead: CommandLine, shell_environment: dict[str, str], number: signal.Signals
+) -> None:
+    """What was read is stored and counted; what was to come is not, and the exit code says that."""
+    topic = f"interrupted-{number.name}"
+    fairlead("topic", "create", topic)
+    command = ["fairlead", "produce", topic, "-v"]
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=shell_environment, **streams) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(b"a\nb\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == f"{topic}-0 offsets 0 to 1\n".encode()
+        process.send_signal(number)
+        assert process.wait(30) == 1
+        told = process.stderr.read().decode().splitlines()
+
+    assert told == [
+        "2 records are stored; for what was read beyond there is no acknowledgement",
+        "error: interrupted before it was done",
+    ]
+    assert stored(fairlead, topic) == 2
 
 
 def test_programs_are_told_where_records_are(fairlead: CommandLine) -> None:
