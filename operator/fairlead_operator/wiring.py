@@ -85,11 +85,9 @@ async def run_operator(settings: OperatorSettings, telemetry: Telemetry, stop: a
         log,
         instance=settings.pod_name or identity,
     )
-
-    def seen(kind: Kind, manifest: Manifest) -> None:
-        watching.written(kind, manifest)
-
-    api = ApiClient(requests, log, may_write=leadership.seconds_left, seen=seen, announce=events.tell)
+    api = ApiClient(
+        requests, log, may_write=leadership.seconds_left, seen=_into(lambda: watching), announce=events.tell
+    )
     watching = Watching(
         api, connection, cache, settings.scope(namespace), identity=identity, clock=clock, log=log
     )
@@ -188,6 +186,11 @@ def make_reconcilers(parts: Parts) -> Mapping[str, Reconciler]:
     )
     topics = TopicReconciler(parts.api, parts.cache, TopicCalls(parts.brokers, clock), clock)
     return {CLUSTER.kind: clusters, TOPIC.kind: topics}
+
+
+def _into(keeper: Callable[[], Watching]) -> Callable[[Kind, Manifest], object]:
+    """Give own writes to the keeper of the cache, which needs the client that writes, so that it is made later."""
+    return lambda kind, manifest: keeper().written(kind, manifest)
 
 
 def _existing(cache: WatchedObjects) -> Iterator[Key]:
