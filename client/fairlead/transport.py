@@ -116,6 +116,8 @@ class Transport:
             self._client = _client(self.settings)
         except RuntimeError as error:
             # The threads of the HTTP client are not in a fork of a process that has had clients.
+            if "fork" not in str(error):
+                raise
             allowed = "in a process that was spawned, or in a fork of one that has opened no client before"
             raise SettingError("start", "called in a fork", allowed) from error
         return self

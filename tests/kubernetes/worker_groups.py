@@ -39,7 +39,7 @@ def group_of(test: str) -> str:
     return GROUPS.get(PurePath(test.partition("::")[0]).name, test)
 
 
-class GroupScheduling(LoadScopeScheduling):
+class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Gives out groups and tests in the order in which they were collected."""
 
     def _split_scope(self, nodeid: str) -> str:

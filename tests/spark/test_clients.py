@@ -9,6 +9,7 @@ from multiprocessing import get_context
 
 import pytest
 
+from fairlead.errors import SettingError
 from fairlead_spark import clients
 
 types = pytest.importorskip("pyspark.sql.types", reason="these tests need the extra spark")
@@ -68,7 +69,7 @@ def test_workers_that_one_daemon_forks_have_clients_of_their_own(bootstrap: str)
 def test_a_fork_does_not_use_the_clients_of_its_parent(bootstrap: str) -> None:
     """A child of a process that has asked is told at once that it cannot; the parent's client works on."""
     topics_of(bootstrap)
-    with get_context("fork").Pool(1) as child, pytest.raises(RuntimeError, match="fork"):
+    with get_context("fork").Pool(1) as child, pytest.raises(SettingError, match="fork"):
         child.apply_async(topics_of, (bootstrap,)).get(SECONDS_MAX)
 
     assert topics_of(bootstrap) == os.getpid()

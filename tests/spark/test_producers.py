@@ -13,7 +13,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from fairlead import testing
 from fairlead.blocking import Admin, Consumer, Producer
-from fairlead.errors import ClosedError, PartitionNotFoundError
+from fairlead.errors import ClosedError, PartitionNotFoundError, SettingError
 from fairlead_spark.sink.columns import SinkColumns
 from fairlead_spark.sink.producers import borrowed_producer, close_idle
 from fairlead_spark.sink.task import write_task
@@ -133,7 +133,7 @@ def test_a_fork_does_not_use_the_producers_of_its_parent(bootstrap: str, topic: 
     """A child of a process that has written is told at once that it cannot write; the parent's producer works on."""
     options = options_of(bootstrap)
     before = send(options, topic, b"parent")
-    with get_context("fork").Pool(1) as child, pytest.raises(RuntimeError, match="fork"):
+    with get_context("fork").Pool(1) as child, pytest.raises(SettingError, match="fork"):
         child.apply_async(send, (options, topic, b"child")).get(SECONDS_MAX)
 
     assert send(options, topic, b"parent again") == before
