@@ -79,11 +79,13 @@ def end_before(
     """Return where the leader's log ends for a follower without records that begins beyond; None where it does not.
 
     `deleted_epoch`: that of the last record which the follower has deleted. What is deleted was committed, so a leader
-    that has everything has records of that epoch, or of older ones, up to there. One that was elected uncleanly may
-    have other records at those offsets, and the follower would lack them for ever.
+    that has everything has records of that epoch up to there, and is asked as if that record were there still. One that
+    was elected uncleanly may have other records at those offsets, of older epochs too and also beyond them, and the
+    follower would lack them for ever: what it is told lies before where it begins, so that it begins anew.
     """
-    end = None if deleted_epoch is None else epoch_end(epochs, deleted_epoch, log_end)
-    return None if end is None or end.end_offset >= fetch_offset else end.end_offset
+    # A leader without any epoch has no record that could be lacked.
+    parted = divergence(epochs, log_end, deleted_epoch, fetch_offset) if epochs else None
+    return None if parted is None else Offset(min(parted.end_offset, fetch_offset - 1))
 
 
 def epoch_before(epochs: Sequence[EpochStart], offset: Offset) -> EpochStart | None:

@@ -89,13 +89,21 @@ def test_a_follower_cuts_at_the_least_of_three() -> None:
 
 @pytest.mark.parametrize(
     ("deleted", "begins_at", "found"),
-    [(None, 40, None), (2, 20, None), (2, 21, 20), (1, 10, None), (1, 11, 10), (5, 31, 30), (6, 31, None)],
+    [
+        *[(None, 40, None), (2, 20, None), (2, 21, 20), (1, 10, None), (1, 11, 10), (5, 31, 30)],
+        *[(6, 25, 24), (6, 30, 29), (6, 31, 30), (4, 15, 14), (4, 20, 19), (4, 25, 20)],
+    ],
 )
 def test_where_a_leader_ends_for_an_emptied_follower(
     deleted: LeaderEpoch | None, begins_at: Offset, found: int | None
 ) -> None:
-    """Before its beginning, where the leader's records of the epoch that it deleted last end before."""
+    """Before its beginning, where the leader never had the epoch that it deleted last, or has less of it."""
     assert end_before(LIST, Offset(30), deleted, begins_at) == found
+
+
+def test_a_leader_that_knows_no_epoch_sends_no_emptied_follower_back() -> None:
+    """It has no record, and nothing to compare."""
+    assert end_before([], Offset(10), LeaderEpoch(3), Offset(10)) is None
 
 
 @pytest.mark.parametrize(("offset", "found"), [(0, None), (10, None), (11, 2), (20, 2), (21, 5), (30, 5)])
@@ -164,7 +172,8 @@ def test_an_emptied_follower_goes_on_exactly_where_its_leader_has_what_it_delete
     for start in range(1, len(follower) + 1):
         deleted = LeaderEpoch(follower[start - 1])
         end = end_before(starts(leader), Offset(len(leader)), deleted, Offset(start))
-        if leader[:start] == follower[:start]:
+        if leader[:start] == follower[:start] or not leader:
             assert end is None
-        elif deleted in leader:
+        else:
             assert end is not None
+            assert end < start
