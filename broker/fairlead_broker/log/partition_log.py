@@ -303,18 +303,18 @@ class PartitionLog(ReadableLog):
         """Drop everything, leader epochs too, and go on empty at an offset; durable on return.
 
         For a follower whose leader has nothing of what this log holds. `deleted`: the epoch of the record before the
-        offset, if that is known. A crash in between leaves an empty log.
+        offset, if that is known. A crash in between, or `DiskFull`, leaves the log as it was, or empty there or at the
+        offset, with the epoch that it had: it looks like another log than the leader's still.
         """
         with self._write_lock, self._sync_lock:
             self._check_open()
-            generation = self._generation
             with self._health:
                 try:
                     self._empty()
-                    self._begin_at(offset, deleted)
-                except (OSError, DiskFull) as error:
-                    if isinstance(error, DiskFull) and self._generation != generation + 1:
-                        raise
+                    self._begin_at(offset)
+                    # Last: at any other offset this epoch would be a lie, and without one the log parts from nothing.
+                    self._epochs.replace(() if deleted is None else (deleted,))
+                except OSError as error:
                     # Its files are gone: what is appended now would be in one without a name.
                     message = f"{self.folder}: cannot begin anew at {offset}: {error}"
                     raise StorageFailed(message) from error
@@ -468,9 +468,8 @@ class PartitionLog(ReadableLog):
         for segment in reversed(self._segments):
             segment.unlink()
         self._storage.sync_folder(self.folder)
-        self._epochs.replace(())
 
-    def _begin_at(self, offset: Offset, deleted: EpochStart | None) -> None:
+    def _begin_at(self, offset: Offset) -> None:
         fresh = self._segments[-1].successor(offset)
         self._writer = open_empty_writer(self._storage, fresh, self._config)
         self._storage.sync_folder(self.folder)
@@ -479,8 +478,6 @@ class PartitionLog(ReadableLog):
         self._log_start = self._synced = self._end = self.checkpoint_high_watermark = offset
         self._generation += 1
         self.producers.rebuild(self._segments, offset)
-        if deleted is not None:
-            self._epochs.replace((deleted,))
         self._write_checkpoint()
 
     def _publish_synced(self, point: SyncPoint) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from fairlead_api.configuration import TopicConfig
-from fairlead_api.identifiers import BrokerEpoch, Offset
+from fairlead_api.identifiers import BrokerEpoch, LeaderEpoch, Offset
 from fairlead_broker.log import DiskFull, StorageFailed
+from fairlead_broker.log.leader_epochs import EpochStart
+from fairlead_broker.log.storage import PosixFile
 from log_kit import BatchMaker, FaultyStorage, LogBox, begin, read_all, stored
 
 SMALL = TopicConfig(segment_bytes=4096, index_interval_bytes=0)
@@ -103,9 +106,21 @@ class NoRoomForEpochs(FaultyStorage):
         return 0 if self.full and path.name.startswith("leader-epochs") else nbytes
 
 
+class NoRoomForFiles(FaultyStorage):
+    """A disk on which there is room for a checkpoint, and not for another file of batches."""
+
+    full = False
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
+        """Open a file, unless it is one that there is no room for."""
+        if self.full and create and path.suffix == ".log":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().open(path, write=write, create=create)
+
+
 def test_a_log_whose_files_are_gone_takes_nothing_more(box: LogBox, make: BatchMaker) -> None:
     """It was to begin anew, and did not: what was written now would be in a file that has no name."""
-    box.storage = disk = NoRoomForEpochs()
+    box.storage = disk = NoRoomForFiles()
     log = box.open(SMALL)
     begin(log)
     make.fill(log, 10)
@@ -121,3 +136,25 @@ def test_a_log_whose_files_are_gone_takes_nothing_more(box: LogBox, make: BatchM
     assert (again.end_offset, again.damaged) == (0, ())
     again.restart_at(Offset(50))
     assert again.end_offset == 50
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_log_that_began_anew_without_room_for_epochs_says_the_old_one(
+    box: LogBox, make: BatchMaker, killed: bool
+) -> None:
+    """It is where it was to be, and goes by what it deleted itself: its leader objects, and it begins anew again."""
+    box.storage = disk = NoRoomForEpochs()
+    log = box.open(SMALL)
+    begin(log, 2)
+    make.fill(log, 10)
+    log.sync()
+    disk.full = True
+    with pytest.raises(DiskFull, match="leader-epochs"):
+        log.restart_at(Offset(50), EpochStart(LeaderEpoch(4), Offset(20)))
+    disk.full = False
+    if killed:
+        box.kill()
+        log = box.open()
+    assert (log.log_start_offset, log.end_offset, log.last_epoch) == (50, 50, 2)
+    log.restart_at(Offset(50), EpochStart(LeaderEpoch(4), Offset(20)))
+    assert (log.end_offset, log.last_epoch) == (50, 4)

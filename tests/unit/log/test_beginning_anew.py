@@ -1,0 +1,123 @@
+"""A log that begins anew where its leader does, and the process that ends amid that."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from fairlead_api.identifiers import LeaderEpoch, Offset, TimestampUs
+from fairlead_broker.log import PartitionLog
+from fairlead_broker.log.leader_epochs import EpochStart
+from fairlead_broker.replication.divergence import divergence, end_before
+from log_kit import BatchMaker, FaultyStorage, LogBox, begin
+
+LEADER_END = Offset(40)
+
+
+class Killed(BaseException):
+    """The process ended. No handler of the log may see this as an error of the disk."""
+
+
+class KillingStorage(FaultyStorage):
+    """A disk on which the process ends before one of its changes."""
+
+    changes_left: int | None = None
+
+    def take_room(self, path: Path, nbytes: int) -> int:
+        """Write, if the process is still there."""
+        self._change()
+        return super().take_room(path, nbytes)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file, if the process is still there."""
+        self._change()
+        super().unlink(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename a file, if the process is still there."""
+        self._change()
+        super().rename(source, target)
+
+    def sync_folder(self, path: Path) -> None:
+        """Sync a folder, if the process is still there."""
+        self._change()
+        super().sync_folder(path)
+
+    def _change(self) -> None:
+        if self.changes_left == 0:
+            raise Killed
+        if self.changes_left is not None:
+            self.changes_left -= 1
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+@pytest.mark.parametrize(
+    ("epochs", "log_start", "told"),
+    [
+        (((4, 0), (7, 5)), 0, None),
+        (((4, 3), (7, 12)), 5, (4, 3)),
+        (((4, 0), (5, 5), (7, 12)), 6, (5, 5)),
+        (((8, 25),), 30, (8, 25)),
+    ],
+)
+def test_a_kill_lets_nobody_go_on_behind_what_its_leader_has(
+    tmp_path: Path,
+    emptied: bool,
+    epochs: tuple[tuple[int, int], ...],
+    log_start: Offset,
+    told: tuple[LeaderEpoch, Offset] | None,
+) -> None:
+    """Wherever the process ends: the log is where it was to be, or its leader, uncleanly elected, objects again."""
+    leader = [EpochStart(LeaderEpoch(epoch), Offset(start)) for epoch, start in epochs]
+    killed_at: list[tuple[int, Offset, Offset, LeaderEpoch | None]] = []
+    for changes in count():
+        disk = KillingStorage()
+        box = LogBox(tmp_path / str(changes), storage=disk)
+        log = made(box, emptied)
+        disk.changes_left = changes
+        try:
+            log.restart_at(log_start, None if told is None else EpochStart(*told))
+        except Killed:
+            disk.changes_left = None
+        box.kill()
+        ended = disk.changes_left is not None
+        disk.changes_left = None
+        log = box.open()
+        if not objects(leader, log_start, log) and log.log_start_offset != log_start:
+            killed_at.append((changes, log.log_start_offset, log.end_offset, log.last_epoch))
+        if ended:
+            break
+
+    assert changes > 10
+    assert killed_at == []
+    assert (log.log_start_offset, log.end_offset) == (log_start, log_start)
+    assert log.leader_epochs == (() if told is None else (EpochStart(*told),))
+
+
+def made(box: LogBox, emptied: bool) -> PartitionLog:
+    """Return a log of the epochs 4, 6 and 9, of which nothing, or the last, is left."""
+    log = box.open()
+    for epoch, records in ((4, 5), (6, 5)):
+        begin(log, epoch)
+        BatchMaker(leader_epoch=epoch).fill(log, records, 1)
+    log.checkpoint_high_watermark = log.end_offset
+    log.roll_if_due(TimestampUs(1 << 62))
+    log.advance_log_start(log.end_offset)
+    if not emptied:
+        begin(log, 9)
+        BatchMaker(leader_epoch=9).fill(log, 5, 1)
+    log.sync()
+    box.opened.write_checkpoint()
+    return log
+
+
+def objects(leader: list[EpochStart], leader_start: Offset, log: PartitionLog) -> bool:
+    """Say whether a leader with other records finds a follower's log another one than its own."""
+    end, empty = log.end_offset, log.end_offset == log.log_start_offset
+    if not leader_start <= end <= LEADER_END:
+        return True
+    if empty:
+        return end_before(leader, LEADER_END, log.last_epoch, end) is not None
+    return divergence(leader, LEADER_END, log.last_epoch, end) is not None
