@@ -17,7 +17,7 @@ from fairlead_api.identifiers import LeaderEpoch, Offset
 from fairlead_broker.log.entry_file import EntryKind, EntryLayout
 from fairlead_broker.log.errors import NO_SPACE, DiskFull, StaleLeaderEpoch, StorageFailed, wrap_os_error
 from fairlead_broker.log.storage import File, Storage, read_whole, write_atomically
-from fairlead_broker.replication.divergence import EpochEnd, EpochStart, epoch_end
+from fairlead_broker.replication.divergence import EpochEnd, EpochStart, epoch_before, epoch_end
 
 __all__ = ["FILE_NAME", "LEADER_EPOCHS", "EpochEnd", "EpochStart", "LeaderEpochs"]
 
@@ -82,6 +82,10 @@ class LeaderEpochs:
     def end_offset(self, epoch: int, log_end: Offset) -> EpochEnd | None:
         """Return where the records of the largest epoch that is not newer than the asked one end."""
         return epoch_end(self.entries, epoch, log_end)
+
+    def before(self, offset: Offset) -> EpochStart | None:
+        """Return the epoch of the record before an offset; None where no record is known there."""
+        return epoch_before(self.entries, offset)
 
     def cut(self, start_offset_max: int) -> None:
         """Drop epochs that start behind an offset, durably."""

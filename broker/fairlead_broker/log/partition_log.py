@@ -181,7 +181,7 @@ class PartitionLog(ReadableLog):
         if start == self._end and data:
             base, last = first_offsets(data)
             if base < start <= last:
-                self.restart_at(base)
+                self.restart_at(base, self.epoch_before(base))
         return start
 
     def skip_to(self, offset: Offset, lost_epoch: EpochStart | None) -> None:

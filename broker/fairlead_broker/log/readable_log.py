@@ -86,6 +86,10 @@ class ReadableLog:
         """
         return self._epochs.end_offset(epoch, self._end)
 
+    def epoch_before(self, offset: Offset) -> EpochStart | None:
+        """Return the epoch of the record before an offset, also of a deleted one; None where none is known there."""
+        return self._epochs.before(offset)
+
     # ------------------------------------------------------------------------------------------ reading
 
     def read_cached(self, offset: Offset, bytes_max: int, offset_limit: Offset) -> LogRead | None:

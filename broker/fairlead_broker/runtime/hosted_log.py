@@ -67,4 +67,5 @@ def drop_damaged(log: PartitionLog) -> None:
             return
     except LogDamaged:
         pass
-    log.restart_at(start)
+    # What was deleted is none of the damage: it was others' as well, and who never had it is to be found out by it.
+    log.restart_at(start, log.epoch_before(start))

@@ -11,7 +11,7 @@ from fairlead_api.identifiers import LeaderEpoch, Offset, TimestampUs
 from fairlead_broker.log import PartitionLog
 from fairlead_broker.log.leader_epochs import EpochStart
 from fairlead_broker.replication.divergence import divergence, end_before
-from log_kit import BatchMaker, FaultyStorage, LogBox, begin
+from log_kit import BatchMaker, FaultyStorage, LogBox, begin, stored
 
 LEADER_END = Offset(40)
 
@@ -94,6 +94,32 @@ def test_a_kill_lets_nobody_go_on_behind_what_its_leader_has(
     assert killed_at == []
     assert (log.log_start_offset, log.end_offset) == (log_start, log_start)
     assert log.leader_epochs == (() if told is None else (EpochStart(*told),))
+
+
+def test_a_kill_before_the_first_copy_forgets_no_epoch(tmp_path: Path) -> None:
+    """A start amid the first batch goes back to where that begins; what was before that is known at each step."""
+    killed_at: list[tuple[int, Offset, LeaderEpoch | None]] = []
+    for changes in count():
+        disk = KillingStorage()
+        box = LogBox(tmp_path / str(changes), storage=disk)
+        log = made(box, emptied=True)
+        disk.changes_left = changes
+        try:
+            log.append_copies(memoryview(stored(BatchMaker(leader_epoch=6)(8, 5))))
+        except Killed:
+            disk.changes_left = None
+        box.kill()
+        ended = disk.changes_left is not None
+        disk.changes_left = None
+        log = box.open()
+        if log.last_epoch != 6:
+            killed_at.append((changes, log.log_start_offset, log.last_epoch))
+        if ended:
+            break
+
+    assert changes > 10
+    assert killed_at == []
+    assert (log.end_offset, log.leader_epochs) == (13, (EpochStart(LeaderEpoch(6), Offset(5)),))
 
 
 def made(box: LogBox, emptied: bool) -> PartitionLog:

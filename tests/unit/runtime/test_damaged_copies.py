@@ -9,15 +9,26 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
+import pytest
 
-from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, PartitionIndex, TopicIdPartition
+from fairlead_api.identifiers import (
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    PartitionIndex,
+    TopicIdPartition,
+)
 from fairlead_api.problems import ProblemError
-from fairlead_broker.log import PartitionLog
+from fairlead_broker.log import DamagedRange, PartitionLog
 from fairlead_broker.log.storage import PosixFile, PosixStorage
 from fairlead_broker.registry.records import InSync, PartitionRecord, encode
 from fairlead_broker.registry.transactions import Put
+from fairlead_broker.replication import EpochStart, end_before
 from fairlead_broker.runtime import BrokerRuntime, refusals
+from fairlead_broker.runtime.hosted_log import drop_damaged
 from fairlead_broker.runtime.hosted_partitions import _Wanted
+from log_kit import BatchMaker, LogBox, begin
 from runtime_kit import TopicClient, topic
 
 MakeTopic = Callable[..., Awaitable[TopicClient]]
@@ -96,6 +107,26 @@ async def test_a_record_that_was_followed_by_another_gives_no_role(make_topic: M
     partitions._take_role(_Wanted(hosted.key, view, before))
 
     assert hosted.role is None
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_copy_that_is_damaged_from_its_start_says_still_what_it_deleted(
+    tmp_path: Path, damaged: bool
+) -> None:
+    """Else it goes on behind the records of a leader that never had those."""
+    log = LogBox(tmp_path).open()
+    begin(log, 6)
+    BatchMaker(leader_epoch=6).fill(log, 12, 1)
+    log.checkpoint_high_watermark = log.end_offset
+    log.advance_log_start(Offset(10 if damaged else 12))
+    if damaged:
+        log.note_damage([DamagedRange(Offset(10), Offset(12))])
+        drop_damaged(log)
+    start = log.log_start_offset
+    leader = [EpochStart(LeaderEpoch(4), Offset(0)), EpochStart(LeaderEpoch(7), Offset(5))]
+
+    assert (start, log.end_offset, log.last_epoch) == (10 if damaged else 12, start, 6)
+    assert end_before(leader, Offset(20), log.last_epoch, start) == 5
 
 
 class FullStorage(PosixStorage):
