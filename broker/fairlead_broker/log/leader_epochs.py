@@ -79,6 +79,18 @@ class LeaderEpochs:
             if epoch != self.highest:
                 self.begin(epoch, start_offset)
 
+    def take_over_lost(self, lost: Iterable[EpochStart], log_end: Offset) -> None:
+        """Add the epochs of what a leader has lost behind the log's end, all or none, durably; the oldest first.
+
+        Others that were begun at the end and not written in are forgotten, as by `take_over`.
+        """
+        kept = [entry for entry in self.entries if entry.start_offset < log_end]
+        for begin in lost:
+            if not kept or begin.epoch > kept[-1].epoch:
+                kept.append(EpochStart(begin.epoch, max(begin.start_offset, log_end)))
+        if kept != self.entries:
+            self.replace(kept)
+
     def end_offset(self, epoch: int, log_end: Offset) -> EpochEnd | None:
         """Return where the records of the largest epoch that is not newer than the asked one end."""
         return epoch_end(self.entries, epoch, log_end)

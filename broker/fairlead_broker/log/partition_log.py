@@ -10,7 +10,7 @@ so is the time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock, RLock
@@ -184,20 +184,18 @@ class PartitionLog(ReadableLog):
                 self.restart_at(base, self.epoch_before(base))
         return start
 
-    def skip_to(self, offset: Offset, lost_epoch: EpochStart | None) -> None:
+    def skip_to(self, offset: Offset, lost_epochs: Iterable[EpochStart]) -> None:
         """Go on at an offset beyond the end, in a new segment, durably: what stood between is lost for good.
 
         For a follower whose leader has accepted that loss: readers pass it here too, and its offsets are not given out
-        again. `lost_epoch`: that of the last lost record, as the leader has it. Raises `DiskFull` with the log as it
+        again. `lost_epochs`: those of the lost records, as the leader has them. Raises `DiskFull` with the log as it
         was or as it is to be, `StorageFailed`.
         """
         with self._write_lock:
             self._check_writable()
             lost = DamagedRange(self._end, offset, accepted=True)
             with self._health:
-                if lost_epoch is not None:
-                    start = max(lost_epoch.start_offset, self._end)
-                    self._epochs.take_over(lost_epoch.epoch, start, self._end)
+                self._epochs.take_over_lost(lost_epochs, self._end)
                 self._roll(offset)
                 self._end = offset
                 self.note_damage([lost])

@@ -95,8 +95,8 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     end_offset: Offset
 
 
-class EpochBefore(msgspec.Struct, frozen=True, kw_only=True):
-    """The leader epoch of the record before an offset, and where it began."""
+class EpochBegin(msgspec.Struct, frozen=True, kw_only=True):
+    """A leader epoch, and where it began in the leader's log."""
 
     epoch: LeaderEpoch
     start_offset: Offset
@@ -113,11 +113,13 @@ class ReplicaFetchResult(PeerPartition, frozen=True, kw_only=True, omit_defaults
     """Where the leader's log ends, synced or not."""
     next_offset: Offset | None = None
     """Where the log goes on that has nothing from the asked offset to its end: a loss was accepted there."""
+    lost_epochs: Sequence[EpochBegin] = ()
+    """With `next_offset`: the epochs of what was lost, the oldest first."""
     diverging: Divergence | None = None
     problem: str | None = None
     """Code of the catalogue; `offset_out_of_range` comes with `log_start`, `end_offset` and `epoch_before`."""
-    epoch_before: EpochBefore | None = None
-    """Of the log start or of `next_offset`; None where the leader knows of no record before it."""
+    epoch_before: EpochBegin | None = None
+    """That of the record before the log start; None where the leader knows of none."""
     data: Sequence[memoryview] = ()
     """Whole batches. A leader may give several pieces; a follower gets at most one, a view of the received body."""
 

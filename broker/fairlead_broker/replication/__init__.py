@@ -15,6 +15,7 @@ from fairlead_broker.replication.divergence import (
     end_before,
     epoch_before,
     epoch_end,
+    epochs_between,
     truncation_point,
 )
 from fairlead_broker.replication.effects import (
@@ -105,6 +106,7 @@ __all__ = [
     "end_before",
     "epoch_before",
     "epoch_end",
+    "epochs_between",
     "registered_brokers",
     "truncation_point",
 ]

@@ -94,6 +94,12 @@ def epoch_before(epochs: Sequence[EpochStart], offset: Offset) -> EpochStart | N
     return epochs[index] if index >= 0 else None
 
 
+def epochs_between(epochs: Sequence[EpochStart], first: Offset, end: Offset) -> Sequence[EpochStart]:
+    """Return the epochs of the records from an offset up to another, the oldest first, each with its own start."""
+    begin = max(0, bisect_right(epochs, first, key=_BY_START) - 1)
+    return epochs[begin : bisect_left(epochs, end, key=_BY_START)]
+
+
 def truncation_point(leader_end: EpochEnd, own_epochs: Sequence[EpochStart], own_end: Offset) -> Offset:
     """Return where a follower cuts its log: behind nothing that the leader does not have.
 

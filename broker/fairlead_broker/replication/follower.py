@@ -180,7 +180,7 @@ class PartitionFollower:
         self._leader_log_start = event.log_start
         self._follow(effects)
         if event.next_offset is not None and skips:
-            effects.append(SkipTo(event.next_offset, event.lost_epoch))
+            effects.append(SkipTo(event.next_offset, event.lost_epochs))
 
     def _appended(self, event: CopiesAppended, effects: list[FollowerEffect]) -> None:
         assert event.end_offset >= self._end_offset, (

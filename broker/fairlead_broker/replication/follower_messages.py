@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -33,8 +34,8 @@ class Fetched:
     """Bytes of batches that are to be appended now; 0 for none."""
     next_offset: Offset | None = None
     """Where the leader's log goes on behind a loss that was accepted and reaches to its end; None without one."""
-    lost_epoch: EpochStart | None = None
-    """The epoch before that, and where it begins."""
+    lost_epochs: Sequence[EpochStart] = ()
+    """The epochs of what is lost, the oldest first, and where each begins."""
 
 
 @dataclass(slots=True)
@@ -110,11 +111,12 @@ class RestartAt:
 class SkipTo:
     """Go on at the offset, durably, as the leader's log does that has nothing before it; then say `CopiesAppended`.
 
-    The log takes over the epoch of what is lost: by that of its own last record it would look as if it had parted.
+    The log takes over the epochs of what is lost: by that of its own last record it would look as if it had parted, and
+    as a leader it would send back who has records of the others, or has deleted them.
     """
 
     offset: Offset
-    lost_epoch: EpochStart | None
+    lost_epochs: Sequence[EpochStart]
 
 
 @dataclass(frozen=True, slots=True)

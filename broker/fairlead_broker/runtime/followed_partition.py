@@ -21,7 +21,7 @@ from fairlead_api.identifiers import (
     TopicIdPartition,
 )
 from fairlead_broker.log import BadCopy, LogError, PartitionLog, StorageFailed
-from fairlead_broker.peers.messages import ReplicaFetchResult
+from fairlead_broker.peers.messages import EpochBegin, ReplicaFetchResult
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import Durability, PartitionRecord
 from fairlead_broker.replication import (
@@ -161,7 +161,7 @@ class FollowedPartition:
                 result.log_start,
                 result.nbytes,
                 result.next_offset,
-                _epoch_before(result),
+                tuple(_begin_of(each) for each in result.lost_epochs),
             )
         )
         if result.data:
@@ -172,7 +172,8 @@ class FollowedPartition:
         """Hear that the leader has nothing at the offset that was asked for."""
         if self._closed:
             return []
-        return self._step(FetchOutOfRange(result.log_start, result.end_offset, _epoch_before(result)))
+        deleted = None if result.epoch_before is None else _begin_of(result.epoch_before)
+        return self._step(FetchOutOfRange(result.log_start, result.end_offset, deleted))
 
     def begin_work(self) -> None:
         """Say that the disk is at the log; until `end_work` it is nobody else's."""
@@ -191,8 +192,8 @@ class FollowedPartition:
                 self._log.truncate_to(offset)
             case RestartAt(offset, deleted):
                 self._log.restart_at(offset, deleted)
-            case SkipTo(offset, lost_epoch):
-                self._log.skip_to(offset, lost_epoch)
+            case SkipTo(offset, lost_epochs):
+                self._log.skip_to(offset, lost_epochs)
             case MoveLogStart(offset):
                 # Durable, and the files gone, once all partitions of the answer were moved.
                 self._log.move_log_start(min(offset, self._log.checkpoint_high_watermark))
@@ -325,6 +326,5 @@ class FollowedPartition:
                 work.append(effect)
 
 
-def _epoch_before(result: ReplicaFetchResult) -> EpochStart | None:
-    told = result.epoch_before
-    return None if told is None else EpochStart(told.epoch, told.start_offset)
+def _begin_of(told: EpochBegin) -> EpochStart:
+    return EpochStart(told.epoch, told.start_offset)

@@ -31,7 +31,7 @@ from fairlead_broker.replication import FetchRefusal, FollowerReport
 from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.disk_pool import DiskPool
 from fairlead_broker.runtime.partition import Partition
-from fairlead_broker.runtime.replica_sessions import FollowerSession, Place, told_epoch_before
+from fairlead_broker.runtime.replica_sessions import FollowerSession, Place, told_epoch
 from fairlead_broker.runtime.told_damage import ToldDamage
 
 CACHED_READ_BYTES: Final = 1 << 20
@@ -317,6 +317,7 @@ class ReplicaServing:
 
 def _out_of_range(of: PeerPartition, partition: Partition, end_offset: Offset) -> ReplicaFetchResult:
     log_start = partition.log_start_offset
+    before = partition.log.epoch_before(log_start)
     return ReplicaFetchResult(
         topic_id=of.topic_id,
         partition=of.partition,
@@ -324,7 +325,7 @@ def _out_of_range(of: PeerPartition, partition: Partition, end_offset: Offset) -
         log_start=log_start,
         end_offset=end_offset,
         problem="offset_out_of_range",
-        epoch_before=told_epoch_before(partition, log_start),
+        epoch_before=None if before is None else told_epoch(before),
     )
 
 

@@ -8,16 +8,17 @@ get themselves looked at. Belongs to `replica_serving`. Everything runs on the e
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from fairlead_api.identifiers import Offset, TopicIdPartition
 from fairlead_broker.peers.messages import (
-    EpochBefore,
+    EpochBegin,
     PeerLife,
     ReplicaFetchPartition,
     ReplicaFetchResult,
 )
-from fairlead_broker.replication import epoch_before
+from fairlead_broker.replication import EpochStart, epochs_between
 from fairlead_broker.runtime.partition import Partition
 
 OFFSETS_DELAY_SECONDS: Final = 0.01
@@ -90,6 +91,9 @@ class Place:
 
     def _result(self, data: tuple[memoryview, ...], next_offset: Offset | None = None) -> ReplicaFetchResult:
         partition = self.partition
+        lost: Sequence[EpochStart] = ()
+        if next_offset is not None:
+            lost = epochs_between(partition.log.leader_epochs, self.spec.fetch_offset, next_offset)
         self._told_high_watermark = partition.known_high_watermark
         self._told_log_start = partition.log_start_offset
         return ReplicaFetchResult(
@@ -100,15 +104,14 @@ class Place:
             log_start=self._told_log_start,
             end_offset=partition.log_end_offset,
             next_offset=next_offset,
-            epoch_before=None if next_offset is None else told_epoch_before(partition, next_offset),
+            lost_epochs=tuple(told_epoch(each) for each in lost),
             data=data,
         )
 
 
-def told_epoch_before(partition: Partition, offset: Offset) -> EpochBefore | None:
-    """Say in which epoch the record before an offset was written."""
-    before = epoch_before(partition.log.leader_epochs, offset)
-    return None if before is None else EpochBefore(epoch=before.epoch, start_offset=before.start_offset)
+def told_epoch(begin: EpochStart) -> EpochBegin:
+    """Say when and where an epoch of the own log began."""
+    return EpochBegin(epoch=begin.epoch, start_offset=begin.start_offset)
 
 
 class FollowerSession:

@@ -14,7 +14,7 @@ from fairlead_api.identifiers import LeaderEpoch, Offset
 from fairlead_broker.log import DiskFull, SegmentScrub
 from fairlead_broker.log.damage import DamagedRange, merge_ranges, readable_until, skip_accepted
 from fairlead_broker.log.leader_epochs import EpochStart
-from fairlead_broker.replication.divergence import divergence, epoch_before
+from fairlead_broker.replication.divergence import divergence, end_before, epochs_between
 from log_kit import BatchMaker, FaultyStorage, LogBox, begin, read_all, stored
 
 
@@ -109,7 +109,7 @@ def test_a_log_goes_on_behind_what_its_leader_has_lost(
     log = box.open(TopicConfig(durability=durability))
     begin(log)
     before = make.fill(log, records, 1)
-    log.skip_to(Offset(8), EpochStart(LeaderEpoch(4), Offset(2)))
+    log.skip_to(Offset(8), [EpochStart(LeaderEpoch(4), Offset(2))])
     ends = [(log.end_offset, log.synced_offset, log.last_epoch)]
     box.kill() if killed else box.stop()
     log = box.open()
@@ -142,7 +142,7 @@ def test_a_log_that_went_on_without_a_checkpoint_is_where_it_was(
     before = make.fill(log, 3, 1)
     faults.room_bytes, faults.full_suffixes = 0, {".tmp"}
     with pytest.raises(DiskFull):
-        log.skip_to(Offset(8), None)
+        log.skip_to(Offset(8), [])
     faults.room_bytes = None
     end = log.end_offset
     box.kill()
@@ -170,8 +170,13 @@ def test_a_log_that_passed_a_loss_has_not_parted_from_its_leader(
             if offset < lost_from:
                 follower.append_copies(memoryview(stored(*batch)))
         end = leader.end_offset
-        follower.skip_to(end, epoch_before(leader.leader_epochs, end))
+        follower.skip_to(end, epochs_between(leader.leader_epochs, follower.end_offset, end))
 
+        for length in range(1, end + 1):
+            # Who has, or has deleted, what is lost here, and follows this log when it leads.
+            place = end, LeaderEpoch(sum(epochs[:length])), Offset(length)
+            assert divergence(follower.leader_epochs, *place) is None
+            assert end_before(follower.leader_epochs, *place) is None
         assert divergence(leader.leader_epochs, end, follower.last_epoch, follower.end_offset) is None
         follower.append_copies(memoryview(stored(*make.fill(leader, 1, 1))))
         assert follower.end_offset == leader.end_offset

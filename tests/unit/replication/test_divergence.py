@@ -14,6 +14,7 @@ from fairlead_broker.replication import (
     end_before,
     epoch_before,
     epoch_end,
+    epochs_between,
     truncation_point,
 )
 
@@ -112,6 +113,18 @@ def test_the_epoch_before_an_offset(offset: Offset, found: int | None) -> None:
     before = epoch_before(LIST, offset)
 
     assert (before and before.epoch) == found
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "found"),
+    [
+        *[(0, 10, []), (0, 11, [2]), (10, 20, [2]), (15, 20, [2]), (15, 21, [2, 5])],
+        *[(20, 30, [5]), (40, 40, [5]), (5, 5, [])],
+    ],
+)
+def test_the_epochs_of_a_range(first: Offset, end: Offset, found: list[int]) -> None:
+    """Also one that began before it; one that begins at its end has no record in it."""
+    assert [each.epoch for each in epochs_between(LIST, first, end)] == found
 
 
 @st.composite

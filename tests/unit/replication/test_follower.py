@@ -110,7 +110,7 @@ class TestFetching:
         """Nothing comes for that, and without it the log would never reach what is committed."""
         follower = following(end=10)
 
-        lost = EpochStart(LeaderEpoch(4), Offset(3))
+        lost = (EpochStart(LeaderEpoch(4), Offset(3)),)
         ordered = follower.step(Fetched(EPOCH, Offset(14), Offset(0), 0, Offset(14), lost))
 
         assert ordered == [AdvanceHighWatermark(Offset(10)), SkipTo(Offset(14), lost)]

@@ -12,6 +12,7 @@ from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import Acks, LeaderEpoch, Offset, TimestampUs
 from fairlead_broker.log import DamagedRange
 from fairlead_broker.registry.records import Durability
+from fairlead_broker.replication import EpochStart
 from following_kit import everything, start_following, until
 from leading_kit import LEADER, SECOND, Tasks, start_leading
 from log_kit import FaultyStorage, TightStorage
@@ -181,6 +182,24 @@ async def test_an_accepted_loss_at_the_end_keeps_nobody_out_of_the_isr(
 
     assert follower.log.end_offset == follower.log.synced_offset == 2
     assert follower.log.damaged == log.damaged
+
+
+async def test_a_follower_hears_of_every_epoch_that_is_lost(tmp_path: Path, tasks: Tasks) -> None:
+    """As a leader it would cut who has records of one that it never heard of."""
+    leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
+    log = leading.partition.log
+    await leading.produce(b"of an older epoch", acks=Acks.ALL)
+    await leading.produce(b"lost as well", acks=Acks.ALL)
+    log._epochs.replace(
+        [EpochStart(LeaderEpoch(3), Offset(0)), EpochStart(log.leader_epochs[0].epoch, Offset(1))]
+    )
+    log.note_damage([DamagedRange(Offset(0), Offset(2))])
+    assert log.accept_damage(Offset(0), Offset(2))
+    follower = await start_following(tmp_path, leading, SECOND, tasks)
+    await follower.caught_up(2)
+
+    assert [start.epoch for start in log.leader_epochs] == [3, leading.partition.leader_epoch]
+    assert follower.log.leader_epochs == log.leader_epochs
 
 
 async def test_what_nobody_else_has_is_cut(tmp_path: Path, tasks: Tasks) -> None:
