@@ -91,6 +91,13 @@ class LeaderEpochs:
         if kept != self.entries:
             self.replace(kept)
 
+    def forget(self, log_end: Offset) -> None:
+        """Leave out epochs that start at the log's end or behind, on a disk that may have no room for a shorter list.
+
+        The next entry is written over them; a start before that drops those behind the end, and none has a record.
+        """
+        self.entries = [entry for entry in self.entries if entry.start_offset < log_end]
+
     def end_offset(self, epoch: int, log_end: Offset) -> EpochEnd | None:
         """Return where the records of the largest epoch that is not newer than the asked one end."""
         return epoch_end(self.entries, epoch, log_end)

@@ -91,11 +91,6 @@ class PartitionLog(ReadableLog):
         return sum(segment.size for segment in self._segments)
 
     @property
-    def segment_count(self) -> int:
-        """Segments, the growing one included."""
-        return len(self._segments)
-
-    @property
     def config(self) -> TopicConfig:
         """The configuration in force."""
         return self._config
@@ -188,20 +183,29 @@ class PartitionLog(ReadableLog):
         """Go on at an offset beyond the end, in a new segment, durably: what stood between is lost for good.
 
         For a follower whose leader has accepted that loss: readers pass it here too, and its offsets are not given out
-        again. `lost_epochs`: those of the lost records, as the leader has them. Raises `DiskFull` with the log as it
-        was or as it is to be, `StorageFailed`.
+        again. `lost_epochs`: those of the lost records, as the leader has them. Raises `DiskFull` with the log where it
+        was, `StorageFailed`.
         """
         with self._write_lock:
             self._check_writable()
-            lost = DamagedRange(self._end, offset, accepted=True)
+            end, damaged, segments = self._end, self.damaged, self._segments
+            writer, mark = self._writer, self._writer.mark()
             with self._health:
-                self._epochs.take_over_lost(lost_epochs, self._end)
-                self._roll(offset)
-                self._end = offset
-                self.note_damage([lost])
+                try:
+                    self._epochs.take_over_lost(lost_epochs, end)
+                    self._roll(offset)
+                    self._end_at(offset, (*damaged, DamagedRange(end, offset, accepted=True)))
+                    self.sync()
+                    self._write_checkpoint()
+                except DiskFull:
+                    # The next start would end there, and the leader is not to be told of more.
+                    with self._sync_lock:
+                        self._epochs.forget(end)
+                        self._end_at(end, damaged)
+                        self._synced, self._generation = min(self._synced, end), self._generation + 1
+                    self._take_back(writer, mark, segments)
+                    raise
                 self.producers.save(self._writer.segment, offset)
-            self.sync()
-            self._write_checkpoint()
 
     def roll_if_due(self, now_us: TimestampUs) -> bool:
         """Close the last segment if its first batch is older than `segment.ms`, so that it can expire."""

@@ -62,6 +62,11 @@ class ReadableLog:
         return self._segments
 
     @property
+    def segment_count(self) -> int:
+        """Segments, the growing one included."""
+        return len(self._segments)
+
+    @property
     def closed(self) -> bool:
         """Whether `close` was called."""
         return self._closed
@@ -172,6 +177,12 @@ class ReadableLog:
         return True
 
     # ------------------------------------------------------------------------------------------ inside
+
+    def _end_at(self, end: Offset, damaged: Sequence[DamagedRange]) -> None:
+        """Publish another end, and the damage before it first: no read is to find nothing where a loss is accepted."""
+        with self._damage_lock:
+            self.damaged = merge_ranges(damaged, self._log_start, end)
+            self._end = end
 
     def _readable(self, offset: Offset, offset_limit: Offset) -> tuple[Offset, Offset]:
         """Return the offset from which and the one up to which may be read, after refusing what lies outside."""

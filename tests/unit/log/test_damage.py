@@ -13,7 +13,7 @@ from fairlead_api.configuration import Durability, TopicConfig
 from fairlead_api.identifiers import LeaderEpoch, Offset
 from fairlead_broker.log import DiskFull, SegmentScrub
 from fairlead_broker.log.damage import DamagedRange, merge_ranges, readable_until, skip_accepted
-from fairlead_broker.log.leader_epochs import EpochStart
+from fairlead_broker.log.leader_epochs import LEADER_EPOCHS, EpochStart
 from fairlead_broker.replication.divergence import divergence, end_before, epochs_between
 from log_kit import BatchMaker, FaultyStorage, LogBox, begin, read_all, stored
 
@@ -133,24 +133,35 @@ def test_a_log_goes_on_behind_what_its_leader_has_lost(
     assert read_all(log) == stored(*before)
 
 
-def test_a_log_that_went_on_without_a_checkpoint_is_where_it_was(
-    box: LogBox, faults: FaultyStorage, make: BatchMaker
+@pytest.mark.parametrize("durability", list(Durability))
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_log_that_cannot_go_on_durably_is_where_it_was(
+    box: LogBox, faults: FaultyStorage, make: BatchMaker, killed: bool, durability: Durability
 ) -> None:
-    """Nobody knows then that it is not damaged; the leader sends it further once more."""
-    log = box.open()
+    """Without the checkpoint the next start knows of no loss and ends before it: no leader may count on more."""
+    log = box.open(TopicConfig(durability=durability))
     begin(log)
     before = make.fill(log, 3, 1)
-    faults.room_bytes, faults.full_suffixes = 0, {".tmp"}
-    with pytest.raises(DiskFull):
-        log.skip_to(Offset(8), [])
+    log.sync()
+    lost = [EpochStart(LeaderEpoch(1), Offset(0)), EpochStart(LeaderEpoch(4), Offset(5))]
+    # Enough for the list of leader epochs.
+    faults.full_suffixes = {".tmp"}
+    faults.room_bytes = len(LEADER_EPOCHS.encode_header()) + len(LEADER_EPOCHS.encode([(0, 0), (5, 4)]))
+    with pytest.raises(DiskFull, match="checkpoint"):
+        log.skip_to(Offset(8), lost)
     faults.room_bytes = None
-    end = log.end_offset
-    box.kill()
-    log = box.open()
-
-    assert (end, log.end_offset, log.damaged) == (8, 3, ())
-    before += make.fill(log, 2)
+    assert (log.end_offset, log.synced_offset, log.last_epoch, log.damaged) == (3, 3, 1, ())
+    assert len(box.log_files()) == log.segment_count == 1
+    if killed:
+        box.kill()
+        log = box.open()
+    before += make.fill(log, 2, 1)
     assert read_all(log) == stored(*before)
+    log.skip_to(Offset(8), lost)
+    assert (log.end_offset, log.synced_offset, log.last_epoch) == (8, 8, 4)
+    assert log.damaged == (DamagedRange(Offset(5), Offset(8), accepted=True),)
+    box.stop()
+    assert box.open().end_offset == 8
 
 
 @given(epochs=st.lists(st.integers(0, 2), min_size=2, max_size=8), data=st.data())
