@@ -131,7 +131,10 @@ class ReadableLog:
             # Nothing, though something should be there: a batch that reaches the limit, or one that only says so.
             damage = segment.first_damage(start)
             if damage is None or not self.note_damage([damage]):
-                return LogRead(memoryview(b""), offset)
+                if skip_accepted(self.damaged, limit) == limit:
+                    return LogRead(memoryview(b""), offset)
+                # A gap up to a loss that was accepted: a copy has none of what its leader had lost there.
+                offset = limit
 
     def offset_for_time(self, timestamp_us: TimestampUs) -> tuple[Offset, TimestampUs] | None:
         """Return offset and time of the first record of this time or newer; None if there is none yet.

@@ -99,6 +99,25 @@ def test_a_read_passes_an_accepted_loss_that_nothing_follows_yet(box: LogBox, ma
     assert [each and (len(each.data), each.next_offset) for each in reads] == [(0, 6), (0, 5), (0, 4)] * 2
 
 
+@pytest.mark.parametrize("behind", [0, 3])
+def test_a_read_passes_a_gap_that_an_accepted_loss_follows(
+    box: LogBox, make: BatchMaker, behind: int
+) -> None:
+    """The gap is of a loss that the leader had passed, and the reader comes through both, or waits behind both."""
+    log = box.open()
+    begin(log)
+    make.fill(log, 9, 1)
+    log.append_copies(memoryview(stored(*(make(offset) for offset in range(11, 22 + behind)))))
+    log.note_damage([DamagedRange(Offset(11), Offset(22))])
+    assert log.accept_damage(Offset(11), Offset(22))
+    reads = [log.read(Offset(offset), 1 << 20, log.end_offset) for offset in (9, 10, 11)]
+    limited = log.read(Offset(9), 1 << 20, Offset(15))
+
+    data = stored(*(make(offset) for offset in range(22, 22 + behind)))
+    assert [(each.data, each.next_offset) for each in reads] == [(data, 22 + behind)] * 3
+    assert (limited.data, limited.next_offset) == (b"", 15)
+
+
 @pytest.mark.parametrize("records", [0, 3])
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("durability", list(Durability))
