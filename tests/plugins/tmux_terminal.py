@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -15,6 +16,8 @@ COLUMNS, LINES = 120, 50
 LOOK_SECONDS = 0.05
 # What a command does: run it on an empty screen, tell how it ended, and wake who waits.
 ASK = """ask() {{ clear; eval "$1"; echo "ended with $?"; tmux -S {socket} wait-for -S "$2"; }}"""
+ENDED = re.compile(r"ended with \d+\n\$$")
+"""The last words of a command, and the prompt."""
 
 
 class TmuxTerminal:
@@ -43,7 +46,8 @@ class TmuxTerminal:
         except subprocess.TimeoutExpired as error:
             message = f"it did not end within {timeout_seconds} s; the screen:\n{self.screen()}"
             raise AssertionError(message) from error
-        return self.screen()
+        # Whoever waits is woken by another way than the one that the words take to the screen.
+        return self._shown(ENDED.search, "the end of the command", timeout_seconds)
 
     def press(self, *keys: str) -> None:
         """Press keys, in tmux's names, such as `Enter` and `C-c`."""
@@ -55,9 +59,12 @@ class TmuxTerminal:
 
     def wait_for(self, text: str, timeout_seconds: float = 60) -> str:
         """Wait until a text stands on the screen, and return the screen."""
+        return self._shown(lambda shown: text in shown, repr(text), timeout_seconds)
+
+    def _shown(self, is_there: Callable[[str], object], wanted: str, timeout_seconds: float) -> str:
         deadline = time.monotonic() + timeout_seconds
-        while text not in (shown := self.screen()):
-            assert time.monotonic() < deadline, f"{text!r} did not come; the screen:\n{shown}"
+        while not is_there(shown := self.screen()):
+            assert time.monotonic() < deadline, f"{wanted} did not come; the screen:\n{shown}"
             threading.Event().wait(LOOK_SECONDS)
         return shown
 
