@@ -56,11 +56,14 @@ async def test_bodies_that_are_still_coming_are_refused(cluster) -> None:
     told = await streaming[0].readuntil(b"]}\n")
     while len(broker._listeners._bodies.coming) < len((slow, streaming)):  # noqa: ASYNC110 - no event tells
         await asyncio.sleep(0)  # noqa: TID251 - a turn of the loop that the broker shares, not a time
-    async with asyncio.timeout(STOP_SECONDS_MAX):
-        await cluster.stop(broker)
-        refused, ended = [await reader.read() for reader, _ in (slow, streaming)]
-    for _, writer in (slow, streaming):
-        writer.close()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(cluster.stop(broker))
+        async with asyncio.timeout(STOP_SECONDS_MAX):
+            refused = await slow[0].read()
+            ended = await streaming[0].readuntil(b"0\r\n\r\n")
+        # The server may keep the connection of a stream whose client is not done, and the stop would wait for it.
+        for _, writer in (slow, streaming):
+            writer.close()
 
     assert b'"stored":1' not in told
     assert refused.startswith(b"HTTP/1.1 503 ")
@@ -68,4 +71,3 @@ async def test_bodies_that_are_still_coming_are_refused(cluster) -> None:
     assert b'"side_effect":"none"' in refused
     assert b'"code":"shutting_down"' in ended
     assert b'{"status":503,"records":1,"stored":1,"refused":0}\n' in ended
-    assert ended.endswith(b"0\r\n\r\n")
