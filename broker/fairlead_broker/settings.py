@@ -43,6 +43,7 @@ START_KEYS = {
 """Configuration keys that are read when a broker starts, and the setting or limit that each one is."""
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#\s]+")
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
+EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - what a listener is bound to, not where it is
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -69,6 +70,11 @@ class Endpoint:
     def loopback(self) -> bool:
         """Whether only this machine can reach it."""
         return self.host in LOOPBACK_HOSTS or self.host.startswith("127.")
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether it stands for every address of a machine, the loopback one too."""
+        return self.host in EVERY_ADDRESS
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

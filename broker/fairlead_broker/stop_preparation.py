@@ -20,7 +20,6 @@ ATTEMPT_SECONDS = 10.0
 """How long one request may take; a controller that is being elected answers within this."""
 RETRY_SECONDS = 1.0
 """Between two requests: brokers come back in seconds."""
-ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "127.0.0.1"}  # noqa: S104 - what a listener is bound to, and how it is reached
 GONE_CODES = frozenset({"broker_not_found", "shutting_down"})
 """Answers after which there is nothing to wait for: unregistered, or stopping already."""
 
@@ -46,7 +45,7 @@ class StopPreparation:
     ) -> None:
         """`listen`: its data listener, as it is bound. `wait` lets seconds pass, `tell` says a line to people."""
         self._broker = broker
-        self._host = ANYWHERE.get(listen.host, listen.host)
+        self._host = "127.0.0.1" if listen.everywhere else listen.host
         self._port = listen.port
         self._clock = clock
         self._wait = wait

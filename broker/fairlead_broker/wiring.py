@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Collection, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Final
 
 from fairlead_broker.clock import Clock, SystemClock
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
@@ -24,8 +23,6 @@ from fairlead_broker.runtime.coordination_access import open_coordination, store
 from fairlead_broker.server.listeners import Listeners
 from fairlead_broker.settings import BrokerSettings, Endpoint
 from fairlead_broker.telemetry import Log, Telemetry
-
-EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - what a listener is bound to, not where it is
 
 READERS_SECONDS_MIN = 1.0
 """What a stop gives to answers on their way even when the rest took all of its time."""
@@ -228,7 +225,7 @@ def warn_if_unreachable(settings: BrokerSettings, log: Log) -> None:
     if settings.etcd_endpoints:
         told["peer-advertise"] = settings.peer_advertise or settings.peer_listen
     for option, address in told.items():
-        if address.host in EVERY_ADDRESS:
+        if address.everywhere:
             log.warning(
                 "other machines are told an address that means themselves; say where they reach this one",
                 option=f"--{option}",

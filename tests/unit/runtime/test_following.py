@@ -10,11 +10,11 @@ import pytest
 
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import Acks, LeaderEpoch, Offset, TimestampUs
-from fairlead_broker.log import DamagedRange
+from fairlead_broker.log import DamagedRange, PartitionLog
 from fairlead_broker.registry.records import Durability
 from fairlead_broker.replication import EpochStart
-from following_kit import everything, start_following, until
-from leading_kit import LEADER, SECOND, Tasks, start_leading
+from following_kit import RealFollower, everything, start_following, until
+from leading_kit import LEADER, SECOND, Leading, Tasks, start_leading
 from log_kit import FaultyStorage, TightStorage
 
 BOTH = pytest.mark.parametrize("durability", [Durability.REPLICATED, Durability.SYNCED])
@@ -204,18 +204,7 @@ async def test_a_follower_hears_of_every_epoch_that_is_lost(tmp_path: Path, task
 
 async def test_what_nobody_else_has_is_cut(tmp_path: Path, tasks: Tasks) -> None:
     """A log with records of an epoch that the leader never had ends with the leader's bytes."""
-    leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
-    follower = await start_following(tmp_path, leading, SECOND, tasks)
-    await leading.produce(b"common", acks=Acks.LEADER)
-    await follower.caught_up(1)
-    partition = follower.partitions[0]
-    follower.fetcher.remove(partition)
-    await partition.close()
-    log = partition.log
-    part = memoryview(bytearray(everything(log)))
-    log.restart_at(Offset(0))
-    log.begin_epoch(3)  # type: ignore[arg-type]
-    log.append_copies(_in_epoch(part, 3))
+    leading, follower, log = await _parted(tmp_path, tasks)
     follower.partitions.clear()
     follower.follow(0, await leading.stored(), log)
     await leading.produce(b"next", acks=Acks.LEADER)
@@ -228,18 +217,7 @@ async def test_an_emptied_log_that_begins_beyond_an_uncleanly_elected_leader_beg
     tmp_path: Path, tasks: Tasks
 ) -> None:
     """It has deleted records of an epoch that the leader never had, which has grown past them since."""
-    leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
-    follower = await start_following(tmp_path, leading, SECOND, tasks)
-    await leading.produce(b"common", acks=Acks.LEADER)
-    await follower.caught_up(1)
-    partition = follower.partitions[0]
-    follower.fetcher.remove(partition)
-    await partition.close()
-    log = partition.log
-    part = memoryview(bytearray(everything(log)))
-    log.restart_at(Offset(0))
-    log.begin_epoch(LeaderEpoch(3))
-    log.append_copies(_in_epoch(part, 3))
+    leading, follower, log = await _parted(tmp_path, tasks)
     log.checkpoint_high_watermark = Offset(1)
     log.advance_log_start(Offset(1))
     follower.partitions.clear()
@@ -288,6 +266,23 @@ async def test_closing_waits_for_the_disk(tmp_path: Path, tasks: Tasks) -> None:
     assert not before
     assert partition.next_fetch() is None
     assert follower.log.end_offset == 1
+
+
+async def _parted(tmp_path: Path, tasks: Tasks) -> tuple[Leading, RealFollower, PartitionLog]:
+    """A leader with one record, and a follower that was let go, in whose log it is of an epoch never led here."""
+    leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
+    follower = await start_following(tmp_path, leading, SECOND, tasks)
+    await leading.produce(b"common", acks=Acks.LEADER)
+    await follower.caught_up(1)
+    partition = follower.partitions[0]
+    follower.fetcher.remove(partition)
+    await partition.close()
+    log = partition.log
+    part = memoryview(bytearray(everything(log)))
+    log.restart_at(Offset(0))
+    log.begin_epoch(LeaderEpoch(3))
+    log.append_copies(_in_epoch(part, 3))
+    return leading, follower, log
 
 
 def _in_epoch(data: memoryview, epoch: int) -> memoryview:
