@@ -104,11 +104,11 @@ SECTIONS = (
             ratios(
                 "Spark, against its Kafka connector",
                 "spark.json",
-                ("read", "windows", "write"),
+                ("read", "windows", "write", "write-files"),
                 "make bench-spark",
             ),
             triggers,
-            processor("spark.json", ("read", "windows", "write"), "make bench-spark"),
+            processor("spark.json", ("read", "windows", "write", "write-files"), "make bench-spark"),
         ),
     ),
 )

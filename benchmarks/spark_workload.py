@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import sys
 import tempfile
 import time
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+CORES = 2
+RANDOM = secrets.token_bytes(1 << 16)
 QUERY_SECONDS_MAX = 600.0
 PROGRESS_SECONDS = 0.2
 
@@ -37,7 +40,7 @@ def session(jars: str) -> SparkSession:
         "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
     }
-    return spark_session("fairlead-bench", master="local[2]", conf=settings)
+    return spark_session("fairlead-bench", master=f"local[{CORES}]", conf=settings)
 
 
 class Work:
@@ -48,6 +51,12 @@ class Work:
 
     def _frame(self, source: dict[str, Any]) -> DataFrame:
         return self._spark.read.format(source["format"]).options(**source["options"]).load()
+
+    def _made(self, records: int, value_bytes: int) -> DataFrame:
+        """Values cut out of random bytes, which costs next to nothing, in as many partitions as there are cores."""
+        start = f"cast(id * 7919 % {len(RANDOM) - value_bytes} as int) + 1"
+        value = f"substring(X'{RANDOM.hex()}', {start}, {value_bytes}) AS value"
+        return self._spark.range(0, records, 1, CORES).selectExpr(value)
 
     def count(self, source: dict[str, Any]) -> dict[str, float]:
         """Records and bytes of values: whether two sources hold the same."""
@@ -62,8 +71,8 @@ class Work:
         return {"seconds": time.perf_counter() - started}
 
     def write(self, rows: dict[str, Any], sink: dict[str, Any]) -> dict[str, float]:
-        """The values of a source to a sink."""
-        frame = self._frame(rows).select("value")
+        """The values of a source, or values that Spark makes, to a sink."""
+        frame = self._made(**rows["made"]) if "made" in rows else self._frame(rows).select("value")
         started = time.perf_counter()
         frame.write.format(sink["format"]).options(**sink["options"]).mode("append").save()
         return {"seconds": time.perf_counter() - started}

@@ -78,12 +78,22 @@ class UnreliableStore:
         self.faults: list[str] = []
         """`away`; `lost` before it was applied; `applied`, and the answer lost."""
         self.transactions = 0
+        self.answered = 0
+        """Of them, those whose answer or failure has reached who asked."""
 
     async def transact(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
     ) -> TransactionResult:
         """Run a transaction, or fail as told."""
         self.transactions += 1
+        try:
+            return await self._transact(compares, success, failure)
+        finally:
+            self.answered += 1
+
+    async def _transact(
+        self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation]
+    ) -> TransactionResult:
         fault = self.faults.pop(0) if self.faults else ""
         if fault == "away":
             raise CoordinationUnavailable(fault)

@@ -203,7 +203,7 @@ class TestInSync:
         await second.catch_up()
 
         leading.pass_time(LAG_SECONDS + 1)
-        await until(lambda: leading.unreliable.transactions == 1 and not leading.unreliable.faults)
+        await until(lambda: leading.unreliable.answered == 1)
         await asyncio.get_running_loop().run_in_executor(None, lambda: None)
         assert not waiting.done()
         leading.pass_time(1)
@@ -218,7 +218,7 @@ class TestInSync:
         await second.catch_up()
         leading.unreliable.faults = ["applied"]
         await third.catch_up()
-        await until(lambda: not leading.unreliable.faults)
+        await until(lambda: leading.unreliable.answered == 1)
         waiting = asyncio.ensure_future(leading.produce(b"a"))
         await until(lambda: leading.partition.log_end_offset == 1)
         await second.catch_up()
