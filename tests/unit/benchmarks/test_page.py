@@ -64,7 +64,7 @@ def documents() -> dict[str, dict[str, Any]]:
     bench["start"] = measured(
         cases=[ratio("case of start", "ms")], start_seconds=4.0, start_seconds_target=1.5, start_reached=False
     )
-    spark = {part: compared(part, **used) for part in ("read", "windows", "write")}
+    spark = {part: compared(part, **used) for part in ("read", "windows", "write", "write-files")}
     spark["triggers"] = measured(
         cases={
             "case": "case of triggers",
