@@ -131,9 +131,10 @@ class ReadableLog:
             # Nothing, though something should be there: a batch that reaches the limit, or one that only says so.
             damage = segment.first_damage(start)
             if damage is None or not self.note_damage([damage]):
-                if skip_accepted(self.damaged, limit) == limit:
+                if limit >= min(offset_limit, self._end) and skip_accepted(self.damaged, limit) == limit:
                     return LogRead(memoryview(b""), offset)
-                # A gap up to a loss that was accepted: a copy has none of what its leader had lost there.
+                # A gap up to damage: a copy has none of what its leader had lost there. What was accepted is passed;
+                # the rest is told, but to nobody who may not see it yet.
                 offset = limit
 
     def offset_for_time(self, timestamp_us: TimestampUs) -> tuple[Offset, TimestampUs] | None:

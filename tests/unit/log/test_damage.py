@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fairlead_api.configuration import Durability, TopicConfig
 from fairlead_api.identifiers import LeaderEpoch, Offset
-from fairlead_broker.log import DiskFull, SegmentScrub
+from fairlead_broker.log import DiskFull, LogDamaged, SegmentScrub
 from fairlead_broker.log.damage import DamagedRange, merge_ranges, readable_until, skip_accepted
 from fairlead_broker.log.leader_epochs import LEADER_EPOCHS, EpochStart
 from fairlead_broker.replication.divergence import divergence, end_before, epochs_between
@@ -116,6 +116,24 @@ def test_a_read_passes_a_gap_that_an_accepted_loss_follows(
     data = stored(*(make(offset) for offset in range(22, 22 + behind)))
     assert [(each.data, each.next_offset) for each in reads] == [(data, 22 + behind)] * 3
     assert (limited.data, limited.next_offset) == (b"", 15)
+
+
+def test_a_read_in_a_gap_is_told_of_the_damage_behind_it(box: LogBox, make: BatchMaker) -> None:
+    """As soon as its reader may see that, and not before: until then it waits, as everybody does."""
+    log = box.open()
+    begin(log)
+    make.fill(log, 9, 1)
+    log.append_copies(memoryview(stored(*(make(offset) for offset in range(11, 25)))))
+    log.note_damage([DamagedRange(Offset(11), Offset(22))])
+    waits = [log.read(Offset(9), 1 << 20, Offset(limit)) for limit in (10, 11)]
+    told = []
+    for offset, limit in ((9, 12), (9, 25), (10, 25), (11, 25)):
+        with pytest.raises(LogDamaged) as refusal:
+            log.read(Offset(offset), 1 << 20, Offset(limit))
+        told.append((refusal.value.first_offset, refusal.value.next_good_offset))
+
+    assert [(each.data, each.next_offset) for each in waits] == [(b"", 9)] * 2
+    assert told == [(11, 22)] * 4
 
 
 @pytest.mark.parametrize("records", [0, 3])
