@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.etcd, pytest.mark.timeout(900)]
 START = datetime(2026, 11, 22, 8, tzinfo=UTC)
 SOURCES = ("web-1", "web-2", "worker")
+NO_NUMBER = "field value is no finite number"
 RUBBISH = {
     b"rubbish": "no JSON object with the fields",
     b'{"source": "web-1", "level": "info"}': "no field at",
@@ -31,6 +32,10 @@ RUBBISH = {
     # No window of Spark's holds the first time, and the second one is meant as milliseconds.
     b'{"source": "web-1", "at": 9223372036854, "level": "info"}': "field at is not in the years 1 to 9999",
     b'{"source": "web-1", "at": 1763798400000, "level": "info"}': "field at is not in the years 1 to 9999",
+    # What Python and pandas write for a number that is not there: one of them would be the sum of its whole window.
+    b'{"source": "web-1", "at": "2026-11-22T08:00:00Z", "metric": "load", "value": NaN}': NO_NUMBER,
+    b'{"source": "web-1", "at": "2026-11-22T08:00:00Z", "metric": "load", "value": "-Infinity"}': NO_NUMBER,
+    b'{"source": "web-1", "at": "2026-11-22T08:00:00Z", "metric": "load", "value": 1e999}': NO_NUMBER,
 }
 Window = tuple[str, str | None, str | None, str]
 

@@ -42,11 +42,11 @@ def parse_json(column: str, ddl: str, *, required: Sequence[str] = ()) -> tuple[
     """Return two columns for a column of bytes that should be JSON objects: the object, and why it is none.
 
     `ddl` names the fields and their types as Spark does ("user STRING, at TIMESTAMP"); other fields are left out, those
-    that lack are null. The reason is null where the object parsed, has every field of `required`, and no TIMESTAMP
-    outside of the years 1 to 9999.
+    that lack are null. The reason is null where the object parsed, has every field of `required`, no TIMESTAMP outside
+    of the years 1 to 9999, and no DOUBLE or FLOAT that is not finite.
     """
     from pyspark.sql import functions as sql
-    from pyspark.sql.types import StructType, TimestampType
+    from pyspark.sql.types import DoubleType, FloatType, StructType, TimestampType
 
     options = {"columnNameOfCorruptRecord": CORRUPT, "timeZone": "UTC"}
     parsed = sql.from_json(sql.col(column).cast("string"), f"{ddl}, {CORRUPT} STRING", options)
@@ -62,6 +62,9 @@ def parse_json(column: str, ddl: str, *, required: Sequence[str] = ()) -> tuple[
         if isinstance(field.dataType, TimestampType):
             inside = sql.unix_micros(parsed[field.name]).between(YEAR_1_US, YEAR_10000_US - 1)
             reason = reason.when(~inside, f"field {field.name} is not in the years 1 to 9999")
+        elif isinstance(field.dataType, DoubleType | FloatType):
+            finite = sql.abs(parsed[field.name]) < sql.lit(float("inf"))
+            reason = reason.when(~finite, f"field {field.name} is no finite number")
     return parsed, reason
 
 
