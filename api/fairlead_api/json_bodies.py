@@ -7,7 +7,9 @@ for record bodies with a decoder of their own. Must not know any single request.
 from __future__ import annotations
 
 import json
+import math
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import msgspec
@@ -18,6 +20,8 @@ from fairlead_api.problems import ProblemError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from fairlead_api.problem_definitions import JSON
 
 DEPTH_MAX: Final = 32
 """Deeper bodies are refused unread: no request of the contract is deeper than five, and recursion is an attack."""
@@ -74,14 +78,33 @@ def decode_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T
 def decode_kept_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
     """Decode as `decode_json` does, with a decoder that keeps values as their text (`msgspec.Raw`).
 
-    What is kept is checked for its structure but not for its encoding, so this is done here: text that is no
-    UTF-8 would become somebody's record, and no JSON.
+    What is kept is checked for its structure alone, so all of it is read here: text that is no UTF-8, or a number
+    beyond what a double holds, would become somebody's record, and no reader finds JSON in that.
     """
-    try:
-        str(body, "utf-8")
-    except UnicodeDecodeError as error:
-        raise ProblemError("malformed_request", f"the body is no valid JSON: {error}") from error
+    if nested_too_deeply(bytes(body)):
+        raise _too_deep()
+    _parsed(_ANYTHING, body)
     return decode_json(decoder, body)
+
+
+def number_beyond(text: bytes | memoryview) -> str | None:
+    """Return the first number of a refused text that JSON cannot have, cut where long; None if it is another fault.
+
+    NaN and infinity have no form in JSON. 1e999 has one, which every reader that takes numbers for doubles reads as
+    infinity.
+    """
+    found: list[str] = []
+
+    def to_float(number: str) -> float:
+        value = float(number)
+        if math.isinf(value):
+            found.append(number)
+        return value
+
+    # What else is wrong with the text stands behind the number, or is told by whoever refused it.
+    with suppress(ValueError, RecursionError):
+        json.loads(str(text, "utf-8"), parse_float=to_float, parse_constant=found.append)
+    return shortened(found[0]) if found else None
 
 
 def nested_too_deeply(body: bytes) -> bool:
@@ -127,7 +150,10 @@ def _parsed(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
         if isinstance(error, msgspec.ValidationError) and decoder is not _ANYTHING:
             raise
         what = str(error) if body else "the body is empty"
-        raise ProblemError("malformed_request", f"the body is no valid JSON: {what}") from error
+        data: dict[str, JSON] = {}
+        if (number := number_beyond(body)) is not None:
+            what, data = f"{number} is no number that JSON can have", {"value": number}
+        raise ProblemError("malformed_request", f"the body is no valid JSON: {what}", data=data) from error
     except RecursionError as error:
         raise _too_deep() from error
 

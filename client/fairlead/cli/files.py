@@ -22,6 +22,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from fairlead.cli.byte_order_mark import without_mark
 from fairlead.cli.column_files import (
     COLUMN_FORMATS,
     ColumnFileError,
@@ -31,12 +32,11 @@ from fairlead.cli.column_files import (
 )
 from fairlead.cli.json_rows import RowsError, rows_as_json
 from fairlead.cli.usage_error import UsageError
+from fairlead_api.json_bodies import number_beyond
 
 BLOCK_BYTES = 4 * 1024 * 1024  # large enough for a full record batch, small enough for a smooth progress bar
 LINE_FORMATS = (".csv", ".ndjson", ".jsonl")
 FORMATS = (*LINE_FORMATS, *COLUMN_FORMATS)
-# Programs of Windows write it before UTF-8. From CSV Arrow takes it off itself.
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # RuntimeError is what zipfile raises for a member that needs a password, UnicodeDecodeError what Arrow raises for
 # names of columns that are no UTF-8.
 _UNREADABLE = (OSError, EOFError, RuntimeError, UnicodeDecodeError, zlib.error, zipfile.BadZipFile)
@@ -237,7 +237,7 @@ def _ndjson_blocks(
             line_number += 1
             value = line.rstrip(b"\r\n")
             if line_number == 1:
-                value = value.removeprefix(BYTE_ORDER_MARK)
+                value = without_mark(value)
             try:
                 if len(value) > line_bytes_max:
                     msg = f"{file.path.name}, line {line_number}: longer than {line_bytes_max} bytes"
@@ -271,10 +271,12 @@ def _ndjson_key(file: TableFile, line_number: int, line: bytes, key_column: str 
     if not line.strip():
         return None
     try:
-        line.decode()  # the decoder looks at no text that it keeps
+        msgspec.json.decode(line)  # the other decoder looks at no text and no number that it keeps
         members = _OBJECT.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        msg = f"{file.path.name}, line {line_number}: not a JSON object ({error})"
+        number = number_beyond(line)
+        reason = error if number is None else f"{number} is no number that JSON can have"
+        msg = f"{file.path.name}, line {line_number}: not a JSON object ({reason})"
         raise FileError(msg) from error
     if key_column is None:
         return None

@@ -15,10 +15,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import msgspec
 import pyarrow as pa
 
+from fairlead.cli.byte_order_mark import BYTE_ORDER_MARK, without_mark
 from fairlead.cli.options import Encoding
 from fairlead.cli.record_format import FormatError, parser, shown
+from fairlead_api.json_bodies import number_beyond
 
 READ_BYTES = 1024 * 1024  # one read; a terminal or a slow pipe gives what it has, line by line
+BESIDE_A_LINE_BYTES = len(BYTE_ORDER_MARK + b"\r")  # what is held with a line and is no part of it
 
 Pair = tuple[bytes | None, bytes | None]
 LineParser = Callable[[bytes], Pair]
@@ -94,7 +97,10 @@ def _checked_json(text: bytes) -> bytes:
     try:
         msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        number = number_beyond(text)
         msg = f"'{shown(text)}' is not JSON ({error})"
+        if number is not None:
+            msg = f"{number} is no number that JSON can have, in '{shown(text)}'"
         raise FormatError(msg) from error
     return text
 
@@ -104,22 +110,27 @@ async def read_records(
 ) -> AsyncIterator[pa.RecordBatch]:
     """Hand out the records of the lines in `data`, as many at a time as there are.
 
+    A byte order mark before a first line that is text is no part of it.
+
     Raises:
         FormatError: a line that does not parse or is longer than `line_bytes_max`; the message has its number.
     """
     buffer, done = LineBuffer(), 0
     async for piece in data:
         lines = buffer.feed(piece)
+        if lines and not done:
+            lines[0] = without_mark(lines[0])
         pairs, problem = _parsed(lines, parse, line_bytes_max)
         if pairs:
             yield _columns(pairs)
         done += len(pairs)
-        if problem is None and buffer.held_bytes > line_bytes_max + 1:
+        if problem is None and buffer.held_bytes > line_bytes_max + BESIDE_A_LINE_BYTES:
             problem = _too_long(line_bytes_max)
         if problem is not None:
             raise _numbered(problem, done + 1)
-    if buffer.held_bytes:
-        pairs, problem = _parsed([buffer.take()], parse, line_bytes_max)
+    last = buffer.take() if done else without_mark(buffer.take())
+    if last:
+        pairs, problem = _parsed([last], parse, line_bytes_max)
         if problem is not None:
             raise _numbered(problem, done + 1)
         yield _columns(pairs)

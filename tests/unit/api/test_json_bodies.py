@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from enum import StrEnum
 from typing import Literal
 
@@ -227,6 +228,36 @@ def test_what_is_kept_as_it_came_is_utf_8() -> None:
     with pytest.raises(ProblemError, match="no valid JSON") as refused:
         decode_kept_json(decoder, b'{"a": "\xff"}')
     assert refused.value.code == "malformed_request"
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1E+309", "NaN", "Infinity", "-Infinity"])
+@pytest.mark.parametrize("body", ['{"a": [0.5, %s]}', '{"a": "1e999", "b": %s}', '{"a": %s, "b": '])
+def test_a_number_that_json_cannot_have_is_named(number: str, body: str) -> None:
+    """Where values are kept as they came too: whoever reads such a record as JSON finds none."""
+    decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+    text = (body % number).encode()
+
+    for decode in (lambda: decode_kept_json(decoder, text), lambda: decode_request(dict[str, object], text)):
+        with pytest.raises(ProblemError, match=re.escape(f"{number} is no number that JSON")) as refused:
+            decode()
+        assert refused.value.code == "malformed_request"
+        assert refused.value.data["value"] == number
+
+
+def test_a_number_of_any_digits_is_one() -> None:
+    """Readers see the digits that were sent: a large number is kept where a double holds about as much."""
+    decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+    for number in ("12345678901234567890.5", "1e308", "1e-999", "9" * 400):
+        assert bytes(decode_kept_json(decoder, f'{{"a": {number}}}'.encode())["a"]) == number.encode()
+
+
+def test_a_long_number_is_named_by_its_beginning() -> None:
+    """A refusal is no echo of the body."""
+    body = b"[" + b"9" * 1000 + b".5]"
+    with pytest.raises(ProblemError, match=r"9{80}\.\.\. is no number") as refused:
+        decode_kept_json(msgspec.json.Decoder(list[msgspec.Raw]), body)
+    assert len(str(refused.value.data["value"])) <= 83
 
 
 def test_the_last_of_repeated_keys_wins_where_the_caller_says_so() -> None:

@@ -238,6 +238,15 @@ def test_json_that_is_no_utf_8_is_refused(body: bytes) -> None:
         parse_record_lines([(7, b'{"value": "\xff"}')], Encoding.JSON)
 
 
+def test_json_that_no_reader_could_have_is_refused() -> None:
+    """What is fetched with `json` as it was produced with `json` is the same, never the wrapped form of other bytes."""
+    for value in ("1e999", '{"a": NaN}', '"\\ud800"'):
+        line = f'{{"value": {value}}}'.encode()
+        assert refusal(b"[" + line + b"]", Encoding.JSON).code == "malformed_request"
+        with pytest.raises(ProblemError, match="line 7: the body is no valid JSON"):
+            parse_record_lines([(7, line)], Encoding.JSON)
+
+
 def test_json_too_deep_for_a_parser_comes_wrapped() -> None:
     """A stored value may nest without limit, since producers of batches store what they like."""
     deep = b"[" * 100_000 + b"]" * 100_000

@@ -88,12 +88,52 @@ async def test_the_longest_line_is_as_long_as_the_limit() -> None:
 
 
 @pytest.mark.parametrize(
+    ("pieces", "values"),
+    [
+        ((b"\xef\xbb\xbfone\r\ntwo\r\n",), [b"one", b"two"]),
+        ((b"\xef", b"\xbb\xbfo", b"ne"), [b"one"]),
+        ((b"\xef\xbb\xbf" + b"x" * 50, b"x" * 50 + b"\r", b"\n"), [b"x" * 100]),
+        ((b"\xef\xbb\xbf\n\xef\xbb\xbftwo\n",), [b"", b"\xef\xbb\xbftwo"]),
+        ((b"\xef\xbb\xbf",), []),
+        ((b"\xef\xbb\xbf\xff\x00\n",), [b"\xef\xbb\xbf\xff\x00"]),
+    ],
+    ids=["lines", "in pieces", "the longest line", "the first line alone", "nothing else", "no text"],
+)
+async def test_a_byte_order_mark_before_text_is_no_part_of_it(
+    pieces: tuple[bytes, ...], values: list[bytes]
+) -> None:
+    """Programs of Windows write it before the first line; before what is no text it is bytes like others."""
+    pairs, wrong = await read_until_wrong(*pieces)
+
+    assert wrong is None
+    assert [value for _, value in pairs] == values
+
+
+@pytest.mark.parametrize(
+    ("parse", "line", "pair"),
+    [
+        (line_parser(None, None, ":"), b"a:1", (b"a", b"1")),
+        (decoding(PLAIN, Encoding.JSON), b'{"a": 1}', (None, b'{"a": 1}')),
+        (decoding(PLAIN, Encoding.BASE64), b"77u/", (None, b"\xef\xbb\xbf")),
+    ],
+    ids=["key", "json", "base64"],
+)
+async def test_a_byte_order_mark_stands_before_a_line_of_any_form(
+    parse: LineParser, line: bytes, pair: Pair
+) -> None:
+    """It is taken off before the line is taken apart; what base64 stands for is left as it is."""
+    assert await read_until_wrong(b"\xef\xbb\xbf" + line + b"\n", parse=parse) == ([pair], None)
+
+
+@pytest.mark.parametrize(
     ("encoding", "line", "message"),
     [
         (Encoding.BASE64, b"b'notb64'", "line 1: 'b'notb64'' is not base64"),
         (Encoding.JSON, b"{", "line 1: '{' is not JSON"),
         (Encoding.JSON, b"\xff\x00", r"line 1: '\xff\x00' is not JSON"),
         (Encoding.JSON, b'"\xff"', r"""line 1: '"\xff"' is not JSON"""),
+        (Encoding.JSON, b'["' + b"x" * 84 + b'", 1e999]', "line 1: 1e999 is no number that JSON can have"),
+        (Encoding.JSON, b'["' + b"x" * 84 + b'", -Infinity]', "line 1: -Infinity is no number that JSON"),
     ],
 )
 async def test_an_encoding_that_is_wrong_is_shown_as_text(
