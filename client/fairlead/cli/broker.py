@@ -12,7 +12,7 @@ from fairlead import Admin
 from fairlead.cli.health import stuck
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat
 from fairlead.cli.printing import print_config, print_document, print_done, print_pairs, print_rows
-from fairlead.cli.session import RETRY_TIMEOUT, run
+from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, run
 from fairlead.errors import BrokerNotFoundError, error_of
 from fairlead_api.configuration import ConfigEntry
 from fairlead_api.metadata import BrokerDescription, Metadata
@@ -36,7 +36,7 @@ def list_brokers(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = Outp
     """
 
     async def work() -> tuple[list[BrokerDescription], Metadata]:
-        async with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+        async with Admin(bootstrap, request_timeout=ASK_TIMEOUT, retry_timeout=RETRY_TIMEOUT) as admin:
             return await admin.brokers(), await admin.metadata()
 
     brokers, metadata = run(work())

@@ -12,7 +12,7 @@ from fairlead.cli.config_values import ConfigOption, UnsetOption, changes
 from fairlead.cli.health import Health, health_of, stuck
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat
 from fairlead.cli.printing import ids_of, print_config, print_document, print_pairs, print_rows
-from fairlead.cli.session import RETRY_TIMEOUT, ExitCode, run
+from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, ExitCode, run
 from fairlead_api.configuration import ConfigEntry
 from fairlead_api.metadata import BrokerDescription, ClusterDescription, Metadata
 
@@ -32,7 +32,7 @@ def info(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat
     """
 
     async def work() -> ClusterDescription:
-        async with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+        async with Admin(bootstrap, request_timeout=ASK_TIMEOUT, retry_timeout=RETRY_TIMEOUT) as admin:
             return await admin.cluster()
 
     description = run(work())
@@ -55,7 +55,7 @@ def health(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputForm
     """
 
     async def work() -> tuple[Metadata, list[BrokerDescription]]:
-        async with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+        async with Admin(bootstrap, request_timeout=ASK_TIMEOUT, retry_timeout=RETRY_TIMEOUT) as admin:
             return await admin.metadata(), await admin.brokers()
 
     found = health_of(*run(work()))

@@ -11,7 +11,7 @@ from fairlead import Admin
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat
 from fairlead.cli.printing import print_document, print_done, print_pairs, print_rows
 from fairlead.cli.reset_targets import ResetTargetError, reset_target, reset_topics
-from fairlead.cli.session import RETRY_TIMEOUT, ExitCode, fail_usage, is_terminal, run
+from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, ExitCode, fail_usage, is_terminal, run
 from fairlead_api.group_answers import (
     AssignedPartitions,
     GroupDescription,
@@ -39,7 +39,7 @@ def list_groups(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = Outpu
     """
 
     async def work() -> list[GroupSummary]:
-        async with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+        async with Admin(bootstrap, request_timeout=ASK_TIMEOUT, retry_timeout=RETRY_TIMEOUT) as admin:
             return await admin.list_groups()
 
     groups = run(work())

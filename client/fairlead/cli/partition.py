@@ -10,7 +10,7 @@ import typer
 from fairlead import Admin
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat, TopicName
 from fairlead.cli.printing import ids_of, print_document, print_done, print_rows
-from fairlead.cli.session import RETRY_TIMEOUT, ExitCode, fail_usage, run
+from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, ExitCode, fail_usage, run
 from fairlead_api.operations import (
     PartitionDigest,
     PartitionState,
@@ -74,7 +74,7 @@ def moves(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputForma
     """
 
     async def work() -> list[ReassignmentDescription]:
-        async with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+        async with Admin(bootstrap, request_timeout=ASK_TIMEOUT, retry_timeout=RETRY_TIMEOUT) as admin:
             return await admin.reassignments()
 
     found = run(work())

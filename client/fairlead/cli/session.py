@@ -22,6 +22,9 @@ from fairlead.errors import ClusterError, FairleadError, SettingError, Unreachab
 
 Answer = TypeVar("Answer")
 RETRY_TIMEOUT = "5s"  # a person waits: an unreachable cluster is told soon
+# Of what every broker answers from what it has at hand; the client listens five seconds longer. Whatever another broker
+# is asked for, or is to be done, keeps the 30 s of the SDK: its own refusal may take that long.
+ASK_TIMEOUT = "4s"
 
 
 class ExitCode(IntEnum):

@@ -12,7 +12,7 @@ from fairlead.cli.config_values import ConfigOption, UnsetOption, changes
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat, TopicName
 from fairlead.cli.positions import PositionError, moment
 from fairlead.cli.printing import ids_of, print_config, print_document, print_done, print_pairs, print_rows
-from fairlead.cli.session import RETRY_TIMEOUT, fail_usage, is_terminal, run
+from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, fail_usage, is_terminal, run
 from fairlead.errors import TopicNotFoundError
 from fairlead_api.metadata import TopicDescription, TopicMetadata
 from fairlead_api.requests import HIGH_WATERMARK
@@ -75,7 +75,7 @@ def list_topics(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = Outpu
     """
 
     async def work() -> list[TopicDescription]:
-        async with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+        async with Admin(bootstrap, request_timeout=ASK_TIMEOUT, retry_timeout=RETRY_TIMEOUT) as admin:
             return await admin.list_topics()
 
     topics = run(work())
@@ -96,7 +96,7 @@ def describe(
     """
 
     async def work() -> tuple[TopicDescription, TopicMetadata]:
-        async with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+        async with Admin(bootstrap, request_timeout=ASK_TIMEOUT, retry_timeout=RETRY_TIMEOUT) as admin:
             topic = await admin.describe_topic(name)
             metadata = await admin.metadata([name])
             return topic, metadata.topics[0]

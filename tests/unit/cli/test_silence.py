@@ -1,0 +1,36 @@
+"""An address where somebody takes connections and says nothing: whoever only asks hears of it soon."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from fairlead.cli.main import run_command
+from fairlead.cli.session import ExitCode
+
+ANSWERED_AT_ONCE = [
+    ["topic", "list"],
+    ["topic", "describe", "flights"],
+    ["group", "list"],
+    ["cluster", "info"],
+    ["cluster", "health"],
+    ["broker", "list"],
+    ["partition", "moves"],
+]
+
+
+@pytest.mark.parametrize("command", ANSWERED_AT_ONCE, ids=" ".join)
+def test_who_only_asks_waits_nine_seconds_for_silence(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Here nearly all of it is taken off; the error says how long it was listened to, and what is there."""
+    monkeypatch.setattr("fairlead.transport.ANSWER_MARGIN_SECONDS", -3.8)
+    monkeypatch.setattr("fairlead.wrong_listener.LOOK_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(f"fairlead.cli.{command[0]}.RETRY_TIMEOUT", "1ms")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = "http://{}:{}".format(*silent.getsockname())
+        code = run_command([*command, "--bootstrap", address])
+
+    assert code == ExitCode.UNREACHABLE
+    assert f"{address}: no answer within 0.2 s; it takes connections" in capsys.readouterr().err
