@@ -15,6 +15,7 @@ import pytest
 
 from cluster_on_etcd import three_brokers_on_etcd
 from fairlead.blocking import Admin, Consumer, Producer
+from fairlead.settings import KIB, MIB
 from fairlead_spark.jobs import Job
 from fairlead_spark.jobs.running import JobRun, JobSummary
 from fairlead_spark.pipelines import find
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 START = datetime(2013, 6, 1, tzinfo=UTC)
+LARGE_BYTES = 12 * MIB
+"""More than a topic takes that is created without a word about it."""
 CARRIERS = ("UA", "AA", "B6")
 ClusterName = str
 
@@ -162,6 +165,30 @@ def test_mirror(
     assert rows(other, f"copy-{topic}") == rows(address, topic)
     assert rows(other, f"copy-{more}") == rows(address, more)
     assert first.counts.records == second.counts.records == 600
+
+
+def test_a_large_record_that_does_not_parse_stops_no_pipeline(
+    spark: SparkSession, clusters: Mapping[ClusterName, str], topic: str, tmp_path: Path
+) -> None:
+    """A record that fits its topic fits that of the dead letters, and the copy of a mirror, compressed or not."""
+    address = clusters["one broker"]
+    topics = {f"{topic}-plain": "none", f"{topic}-packed": "zstd"}
+    for name, codec in topics.items():
+        with Admin(address) as admin:
+            admin.create_topic(name, partitions=1, config={"max.message.bytes": LARGE_BYTES + KIB})
+        with Producer(address, compression=codec, batch_bytes=LARGE_BYTES) as producer:
+            producer.send(name, b"x" * LARGE_BYTES)
+            producer.flush()
+
+        windows = {"input": name, "output": f"{topic}-windows"}
+        counted = run(spark, address, "flight_windows", windows, tmp_path / f"{name}-windows")
+        copies = {"topics": name, "target": address, "prefix": "copy-"}
+        mirrored = run(spark, address, "mirror", copies, tmp_path / f"{name}-mirror")
+        letters = [value for _, _, value, _, _ in rows(address, f"{name}.dead-letters")]
+        copied = [value for _, _, value, _, _ in rows(address, f"copy-{name}")]
+
+        assert counted.counts.dead_letters == mirrored.counts.records == 1
+        assert [len(value) for value in letters] == [len(value) for value in copied] == [LARGE_BYTES]
 
 
 def run(

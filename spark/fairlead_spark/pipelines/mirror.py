@@ -13,6 +13,7 @@ from fairlead_spark.pipelines import Pipeline, PipelineOption, PipelineOptionErr
 from fairlead_spark.pipelines.topics import (
     MAX_OFFSETS,
     STARTING_OFFSETS,
+    WHOLE_RECORDS,
     cluster_id,
     ensure_topics,
     names_in,
@@ -69,7 +70,8 @@ def writer(spark: SparkSession, options: Mapping[str, str]) -> DataStreamWriter:
     refuse_itself(options)
     names, prefix = names_in(options["topics"]), options["prefix"]
     partitions = require_topics(options["bootstrap"], names)
-    ensure_topics(options["target"], {prefix + name: count for name, count in partitions.items()})
+    copied = {prefix + name: count for name, count in partitions.items()}
+    ensure_topics(options["target"], copied, WHOLE_RECORDS)
     records = read_topics(spark, options, ",".join(names), headers=True)
     copies = records.select(
         sql.concat(sql.lit(prefix), sql.col("topic")).alias("topic"),

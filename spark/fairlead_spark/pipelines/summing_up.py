@@ -12,6 +12,7 @@ from fairlead_spark.pipelines.topics import (
     MIN_PARTITIONS,
     PLACED,
     STARTING_OFFSETS,
+    WHOLE_RECORDS,
     ensure_topics,
     read_topics,
     require_topics,
@@ -40,7 +41,8 @@ def summed_up(
     """
     source, letters = options["input"], dead_letter_topic(options, options["input"])
     require_topics(options["bootstrap"], [source])
-    ensure_topics(options["bootstrap"], {options["output"]: None, letters: None})
+    ensure_topics(options["bootstrap"], {options["output"]: None})
+    ensure_topics(options["bootstrap"], {letters: None}, WHOLE_RECORDS)
     found, reason = parsed
     entries = read_topics(spark, options, source, columns=PLACED).withColumn(entry, found)
     good, dead = split(entries, reason, pipeline=pipeline, topic=letters)

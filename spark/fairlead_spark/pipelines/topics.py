@@ -27,6 +27,9 @@ RETRY_TIMEOUT = "15s"
 """A start that cannot reach the cluster is told after so long."""
 TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ssXXX"
 """Times in the JSON that pipelines write: `2013-01-01T10:00:00Z`."""
+WHOLE_RECORDS = {"max.message.bytes": 64 << 20}
+"""Configuration of a topic that gets records of others as they are: the most that can be. What its input has packed
+into few bytes, or with a larger limit of its own, would not fit else, and one record would stop the pipeline."""
 JSON_OPTIONS = {"timestampFormat": TIME_FORMAT, "timeZone": "UTC", "ignoreNullFields": "false"}
 
 
@@ -74,8 +77,12 @@ def require_topics(bootstrap: str, topics: list[str]) -> dict[str, int]:
         return {name: _partitions(admin, name, bootstrap) for name in topics}
 
 
-def ensure_topics(bootstrap: str, topics: Mapping[str, int | None]) -> None:
+def ensure_topics(
+    bootstrap: str, topics: Mapping[str, int | None], config: Mapping[str, int] | None = None
+) -> None:
     """Create the topics that are not there yet; None: as many partitions as the cluster gives by default.
+
+    `config` is that of topics which are created; those that are there keep theirs.
 
     Raises:
         PipelineOptionError: a topic is there and has fewer partitions.
@@ -86,7 +93,7 @@ def ensure_topics(bootstrap: str, topics: Mapping[str, int | None]) -> None:
             try:
                 found = admin.describe_topic(name).partitions
             except TopicNotFoundError:
-                admin.create_topic(name, partitions=partitions)
+                admin.create_topic(name, partitions=partitions, config=config)
                 continue
             if partitions is not None and found < partitions:
                 message = f"topic {name} of {bootstrap} has {found} partitions, and {partitions} are needed"
