@@ -109,8 +109,9 @@ class GroupAdmin(SimpleCalls):
         """Move the committed offsets of a group without members; with `dry_run` only say where they would go.
 
         `to` is `"earliest"`, `"latest"` or a `ResetTarget`: a timestamp, a duration back from now, a shift or an
-        offset. Without `topics`, everything that the group has committed. Entries of the answer with a `problem` stay
-        as they were. Raises `GroupNotFoundError`, `GroupNotEmptyError`.
+        offset. Without `topics`, everything that the group has committed; with them there need be no such group yet,
+        and is one then. Entries of the answer with a `problem` stay as they were. Raises `GroupNotFoundError`,
+        `GroupNotEmptyError`.
         """
         subject = f"reset offsets of group {group}"
         try:

@@ -15,6 +15,7 @@ from fairlead_api.identifiers import Offset, PartitionIndex, TimestampUs, TopicI
 from fairlead_broker.peers.positions import PositionAsked, PositionTold
 from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.runtime import refusals
+from fairlead_broker.runtime.committed_offsets import CommittedOffsets
 from fairlead_broker.runtime.coordinated_group import CoordinatedGroup
 
 
@@ -88,13 +89,13 @@ def _partition_lag(
 
 
 def reset_partitions(
-    coordinated: CoordinatedGroup, request: ResetRequest, metadata: ClusterMetadata
+    stands: CommittedOffsets, request: ResetRequest, metadata: ClusterMetadata
 ) -> list[TopicIdPartition]:
     """Return what a reset is about. Raises `topic_not_found`, `topic_recreated`, `partition_not_found`."""
     if request.topics is None:
         return [
             TopicIdPartition(topic_id, PartitionIndex(entry.partition))
-            for topic_id, entry in coordinated.offsets.items()
+            for topic_id, entry in stands.items()
             if metadata.topic_by_id(topic_id) is not None
         ]
     found: dict[TopicIdPartition, None] = {}
@@ -136,19 +137,19 @@ def reset_asked(
 
 
 def reset_offsets(
-    coordinated: CoordinatedGroup,
+    stands: CommittedOffsets,
     position: ResetPosition,
     told: Sequence[PositionTold],
     metadata: ClusterMetadata,
 ) -> list[ResetOffset]:
     """Return where each partition goes, or why it stays."""
-    return [_reset(coordinated, position, each, metadata) for each in told]
+    return [_reset(stands, position, each, metadata) for each in told]
 
 
 def _reset(
-    coordinated: CoordinatedGroup, position: ResetPosition, told: PositionTold, metadata: ClusterMetadata
+    stands: CommittedOffsets, position: ResetPosition, told: PositionTold, metadata: ClusterMetadata
 ) -> ResetOffset:
-    entry = coordinated.offsets.get(told.topic_id, told.partition)
+    entry = stands.get(told.topic_id, told.partition)
     before = None if entry is None else entry.offset
     name = metadata.topic_name(told.topic_id) or ""
     problem, after = told.problem, None

@@ -35,7 +35,7 @@ from fairlead_broker.registry.group_records import OffsetEntry
 from fairlead_broker.registry.records import RecordUnreadable
 from fairlead_broker.runtime import group_calls, group_lag, group_refusals, refusals
 from fairlead_broker.runtime.broker_life import BrokerLife
-from fairlead_broker.runtime.committed_offsets import Entries
+from fairlead_broker.runtime.committed_offsets import CommittedOffsets, Entries
 from fairlead_broker.runtime.coordinated_group import CoordinatedGroup, GroupShared
 from fairlead_broker.runtime.group_claims import GroupClaims
 from fairlead_broker.runtime.group_meters import GroupMeters
@@ -174,14 +174,17 @@ class Groups:
         return gone
 
     async def reset(self, group: str, request: ResetRequest, *, dry_run: bool) -> ResetAnswer:
-        """Move the offsets of a group without members. Raises `group_not_found`, `group_not_empty`."""
-        coordinated = await self._coordinated(group)
-        coordinated.group.check_empty()
+        """Move the offsets of a group without members; of topics that are named also before there is such a group.
+
+        Raises `group_not_found`, `group_not_empty`.
+        """
+        coordinated = await self._to_be_reset(group, request)
+        stands = CommittedOffsets({}) if coordinated is None else coordinated.offsets
         metadata, now_us = self._mirror.metadata, self._shared.clock.now_us()
         position = request.position
-        partitions = group_lag.reset_partitions(coordinated, request, metadata)
+        partitions = group_lag.reset_partitions(stands, request, metadata)
         told = await self._positions.ask(group_lag.reset_asked(partitions, position, now_us))
-        offsets = group_lag.reset_offsets(coordinated, position, told, metadata)
+        offsets = group_lag.reset_offsets(stands, position, told, metadata)
         entries: Entries = {
             (TopicId(each.topic_id), each.partition): OffsetEntry(
                 partition=each.partition, offset=Offset(each.after), committed_us=now_us
@@ -190,8 +193,21 @@ class Groups:
             if each.after is not None
         }
         if entries and not dry_run:
-            await coordinated.commit(lambda: _if_empty(coordinated, entries))
+            # Made as late as this: a new group with nothing to write is given back.
+            written = coordinated or await self._coordinated(group, make=True)
+            await written.commit(lambda: _if_empty(written, entries))
         return ResetAnswer(offsets=offsets)
+
+    async def _to_be_reset(self, group: str, request: ResetRequest) -> CoordinatedGroup | None:
+        """The group, which has no members; None where it is to be made."""
+        try:
+            coordinated = await self._coordinated(group)
+        except ProblemError as problem:
+            if problem.code != "group_not_found" or request.topics is None:
+                raise
+            return None
+        coordinated.group.check_empty()
+        return coordinated
 
     # -- groups
 

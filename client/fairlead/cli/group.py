@@ -167,8 +167,9 @@ def reset(
 ) -> None:
     """Move the committed offsets of a group that has no members; a live group is refused with exit code 4.
 
-    Without --topic every partition is reset of which the group has an offset. A time or a duration means the
-    first record at or after it. Shifts that lead out of the log end at its edge.
+    Without --topic every partition is reset of which the group has an offset; with it a group that is yet to begin
+    is given its place. A time or a duration means the first record at or after it. Shifts that lead out of the log
+    end at its edge.
 
     Example: fairlead group reset billing --to @2013-01-01T00:00:00Z --topic orders:0,1 --dry-run
     """

@@ -68,6 +68,16 @@ def test_a_group_that_begins_at_the_end_has_a_place_there(fairlead: CommandLine,
     assert fairlead("consume", topic, "-g", "late", "-e", "-f", r"%p %v\n") == "1 new\n"
 
 
+def test_a_group_is_given_its_place_before_its_first_start(fairlead: CommandLine, topic: str) -> None:
+    """With the topics named; without them nothing is known of a group that is not there."""
+    fairlead("group", "reset", "coming", "--to", "latest", code=3)
+    fairlead("group", "reset", "coming", "--to", "latest", "--topic", topic, "--dry-run")
+    fairlead("group", "describe", "coming", code=3)
+    fairlead("group", "reset", "coming", "--to", "+4", "--topic", f"{topic}:0,1")
+
+    assert len(fairlead("consume", topic, "-g", "coming", "-e").split()) == 4
+
+
 def test_an_idle_group_is_moved_and_deleted(fairlead: CommandLine, topic: str) -> None:
     """A dry run changes nothing; positions and partitions are as told; then the group is gone."""
     fairlead("consume", topic, "-g", "moved", "--from-beginning", "-e")

@@ -129,6 +129,23 @@ async def test_several_partitions_of_a_topic_are_reset(scene, calls) -> None:
     ] * 2
 
 
+async def test_a_group_is_given_its_place_before_it_begins(scene, calls) -> None:
+    """A reset that names topics makes the group; a dry run, a refusal, or one of all that it has makes none."""
+    path = f"/v1/groups/{scene.group}/offsets:reset"
+    named = {"topics": [{"topic": scene.topic, "partitions": [0, 2]}]}
+    dry = await calls.call("POST", f"{path}?dry_run=true", {"to": "latest", **named})
+    beyond = await calls.call("POST", path, {"to": {"offset": 11}, **named})
+    of_all = await calls.call("POST", path, {"to": "latest"})
+    before = await calls.call("GET", f"/v1/groups/{scene.group}")
+    done = await calls.call("POST", path, {"to": {"shift": 4}, **named})
+
+    assert [(each["before"], each["after"]) for each in dry.json["offsets"]] == [(None, 10)] * 2
+    assert (beyond.status, beyond.json["offsets"][0]["problem"]["code"]) == (207, "offset_out_of_range")
+    assert (of_all.code, before.code) == ("group_not_found", "group_not_found")
+    assert [(each["before"], each["after"]) for each in done.json["offsets"]] == [(None, 4)] * 2
+    assert await calls.offsets(scene.group) == {(scene.topic, 0): 4, (scene.topic, 2): 4}
+
+
 async def test_offsets_are_not_deleted_by_a_body(scene, calls) -> None:
     """Whoever names some of them there would lose all."""
     await calls.commit(scene.group, offsets=[scene.entry(0, 5), scene.entry(1, 5)])
