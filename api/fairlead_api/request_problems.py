@@ -154,6 +154,15 @@ REQUEST_PROBLEMS: Final = (
         data_members=(LIMIT_BYTES,),
     ),
     ProblemDefinition(
+        "headers_too_large",
+        431,
+        "The request headers are too large",
+        FIX,
+        "Target and headers of the request exceed what the broker reads for one request. Nothing was changed.",
+        "Send fewer or shorter headers and parameters, or raise `header_bytes_max` of the brokers.",
+        data_members=(LIMIT_BYTES,),
+    ),
+    ProblemDefinition(
         "unsupported_media_type",
         415,
         "The body's media type is not supported",

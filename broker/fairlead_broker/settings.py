@@ -220,7 +220,9 @@ class Limits(BaseModel):
     """Requests of one HTTP/2 connection at once; a client with more waits, other connections do not."""
 
     header_bytes_max: int = Field(default=32 * KIB, ge=8 * KIB)
-    """Headers of one request. They are a path, some ids and a traceparent; beyond it 431 or a closed stream."""
+    """Headers and target of one request, with 32 bytes for each header beside its name and value, as HTTP/2 counts.
+    They are a path, some ids and a traceparent; beyond it 431 or a closed stream. Over HTTP/1.1 the HTTP server takes
+    more before the broker may refuse it: 64 KiB of a target, 100 headers, some 400 KiB in all."""
 
     header_seconds_max: float = Field(default=75.0, gt=0)
     """How long the headers of an HTTP/1.1 request may take: the first from their first byte, all others from the last

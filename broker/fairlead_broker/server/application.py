@@ -29,6 +29,7 @@ from fairlead_broker.server.endpoint import Endpoint
 from fairlead_broker.server.parsed_queries import ParsedQueries
 from fairlead_broker.server.peer_gate import PeerGate
 from fairlead_broker.server.problem_handler import FailureLog, problem_answer
+from fairlead_broker.server.request_head import check_head
 from fairlead_broker.server.request_metrics import RequestMetrics
 from fairlead_broker.server.request_tracing import traced
 from fairlead_broker.server.route_table import RouteTable
@@ -50,6 +51,7 @@ CUT_OFF: Final = problem_answer(
 CUT_OFF_HEADERS: Final = [*CUT_OFF.headers, (b"content-length", b"%d" % len(CUT_OFF.body))]
 SHED_PATHS: Final = (b"/records", b"/v1/produce")
 UNROUTED: Final = "none"
+HEADER_BYTES_MAX: Final = 32 << 10
 _READING_METHODS: Final = frozenset({"GET", "HEAD"})
 
 
@@ -66,11 +68,14 @@ class Application:
         budget: BodyBudget | None = None,
         stall_seconds_max: float = STALL_SECONDS_MAX,
         gate: PeerGate | None = None,
+        header_bytes_max: int = HEADER_BYTES_MAX,
     ) -> None:
         """`budget`: of all listeners together; `stall_seconds_max`: how long a reader may take nothing.
 
-        `gate`: whom to ask before anything is done for a call, where only brokers may call.
+        `gate`: whom to ask before anything is done for a call, where only brokers may call. `header_bytes_max`: of the
+        head of an HTTP/1.1 request.
         """
+        self._header_bytes_max = header_bytes_max
         self._gate = gate
         self._endpoints = {name: traced(name, endpoint) for name, endpoint in endpoints.items()}
         self._routes = RouteTable(routes)
@@ -109,6 +114,8 @@ class Application:
             self._metrics.observe(call, self._clock.monotonic() - started)
 
     async def _answer(self, call: Call) -> None:
+        if call.http1:
+            check_head(call.scope, self._header_bytes_max)
         raw_path = call.scope["raw_path"].decode("latin-1")
         route, call.parameters = self._routes.find(call.scope["method"], raw_path)
         call.route = route

@@ -221,6 +221,7 @@ class Listeners:
             self._bodies,
             limits.reader_stall_seconds_max,
             gate,
+            limits.header_bytes_max,
         )
         origins = self._settings.cors_origins
         return Http2Listener(

@@ -113,6 +113,10 @@ class BodyTooLargeError(FixError, code="body_too_large"):
     """The request body is too large."""
 
 
+class HeadersTooLargeError(FixError, code="headers_too_large"):
+    """The request headers are too large."""
+
+
 class UnsupportedMediaTypeError(FixError, code="unsupported_media_type"):
     """The body's media type is not supported."""
 

@@ -138,3 +138,14 @@ async def test_head_of_a_fetch(api, batch_of) -> None:
 
     assert (answer.status, answer.body) == (200, b"")
     assert answer.headers["fairlead-high-watermark"] == "1"
+
+
+async def test_the_head_of_a_request_has_the_limit_of_the_setting(cluster) -> None:
+    """Over HTTP/1.1 as well, on both listeners that are called by clients and brokers."""
+    broker = await cluster.start(limits={"header_bytes_max": 8 << 10})
+    addresses = (broker.addresses.data, broker.addresses.peer)
+    calls = [await cluster.client(address, http1=True) for address in addresses]
+    answers = [await each.get("/v1/versions", x_long="a" * (9 << 10)) for each in calls]
+
+    assert [answer.status for answer in answers] == [431] * 2
+    assert [(each.code, each.json["limit_bytes"]) for each in answers] == [("headers_too_large", 8 << 10)] * 2

@@ -32,8 +32,8 @@ STATUSES = {
     504: "ack_timeout not_enough_replicas_after_append",
     507: "disk_full",
 }
-# Codes that the contract does not have (decision record 0220).
-OUR_OWN = {"peer_refused": 403, "not_possible_now": 409, "stale_broker_epoch": 412}
+# Codes that the contract does not have (decision records 0220, 0603).
+OUR_OWN = {"peer_refused": 403, "not_possible_now": 409, "stale_broker_epoch": 412, "headers_too_large": 431}
 REFRESH = {
     "not_leader",
     "not_coordinator",
