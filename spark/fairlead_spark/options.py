@@ -219,7 +219,8 @@ class ReadOptions:
         """Return the options of a stream. Raises `OptionError` for what only a batch read can do."""
         if self.ending is not None:
             allowed = "none for a stream, which does not end; use the trigger availableNow, or a batch read"
-            raise OptionError("endingOffsets", "given", allowed)
+            name = "endingTimestamp" if isinstance(self.ending, AtTime) else "endingOffsets"
+            raise OptionError(name, "given", allowed)
         return self
 
 

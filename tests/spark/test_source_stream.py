@@ -109,3 +109,17 @@ def test_a_stream_begins_at_a_time_and_has_headers(
     assert [[(name, value) for name, value in row.headers] for row in seen if int(row.value) % 2] == [
         [("number", b"%d" % number), ("none", None)] for number in (5, 7, 9)
     ]
+
+
+def test_an_end_of_a_stream_is_refused_by_its_option_alone(
+    spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    """The message names what was given, and Spark adds no error of its own behind it."""
+    with Producer(bootstrap) as producer:
+        producer.send(topic, b"0").result()
+
+    with pytest.raises(StreamingQueryException, match="option endingTimestamp") as refused:
+        run(spark, bootstrap, topic, tmp_path, [], endingTimestamp="1")
+
+    assert "which does not end" in str(refused.value)
+    assert "another exception occurred" not in str(refused.value)

@@ -81,7 +81,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what has come since the last trigger."""
 
     def __init__(self, options: ReadOptions) -> None:
-        self._options = options.for_stream()
+        self._options = options
         self._target: StreamOffsets | None = None
         """Where a query with the trigger availableNow ends."""
         self._newest: StreamOffsets | None = None
@@ -166,7 +166,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _view(self) -> ClusterView:
-        return ClusterView(self._options)
+        # What a stream refuses is told here, where every query begins: Spark stops a reader that could not be made as
+        # if there were one, and shows that error as the last.
+        return ClusterView(self._options.for_stream())
 
 
 def tasks_of(options: ReadOptions, ranges: Sequence[OffsetRange]) -> list[InputPartition]:

@@ -131,8 +131,10 @@ def test_batch_and_stream_refuse_what_only_the_other_can_do() -> None:
         latest.for_batch()
     with pytest.raises(OptionError, match="endingOffsets"):
         never.for_batch()
-    with pytest.raises(OptionError, match="which does not end"):
+    with pytest.raises(OptionError, match=r"endingOffsets.* which does not end"):
         never.for_stream()
+    with pytest.raises(OptionError, match=r"endingTimestamp.* which does not end"):
+        ReadOptions.parse(BASE | {"endingTimestamp": "1"}).for_stream()
 
 
 def test_every_option_is_described() -> None:
