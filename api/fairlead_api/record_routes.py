@@ -78,7 +78,8 @@ PRODUCER_HEADERS: Final = (
 IDEMPOTENCY_KEY_HEADER: Final = HeaderParameter(
     Header.IDEMPOTENCY_KEY,
     "1 to 64 visible ASCII characters that name this request: a repeat within 24 hours answers what the first one "
-    "stored; for JSON and Arrow bodies",
+    "stored; for JSON and Arrow bodies. Where the broker picks partitions, a repeat after partitions were added to "
+    "the topic may be stored again",
     "^[!-~]{1,64}$",
 )
 EVENT_HEADER: Final = HeaderParameter(
