@@ -252,6 +252,14 @@ def test_a_number_of_any_digits_is_one() -> None:
         assert bytes(decode_kept_json(decoder, f'{{"a": {number}}}'.encode())["a"]) == number.encode()
 
 
+def test_what_is_kept_nests_no_deeper_than_other_bodies() -> None:
+    """The limit is looked at before anything is read."""
+    body = b"[" * (DEPTH_MAX + 1) + b"]" * (DEPTH_MAX + 1)
+    with pytest.raises(ProblemError, match="nests deeper") as refused:
+        decode_kept_json(msgspec.json.Decoder(list[msgspec.Raw]), body)
+    assert refused.value.data["allowed"] == DEPTH_MAX
+
+
 def test_a_long_number_is_named_by_its_beginning() -> None:
     """A refusal is no echo of the body."""
     body = b"[" + b"9" * 1000 + b".5]"
