@@ -47,6 +47,13 @@ def gadget(size: int) -> Manifest:
     }
 
 
+def a_pod() -> Manifest:
+    """A pod for fake nodes, still without a name."""
+    container = {"name": "store", "image": "localhost/any", "securityContext": RESTRICTED}
+    spec = {"nodeSelector": {"type": "fake"}, "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": spec}
+
+
 def stateful_set(replicas: int, *, claim: str | None = None) -> Manifest:
     """A StatefulSet for fake nodes, one pod a zone, with claims of a storage class where asked."""
     labels = {"app": "store"}
@@ -66,11 +73,7 @@ def stateful_set(replicas: int, *, claim: str | None = None) -> Manifest:
             },
         }
     ]
-    pod = {
-        "nodeSelector": {"type": "fake"},
-        "topologySpreadConstraints": [spread],
-        "containers": [{"name": "store", "image": "localhost/any", "securityContext": RESTRICTED}],
-    }
+    pod = {**a_pod()["spec"], "topologySpreadConstraints": [spread]}
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -84,6 +87,11 @@ def stateful_set(replicas: int, *, claim: str | None = None) -> Manifest:
             "volumeClaimTemplates": claims if claim else [],
         },
     }
+
+
+def is_running(pod: Manifest | None) -> bool:
+    """Say whether a pod's containers run."""
+    return pod is not None and pod["status"].get("phase") == "Running"
 
 
 def ready_replicas(found: Manifest | None) -> int:
@@ -146,6 +154,34 @@ def test_scripted_readiness(kubernetes: Kubernetes, namespace: str) -> None:
     ready = api.wait("statefulset/store", namespace, lambda found: ready_replicas(found) == 1)
 
     assert unready["status"]["replicas"] == ready["status"]["replicas"] == 1
+
+
+def test_pods_of_fake_nodes_are_removed_once(kubernetes: Kubernetes, namespace: str) -> None:
+    """Changes of a pod that is going bring no second removal, which could hit the next pod of its name."""
+    api = kubernetes.api
+    mark = kubernetes.audit_mark()
+    # The finalizer keeps it while the API server's own change, by which the removal begins, is heard of.
+    kept = {"name": "kept", "finalizers": ["fairlead.test/kept"]}
+    api.create({**a_pod(), "metadata": kept}, namespace)
+    api.wait("pod/kept", namespace, is_running)
+    api.delete("pod/kept", namespace)
+    api.wait(
+        "pod/kept", namespace, lambda found: found and found["metadata"]["deletionGracePeriodSeconds"] == 0
+    )
+    api.annotate("pod/kept", namespace, {"fairlead.test/changed": "true"})
+    # Changes are heard of in their order: who made this one run has heard of the others.
+    api.create({**a_pod(), "metadata": {"name": "later"}}, namespace)
+    api.wait("pod/later", namespace, is_running)
+    api.patch("pod/kept", namespace, {"metadata": {"finalizers": None}})
+    api.wait("pod/kept", namespace, lambda found: found is None)
+
+    removals = [
+        (event.name, event.code)
+        for event in kubernetes.audit(since=mark, user="kwok", namespace=namespace, writes=True)
+        if event.verb == "delete"
+    ]
+
+    assert removals == [("kept", 200)]
 
 
 def test_eviction_against_a_budget(kubernetes: Kubernetes, namespace: str) -> None:
