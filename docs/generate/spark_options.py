@@ -24,8 +24,8 @@ work. Names are Kafka's where Kafka has one, their case does not matter, and an 
 AFTER_READING = f"""
 Exactly one of `subscribe`, `subscribePattern` and `assign` says what is read. Reading takes few tasks, since each costs tens
 of milliseconds before its first record: at most one for each partition with something to read, one for each core of the
-driver's machine, and one for each {TASK_ROWS_MIN:,} records. On a cluster set `maxPartitions` and `minPartitions` to the cores
-that the executors have together. Partitions are cut where `minPartitions` asks for more tasks than there are.
+driver's machine, and one for each {TASK_ROWS_MIN:,} records. On a cluster set `minPartitions` to the cores
+that the executors have together: partitions are cut where it asks for more tasks than there are. `maxPartitions` only bounds.
 
 ### Columns
 

@@ -27,6 +27,12 @@ LAKE_OPTIONS: Final = (
     Option(
         "compression", ", ".join(f"`{codec}`" for codec in COMPRESSIONS), "`zstd`", "how files are compressed"
     ),
+    Option(
+        f"{STORAGE_PREFIX}NAME",
+        "what deltalake takes for the store, as `storage.AWS_REGION`",
+        "the environment",
+        "an option of the object store, for the log and the files alike",
+    ),
     Option("txnAppId", "a name", "", "a batch write's own, to be told when it is repeated", "batch"),
     Option(
         "txnVersion",

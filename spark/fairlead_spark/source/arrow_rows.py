@@ -1,7 +1,8 @@
-"""Turns stored batches into the record batches that Spark takes: one schema per read, 1 to 4 MB each.
+"""Turns stored batches into the record batches that Spark takes: one schema per read, 1 to 4 MB each where it can be.
 
-Spark checks the first batch alone and trusts the others, so that all are made of the same types here. Its JVM is
-slower with small batches and with large ones. Called by the readers in tasks.
+Small ones are put together and large ones cut; what was stored with 256 KiB or more is not copied for that, and what
+was gathered before it goes first. Spark checks the first batch alone and trusts the others, so that all are made of the
+same types here. Its JVM is slower with small batches and with large ones. Called by the readers in tasks.
 """
 
 from __future__ import annotations
