@@ -37,6 +37,7 @@ from rich.table import Table
 from fairlead import Consumer
 
 TOPIC = "flights"
+KEEP = ".venv/bin/python docs/tutorial/flights.py --keep"
 CONSOLE = Console(highlight=False)
 
 
@@ -180,6 +181,23 @@ def look_further(addresses: Addresses) -> None:
     CONSOLE.print(f"metrics: {addresses.ops}/metrics")
 
 
+def stay(addresses: Addresses) -> None:
+    """Tell what there is to look at, and wait for Ctrl-C."""
+    look_further(addresses)
+    try:
+        CONSOLE.print("the broker stays until Ctrl-C")
+        signal.pause()
+    except KeyboardInterrupt:
+        CONSOLE.print("stopped")
+
+
+def say_goodbye() -> None:
+    """Tell how to go on with a broker that stays: an address of the one that stops now would be of no use."""
+    CONSOLE.print("the broker stops now, and its data go with it", soft_wrap=True)
+    CONSOLE.print(f"to keep it and look around: {KEEP}", soft_wrap=True)
+    CONSOLE.print("to start one of your own:   docs/tutorial/quick-start.md", soft_wrap=True)
+
+
 def main() -> None:
     """Run the demo."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -217,13 +235,10 @@ def main() -> None:
             f"({flights.num_rows / reading:,.0f} records/s, {megabytes / reading:,.0f} MB/s)\n"
         )
         count_on_spark(addresses, direct)
-        look_further(addresses)
         if keep:
-            CONSOLE.print("the broker stays until Ctrl-C")
-            try:
-                signal.pause()
-            except KeyboardInterrupt:
-                CONSOLE.print("stopped")
+            stay(addresses)
+        else:
+            say_goodbye()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from command_line_kit import CommandLine
 from quick_java import quick_java
 from spark_session import QUICK_WORKERS
 
@@ -22,6 +23,7 @@ import subprocess, sys
 subprocess.Popen(["sleep", "1000"], pass_fds=[int(sys.argv[1])], **dict.fromkeys(("stdin", "stdout", "stderr"), -3))
 sys.exit(7)
 """
+STAYS = "import sys; from flights import Addresses, stay; stay(Addresses(*sys.argv[1:]))"
 
 
 def run_with_all_it_starts(
@@ -49,7 +51,7 @@ def run_with_all_it_starts(
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS_MAX + 20)
 def test_the_demo_ends_by_itself_with_the_right_numbers(shell_environment: dict[str, str]) -> None:
-    """Sixteen carriers, the totals of the file, a killed member, rates, a curl line and the metrics address."""
+    """Sixteen carriers, the totals of the file, a killed member, and at the end no address of what has stopped."""
     environment = shell_environment | QUICK_WORKERS | quick_java()
     done = run_with_all_it_starts([sys.executable, str(DEMO)], environment)
 
@@ -59,8 +61,36 @@ def test_the_demo_ends_by_itself_with_the_right_numbers(shell_environment: dict[
     assert "a member of board is killed after" in done.stdout
     assert "group board counted 336,776 flights, each once" in done.stdout
     assert "group archive counted 336,776 flights, each once" in done.stdout
-    assert "curl -H" in done.stdout
-    assert "/metrics" in done.stdout
+    assert "curl -H" not in done.stdout
+    assert "/metrics" not in done.stdout
+    assert ".venv/bin/python docs/tutorial/flights.py --keep" in done.stdout.splitlines()[-2]
+    assert "docs/tutorial/quick-start.md" in done.stdout.splitlines()[-1]
+
+
+def test_a_demo_that_stays_names_what_answers(
+    dev_broker: str, shell_environment: dict[str, str], fairlead: CommandLine
+) -> None:
+    """The curl line is for a record that is there, the metrics have their address, and Ctrl-C is no failure."""
+    fairlead("topic", "create", "flights")
+    fairlead("produce", "flights", typed=b"the first flight\n")
+    with subprocess.Popen(
+        [sys.executable, "-c", STAYS, dev_broker, "http://127.0.0.1:9522"],
+        cwd=DEMO.parent,
+        env=shell_environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as demo:
+        assert demo.stdout is not None
+        told = list(iter(demo.stdout.readline, "the broker stays until Ctrl-C\n"))
+        demo.send_signal(signal.SIGINT)
+        rest = demo.stdout.read()
+    fairlead("topic", "delete", "flights", "--yes")
+
+    assert demo.returncode == 0
+    assert f"'{dev_broker}/v1/topics/flights/partitions/0/records?offset=0&max_bytes=1'" in told[0]
+    assert "the first flight" in told[1]
+    assert told[-1] == "metrics: http://127.0.0.1:9522/metrics\n"
+    assert rest == "stopped\n"
 
 
 def test_nothing_outlives_a_demo_that_fails(shell_environment: dict[str, str]) -> None:
