@@ -42,6 +42,7 @@ RUN_BY: Final[dict[tuple[str, str], str]] = {
     ("tutorial/flights.md", "console"): f"{_CLI}/test_flights_page.py",
     ("tutorial/flights.md", "python"): f"{_CLI}/test_flights_page.py",
     ("tutorial/quick-start.md", "console"): f"{_CLI}/test_quick_start.py",
+    ("tutorial/quick-start.md", "python"): f"{_CLI}/test_quick_start.py",
 }
 """The test that runs the blocks of a page in a language."""
 

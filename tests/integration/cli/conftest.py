@@ -28,14 +28,14 @@ def shell_environment() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def _dev_broker(shell_environment: dict[str, str]) -> Iterator[str]:
+def _dev_listeners(shell_environment: dict[str, str]) -> Iterator[dict[str, str]]:
     command = ["fairlead", "dev", "up", "--listen", "127.0.0.1:0", "--output", "json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env=shell_environment)
     try:
         assert process.stdout is not None
         ready = process.stdout.readline()
         assert ready, "the broker ended before it was ready"
-        yield json.loads(ready)["brokers"][0]["data"]
+        yield json.loads(ready)["brokers"][0]
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
@@ -43,10 +43,16 @@ def _dev_broker(shell_environment: dict[str, str]) -> Iterator[str]:
 
 
 @pytest.fixture
-def dev_broker(_dev_broker: str, shell_environment: dict[str, str]) -> str:
+def dev_broker(_dev_listeners: dict[str, str], shell_environment: dict[str, str]) -> str:
     """Address of the data listener; the command line finds it in FAIRLEAD_BOOTSTRAP."""
-    shell_environment["FAIRLEAD_BOOTSTRAP"] = _dev_broker
-    return _dev_broker
+    shell_environment["FAIRLEAD_BOOTSTRAP"] = _dev_listeners["data"]
+    return _dev_listeners["data"]
+
+
+@pytest.fixture
+def dev_ops(_dev_listeners: dict[str, str]) -> str:
+    """Address of the ops listener of the same broker."""
+    return _dev_listeners["ops"]
 
 
 @pytest.fixture

@@ -9,21 +9,28 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parents[3] / "docs" / "tutorial" / "quick-start.md"
-BLOCK = re.compile(r"^```(console|text)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(console|python|text)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NOT_HERE = ("make setup", "source ", "fairlead dev up")
 
 
 @pytest.mark.slow
-def test_the_quick_start_works_word_for_word(dev_broker: str, shell_environment: dict[str, str]) -> None:
+def test_the_quick_start_works_word_for_word(
+    dev_broker: str, dev_ops: str, shell_environment: dict[str, str], tmp_path: Path
+) -> None:
     """Every command of the page succeeds, and where the page shows output it is that output."""
-    blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8").replace("http://127.0.0.1:9520", dev_broker))
+    page = PAGE.read_text(encoding="utf-8")
+    page = page.replace("http://127.0.0.1:9520", dev_broker).replace("http://127.0.0.1:9522", dev_ops)
     answers: list[str] = []
+    lags: list[str] = []
     shown = 0
 
-    for kind, text in blocks:
+    for kind, text in BLOCK.findall(page):
         if kind == "text":
             assert answers[-1] == text
             shown += 1
+            continue
+        if kind == "python":
+            (tmp_path / "readers.py").write_text(text, encoding="utf-8")
             continue
         commands = [line for line in text.splitlines() if not line.startswith(NOT_HERE)]
         answers = []
@@ -32,6 +39,7 @@ def test_the_quick_start_works_word_for_word(dev_broker: str, shell_environment:
                 command,
                 shell=True,
                 env=shell_environment,
+                cwd=tmp_path,
                 capture_output=True,
                 text=True,
                 timeout=60,
@@ -39,8 +47,11 @@ def test_the_quick_start_works_word_for_word(dev_broker: str, shell_environment:
             )
             assert done.returncode == 0, (command, done.stderr)
             answers.append(done.stdout)
+        lags += [answer for answer in answers if "LAG" in answer]
 
-    assert shown == 2
+    assert shown == 4
+    [lag] = lags
+    assert lag.splitlines()[-1].split()[:5] == ["test", "0", "3", "4", "1"]
 
 
 def test_the_curl_lines_answer_what_was_written(dev_broker: str, shell_environment: dict[str, str]) -> None:
