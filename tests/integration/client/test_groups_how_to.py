@@ -23,7 +23,7 @@ STARTS_A_BROKER = ("sh", "fairlead dev up\n")
 
 
 @pytest.mark.slow
-async def test_every_example_of_the_page(bootstrap: str) -> None:
+async def test_every_example_of_the_page(bootstrap: str, tmp_path: Path) -> None:
     """In order, against one broker; ids of topics differ from run to run, and tables are compared by their words."""
     blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
     blocks.remove(STARTS_A_BROKER)
@@ -34,7 +34,9 @@ async def test_every_example_of_the_page(bootstrap: str) -> None:
             case "sh":
                 printed = await in_shell(text.replace(DEFAULT_ADDRESS, bootstrap), bootstrap)
             case "python":
-                printed = await in_python(text.replace(DEFAULT_ADDRESS, bootstrap), names)
+                printed = await in_python(
+                    text.replace(DEFAULT_ADDRESS, bootstrap), names, bootstrap, tmp_path
+                )
             case "json":
                 checked += 1
                 assert json.loads(without_ids(printed)) == json.loads(without_ids(text))
@@ -55,8 +57,11 @@ def words(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines() if line.strip()]
 
 
-async def in_python(code: str, names: dict[str, object]) -> str:
-    """What a program prints that is typed after the ones before it."""
+async def in_python(code: str, names: dict[str, object], bootstrap: str, folder: Path) -> str:
+    """What a program prints: a file by itself, or lines in asyncio that are typed after the ones before them."""
+    if "async with" not in code:
+        (folder / "board.py").write_text(code, encoding="utf-8")
+        return await in_shell(f"python {folder}/board.py", bootstrap)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         running = eval(compile(code, str(PAGE), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
