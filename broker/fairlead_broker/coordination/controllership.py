@@ -151,7 +151,7 @@ class Controllership:
         except CoordinationClosed:
             raise
         except (CoordinationError, ProblemError) as error:
-            _log.warning("controller_turn_failed", reason=str(error))
+            _log.warning("controller's turn failed", reason=str(error))
             return False
         return True
 
@@ -193,7 +193,7 @@ class Controllership:
 
     def _enter(self, office: ControllerOffice) -> None:
         """Begin a term: whatever earlier controllers have left undone is found by looking at everything."""
-        _log.info("controller_office_taken", term=office.revision)
+        _log.info("office of the controller taken", term=office.revision)
         self._term = office.revision
         self._touched.add(key for key, _ in self._index.partitions())
         self._due_topics.update(self._metadata.topics)

@@ -363,4 +363,4 @@ def _report(done: Future[None]) -> None:
     try:
         done.result()
     except CoordinationError as error:
-        _log.warning("leases_not_expired", reason=str(error))
+        _log.warning("leases not expired", reason=str(error))

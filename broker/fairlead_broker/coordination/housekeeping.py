@@ -48,7 +48,7 @@ class Housekeeping:
             except CoordinationClosed:
                 raise
             except (CoordinationError, ProblemError) as error:
-                _log.warning("housekeeping_failed", reason=str(error))
+                _log.warning("housekeeping failed", reason=str(error))
             # The only event to wait for is time.
             await asyncio.sleep(INTERVAL_SECONDS)  # noqa: TID251
 

@@ -98,7 +98,7 @@ class Membership:
         except CoordinationClosed:
             raise
         except CoordinationUnavailable as error:
-            _log.warning("keep_alive_failed", reason=str(error), confirmed=self.is_confirmed)
+            _log.warning("lease not kept alive", reason=str(error), confirmed=self.is_confirmed)
             return False
         return True
 
@@ -143,7 +143,7 @@ class Membership:
         try:
             await self._coordination.revoke(self.lease)
         except LeaseNotFound:
-            _log.info("lease_already_ended", broker=self.broker_id)
+            _log.info("lease had ended already", broker=self.broker_id)
 
     def _lost(self) -> MembershipLost:
         self.end()

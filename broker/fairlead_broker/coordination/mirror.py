@@ -127,11 +127,11 @@ class Mirror:
         try:
             while batch := await self._next_batch(self._watch):
                 self._take(batch)
-            _log.warning("watch_silent", revision=self.metadata.revision)
+            _log.warning("watch is silent, begun anew", revision=self.metadata.revision)
         except CoordinationClosed:
             raise
         except (Compacted, CoordinationUnavailable) as error:
-            _log.warning("watch_ended", reason=str(error), revision=self.metadata.revision)
+            _log.warning("watch ended, begun anew", reason=str(error), revision=self.metadata.revision)
         finally:
             watch, self._watch = self._watch, None
             await watch.cancel()
@@ -157,7 +157,7 @@ class Mirror:
             except CoordinationClosed:
                 raise
             except (Compacted, CoordinationUnavailable) as error:
-                _log.warning("list_failed", reason=str(error), attempt=attempt)
+                _log.warning("registry not listed, tried again", reason=str(error), attempt=attempt)
                 # The store is away: there is no event to wait for, only another attempt.
                 await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])  # noqa: TID251
                 attempt += 1

@@ -122,7 +122,7 @@ class UncleanElections:
             if found is None or found.mod_revision != each.partition.mod_revision:
                 self._drop(each.key)
             elif silent and now < self._asked_last(each.key, silent, now) + patience_seconds:
-                _log.warning("unclean_election_waits", **_named(each.key), silent=silent)
+                _log.warning("unclean election waits for a replica", **_named(each.key), silent=silent)
             elif (write := self.election(each)) is not None:
                 self._drop(each.key)
                 writes.append(write)
@@ -144,7 +144,7 @@ class UncleanElections:
             return None
         assert elected.leader is not None, "an election installs a leader"
         _log.warning(
-            "unclean_election",
+            "unclean election",
             **_named(surveyed.key),
             leader=elected.leader.broker,
             leader_epoch=elected.leader_epoch,

@@ -121,6 +121,9 @@ class LogDirectory:
                 raise DirectoryLocked(message)
             directory = cls(path, storage, lock, broker_id, new_directory_id, clock)
             directory._start(cluster_id, residence)
+        except FileExistsError as error:
+            message = f"{path} is a file; the data directory must be a directory"
+            raise StorageFailed(message) from error
         except OSError as error:
             raise wrap_os_error(error, f"{path}: cannot open the data directory") from error
         return directory

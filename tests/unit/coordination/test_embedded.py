@@ -315,7 +315,7 @@ async def test_leases_of_a_failed_store_do_not_end(path: Path) -> None:
                     await store._store.run(int)
         await heal(store)
 
-    assert [(entry["event"], entry["log_level"]) for entry in logs] == [("leases_not_expired", "warning")]
+    assert [(entry["event"], entry["log_level"]) for entry in logs] == [("leases not expired", "warning")]
 
 
 @pytest.mark.slow

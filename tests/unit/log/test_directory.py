@@ -71,6 +71,14 @@ def test_a_new_directory_gets_an_identity(tmp_path: Path) -> None:
     again.close(False)
 
 
+def test_a_file_is_no_data_directory(tmp_path: Path) -> None:
+    """Said as it is, and not in the words of a call of the system that found it there."""
+    (tmp_path / "data").write_bytes(b"notes of somebody")
+
+    with pytest.raises(StorageFailed, match=r"data is a file; the data directory must be a directory$"):
+        open_directory(tmp_path / "data")
+
+
 def test_a_new_directory_may_wait_for_its_cluster(tmp_path: Path) -> None:
     """Without a cluster id a new directory is only locked; partitions open once it belongs to one."""
     directory = open_directory(tmp_path, cluster_id=None)

@@ -123,7 +123,7 @@ class Member:
                 raise
         else:
             if not is_sound(status.version):
-                _log.warning("etcd_too_old", member=self.url, version=status.version)
+                _log.warning("etcd is too old", member=self.url, version=status.version)
         self._checked = True
 
     async def _open(self) -> grpc.aio.Channel:

@@ -189,7 +189,7 @@ class Members:
         except grpc.aio.AioRpcError as error:
             if AUTHENTICATION_OFF not in (error.details() or ""):
                 raise
-            _log.warning("etcd_authentication_off", member=member.url, user=self._user.name)
+            _log.warning("authentication of etcd is off", member=member.url, user=self._user.name)
             return ""
         self.check_cluster(member, answer)
         return answer.token
@@ -200,7 +200,7 @@ class Members:
             self._token = None
         elif member is self._members[self._preferred]:
             self._preferred = (self._preferred + 1) % len(self._members)
-            _log.info("etcd_member_left", member=member.url, reason=failure.reason)
+            _log.info("member of etcd left", member=member.url, reason=failure.reason)
 
     def _check_open(self) -> None:
         if self.closed:
