@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,7 +29,8 @@ EXAMPLE = re.compile(
 )
 OPTION = re.compile(r"^\| `(?P<name>\w+)` \| (?:`(?P<default>[^`]+)`)? *\|", re.MULTILINE)
 SHARED = {option.name for option in (DEAD_LETTERS, STARTING_OFFSETS, MAX_OFFSETS, MIN_PARTITIONS)}
-OTHER = "http://other:9520"
+START = re.compile(r"^```sh start\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+OTHER = "http://127.0.0.1:9620"
 SECONDS_MAX = 600
 """A job takes half a minute, and many times that where twenty others want the cores."""
 
@@ -58,22 +62,41 @@ def clusters() -> Iterator[tuple[str, str]]:
         yield here, there
 
 
+@contextmanager
+def started(command: str) -> Iterator[str]:
+    """Run the broker that a page starts, on a free port in place of its own; gives the address."""
+    code = command.strip().replace(OTHER.removeprefix("http://"), "127.0.0.1:0")
+    program = [str(Path(sys.executable).with_name("fairlead")), *shlex.split(code)[1:], "--output", "json"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE) as broker:
+        try:
+            assert broker.stdout is not None
+            yield json.loads(broker.stdout.readline())["brokers"][0]["data"]
+        finally:
+            broker.terminate()
+
+
 @pytest.mark.timeout(2 * SECONDS_MAX)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_command_of_a_pipeline_gives_what_the_page_shows(
     clusters: tuple[str, str], tmp_path: Path, name: str
 ) -> None:
     """The records go in, the job runs, and the answers come out, in any order."""
-    here, there = clusters
+    here, _ = clusters
+    text = sections()[name]
     compared = 0
-    for example in EXAMPLE.finditer(sections()[name]):
-        code = example["code"].replace(OTHER, there).replace("/lake/", f"{tmp_path}/")
-        done = shell(code, here, tmp_path)
+    with ExitStack() as stack:
+        others = [stack.enter_context(started(each["code"])) for each in START.finditer(text)]
+        assert bool(others) == (OTHER in text)
+        for example in EXAMPLE.finditer(text):
+            code = example["code"]
+            for there in others:
+                code = code.replace(OTHER, there)
+            done = shell(code, here, tmp_path)
 
-        assert done.returncode == 0, done.stderr
-        if example["output"] is not None:
-            compared += 1
-            assert sorted(done.stdout.splitlines()) == sorted(example["output"].splitlines())
+            assert done.returncode == 0, done.stderr
+            if example["output"] is not None:
+                compared += 1
+                assert sorted(done.stdout.splitlines()) == sorted(example["output"].splitlines())
     assert compared == 1
 
 
