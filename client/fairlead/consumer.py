@@ -51,9 +51,10 @@ class Consumer(AssignedPartitions):
     One take at a time: `next_batch`, `batches`, `records` and iterating raise `SettingError` while another of them
     waits for a batch, in every `commit` mode and without a group. Everything else may be called meanwhile.
 
-    Without a group, `assign` says what is read. With one, `topics` or `pattern` (RE2, the whole name must match) say
-    what the group reads, and the partitions are split over its members. start: where a partition begins that the group
-    never committed: `"earliest"`, `"latest"`, a duration (`"10m"`: what is younger), or `"none"`, an error.
+    Without a group, `assign` says what is read, and what only a group has, all from start to assignor, is refused.
+    With one, `topics` or `pattern` (RE2, the whole name must match) say what the group reads, and the partitions are
+    split over its members. start: where a partition begins that the group never committed: `"earliest"`, `"latest"`,
+    a duration (`"10m"`: what is younger), or `"none"`, an error.
     commit: `"after"` commits what was processed, every `auto_commit_interval`, before a partition goes, and at the end:
     a batch, or a record of `records`, counts as processed when the next one is taken, or when the block is left
     without an exception (at least once). `"before"` commits each batch before it is handed out (at most once),

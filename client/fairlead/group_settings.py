@@ -5,7 +5,7 @@ Built once by `Consumer`; every value is checked here. Must not know how a setti
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
@@ -13,7 +13,15 @@ from typing import Final, TypeAlias
 from fairlead.errors import SettingError, error_of
 from fairlead.group_member import Subscription
 from fairlead.metadata import check_name
-from fairlead.settings import Duration, OffsetPolicy, ResetPolicy, policy_of, seconds_of
+from fairlead.settings import (
+    Duration,
+    OffsetPolicy,
+    ResetPolicy,
+    check_text,
+    policy_of,
+    seconds_of,
+    texts_of,
+)
 from fairlead.topic_partition import TopicPartition
 from fairlead_api.group_requests import (
     ASSIGNORS,
@@ -26,6 +34,16 @@ from fairlead_api.identifiers import check_group_name
 from fairlead_api.problems import ProblemError
 
 PROCESSING_SECONDS_DEFAULT: Final = 300.0
+
+_UNSAID: Final[Mapping[str, object]] = {
+    "start": "earliest",
+    "commit": "after",
+    "auto_commit_interval": "5s",
+    "processing_timeout": "5m",
+    "session_timeout": "45s",
+    "rebalance_timeout": "5m",
+}
+"""What `Consumer` passes on where nothing is said; None for the settings that are not here."""
 
 RebalanceCallback: TypeAlias = Callable[[frozenset[TopicPartition]], Awaitable[None] | None]
 """Told the partitions that came or go; plain or async."""
@@ -69,6 +87,16 @@ class GroupSettings:
 
     def __post_init__(self) -> None:
         """Check the values; names raise the typed errors of the cluster, before any call."""
+        for name, text in (
+            ("group", self.group),
+            ("pattern", self.pattern),
+            ("instance_id", self.instance_id),
+            ("rack", self.rack),
+            ("assignor", self.assignor),
+        ):
+            check_text(text, name)
+        _check_callback(self.on_assigned, "on_assigned")
+        _check_callback(self.on_revoked, "on_revoked")
         _check_group_name(self.group)
         if self.instance_id is not None:
             _check_group_name(self.instance_id)
@@ -127,12 +155,17 @@ def group_settings_of(
 ) -> GroupSettings | None:
     """Return the settings of a consumer's arguments; None where it has no group."""
     if group is None:
-        if topics is None and pattern is None:
-            return None
-        raise SettingError("group", None, "a name with topics or pattern; without a group use assign")
+        if topics is not None or pattern is not None:
+            raise SettingError("group", None, "a name with topics or pattern; without a group use assign")
+        _check_unsaid(
+            start=start, commit=commit, auto_commit_interval=commit_interval, processing_timeout=processing,
+            session_timeout=session, rebalance_timeout=rebalance, instance_id=instance_id, rack=rack,
+            assignor=assignor, on_assigned=on_assigned, on_revoked=on_revoked,
+        )  # fmt: skip
+        return None
     return GroupSettings(
         group=group,
-        topics=(topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics or ())),
+        topics=() if topics is None else texts_of(topics, "topics"),
         pattern=pattern,
         start=policy_of(start, "start"),
         commit=commit_mode_of(commit),
@@ -154,6 +187,19 @@ def commit_mode_of(value: CommitMode | str) -> CommitMode:
         return CommitMode(value)
     except ValueError:
         raise SettingError("commit", value, '"after", "before" or "manual"') from None
+
+
+def _check_unsaid(**given: object) -> None:
+    """Refuse what means something only in a group, and would be ignored, where a consumer has none."""
+    for name, value in given.items():
+        if value != _UNSAID.get(name):
+            hint = "; assign takes a start of its own" if name == "start" else ""
+            raise SettingError(name, value, f"nothing to be said without a group{hint}")
+
+
+def _check_callback(value: object, name: str) -> None:
+    if value is not None and not callable(value):
+        raise SettingError(name, value, "a function, plain or async, that takes the partitions")
 
 
 def _check_group_name(name: str) -> None:

@@ -44,10 +44,12 @@ from fairlead.settings import (
     Duration,
     ProducerSettings,
     acks_of,
+    batch_bytes_of,
     codec_of,
     connection_of,
     idempotence_of,
     seconds_of,
+    seconds_of_ms,
 )
 from fairlead.table_pieces import NO_KEY, pieces, slices, table_of, whole
 from fairlead.timestamps import timestamp_us_of
@@ -112,10 +114,9 @@ class Producer:
         )
         self._settings = ProducerSettings(
             acks=acks_of(acks),
-            linger_seconds=linger_ms / 1000,
-            # A batch larger than the buffer could never be filled.
-            batch_bytes=min(batch_bytes, buffer_bytes),
-            columnar_batch_bytes=min(columnar_batch_bytes, buffer_bytes),
+            linger_seconds=seconds_of_ms(linger_ms, "linger_ms"),
+            batch_bytes=batch_bytes_of(batch_bytes, "batch_bytes", buffer_bytes),
+            columnar_batch_bytes=batch_bytes_of(columnar_batch_bytes, "columnar_batch_bytes", buffer_bytes),
             codec=codec_of(compression),
             buffer_bytes=buffer_bytes,
             request_bytes_max=request_bytes_max,

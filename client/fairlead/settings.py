@@ -55,9 +55,47 @@ def seconds_of(value: Duration, name: str) -> float:
     raise SettingError(name, value, 'a timedelta or text with a unit, not negative, such as "30s" or "250ms"')
 
 
+def seconds_of_ms(value: float, name: str) -> float:
+    """Return a span that is given in milliseconds, in seconds."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        return value / 1000
+    raise SettingError(name, value, "a number of milliseconds, 0 or more, such as 5 or 0.5")
+
+
+def batch_bytes_of(value: int, name: str, buffer_bytes: int) -> int:
+    """Return the size of a batch, at most the buffer's: a larger one could never be filled."""
+    check_whole(value, name, least=1)
+    check_whole(buffer_bytes, "buffer_bytes", least=1)
+    return min(value, buffer_bytes)
+
+
+def check_whole(value: object, name: str, *, least: int) -> None:
+    """Refuse what is no whole number from `least` on; True and False are none."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise SettingError(name, value, f"a whole number, {least} or more")
+
+
+def check_text(value: object, name: str) -> None:
+    """Refuse what is given and no text."""
+    if value is not None and not isinstance(value, str):
+        raise SettingError(name, value, "text")
+
+
+def texts_of(value: object, name: str) -> tuple[str, ...]:
+    """Return one text, or each of several once."""
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, Iterable):
+        raise SettingError(name, value, "text, or several texts")
+    texts = list(value)
+    if not all(isinstance(text, str) for text in texts):
+        raise SettingError(name, value, "text, or several texts")
+    return tuple(dict.fromkeys(texts))
+
+
 def bootstrap_of(value: str | Iterable[str]) -> tuple[str, ...]:
     """Return the bootstrap addresses of a comma-separated text or a list, without trailing slashes."""
-    addresses = value.split(",") if isinstance(value, str) else value
+    addresses = value.split(",") if isinstance(value, str) else texts_of(value, "bootstrap")
     cleaned = tuple(dict.fromkeys(address.strip().rstrip("/") for address in addresses if address.strip()))
     for address in cleaned:
         if not _is_address(address):
@@ -105,7 +143,11 @@ def acks_of(value: Acks | str | int) -> Acks:
 
 def idempotence_of(value: bool | None, acks: Acks) -> bool:
     """Return whether a producer is idempotent: unless something is said it is where acks allow it, as in Kafka."""
-    return acks is Acks.ALL if value is None else value
+    if value is None:
+        return acks is Acks.ALL
+    if isinstance(value, bool):
+        return value
+    raise SettingError("idempotence", value, "True, False, or None: on where acks allows it")
 
 
 def codec_of(value: Codec | str) -> Codec:
@@ -224,19 +266,17 @@ class ProducerSettings:
     def __post_init__(self) -> None:
         """Check the values against each other."""
         _require(self.linger_seconds >= 0, "linger_ms", self.linger_seconds * 1000, "0 or more")
-        _require(self.batch_bytes > 0, "batch_bytes", self.batch_bytes, "above 0")
-        _require(self.columnar_batch_bytes > 0, "columnar_batch_bytes", self.columnar_batch_bytes, "above 0")
-        _require(
-            self.requests_in_flight_max > 0, "requests_in_flight_max", self.requests_in_flight_max, "above 0"
-        )
-        _require(self.request_bytes_max > 0, "request_bytes_max", self.request_bytes_max, "above 0")
-        _require(self.buffer_bytes > 0, "buffer_bytes", self.buffer_bytes, "above 0")
+        check_whole(self.batch_bytes, "batch_bytes", least=1)
+        check_whole(self.columnar_batch_bytes, "columnar_batch_bytes", least=1)
+        check_whole(self.requests_in_flight_max, "requests_in_flight_max", least=1)
+        check_whole(self.request_bytes_max, "request_bytes_max", least=1)
+        check_whole(self.buffer_bytes, "buffer_bytes", least=1)
         _require(
             self.delivery_timeout_seconds > 0, "delivery_timeout", self.delivery_timeout_seconds, "above 0"
         )
-        _require(
-            self.retries_max is None or self.retries_max >= 0, "retries_max", self.retries_max, "0 or more"
-        )
+        if self.retries_max is not None:
+            check_whole(self.retries_max, "retries_max", least=0)
+        check_text(self.name, "name")
         _require(
             self.acks is Acks.ALL or not self.idempotence,
             "acks",
@@ -276,15 +316,8 @@ class ConsumerSettings:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        _require(self.fetch_bytes_min >= 1, "fetch_bytes_min", self.fetch_bytes_min, "1 or more")
-        _require(self.fetch_bytes_max > 0, "fetch_bytes_max", self.fetch_bytes_max, "above 0")
-        _require(
-            self.partition_fetch_bytes_max > 0,
-            "partition_fetch_bytes_max",
-            self.partition_fetch_bytes_max,
-            "above 0",
-        )
-        _require(self.prefetch_bytes > 0, "prefetch_bytes", self.prefetch_bytes, "above 0")
-        _require(
-            self.requests_in_flight_max > 0, "requests_in_flight_max", self.requests_in_flight_max, "above 0"
-        )
+        check_whole(self.fetch_bytes_min, "fetch_bytes_min", least=1)
+        check_whole(self.fetch_bytes_max, "fetch_bytes_max", least=1)
+        check_whole(self.partition_fetch_bytes_max, "partition_fetch_bytes_max", least=1)
+        check_whole(self.prefetch_bytes, "prefetch_bytes", least=1)
+        check_whole(self.requests_in_flight_max, "requests_in_flight_max", least=1)

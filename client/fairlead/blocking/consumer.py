@@ -30,7 +30,7 @@ class Consumer(Facade[AsyncConsumer]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._callback_threads: set[int] = set()
         for name in ("on_assigned", "on_revoked"):
-            if kwargs.get(name) is not None:
+            if callable(kwargs.get(name)):
                 kwargs[name] = self._in_thread(kwargs[name])
         super().__init__(AsyncConsumer(*args, **kwargs))
 
