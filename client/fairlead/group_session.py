@@ -46,6 +46,7 @@ from fairlead.group_events import (
 from fairlead.group_member import GroupMember, MemberState, is_fenced
 from fairlead.group_partitions import GroupPartitions, Reading
 from fairlead.group_settings import CommitMode, GroupSettings
+from fairlead.group_topics import GroupTopics
 from fairlead.topic_partition import TopicPartition
 from fairlead.transport import Transport
 from fairlead_api.group_requests import HeartbeatRequest
@@ -111,6 +112,7 @@ class GroupSession:
             report=self._report,
             failed=self._callback_failed,
         )
+        self._topics = GroupTopics(settings, reading.metadata, transport)
         self._awake = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
         """The task that carries out what moves; None before the first turn of the loop."""
@@ -290,8 +292,12 @@ class GroupSession:
         match action:
             case SendHeartbeat(number, request):
                 self._tasks.create_task(self._heartbeat(number, request), name="heartbeat")
-            case Revoke() | Assign():
+            case Revoke():
                 self._partitions.order(action)
+            case Assign():
+                self._partitions.order(action)
+                topics = {place.topic for place in self._member.held}
+                self._tasks.create_task(self._topics.look(topics), name="topics of the group")
             case Drop(partitions, error):
                 _LOG.warning(
                     "group %s: %d partitions are dropped, and what was not committed of them is read again: %s",

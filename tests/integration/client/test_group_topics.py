@@ -1,0 +1,78 @@
+"""What a member of a group says whose topics do not exist, against a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from fairlead import Admin, Consumer, Producer
+from fairlead.errors import ProcessingTimeoutError
+
+MISSING = "do not exist"
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition that other tasks bring about."""
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.01)
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the warnings of topics that do not exist."""
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.name == "fairlead" and record.levelno == logging.WARNING and MISSING in record.getMessage()
+    ]
+
+
+async def test_topics_that_do_not_exist_are_told_by_name(
+    bootstrap: str, admin: Admin, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the group, all in one warning; a topic that is there is none of them."""
+    await admin.create_topic("flights", partitions=1)
+    async with Consumer(bootstrap, group="z2", topics=["nope-y", "flights", "nope-x"]):
+        await until(lambda: bool(told(caplog)))
+
+    assert told(caplog) == ["group z2: topics that do not exist, and are read once they do: nope-x, nope-y"]
+
+
+async def test_a_missing_topic_is_told_once_and_read_once_it_is_there(
+    bootstrap: str, admin: Admin, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Joining the group again tells nothing new while it is missing; nor does its coming."""
+    async with Consumer(
+        bootstrap, group="z2", topics=["nope-x", "late"], processing_timeout="50ms"
+    ) as consumer:
+        await until(lambda: bool(told(caplog)))
+        await until(lambda: consumer.membership.state == "left")
+        with pytest.raises(ProcessingTimeoutError):
+            await consumer.next_batch(timeout="20s")
+        taking = asyncio.create_task(consumer.next_batch(timeout="20s"))
+        await until(lambda: consumer.membership.state == "stable")
+        await admin.create_topic("late", partitions=1)
+        async with Producer(bootstrap) as producer:
+            await producer.send_and_wait("late", b"a")
+        batch = await taking
+
+    assert batch is not None
+    assert batch.topic == "late"
+    assert len(told(caplog)) == 1
+
+
+async def test_a_member_without_a_partition_tells_of_no_topic_that_is_there(
+    bootstrap: str, admin: Admin, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A second one for a single partition, and a missing name beside it as the sign that it has looked."""
+    await admin.create_topic("flights", partitions=1)
+    async with Consumer(bootstrap, group="z2", topics="flights") as first:
+        await until(lambda: bool(first.assignment))
+        async with Consumer(bootstrap, group="z2", topics=["flights", "nope-x"]) as second:
+            await until(lambda: bool(told(caplog)))
+            assert len(first.assignment) + len(second.assignment) == 1
+
+    assert told(caplog) == ["group z2: topics that do not exist, and are read once they do: nope-x"]
