@@ -22,6 +22,7 @@ from fairlead.errors import ClusterError, FairleadError, SettingError, Unreachab
 from fairlead_spark.jobs import Job, JobError, JobFailed
 from fairlead_spark.jobs.requirements import check_requirements, format_reasons, versions
 from fairlead_spark.pipelines import Pipeline, PipelineError, PipelineOption, find, pipelines
+from fairlead_spark.pipelines.topics import InputNotFound, require_inputs
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -131,7 +132,9 @@ def job_run(
     settings = _pairs(conf, "--conf")
     try:
         check_requirements()
-        _check_cluster(pipeline.complete(given)["bootstrap"])
+        options = pipeline.complete(given)
+        _check_cluster(options["bootstrap"])
+        require_inputs(pipeline, options)
         summary = _run(
             Job(
                 pipeline=pipeline,
@@ -145,6 +148,8 @@ def job_run(
             master,
             settings,
         )
+    except InputNotFound as error:
+        _fail(str(error), ExitCode.NOT_FOUND)
     except PipelineError as error:
         fail_usage(str(error))
     except JobError as error:

@@ -15,6 +15,9 @@ from pathlib import Path
 import pytest
 
 from fairlead import testing
+from fairlead.blocking import Admin
+from fairlead.cli.main import run_command
+from fairlead.cli.session import ExitCode
 from fairlead_spark.pipelines import NAMES, find
 from fairlead_spark.pipelines.dead_letters import DEAD_LETTERS
 from fairlead_spark.pipelines.mirror import refuse_itself
@@ -62,6 +65,14 @@ def clusters() -> Iterator[tuple[str, str]]:
         yield here, there
 
 
+@pytest.fixture(scope="module")
+def inputs_missing() -> Iterator[str]:
+    """A cluster with one topic, `there`."""
+    with testing.running_cluster() as bootstrap, Admin(bootstrap) as admin:
+        admin.create_topic("there", partitions=1)
+        yield bootstrap
+
+
 @contextmanager
 def started(command: str) -> Iterator[str]:
     """Run the broker that a page starts, on a free port in place of its own; gives the address."""
@@ -98,6 +109,40 @@ def test_the_command_of_a_pipeline_gives_what_the_page_shows(
                 compared += 1
                 assert sorted(done.stdout.splitlines()) == sorted(example["output"].splitlines())
     assert compared == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("flight_windows", []),
+        ("logs", []),
+        ("mirror", ["topics=there,flights", f"target={OTHER}"]),
+        ("sessions", ["input=flights"]),
+        ("topic_to_delta", ["topics=there, flights", "path=/nowhere"]),
+    ],
+)
+def test_an_input_that_is_not_there_is_told_before_spark_starts(
+    inputs_missing: str, name: str, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The topic is named, with what to do, and the exit code is that of whatever is not found."""
+    missing = "logs" if name == "logs" else "flights"
+    given = [word for option in options for word in ("--option", option)]
+    code = run_command(["job", "run", name, *given, "--once", "--bootstrap", inputs_missing])
+
+    assert code == ExitCode.NOT_FOUND
+    assert capsys.readouterr().err == (
+        f"error: topic {missing} is not in the cluster of {inputs_missing}. "
+        "Check the name, or create the topic.\n"
+    )
+
+
+def test_every_pipeline_says_what_it_reads() -> None:
+    """A pipeline that comes with Fairlead names the options of its inputs, which are options of its own."""
+    for name in NAMES:
+        pipeline = find(name)
+
+        assert pipeline.reads
+        assert set(pipeline.reads) <= {option.name for option in pipeline.options}
 
 
 @pytest.mark.timeout(2 * SECONDS_MAX)

@@ -73,6 +73,8 @@ class Pipeline:
     """Builds the query from complete options, up to its writer; trigger, checkpoint and name are not its business."""
     check: Callable[[Mapping[str, str]], None] = lambda _options: None
     """Raises PipelineOptionError for values that cannot be, before Spark is started; no network."""
+    reads: tuple[str, ...] = ()
+    """Options that name topics to read, by comma. `fairlead job run` asks for them before it starts Spark."""
 
     @property
     def all_options(self) -> tuple[PipelineOption, ...]:

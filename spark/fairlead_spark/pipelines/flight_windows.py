@@ -77,4 +77,5 @@ PIPELINE = Pipeline(
         *READING,
     ),
     writer=writer,
+    reads=("input",),
 )

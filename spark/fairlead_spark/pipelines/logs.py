@@ -87,4 +87,5 @@ PIPELINE = Pipeline(
         *READING,
     ),
     writer=writer,
+    reads=("input",),
 )

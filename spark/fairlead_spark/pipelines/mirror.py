@@ -98,4 +98,5 @@ PIPELINE = Pipeline(
     ),
     writer=writer,
     check=check,
+    reads=("topics",),
 )

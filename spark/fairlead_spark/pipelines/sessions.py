@@ -69,4 +69,5 @@ PIPELINE = Pipeline(
         *READING,
     ),
     writer=writer,
+    reads=("input",),
 )

@@ -116,4 +116,5 @@ PIPELINE = Pipeline(
     ),
     writer=writer,
     check=check,
+    reads=("topics",),
 )

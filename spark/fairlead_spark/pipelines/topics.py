@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.blocking import Admin
 from fairlead.errors import TopicNotFoundError
-from fairlead_spark.pipelines import PipelineOption, PipelineOptionError
+from fairlead_spark.pipelines import Pipeline, PipelineOption, PipelineOptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,6 +31,10 @@ WHOLE_RECORDS = {"max.message.bytes": 64 << 20}
 """Configuration of a topic that gets records of others as they are: the most that can be. What its input has packed
 into few bytes, or with a larger limit of its own, would not fit else, and one record would stop the pipeline."""
 JSON_OPTIONS = {"timestampFormat": TIME_FORMAT, "timeZone": "UTC", "ignoreNullFields": "false"}
+
+
+class InputNotFound(PipelineOptionError):
+    """A topic that a pipeline is going to read is not there."""
 
 
 def read_topics(
@@ -70,11 +74,23 @@ def require_topics(bootstrap: str, topics: list[str]) -> dict[str, int]:
     """Return the number of partitions of each topic that a pipeline is going to read.
 
     Raises:
-        PipelineOptionError: a topic is not there, and so would never give a record.
+        InputNotFound: a topic is not there, and so would never give a record.
         FairleadError: the cluster cannot be asked.
     """
     with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
         return {name: _partitions(admin, name, bootstrap) for name in topics}
+
+
+def require_inputs(pipeline: Pipeline, options: Mapping[str, str]) -> None:
+    """Find out whether every topic is there that a pipeline says it reads, by its complete options.
+
+    Raises:
+        InputNotFound: one is not.
+        FairleadError: the cluster cannot be asked.
+    """
+    require_topics(
+        options["bootstrap"], [name for option in pipeline.reads for name in names_in(options[option])]
+    )
 
 
 def ensure_topics(
@@ -104,5 +120,5 @@ def _partitions(admin: Admin, name: str, bootstrap: str) -> int:
     try:
         return admin.describe_topic(name).partitions
     except TopicNotFoundError as error:
-        message = f"topic {name} is not in the cluster of {bootstrap}"
-        raise PipelineOptionError(message) from error
+        message = f"topic {name} is not in the cluster of {bootstrap}. {error.next_step}"
+        raise InputNotFound(message) from error
