@@ -194,7 +194,7 @@ def _check_unsaid(**given: object) -> None:
     for name, value in given.items():
         if value != _UNSAID.get(name):
             hint = "; assign takes a start of its own" if name == "start" else ""
-            raise SettingError(name, value, f"nothing to be said without a group{hint}")
+            raise SettingError(name, value, f"left away without a group, where it means nothing{hint}")
 
 
 def _check_callback(value: object, name: str) -> None:
