@@ -73,8 +73,7 @@ def test_a_new_directory_gets_an_identity(tmp_path: Path) -> None:
 
 def test_a_file_is_no_data_directory(tmp_path: Path) -> None:
     """Said as it is, and not in the words of a call of the system that found it there."""
-    (tmp_path / "data").write_bytes(b"notes of somebody")
-
+    (tmp_path / "data").touch()
     with pytest.raises(StorageFailed, match=r"data is a file; the data directory must be a directory$"):
         open_directory(tmp_path / "data")
 
@@ -478,8 +477,7 @@ def test_a_start_opens_few_files_however_many_segments(
     box.stop()
     box.log_files()[0].unlink()
     for number in range(10_000):
-        path = box.folder / f"{number:020d}.log"
-        path.write_bytes(stored(make.at_times(number, [FIRST_TIME_US])))
+        (box.folder / f"{number:020d}.log").write_bytes(stored(make.at_times(number, [FIRST_TIME_US])))
     entry = PartitionCheckpoint(
         topic_id=TOPIC,
         partition=PARTITION,
