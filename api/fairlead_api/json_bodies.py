@@ -67,12 +67,8 @@ def decode_request(type_: type[T], body: bytes | memoryview, *, unique_keys: boo
 
 def decode_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
     """Decode with a decoder at hand; raises as `decode_request` does, and lets the last of repeated keys win."""
-    if nested_too_deeply(bytes(body)):
-        raise _too_deep()
-    try:
-        return _parsed(decoder, body)
-    except msgspec.ValidationError as error:
-        raise _refusal(decoder.type, _parsed(_ANYTHING, body), str(error)) from error
+    _refuse_deep(body)
+    return _decoded(decoder, body)
 
 
 def decode_kept_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
@@ -81,10 +77,9 @@ def decode_kept_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview)
     What is kept is checked for its structure alone, so all of it is read here: text that is no UTF-8, or a number
     beyond what a double holds, would become somebody's record, and no reader finds JSON in that.
     """
-    if nested_too_deeply(bytes(body)):
-        raise _too_deep()
+    _refuse_deep(body)
     _parsed(_ANYTHING, body)
-    return decode_json(decoder, body)
+    return _decoded(decoder, body)
 
 
 def number_beyond(text: bytes | memoryview) -> str | None:
@@ -141,6 +136,19 @@ _ANYTHING: Final[msgspec.json.Decoder[object]] = msgspec.json.Decoder(object)
 """Reads any JSON; what it refuses, such as a number of 5,000 digits, is no JSON for us."""
 _DECODERS: Final[dict[object, msgspec.json.Decoder[object]]] = {}
 """One decoder a request type: making one costs more than a small request."""
+
+
+def _refuse_deep(body: bytes | memoryview) -> None:
+    if nested_too_deeply(bytes(body)):
+        raise _too_deep()
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
+    """Decode a body whose depth was looked at."""
+    try:
+        return _parsed(decoder, body)
+    except msgspec.ValidationError as error:
+        raise _refusal(decoder.type, _parsed(_ANYTHING, body), str(error)) from error
 
 
 def _parsed(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:

@@ -19,18 +19,6 @@ async def topic(shared) -> str:
     return TOPIC
 
 
-@pytest.fixture
-def api(shared):
-    """Calls over HTTP/2."""
-    return shared.api
-
-
-@pytest.fixture
-def raw(shared):
-    """Requests byte by byte."""
-    return shared.raw
-
-
 def head(method: str, target: str, headers: str = "") -> bytes:
     """The head of a request that is the last of its connection; each header ends its line."""
     return f"{method} {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n".encode()
@@ -49,22 +37,24 @@ def head(method: str, target: str, headers: str = "") -> bytes:
     ids=", then ".join,
 )
 async def test_a_body_in_another_coding_is_not_taken_for_records(
-    api, raw, topic: str, codings: list[str]
+    shared, topic: str, codings: list[str]
 ) -> None:
     """Whoever undid only the last coding would store what the sender has packed (RFC 9112, 6.1)."""
     lines = "".join(f"transfer-encoding: {coding}\r\n" for coding in codings)
-    answer = await raw.send(head("POST", RECORDS, f"content-type: application/json\r\n{lines}") + CHUNKS)
+    answer = await shared.raw.send(
+        head("POST", RECORDS, f"content-type: application/json\r\n{lines}") + CHUNKS
+    )
 
     assert (answer.status, answer.code) == (400, "malformed_request")
     assert (answer.json["parameter"], answer.json["allowed"]) == ("Transfer-Encoding", "chunked")
-    assert await api.end_offset(topic) == 0
+    assert await shared.api.end_offset(topic) == 0
 
 
 @pytest.mark.parametrize("coding", ["chunked", "Chunked", " , chunked"])
-async def test_a_chunked_body_is_read(raw, topic: str, coding: str) -> None:
+async def test_a_chunked_body_is_read(shared, topic: str, coding: str) -> None:
     """Whatever its letters, and with the empty elements that a list may have."""
     lines = f"content-type: application/json\r\ntransfer-encoding: {coding}\r\n"
-    answer = await raw.send(head("POST", RECORDS, lines) + CHUNKS.replace(b"value", b"color"))
+    answer = await shared.raw.send(head("POST", RECORDS, lines) + CHUNKS.replace(b"value", b"color"))
 
     assert answer.code == "unknown_option"
     assert "color" in answer.json["detail"]
@@ -79,21 +69,21 @@ async def test_a_chunked_body_is_read(raw, topic: str, coding: str) -> None:
     ],
     ids=["one header", "query", "many headers"],
 )
-async def test_a_head_that_is_too_long(raw, query: str, headers: str) -> None:
+async def test_a_head_that_is_too_long(shared, query: str, headers: str) -> None:
     """Is refused over HTTP/1.1 by the broker, since the HTTP server has let it in."""
-    answer = await raw.send(head("GET", f"/v1/topics{query}", headers))
+    answer = await shared.raw.send(head("GET", f"/v1/topics{query}", headers))
 
     assert (answer.status, answer.code) == (431, "headers_too_large")
     assert answer.json["limit_bytes"] == HEADER_BYTES_MAX
 
 
 @pytest.mark.parametrize(("filler", "status"), [(32_000, 200), (33_000, 431)])
-async def test_heads_may_be_as_long_over_both_versions(api, raw, filler: int, status: int) -> None:
+async def test_heads_may_be_as_long_over_both_versions(shared, filler: int, status: int) -> None:
     """One limit, counted in one way."""
     long = "a" * filler
     answers = [
-        await api.get("/v1/topics", x_long=long),
-        await raw.send(head("GET", "/v1/topics", f"x-long: {long}\r\n")),
+        await shared.api.get("/v1/topics", x_long=long),
+        await shared.raw.send(head("GET", "/v1/topics", f"x-long: {long}\r\n")),
     ]
 
     assert [answer.status for answer in answers] == [status] * 2
