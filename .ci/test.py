@@ -23,7 +23,6 @@ PURE_ROOMS = (
     "groups",
     "operator/plan",
     "operator/render",
-    "placement",
     "producers",
     "registry",
     "replication",

@@ -18,8 +18,8 @@ from cluster_peers import BROKERS, FairleadCluster
 
 from fairlead import Admin, Consumer, Delivery, Producer
 from fairlead.errors import FairleadError
+from fairlead_api.bodies.metadata import PartitionMetadata
 from fairlead_api.configuration import ConfigInput
-from fairlead_api.metadata import PartitionMetadata
 
 Condition: TypeAlias = Callable[[], Awaitable[bool]]
 """Looks once whether something holds."""

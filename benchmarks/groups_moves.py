@@ -27,7 +27,7 @@ from groups_workload import BUCKETS_A_SECOND
 from peers import HERE
 
 from fairlead import Admin, Consumer, Producer, TopicPartition
-from fairlead_api.group_answers import GroupDescription
+from fairlead_api.bodies.group_answers import GroupDescription
 
 GROUP = "bench"
 BEFORE_SECONDS = 10.0

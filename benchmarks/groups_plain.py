@@ -16,8 +16,8 @@ import msgspec
 import pyreqwest.client
 import pyreqwest.exceptions
 
-from fairlead_api.group_answers import AssignedPartitions, HeartbeatAnswer
-from fairlead_api.media_types import FORWARD_NEVER, JSON, Header
+from fairlead_api.bodies.group_answers import AssignedPartitions, HeartbeatAnswer
+from fairlead_api.bodies.media_types import FORWARD_NEVER, JSON, Header
 
 HOPS_MAX = 4
 TIMEOUT_SECONDS = 10.0

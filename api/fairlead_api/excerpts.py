@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from fairlead_api.problem_definitions import JSON
+    from fairlead_api.problems.definitions import JSON
 
 CHARACTERS_MAX: Final = 80
 INTEGER_MAX: Final = 2**63 - 1

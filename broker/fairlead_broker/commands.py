@@ -271,7 +271,7 @@ def _check_brokers_of(data: Path, brokers: int) -> None:
 
 def _check_etcd(settings: BrokerSettings) -> None:
     """End with exit code 2 where what is said of etcd cannot be meant."""
-    from fairlead_broker.runtime.coordination_access import etcd_options
+    from fairlead_broker.runtime.lifecycle.coordination_access import etcd_options
 
     try:
         etcd_options(settings)
@@ -324,7 +324,7 @@ def _run(brokers: list[BrokerSettings], store: Path | None, output: str) -> None
     import structlog
 
     from fairlead_api.process_memory import keep_freed_memory
-    from fairlead_broker.server.request_tracing import set_up_export
+    from fairlead_broker.server.http.request_tracing import set_up_export
     from fairlead_broker.telemetry import set_up_logging
 
     keep_freed_memory()

@@ -27,9 +27,9 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
+from fairlead_api.bodies.requests import TIMEOUT_MS_MAX, WAIT_MS_MAX
 from fairlead_api.configuration import TOPIC_KEYS, ConfigScope, parse_value
 from fairlead_api.problems import ProblemError
-from fairlead_api.requests import TIMEOUT_MS_MAX, WAIT_MS_MAX
 from fairlead_broker.pod import credentials, filled
 
 KIB = 1 << 10

@@ -12,14 +12,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from fairlead_broker.clock import Clock, SystemClock
+from fairlead_broker.controlling.moving import CoordinationMove, Moved, MoveRefused
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
-from fairlead_broker.coordination.moving import CoordinationMove, Moved, MoveRefused
 from fairlead_broker.coordination.protocol import Coordination
-from fairlead_broker.log.storage import Storage
+from fairlead_broker.log.segments.storage import Storage
 from fairlead_broker.ports import ListenerAddresses
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.runtime import BrokerRuntime
-from fairlead_broker.runtime.coordination_access import open_coordination, store_path
+from fairlead_broker.runtime.lifecycle.coordination_access import open_coordination, store_path
 from fairlead_broker.server.listeners import Listeners
 from fairlead_broker.settings import BrokerSettings, Endpoint
 from fairlead_broker.telemetry import Log, Telemetry

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from fairlead import errors
     from fairlead.admin import Admin
     from fairlead.consumer import Consumer
-    from fairlead.delivery import BatchDelivery, BatchMetadata, Delivery, RecordMetadata
     from fairlead.errors import FairleadError
-    from fairlead.group_session import Membership
-    from fairlead.group_settings import CommitMode
-    from fairlead.offsets import OffsetAndTimestamp
+    from fairlead.group.session import Membership
+    from fairlead.group.settings import CommitMode
     from fairlead.producer import Producer
+    from fairlead.producing.delivery import BatchDelivery, BatchMetadata, Delivery, RecordMetadata
+    from fairlead.reading.offsets import OffsetAndTimestamp
     from fairlead.records import ConsumerBatch, Record
     from fairlead.settings import OffsetPolicy
     from fairlead.topic_partition import TopicPartition
@@ -48,19 +48,19 @@ __all__ = [
 _HOMES = {
     "Acks": "fairlead_api.identifiers",
     "Admin": "fairlead.admin",
-    "BatchDelivery": "fairlead.delivery",
-    "BatchMetadata": "fairlead.delivery",
-    "CommitMode": "fairlead.group_settings",
+    "BatchDelivery": "fairlead.producing.delivery",
+    "BatchMetadata": "fairlead.producing.delivery",
+    "CommitMode": "fairlead.group.settings",
     "Consumer": "fairlead.consumer",
     "ConsumerBatch": "fairlead.records",
-    "Delivery": "fairlead.delivery",
+    "Delivery": "fairlead.producing.delivery",
     "FairleadError": "fairlead.errors",
-    "Membership": "fairlead.group_session",
-    "OffsetAndTimestamp": "fairlead.offsets",
+    "Membership": "fairlead.group.session",
+    "OffsetAndTimestamp": "fairlead.reading.offsets",
     "OffsetPolicy": "fairlead.settings",
     "Producer": "fairlead.producer",
     "Record": "fairlead.records",
-    "RecordMetadata": "fairlead.delivery",
+    "RecordMetadata": "fairlead.producing.delivery",
     "TopicPartition": "fairlead.topic_partition",
 }
 

@@ -13,16 +13,15 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 from urllib.parse import quote
 
+from fairlead.connection.metadata import MetadataCache, check_name, partition_not_found
+from fairlead.connection.simple_calls import decoded
+from fairlead.connection.transport import Query, json_call
 from fairlead.errors import BrokerNotFoundError, NoLeaderError, TopicNotFoundError
-from fairlead.group_admin import GroupAdmin
-from fairlead.metadata import MetadataCache, check_name
-from fairlead.offsets import OffsetAndTimestamp, OffsetLookup, Position, partition_not_found
-from fairlead.simple_calls import decoded
+from fairlead.group.admin import GroupAdmin
+from fairlead.reading.offsets import OffsetAndTimestamp, OffsetLookup, Position
 from fairlead.topic_partition import TopicPartition
-from fairlead.transport import Query, json_call
-from fairlead_api.configuration import ConfigEntry, ConfigInput
-from fairlead_api.media_types import Header
-from fairlead_api.metadata import (
+from fairlead_api.bodies.media_types import Header
+from fairlead_api.bodies.metadata import (
     BrokerDescription,
     ClusterDescription,
     ConfigDescription,
@@ -31,7 +30,7 @@ from fairlead_api.metadata import (
     TopicDescription,
     Versions,
 )
-from fairlead_api.operations import (
+from fairlead_api.bodies.operations import (
     ElectionKind,
     ElectRequest,
     PartitionDigest,
@@ -40,8 +39,7 @@ from fairlead_api.operations import (
     ReassignRequest,
     RestartPermitAnswer,
 )
-from fairlead_api.problems import ProblemError
-from fairlead_api.requests import (
+from fairlead_api.bodies.requests import (
     HIGH_WATERMARK,
     AcceptDamageAnswer,
     AcceptDamageRequest,
@@ -52,6 +50,8 @@ from fairlead_api.requests import (
     DeleteRecordsRequest,
     PartitionOffsets,
 )
+from fairlead_api.configuration import ConfigEntry, ConfigInput
+from fairlead_api.problems import ProblemError
 
 T = TypeVar("T")
 CLUSTER_CONFIG_PATH = "/v1/cluster/config"

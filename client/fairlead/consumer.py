@@ -17,18 +17,19 @@ from types import TracebackType
 from typing import Self
 
 from fairlead import clock
-from fairlead.cursors import Cursor, EndOffsets
+from fairlead.connection.metadata import MetadataCache
+from fairlead.connection.transport import Transport
 from fairlead.errors import ClosedError, SettingError, second_start
-from fairlead.fetcher import Fetcher
-from fairlead.group_commits import Unseen
-from fairlead.group_member import is_fenced
-from fairlead.group_partitions import Reading
-from fairlead.group_session import GroupSession, Membership
-from fairlead.group_settings import CommitMode, GroupSettings, RebalanceCallback, group_settings_of
-from fairlead.metadata import MetadataCache
-from fairlead.offsets import OffsetLookup, Position, topics_with
-from fairlead.positions import AssignedPartitions, HeldBack
-from fairlead.reader import BatchReader
+from fairlead.group.commits import Unseen
+from fairlead.group.member import is_fenced
+from fairlead.group.partitions import Reading
+from fairlead.group.session import GroupSession, Membership
+from fairlead.group.settings import CommitMode, GroupSettings, RebalanceCallback, group_settings_of
+from fairlead.reading.cursors import Cursor, EndOffsets
+from fairlead.reading.fetcher import Fetcher
+from fairlead.reading.offsets import OffsetLookup, Position, topics_with
+from fairlead.reading.positions import AssignedPartitions, HeldBack
+from fairlead.reading.reader import BatchReader
 from fairlead.records import ConsumerBatch, Record
 from fairlead.settings import (
     DEFAULT_BOOTSTRAP,
@@ -41,8 +42,7 @@ from fairlead.settings import (
     seconds_of,
 )
 from fairlead.topic_partition import TopicPartition
-from fairlead.transport import Transport
-from fairlead_api.group_requests import OffsetCommit
+from fairlead_api.bodies.group_requests import OffsetCommit
 
 
 class Consumer(AssignedPartitions):

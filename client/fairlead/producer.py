@@ -6,7 +6,8 @@
 
 `send` waits only for buffer space, `await delivery` is the acknowledgement. Leaving the block flushes, also
 after an exception: nothing is dropped silently. The room routes records to partitions and holds the memory
-bound; batches, retries and requests are the accumulator's and the sender's.
+bound; batches, retries and requests are the accumulator's and the sender's. One file because half of it documents the
+public arguments.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from fairlead import clock
-from fairlead.accumulator import Accumulator, PartitionQueue
 from fairlead.clock import now_ns
-from fairlead.delivery import BatchDelivery, Delivery, RecordMetadata, outcome
+from fairlead.connection.metadata import MetadataCache, partition_not_found
+from fairlead.connection.transport import Transport
 from fairlead.errors import (
     BatchTooLargeError,
     ClosedError,
@@ -30,13 +31,21 @@ from fairlead.errors import (
     error_of,
     second_start,
 )
-from fairlead.fitting import BatchSizes
-from fairlead.metadata import MetadataCache
-from fairlead.offsets import partition_not_found
-from fairlead.pending_batch import RECORD_OVERHEAD_BYTES, Headers, PendingBatch, RecordsBatch, headers_bytes
-from fairlead.record_fields import bytes_of, headers_of
-from fairlead.routing import TopicRoute
-from fairlead.sender import Sender
+from fairlead.producing.accumulator import Accumulator, PartitionQueue
+from fairlead.producing.delivery import BatchDelivery, Delivery, RecordMetadata, outcome
+from fairlead.producing.fitting import BatchSizes
+from fairlead.producing.pending_batch import (
+    RECORD_OVERHEAD_BYTES,
+    PendingBatch,
+    RecordsBatch,
+    headers_bytes,
+)
+from fairlead.producing.record_fields import bytes_of, headers_of
+from fairlead.producing.routing import TopicRoute
+from fairlead.producing.sender import Sender
+from fairlead.producing.topic_creation import create_topic, creates_topics
+from fairlead.reading.table_pieces import NO_KEY, pieces, slices, table_of, whole
+from fairlead.records import Headers
 from fairlead.settings import (
     DEFAULT_BOOTSTRAP,
     KIB,
@@ -51,13 +60,10 @@ from fairlead.settings import (
     seconds_of,
     seconds_of_ms,
 )
-from fairlead.table_pieces import NO_KEY, pieces, slices, table_of, whole
 from fairlead.timestamps import timestamp_us_of
-from fairlead.topic_creation import create_topic, creates_topics
 from fairlead.topic_partition import TopicPartition
 from fairlead.tracing import ProducerTracing
-from fairlead.transport import Transport
-from fairlead_api.batch_header import Codec
+from fairlead_api.batch.header import Codec
 from fairlead_api.identifiers import Acks
 from fairlead_api.partitioning import partition_for_key
 from fairlead_api.problems import ProblemError, SideEffect

@@ -10,18 +10,20 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import repeat
-from typing import cast
+from typing import TypeAlias, cast
 
 import msgspec
 import pyarrow as pa
 
 from fairlead.errors import error_of
-from fairlead.pending_batch import Headers
 from fairlead.timestamps import datetime_of
 from fairlead.topic_partition import TopicPartition
-from fairlead_api.batch_header import BatchHeader
-from fairlead_api.batches import decode, offsets_of
+from fairlead_api.batch.batches import decode, offsets_of
+from fairlead_api.batch.header import BatchHeader
 from fairlead_api.problems import ProblemError
+
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+"""Headers of a record in their order; a name may repeat."""
 
 
 class Record(msgspec.Struct, frozen=True, eq=False, gc=False):

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 from fairlead.errors import SettingError
-from fairlead_api.batch_header import Codec
+from fairlead_api.batch.header import Codec
 from fairlead_api.identifiers import Acks
 
 DEFAULT_BOOTSTRAP: Final = "http://127.0.0.1:9520"

@@ -23,8 +23,8 @@ from fairlead.errors import FairleadError
 if TYPE_CHECKING:
     from opentelemetry.trace import Link, Tracer
 
-    from fairlead.pending_batch import Headers, PendingBatch
-    from fairlead.records import ConsumerBatch
+    from fairlead.producing.pending_batch import PendingBatch
+    from fairlead.records import ConsumerBatch, Headers
 
 SYSTEM: Final = "fairlead"
 TRACEPARENT: Final = "traceparent"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from page_text import GENERATED, code, codes, table
 
-from fairlead_api.configuration_keys import CLUSTER_KEYS, TOPIC_KEYS, ConfigKey
+from fairlead_api.configuration.keys import CLUSTER_KEYS, TOPIC_KEYS, ConfigKey
 
 TEXT = """# Configuration
 

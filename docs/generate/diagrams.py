@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from fairlead_api import batch_header
+from fairlead_api.batch import header as batch_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from page_text import GENERATED, code, codes, table
 
-from fairlead_api.query_parameters import OffsetExpression, QueryParameter
 from fairlead_api.routes import ROUTES, AnswerForm, Listener, Route
+from fairlead_api.routes.query_parameters import OffsetExpression, QueryParameter
 
 TEXT = """# HTTP routes
 

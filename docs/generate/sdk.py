@@ -17,7 +17,7 @@ import fairlead.blocking
 import fairlead.errors
 import fairlead.testing
 from fairlead.settings import ConnectionSettings, ConsumerSettings, ProducerSettings
-from fairlead_api.batch_header import Codec
+from fairlead_api.batch.header import Codec
 from fairlead_api.problems import ProblemKind
 
 if TYPE_CHECKING:

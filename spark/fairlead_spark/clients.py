@@ -14,10 +14,10 @@ from typing import Any, Final, TypeVar
 
 from fairlead.blocking import Admin
 from fairlead.blocking.loop_thread import LoopThread
-from fairlead.metadata import MetadataCache
-from fairlead.offsets import OffsetLookup
+from fairlead.connection.metadata import MetadataCache
+from fairlead.connection.transport import Transport
+from fairlead.reading.offsets import OffsetLookup
 from fairlead.settings import connection_of
-from fairlead.transport import Transport
 
 T = TypeVar("T")
 

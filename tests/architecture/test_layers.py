@@ -9,12 +9,16 @@ import checkout
 
 # The modules that hold batches as Arrow data; nothing else of the contract may load Arrow.
 ARROW_MODULES = frozenset(
-    {"arrow_message", "batch_columns", "batch_partitioning", "batch_validation", "batches"}
+    f"fairlead_api.batch.{name}"
+    for name in ("arrow_message", "batches", "columns", "partitioning", "validation")
 )
 LIGHT_MODULES = sorted(
-    ".".join(path.relative_to("api").with_suffix("").parts)
-    for path in checkout.python_files("api")
-    if path.stem not in ARROW_MODULES and path.stem != "__init__"
+    {
+        ".".join(path.relative_to("api").with_suffix("").parts)
+        for path in checkout.python_files("api")
+        if path.stem != "__init__"
+    }
+    - ARROW_MODULES
 )
 
 

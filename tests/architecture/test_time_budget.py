@@ -61,7 +61,7 @@ def test_a_budget_of_another_form_is_refused(folder: pytest.Pytester) -> None:
     ("node_id", "group"),
     [
         ("tests/unit/log/test_segment.py::test_rolls", "unit"),
-        ("tests/unit/api/test_frames.py::test_a[1/2]", "unit/api"),
+        ("tests/unit/api/bodies/test_frames.py::test_a[1/2]", "unit/api"),
         ("tests/other/test_x.py::test_y", None),
     ],
 )

@@ -21,7 +21,7 @@ from pyreqwest.exceptions import PyreqwestError
 
 from broker_process import BrokerProcess
 from etcd_cluster import EtcdCluster, etcd_cluster, free_ports
-from fairlead_api.metadata import Metadata, PartitionMetadata
+from fairlead_api.bodies.metadata import Metadata, PartitionMetadata
 from links import Links
 
 ETCD: Final = "etcd"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from chaos_cluster import Answer, ChaosCluster, call, chaos_cluster, http_client, pause
-from fairlead_api.metadata import PartitionMetadata
+from fairlead_api.bodies.metadata import PartitionMetadata
 from history_checker import Report, check
 from history_recorder import HistoryRecorder
 from producing_clients import PlainProducer, SdkProducer

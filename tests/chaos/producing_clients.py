@@ -16,7 +16,7 @@ from pyreqwest.exceptions import PyreqwestError
 
 from chaos_cluster import Answer, ChaosCluster, call, http_client, pause
 from fairlead import Delivery, FairleadError, Producer
-from fairlead_api.batches import encode, record_batch
+from fairlead_api.batch.batches import encode, record_batch
 from history_recorder import HistoryRecorder
 
 if TYPE_CHECKING:

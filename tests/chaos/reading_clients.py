@@ -10,8 +10,8 @@ from pyreqwest.exceptions import PyreqwestError
 from chaos_cluster import Answer, ChaosCluster, call, http_client, pause
 from fairlead import Consumer, FairleadError, TopicPartition
 from fairlead.errors import LogTruncatedError
-from fairlead_api.batch_header import iterate_headers
-from fairlead_api.batches import decode_records
+from fairlead_api.batch.batches import decode_records
+from fairlead_api.batch.header import iterate_headers
 from history_recorder import HistoryRecorder
 from producing_clients import BATCHES, REFUSED_PAUSE_SECONDS, round_robin
 

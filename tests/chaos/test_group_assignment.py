@@ -19,7 +19,7 @@ import pytest_asyncio
 
 from chaos_cluster import ChaosCluster, chaos_cluster
 from fairlead import Admin, Consumer, Producer, TopicPartition
-from fairlead_api.group_answers import MemberDescription
+from fairlead_api.bodies.group_answers import MemberDescription
 from group_watch import is_settled, places_of, wait_for_group, wait_for_lag
 
 pytestmark = [pytest.mark.etcd, pytest.mark.asyncio(loop_scope="module")]

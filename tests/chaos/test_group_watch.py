@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead_api.group_answers import AssignedPartitions, GroupDescription, MemberDescription
+from fairlead_api.bodies.group_answers import AssignedPartitions, GroupDescription, MemberDescription
 from group_watch import assert_consumed_by, is_settled, owned_twice, places_of
 
 

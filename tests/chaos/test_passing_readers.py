@@ -12,7 +12,7 @@ import pytest
 from chaos_cluster import http_client, pause
 from chaos_run import TOPIC, ChaosRun
 from fairlead import Admin, Consumer, FairleadError
-from fairlead_api.group_answers import LagAnswer
+from fairlead_api.bodies.group_answers import LagAnswer
 from group_clients import GROUP
 from group_runs import LONG, finish, group_run, settled, start_members
 from group_watch import ask_any

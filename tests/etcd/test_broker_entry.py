@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from etcd_cluster import EtcdCluster, etcd_cluster, free_ports
-from fairlead_api.batches import decode_records
+from fairlead_api.batch.batches import decode_records
 from fairlead_api.problems import ProblemError
+from fairlead_broker.controlling.moving import CoordinationMoved
 from fairlead_broker.coordination.bootstrap import BrokerIdHeld
 from fairlead_broker.coordination.etcd import CredentialsRefused
-from fairlead_broker.coordination.moving import CoordinationMoved
 from fairlead_broker.log import IdentityMismatch
-from fairlead_broker.runtime.coordination_access import CoordinationElsewhere
+from fairlead_broker.runtime.lifecycle.coordination_access import CoordinationElsewhere
 from fairlead_broker.settings import BrokerSettings, Endpoint
 from fairlead_broker.wiring import RunningBroker, move_coordination, start_broker
 from runtime_kit import TopicClient, topic

@@ -1,4 +1,4 @@
-"""Controllers over a real etcd: the office and the leaderships of a broker that falls silent go to others."""
+"""Controllers over a real etcd: the term and the leaderships of a broker that falls silent go to others."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from etcd_cluster import EtcdCluster
+from fairlead_api.bodies.requests import CreateTopicRequest
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, TopicId
-from fairlead_api.requests import CreateTopicRequest
 from fairlead_broker.clock import SystemClock
+from fairlead_broker.controlling.controllership import Controllership
+from fairlead_broker.controlling.topics import TopicAdmin
 from fairlead_broker.coordination.bootstrap import ClusterBootstrap
-from fairlead_broker.coordination.controllership import Controllership
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.coordination.protocol import Coordination
-from fairlead_broker.coordination.topics import TopicAdmin
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.registry.records import Addresses, BrokerRegistration, BrokerState, Directory
@@ -80,7 +80,7 @@ async def join(tasks: asyncio.TaskGroup, client: Coordination, broker: BrokerId)
     mirror = Mirror(client, KEYS)
     await mirror.load()
     controllership = Controllership(client, mirror, lambda: membership, clock)
-    admin = TopicAdmin(client, mirror, lambda: controllership.office, clock, new_topic_id=lambda: TOPIC_ID)
+    admin = TopicAdmin(client, mirror, lambda: controllership.term, clock, new_topic_id=lambda: TOPIC_ID)
     keeping = tasks.create_task(membership.run())
     running = [tasks.create_task(mirror.run()), tasks.create_task(controllership.run())]
     return Life(broker, mirror, controllership, admin, keeping, running)
@@ -90,7 +90,7 @@ async def test_the_office_and_the_leaders_of_a_silent_broker_go_to_others(alone:
     """When its lease is over; a thousand partitions take several transactions, and none is forgotten."""
     async with brokers([alone.client() for _ in range(3)]) as lives:
         await lives[0].until(lambda metadata: len(metadata.brokers) == 3 and metadata.controller)
-        controller = next(life for life in lives if life.controllership.office is not None)
+        controller = next(life for life in lives if life.controllership.term is not None)
         others = [life for life in lives if life is not controller]
         await controller.until(lambda metadata: len(metadata.brokers) == 3)
         request = CreateTopicRequest(name="flights", partitions=1000, replication_factor=3)
@@ -112,5 +112,5 @@ async def test_the_office_and_the_leaders_of_a_silent_broker_go_to_others(alone:
         partitions = others[0].mirror.metadata.partitions(TOPIC_ID)
 
         assert len(partitions) == 1000
-        assert [life.controllership.office is not None for life in others].count(True) == 1
+        assert [life.controllership.term is not None for life in others].count(True) == 1
         assert {each.value.leader_epoch for each in partitions.values()} == {0, 1}

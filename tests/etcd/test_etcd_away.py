@@ -10,10 +10,10 @@ import pytest
 
 from cluster_kit import QUIET, Cluster, until
 from etcd_cluster import EtcdCluster
-from fairlead_api.batches import decode_records
+from fairlead_api.batch.batches import decode_records
+from fairlead_api.bodies.requests import CreateTopicRequest
 from fairlead_api.identifiers import Acks, TopicId
 from fairlead_api.problems import ProblemError
-from fairlead_api.requests import CreateTopicRequest
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.settings import BrokerSettings, Endpoint
 from fairlead_broker.wiring import start_broker

@@ -115,7 +115,7 @@ async def test_a_paused_member_is_left(three: EtcdCluster) -> None:
 
 
 async def test_a_change_of_leader_costs_one_answer_at_most(three: EtcdCluster) -> None:
-    """While a leader gives its office away it drops what others forward to it, and says nothing."""
+    """While a leader gives its leadership away it drops what others forward to it, and says nothing."""
     client = three.client()
     counting = asyncio.create_task(count(client, "/n", 200))
     for _ in range(2):

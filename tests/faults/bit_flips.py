@@ -25,8 +25,8 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "plugins"))
 
-from fairlead_api.batch_header import HEADER_BYTES, batch_span, iterate_headers
-from fairlead_api.batches import Record, decode_records
+from fairlead_api.batch.batches import Record, decode_records
+from fairlead_api.batch.header import HEADER_BYTES, batch_span, iterate_headers
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import Offset, TimestampUs
 from fairlead_api.problems import ProblemError

@@ -30,8 +30,8 @@ from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import PyreqwestError
 
 from broker_process import BrokerProcess
-from fairlead_api.batch_header import iterate_headers
-from fairlead_api.batches import ProducerStamp, decode_records, encode, record_batch
+from fairlead_api.batch.batches import ProducerStamp, decode_records, encode, record_batch
+from fairlead_api.batch.header import iterate_headers
 from history_checker import check
 
 TOPIC: Final = "kills"

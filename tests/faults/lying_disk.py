@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from fairlead_broker.log.storage import Buffer
+from fairlead_broker.log.segments.storage import Buffer
 
 PAGE_BYTES: Final = 4096
 SECTOR_BYTES: Final = 512

@@ -23,8 +23,8 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "plugins"))
 
-from fairlead_api.batch_header import STAMP_BYTES, iterate_headers, make_stamp, read_header
-from fairlead_api.batches import encode, record_batch
+from fairlead_api.batch.batches import encode, record_batch
+from fairlead_api.batch.header import STAMP_BYTES, iterate_headers, make_stamp, read_header
 from fairlead_api.configuration import Durability, TopicConfig
 from fairlead_api.identifiers import BrokerEpoch, LeaderEpoch, Offset, PartitionIndex, TimestampUs, TopicId
 from fairlead_broker.log import LogDirectory, PartitionLog, StampedBatch

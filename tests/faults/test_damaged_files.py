@@ -12,8 +12,8 @@ from broker_kit import Calls
 from conftest import FaultyBroker
 from fairlead import Admin
 from fairlead.errors import ConflictError
-from fairlead_api.batch_header import iterate_headers
-from fairlead_api.batches import Record, decode_records, encode, record_batch
+from fairlead_api.batch.batches import Record, decode_records, encode, record_batch
+from fairlead_api.batch.header import iterate_headers
 from fairlead_api.problems import ProblemError
 
 RECORDS = 24

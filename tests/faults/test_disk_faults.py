@@ -12,7 +12,7 @@ import pytest
 from broker_kit import Calls, sequenced
 from broker_process import BrokerProcess
 from conftest import FaultyBroker
-from fairlead_api.batches import encode, record_batch
+from fairlead_api.batch.batches import encode, record_batch
 
 VALUES = [b"first", b"second", b"third"]
 TIME_US = 1_700_000_000_000_000

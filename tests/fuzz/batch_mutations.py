@@ -19,10 +19,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from fairlead_api import batch_validation, batches
-from fairlead_api.batch_header import HEADER_BYTES, Codec, checksum, make_stamp, read_header
-from fairlead_api.batch_validation import ValidationLimits, validate_produced
-from fairlead_api.batches import Record, decode, decode_records, encode, record_batch
+from fairlead_api.batch import batches
+from fairlead_api.batch import validation as batch_validation
+from fairlead_api.batch.batches import Record, decode, decode_records, encode, record_batch
+from fairlead_api.batch.header import HEADER_BYTES, Codec, checksum, make_stamp, read_header
+from fairlead_api.batch.validation import ValidationLimits, validate_produced
 from fairlead_api.problems import ProblemError
 
 NOW_US = 1_700_000_000_000_000

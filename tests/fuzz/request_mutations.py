@@ -24,18 +24,18 @@ from urllib.parse import quote
 
 from batch_mutations import Mutations
 
-from fairlead_api.batch_columns import record_batch
-from fairlead_api.batches import decode_records, encode
-from fairlead_api.frames import encode_frame
-from fairlead_api.problem_catalogue import CATALOGUE
-from fairlead_api.requests import CreateTopicRequest
+from fairlead_api.batch.batches import decode_records, encode
+from fairlead_api.batch.columns import record_batch
+from fairlead_api.bodies.frames import encode_frame
+from fairlead_api.bodies.requests import CreateTopicRequest
+from fairlead_api.problems.catalogue import CATALOGUE
 from fairlead_api.routes import ROUTES, Listener
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.runtime import BrokerRuntime
-from fairlead_broker.server.application import Application
+from fairlead_broker.server.http.application import Application
+from fairlead_broker.server.http.problem_handler import FailureLog
+from fairlead_broker.server.http.request_metrics import RequestMetrics
 from fairlead_broker.server.listeners import Listeners
-from fairlead_broker.server.problem_handler import FailureLog
-from fairlead_broker.server.request_metrics import RequestMetrics
 from fairlead_broker.settings import BrokerSettings, Limits
 from fairlead_broker.telemetry import Telemetry, set_up_logging
 

@@ -10,7 +10,7 @@ from cluster_kit import Cluster, until
 from fairlead_api.problems import ProblemError
 from fairlead_broker.coordination.group_store import ClaimLost, GroupStore
 from fairlead_broker.registry.keys import Keys
-from fairlead_broker.runtime.groups import Groups
+from fairlead_broker.runtime.groups.groups import Groups
 from group_kit import GroupClient, GroupMember, filled_topic, settle
 
 

@@ -7,13 +7,13 @@ import asyncio
 import pytest
 
 from cluster_kit import Cluster, until
-from fairlead_api.group_requests import ResetPartition, ResetRequest, ResetTarget
+from fairlead_api.bodies.group_requests import ResetPartition, ResetRequest, ResetTarget
 from fairlead_api.identifiers import TimestampUs, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.coordination.mirror import Mirror
-from fairlead_broker.runtime.coordinated_group import CoordinatedGroup
-from fairlead_broker.runtime.group_upkeep import GroupUpkeep
+from fairlead_broker.runtime.groups.coordinated_group import CoordinatedGroup
+from fairlead_broker.runtime.groups.upkeep import GroupUpkeep
 from group_kit import GroupClient, filled_topic, settle
 
 IN_AN_HOUR_US = 3600 * 1_000_000

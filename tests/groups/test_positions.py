@@ -6,7 +6,7 @@ import asyncio
 import os
 
 from cluster_kit import Cluster
-from fairlead_api.group_requests import ResetRequest, ResetTarget
+from fairlead_api.bodies.group_requests import ResetRequest, ResetTarget
 from fairlead_api.identifiers import Offset, PartitionIndex, TimestampUs, TopicIdPartition
 from fairlead_broker.peers.positions import PositionAsked
 from group_kit import GroupClient, filled_topic

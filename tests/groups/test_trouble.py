@@ -16,8 +16,8 @@ from fairlead_broker.clock import SystemClock
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
 from fairlead_broker.coordination.protocol import CoordinationUnavailable, UnknownOutcome
 from fairlead_broker.registry.transactions import Compare, Operation, Put, TransactionResult
-from fairlead_broker.runtime.coordinated_group import CoordinatedGroup
-from fairlead_broker.runtime.group_upkeep import GroupUpkeep
+from fairlead_broker.runtime.groups.coordinated_group import CoordinatedGroup
+from fairlead_broker.runtime.groups.upkeep import GroupUpkeep
 from group_kit import GroupClient, filled_topic, settle
 
 Trouble = Literal["away", "lost before", "lost after"] | asyncio.Event

@@ -13,7 +13,7 @@ import pytest
 from broker_processes import PROGRAM, BrokerProcesses, broker_processes
 from cluster_words import BROKERS, a_cluster, condition_of, has, is_done, uids
 from fairlead.errors import InvalidConfigError, UnreachableError
-from fairlead_api.metadata import PartitionMetadata
+from fairlead_api.bodies.metadata import PartitionMetadata
 from operator_process import ACCOUNT, OperatorProcess
 
 if TYPE_CHECKING:

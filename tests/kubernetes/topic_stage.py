@@ -22,7 +22,7 @@ from audit_log import AuditEvent
 from etcd_cluster import etcd_cluster, free_ports
 from fairlead import Admin
 from fairlead.errors import TopicNotFoundError
-from fairlead_api.metadata import TopicDescription
+from fairlead_api.bodies.metadata import TopicDescription
 from kube_client import Manifest
 from kubernetes_under_test import Kubernetes
 from operator_process import ACCOUNT, Operators, install_definitions

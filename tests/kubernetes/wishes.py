@@ -10,7 +10,7 @@ from cluster_words import BROKERS, condition_of, is_done
 from edit_stage import EditStage
 from fairlead import Admin
 from fairlead.errors import FairleadError
-from fairlead_api.metadata import TopicDescription
+from fairlead_api.bodies.metadata import TopicDescription
 from kube_client import Manifest
 from random_edits import FORBIDDEN_KEY, Wish, World
 from topic_stage import ready_reason

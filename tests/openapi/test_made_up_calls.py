@@ -17,11 +17,11 @@ from hypothesis import HealthCheck, settings
 from schemathesis.specs.openapi import checks
 
 import fairlead.testing
+from fairlead_api.bodies.media_types import ARROW_STREAM, BATCHES, FRAMES, NDJSON, PROBLEM
 from fairlead_api.identifiers import is_name
-from fairlead_api.media_types import ARROW_STREAM, BATCHES, FRAMES, NDJSON, PROBLEM
-from fairlead_api.openapi import document
 from fairlead_api.problems import CATALOGUE, ProblemKind
 from fairlead_api.routes import route
+from fairlead_api.routes.openapi import document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,8 @@ from dataclasses import asdict
 import pytest
 
 from broker_kit import BATCHES, Calls
-from fairlead_api.batch_header import Codec
-from fairlead_api.batches import encode, record_batch
+from fairlead_api.batch.batches import encode, record_batch
+from fairlead_api.batch.header import Codec
 from overload_kit import (
     ACK,
     DATA,

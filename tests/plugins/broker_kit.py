@@ -17,7 +17,7 @@ from typing import Any, Self
 import msgspec
 from pyreqwest.client import Client, ClientBuilder
 
-from fairlead_api.batches import ProducerStamp, decode_records, encode, record_batch
+from fairlead_api.batch.batches import ProducerStamp, decode_records, encode, record_batch
 
 BATCHES = "application/vnd.fairlead.batches"
 JSON = {"content-type": "application/json"}

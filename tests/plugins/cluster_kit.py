@@ -9,9 +9,9 @@ from pathlib import Path
 
 import structlog
 
+from fairlead_api.bodies.requests import CreateTopicRequest
 from fairlead_api.configuration import ConfigInput
 from fairlead_api.identifiers import BrokerId, Offset, PartitionIndex, TopicId
-from fairlead_api.requests import CreateTopicRequest
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
 from fairlead_broker.log import PartitionLog
@@ -94,7 +94,7 @@ class Cluster:
 
     @property
     def controller(self) -> BrokerRuntime:
-        """The broker that holds the office."""
+        """The broker that holds the term."""
         controller = self.any.controller
         assert controller is not None, "nobody is the controller"
         return self.runtime(controller)

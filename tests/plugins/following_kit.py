@@ -14,7 +14,7 @@ from fairlead_api.configuration import Durability as ConfiguredDurability
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import BrokerId, Offset, PartitionIndex, Revision, TopicIdPartition
 from fairlead_broker.log import LogDirectory, PartitionLog
-from fairlead_broker.log.storage import PosixStorage
+from fairlead_broker.log.segments.storage import PosixStorage
 from fairlead_broker.peers.messages import (
     PeerLife,
     ProgressRequest,
@@ -26,13 +26,13 @@ from fairlead_broker.peers.messages import (
 from fairlead_broker.peers.peers import PeerUnavailable
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import PartitionRecord
-from fairlead_broker.runtime.budget import ByteBudget
-from fairlead_broker.runtime.disk_pool import DiskPool
-from fairlead_broker.runtime.followed_partition import FollowedPartition
-from fairlead_broker.runtime.replica_fetching import ReplicaFetcher
+from fairlead_broker.runtime.engine.budget import ByteBudget
+from fairlead_broker.runtime.engine.disk_pool import DiskPool
+from fairlead_broker.runtime.engine.sync_rounds import Syncing, SyncRounds
+from fairlead_broker.runtime.following.follower_replica import FollowerReplica
+from fairlead_broker.runtime.following.replica_fetching import ReplicaFetcher
+from fairlead_broker.runtime.leading.shared_parts import SharedParts
 from fairlead_broker.runtime.roles import Following
-from fairlead_broker.runtime.shared_parts import SharedParts
-from fairlead_broker.runtime.sync_rounds import Syncing, SyncRounds
 from fairlead_broker.telemetry import Telemetry
 from leading_kit import LEADER, LEADER_EPOCH, Leading, Tasks
 from log_kit import CLUSTER, TOPIC
@@ -92,7 +92,7 @@ class RealFollower:
     directory: LogDirectory
     fetcher: ReplicaFetcher
     shared: SharedParts
-    partitions: list[FollowedPartition]
+    partitions: list[FollowerReplica]
 
     @property
     def log(self) -> PartitionLog:
@@ -106,7 +106,7 @@ class RealFollower:
         log = log or self.directory.open_partition(TOPIC, key.partition, config)
         life = self.link._life
         following = Following(LEADER, LEADER_EPOCH, life.broker, life.epoch, 0)
-        partition = FollowedPartition(
+        partition = FollowerReplica(
             "flights",
             key,
             config,
@@ -155,7 +155,7 @@ async def start_following(
         sync_interval_seconds=5.0,
         decompressed_bytes_max=1 << 26,
         directory_failed=failures.append,
-        write_record=lambda office, write: None,
+        write_record=lambda leadership, write: None,
         lease_confirmed=lambda epoch: True,
     )
     link = Link(leading, PeerLife(broker, leading.epochs[broker]))

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from cluster_kit import PAUSE_SECONDS, SECONDS_MAX, Cluster
-from fairlead_api.group_answers import GroupDescription, HeartbeatAnswer
-from fairlead_api.group_requests import CommitRequest, HeartbeatRequest, OffsetCommit, OwnedPartitions
+from fairlead_api.bodies.group_answers import GroupDescription, HeartbeatAnswer
+from fairlead_api.bodies.group_requests import CommitRequest, HeartbeatRequest, OffsetCommit, OwnedPartitions
 from fairlead_api.identifiers import TopicId
 from fairlead_api.problems import ProblemError
-from fairlead_broker.runtime.groups import Groups
+from fairlead_broker.runtime.groups.groups import Groups
 
 T = TypeVar("T")
 AGAIN = frozenset({"not_coordinator", "coordination_unavailable", "shutting_down"})

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from fairlead_api.batch_header import batch_span
+from fairlead_api.batch.header import batch_span
 from fairlead_api.configuration import Durability as ConfiguredDurability
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import (
@@ -33,7 +33,7 @@ from fairlead_broker.clock import SystemClock
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
 from fairlead_broker.coordination.protocol import CoordinationUnavailable, UnknownOutcome
 from fairlead_broker.log import LogDirectory
-from fairlead_broker.log.storage import PosixStorage
+from fairlead_broker.log.segments.storage import PosixStorage
 from fairlead_broker.peers.messages import (
     NEW_SESSION,
     PeerLife,
@@ -45,19 +45,19 @@ from fairlead_broker.peers.messages import (
     ReplicaFetchResult,
 )
 from fairlead_broker.registry.keys import Keys
-from fairlead_broker.registry.records import Durability, InSync, PartitionRecord, Replica, decode, encode
+from fairlead_broker.registry.records import DurabilityState, InSync, PartitionRecord, Replica, decode, encode
 from fairlead_broker.registry.transactions import Compare, Get, Operation, Put, TransactionResult
 from fairlead_broker.replication import PartitionLeader, RegisteredBroker, ReplicaProgress
-from fairlead_broker.runtime.budget import ByteBudget
-from fairlead_broker.runtime.disk_pool import DiskPool
-from fairlead_broker.runtime.leader_writes import LeaderWrites
+from fairlead_broker.runtime.engine.budget import ByteBudget
+from fairlead_broker.runtime.engine.disk_pool import DiskPool
+from fairlead_broker.runtime.engine.sync_rounds import Syncing, SyncRounds
+from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
+from fairlead_broker.runtime.leading.leader_writes import LeaderWrites
+from fairlead_broker.runtime.leading.producing import Producing
+from fairlead_broker.runtime.leading.shared_parts import SharedParts
 from fairlead_broker.runtime.meters import BrokerMeters
-from fairlead_broker.runtime.partition import Partition
-from fairlead_broker.runtime.producing import Producing
-from fairlead_broker.runtime.replica_serving import ReplicaServing
+from fairlead_broker.runtime.peer_serving.replica_serving import ReplicaServing
 from fairlead_broker.runtime.requests import AppendResult, ProduceItem
-from fairlead_broker.runtime.shared_parts import SharedParts
-from fairlead_broker.runtime.sync_rounds import Syncing, SyncRounds
 from fairlead_broker.telemetry import Telemetry
 from log_kit import CLUSTER, DIRECTORY, TOPIC, SteppingClock
 from runtime_kit import batch
@@ -115,7 +115,7 @@ class Leading:
     directory: LogDirectory
     shared: SharedParts
     meters: BrokerMeters
-    partitions: list[Partition]
+    partitions: list[LeaderReplica]
     serving: ReplicaServing
     producing: Producing
     epochs: dict[BrokerId, BrokerEpoch]
@@ -124,7 +124,7 @@ class Leading:
     failures: list[Exception]
 
     @property
-    def partition(self) -> Partition:
+    def partition(self) -> LeaderReplica:
         """The first one."""
         return self.partitions[0]
 
@@ -303,14 +303,14 @@ async def start_leading(
     path: Path,
     tasks: Tasks,
     *,
-    durability: Durability = Durability.REPLICATED,
+    durability: DurabilityState = DurabilityState.REPLICATED,
     partitions: int = 1,
     isr: Sequence[BrokerId] = BROKERS,
     min_isr: int = 2,
     unclean: bool = False,
     storage: PosixStorage | None = None,
 ) -> Leading:
-    """Register three brokers, write the records, and take office in all of them."""
+    """Register three brokers, write the records, and become leader in all of them."""
     clock = SteppingClock(SystemClock().now_us())
     store = await EmbeddedCoordination.open(path / "coordination.sqlite", clock)
     tasks.closing.append(store.close)
@@ -331,7 +331,7 @@ async def start_leading(
     leading = _parts(path, tasks, clock, store, epochs, storage)
     for index in map(PartitionIndex, range(partitions)):
         revision = await leading.put(record, index)
-        partition = _take_office(leading, index, record, revision)
+        partition = _start_leading(leading, index, record, revision)
         leading.partitions.append(partition)
         tasks.spawn(partition.run())
     return leading
@@ -359,7 +359,7 @@ def _parts(
     tasks.closing += [lambda: directory.close(False), syncing.close, pool.close]
     unreliable = UnreliableStore(store)
     writes = LeaderWrites(unreliable, KEYS, telemetry.log)  # type: ignore[arg-type]
-    partitions: list[Partition] = []
+    partitions: list[LeaderReplica] = []
     confirmed: list[bool] = [True]
     failures: list[Exception] = []
 
@@ -368,7 +368,7 @@ def _parts(
         for each in partitions:
             each.storage_failed()
 
-    def find(topic_id: TopicId, index: PartitionIndex) -> Partition:
+    def find(topic_id: TopicId, index: PartitionIndex) -> LeaderReplica:
         found = partitions[index]
         if found.closed:
             raise ProblemError("no_leader", f"nobody leads {topic_id} here")
@@ -422,9 +422,9 @@ def _shared(
     )
 
 
-def _take_office(
+def _start_leading(
     leading: Leading, index: PartitionIndex, record: PartitionRecord, revision: Revision
-) -> Partition:
+) -> LeaderReplica:
     config = TopicConfig(
         durability=ConfiguredDurability(record.durability.value), min_insync_replicas=record.min_isr
     )
@@ -446,8 +446,8 @@ def _take_office(
         LAG_SECONDS,
     )
     key, meters = TopicIdPartition(TOPIC, index), leading.meters.topic("flights")
-    partition = Partition("flights", key, config, log, machine, leading.shared, meters)
-    partition.take_office()
+    partition = LeaderReplica("flights", key, config, log, machine, leading.shared, meters)
+    partition.start_leading()
     return partition
 
 

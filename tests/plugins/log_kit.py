@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fairlead_api.batch_header import STAMP_BYTES, make_stamp, read_header
-from fairlead_api.batches import encode, record_batch
+from fairlead_api.batch.batches import encode, record_batch
+from fairlead_api.batch.header import STAMP_BYTES, make_stamp, read_header
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import LeaderEpoch, Offset, PartitionIndex, TimestampUs, TopicId
 from fairlead_broker.log import LogDirectory, PartitionLog, StampedBatch
-from fairlead_broker.log.storage import Buffer, PosixFile, PosixStorage, PosixVolume
+from fairlead_broker.log.segments.storage import Buffer, PosixFile, PosixStorage, PosixVolume
 
 TOPIC = TopicId("3f1d6c1e-0b6a-4d3c-9b3e-2f4f5a6b7c8d")
 OTHER_TOPIC = TopicId("77b2cf52-43ea-4f84-8bd5-2d0f0f4a7c11")

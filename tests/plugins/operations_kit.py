@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairlead_api.bodies.requests import CreateTopicRequest
 from fairlead_api.problems import ProblemError
-from fairlead_api.requests import CreateTopicRequest
 from fairlead_broker.registry.records import InSync, PartitionRecord, encode
 from fairlead_broker.registry.transactions import Put
 

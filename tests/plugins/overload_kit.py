@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from broker_kit import Calls
-from fairlead_api.batches import encode, record_batch
+from fairlead_api.batch.batches import encode, record_batch
 from fairlead_broker.clock import SystemClock
 
 MIB = 1 << 20

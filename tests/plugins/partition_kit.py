@@ -12,7 +12,7 @@ from fairlead_broker.registry.records import (
     BrokerRegistration,
     BrokerState,
     Directory,
-    Durability,
+    DurabilityState,
     InSync,
     PartitionRecord,
     QuarantinedReplica,
@@ -75,7 +75,7 @@ def record(leader: int | None, isr: str, elr: str = "", **about: Any) -> Partiti
         isr=entries(*map(int, isr)),
         elr=entries(*map(int, elr)),
         min_isr=about.pop("min_isr", 2),
-        durability=about.pop("durability", Durability.SYNCED),
+        durability=about.pop("durability", DurabilityState.SYNCED),
         **about,
     )
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from fairlead_api.bodies.metadata import BrokerDescription, Metadata, PartitionMetadata, TopicMetadata
 from fairlead_api.configuration import ConfigEntry, ConfigSource
-from fairlead_api.metadata import BrokerDescription, Metadata, PartitionMetadata, TopicMetadata
 from fairlead_operator.plan.observed import BrokersAnswer, ObservedClaim, ObservedPod, ObservedSet
 from fairlead_operator.plan.roll import Wanted
 

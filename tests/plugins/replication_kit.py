@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset, Revision
-from fairlead_broker.registry.records import Durability, InSync, PartitionRecord, Replica
+from fairlead_broker.registry.records import DurabilityState, InSync, PartitionRecord, Replica
 from fairlead_broker.replication import (
     AdvanceHighWatermark,
     Appended,
@@ -60,7 +60,7 @@ def partition_record(**fields: object) -> PartitionRecord:
         replicas=tuple(Replica(broker=broker, directory=f"d{broker}") for broker in EVERYBODY),
         isr=entries(EVERYBODY),
         min_isr=2,
-        durability=Durability.REPLICATED,
+        durability=DurabilityState.REPLICATED,
     )
     return msgspec.structs.replace(plain, **fields)
 
@@ -76,7 +76,7 @@ def elr_of(record: PartitionRecord) -> set[int]:
 
 
 class Office:
-    """A leader that has just taken office, at time 0."""
+    """A leader that has just taken leadership, at time 0."""
 
     def __init__(
         self,

@@ -9,13 +9,13 @@ import threading
 from pathlib import Path
 from uuid import UUID
 
-from fairlead_api.batch_columns import record_batch
-from fairlead_api.batches import encode
+from fairlead_api.batch.batches import encode
+from fairlead_api.batch.columns import record_batch
+from fairlead_api.bodies.requests import CreateTopicRequest
 from fairlead_api.identifiers import Acks, Offset, PartitionIndex
 from fairlead_api.problems import ProblemError
-from fairlead_api.requests import CreateTopicRequest
 from fairlead_broker.clock import SystemClock
-from fairlead_broker.log.storage import PosixFile, PosixStorage, PosixVolume
+from fairlead_broker.log.segments.storage import PosixFile, PosixStorage, PosixVolume
 from fairlead_broker.runtime import (
     AppendResult,
     BrokerRuntime,
@@ -24,7 +24,7 @@ from fairlead_broker.runtime import (
     PartitionFetch,
     ProduceItem,
 )
-from fairlead_broker.runtime.partition import Partition
+from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 
 _numbers = itertools.count(1)
 
@@ -60,10 +60,10 @@ class TopicClient:
         items = [ProduceItem(self.handle(partition), memoryview(data))]
         return await self.runtime.produce(items, acks=acks, timeout_seconds=timeout_seconds)
 
-    def handle(self, partition: int = 0) -> Partition:
+    def handle(self, partition: int = 0) -> LeaderReplica:
         """The partition behind a handle, with what only tests look at."""
         handle = self.runtime.partition(self.topic_id, PartitionIndex(partition))
-        assert isinstance(handle, Partition), "handles come from this runtime"
+        assert isinstance(handle, LeaderReplica), "handles come from this runtime"
         return handle
 
     def spec(self, offset: int = 0, partition: int = 0, **fields: object) -> FetchSpec:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from fairlead import Admin as AsyncAdmin
 from fairlead.blocking import Admin
-from fairlead_api.metadata import TopicMetadata
+from fairlead_api.bodies.metadata import TopicMetadata
 from fairlead_spark.options import ReadOptions
 from fairlead_spark.planning.offsets import StreamOffsets
 from fairlead_spark.source.cluster_view import ClusterView

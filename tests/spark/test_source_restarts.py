@@ -18,7 +18,7 @@ from fairlead.errors import InvalidConfigError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from fairlead_api.metadata import PartitionMetadata
+    from fairlead_api.bodies.metadata import PartitionMetadata
 
 TOPIC = "flights"
 SECONDS_MAX = 180.0

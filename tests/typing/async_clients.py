@@ -24,7 +24,7 @@ from fairlead import (
     RecordMetadata,
     TopicPartition,
 )
-from fairlead_api.metadata import TopicDescription
+from fairlead_api.bodies.metadata import TopicDescription
 
 
 async def produce() -> None:

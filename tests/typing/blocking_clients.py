@@ -7,7 +7,7 @@ from typing import assert_type
 from fairlead import BatchMetadata, ConsumerBatch, Record, RecordMetadata, TopicPartition
 from fairlead.blocking import Admin, BatchDelivery, Consumer, Delivery, Producer
 from fairlead.testing import running_cluster
-from fairlead_api.metadata import TopicDescription
+from fairlead_api.bodies.metadata import TopicDescription
 
 
 def produce(bootstrap: str) -> None:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
+from fairlead_api.bodies.requests import PARTITIONS_MAX
 from fairlead_api.identifiers import NAME_LENGTH_MAX
-from fairlead_api.requests import PARTITIONS_MAX
 from fairlead_api.resources.cluster import DeletionPolicy
 from fairlead_api.resources.cluster_status import Conditions
 from fairlead_api.resources.resource import Part, Resource

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from fairlead_api.identifiers import BrokerId, PartitionIndex, Revision
 from fairlead_broker.controller import reassignment
 from fairlead_broker.controller.partition_changes import ClusterView, has_live_leader
-from fairlead_broker.controller.reassignment import Place
+from fairlead_broker.controller.reassignment import Target
+from fairlead_broker.controller.replacement import replace_replicas
 from fairlead_broker.controller.topics import placeable
-from fairlead_broker.placement.replacement import replace_replicas
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.records import PartitionRecord
 
@@ -77,9 +77,9 @@ def has_nowhere_to_go(broker: BrokerId, record: PartitionRecord, view: ClusterVi
 
 def places_of(
     brokers: tuple[BrokerId, ...], partition: PartitionIndex, view: ClusterView
-) -> tuple[Place, ...]:
+) -> tuple[Target, ...]:
     """Return where the brokers would keep the partition: they go round their directories with the partitions."""
-    return tuple(Place(broker, _directory(broker, partition, view)) for broker in brokers)
+    return tuple(Target(broker, _directory(broker, partition, view)) for broker in brokers)
 
 
 def _off_the_draining(

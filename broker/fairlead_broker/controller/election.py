@@ -19,7 +19,7 @@ from fairlead_broker.registry.records import (
     BrokerRegistration,
     BrokerState,
     Directory,
-    Durability,
+    DurabilityState,
     InSync,
     PartitionRecord,
 )
@@ -161,4 +161,4 @@ def _kept_everything(
     intact_since = registered.value.intact_since
     if intact_since is None:
         intact_since = broker_epoch(registered)
-    return alone or record.durability is Durability.SYNCED or intact_since <= entry.broker_epoch
+    return alone or record.durability is DurabilityState.SYNCED or intact_since <= entry.broker_epoch

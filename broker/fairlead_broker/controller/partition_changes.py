@@ -2,7 +2,7 @@
 
 Called by the controllership for every partition that something has touched, again and again until nothing is left to
 do. Pure, and level-triggered: it looks at how things are, not at what has happened, so that a controller that comes
-into office in the middle goes on where the last one stopped. The rules are those of protocol section 4 (rules 6, 7, 10
+into term in the middle goes on where the last one stopped. The rules are those of protocol section 4 (rules 6, 7, 10
 and 11).
 """
 

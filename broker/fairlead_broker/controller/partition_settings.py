@@ -12,7 +12,7 @@ import msgspec
 
 from fairlead_api import configuration
 from fairlead_broker.registry.isr import with_isr
-from fairlead_broker.registry.records import ConfigRecord, Durability, PartitionRecord, TopicRecord
+from fairlead_broker.registry.records import ConfigRecord, DurabilityState, PartitionRecord, TopicRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +24,17 @@ class PartitionSettings:
     """Whether only synced offsets are to count."""
     unclean: bool
 
-    def of_new_partition(self) -> Durability:
+    def of_new_partition(self) -> DurabilityState:
         """Return the durability of a partition without records: there is nothing to sync first."""
-        return Durability.SYNCED if self.synced else Durability.REPLICATED
+        return DurabilityState.SYNCED if self.synced else DurabilityState.REPLICATED
 
     def applied_to(self, record: PartitionRecord) -> PartitionRecord:
         """Return the record under these settings; the same one if it is already."""
         durability = record.durability
         if not self.synced:
-            durability = Durability.REPLICATED
-        elif durability is Durability.REPLICATED:
-            durability = Durability.SYNCING
+            durability = DurabilityState.REPLICATED
+        elif durability is DurabilityState.REPLICATED:
+            durability = DurabilityState.SYNCING
         # A partition that was moved to fewer brokers than the topic's others could never have more in sync. Nor can one
         # on its way to more: those that are added do not count before the end.
         min_isr = min(self.min_isr, len(record.replicas) - max(len(record.adding), len(record.removing)))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fairlead_api.identifiers import Revision
-from fairlead_broker.controller.office import ControllerOffice
+from fairlead_broker.controller.term import ControllerTerm
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.records import PartitionRecord, encode
 from fairlead_broker.registry.transactions import Put, Transaction, created_at, unchanged_since
@@ -26,12 +26,12 @@ class PartitionWrite:
     """Whether it installs a leader."""
 
 
-def write_partitions(office: ControllerOffice, writes: Sequence[PartitionWrite]) -> Transaction:
+def write_partitions(term: ControllerTerm, writes: Sequence[PartitionWrite]) -> Transaction:
     """Return the transaction of all of them, at most 60.
 
-    Guards: the office, the mod revision of every partition, the registration of every leader that is installed.
+    Guards: the term, the mod revision of every partition, the registration of every leader that is installed.
     """
-    keys = [office.keys.partition(write.key.topic_id, write.key.partition) for write in writes]
+    keys = [term.keys.partition(write.key.topic_id, write.key.partition) for write in writes]
     leaders = {
         write.record.leader.broker: write.record.leader.broker_epoch
         for write in writes
@@ -39,8 +39,8 @@ def write_partitions(office: ControllerOffice, writes: Sequence[PartitionWrite])
     }
     return Transaction(
         compares=(
-            office.guard,
-            *(created_at(office.keys.broker(broker), epoch) for broker, epoch in sorted(leaders.items())),
+            term.guard,
+            *(created_at(term.keys.broker(broker), epoch) for broker, epoch in sorted(leaders.items())),
             *(unchanged_since(key, write.revision) for key, write in zip(keys, writes, strict=True)),
         ),
         success=tuple(Put(key, encode(write.record)) for key, write in zip(keys, writes, strict=True)),

@@ -20,7 +20,7 @@ from fairlead_broker.registry.records import PartitionRecord, Replica
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Target:
     """Where a wanted replica is to be."""
 
     broker: BrokerId
@@ -38,7 +38,7 @@ def target(record: PartitionRecord) -> tuple[BrokerId, ...]:
     return tuple(each.broker for each in record.replicas if each.broker not in record.removing)
 
 
-def start(record: PartitionRecord, places: Sequence[Place], revision: Revision) -> PartitionRecord:
+def start(record: PartitionRecord, places: Sequence[Target], revision: Revision) -> PartitionRecord:
     """Return the record on its way to these places, in this order; `revision` is the record's mod revision.
 
     A replica that is added begins with a generation that its broker has never had for this partition, so that

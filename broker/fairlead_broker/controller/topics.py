@@ -18,9 +18,9 @@ import msgspec
 
 from fairlead_api.identifiers import BrokerId, LeaderEpoch, PartitionIndex, TimestampUs, TopicId
 from fairlead_broker.controller.election import Brokers, broker_epoch, is_live
-from fairlead_broker.controller.office import PARTITIONS_MAX, ControllerOffice, portions
 from fairlead_broker.controller.partition_settings import PartitionSettings, partition_settings
-from fairlead_broker.placement.round_robin import PlaceableBroker, assign_replicas
+from fairlead_broker.controller.round_robin import PlaceableBroker, assign_replicas
+from fairlead_broker.controller.term import PARTITIONS_MAX, ControllerTerm, portions
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import (
     BrokerRegistration,
@@ -28,7 +28,7 @@ from fairlead_broker.registry.records import (
     ConfigRecord,
     ConfigScalar,
     DeletedTopicRecord,
-    Durability,
+    DurabilityState,
     InSync,
     PartitionRecord,
     Replica,
@@ -57,7 +57,7 @@ Partitions = Mapping[PartitionIndex, Versioned[PartitionRecord]]
 class Planning:
     """What plans are made from, beside the topic itself."""
 
-    office: ControllerOffice
+    term: ControllerTerm
     brokers: Brokers
     cluster_config: ConfigRecord | None
     now_us: TimestampUs
@@ -77,10 +77,10 @@ class Planning:
 def plan_creation(planning: Planning, name: str, record: TopicRecord) -> tuple[Transaction, ...]:
     """Return the steps from no topic of this name to a ready one. `record` is in state creating."""
     assert record.state is TopicState.CREATING, f"a new topic is {record.state}"
-    keys = planning.office.keys
+    keys = planning.term.keys
     announcement = Transaction(
         # A topic id is used once: folders of one with a tombstone are deleted wherever they are found.
-        (planning.office.guard, absent(keys.topic(name)), absent(keys.deleted_topic(record.topic_id))),
+        (planning.term.guard, absent(keys.topic(name)), absent(keys.deleted_topic(record.topic_id))),
         (Put(keys.topic(name), encode(record)),),
     )
     return (announcement, *_completion(planning, _announced(planning, name, record), {}))
@@ -135,7 +135,7 @@ def plan_completion(
 
     New partitions wait while there are fewer brokers than replicas.
     """
-    guard = unchanged_since(planning.office.keys.topic(name), topic.mod_revision)
+    guard = unchanged_since(planning.term.keys.topic(name), topic.mod_revision)
     return _completion(planning, _Subject(name, topic.value, guard), partitions)
 
 
@@ -143,12 +143,12 @@ def plan_forgetting(
     planning: Planning, deleted: Mapping[TopicId, Versioned[DeletedTopicRecord]]
 ) -> tuple[Transaction, ...]:
     """Return the steps that remove the tombstones whose time is over."""
-    keys = planning.office.keys
+    keys = planning.term.keys
     over = planning.now_us - TOMBSTONE_SECONDS * 1_000_000
     old = [(keys.deleted_topic(id_), each) for id_, each in deleted.items() if each.value.deleted_us <= over]
     return tuple(
         Transaction(
-            (planning.office.guard, *(unchanged_since(key, each.mod_revision) for key, each in portion)),
+            (planning.term.guard, *(unchanged_since(key, each.mod_revision) for key, each in portion)),
             tuple(Delete(key) for key, _ in portion),
         )
         for portion in portions(old, planning.partitions_max)
@@ -182,14 +182,14 @@ def _announce(
 ) -> tuple[Transaction, ...]:
     if record == topic.value:
         return plan_completion(planning, name, topic, partitions)
-    unchanged = unchanged_since(planning.office.keys.topic(name), topic.mod_revision)
+    unchanged = unchanged_since(planning.term.keys.topic(name), topic.mod_revision)
     announcement = _write_topic(planning, name, unchanged, record)
     return (announcement, *_completion(planning, _announced(planning, name, record), partitions))
 
 
 def _announced(planning: Planning, name: str, record: TopicRecord) -> _Subject:
     """Guard by the value: the revision of a key that is still to be written is not known yet."""
-    return _Subject(name, record, has_value(planning.office.keys.topic(name), encode(record)))
+    return _Subject(name, record, has_value(planning.term.keys.topic(name), encode(record)))
 
 
 def _completion(planning: Planning, subject: _Subject, partitions: Partitions) -> tuple[Transaction, ...]:
@@ -212,9 +212,7 @@ def _completion(planning: Planning, subject: _Subject, partitions: Partitions) -
 
 
 def _write_topic(planning: Planning, name: str, guard: Compare, record: TopicRecord) -> Transaction:
-    return Transaction(
-        (planning.office.guard, guard), (Put(planning.office.keys.topic(name), encode(record)),)
-    )
+    return Transaction((planning.term.guard, guard), (Put(planning.term.keys.topic(name), encode(record)),))
 
 
 def _removal(planning: Planning, subject: _Subject, partitions: Partitions) -> tuple[Transaction, ...]:
@@ -222,12 +220,12 @@ def _removal(planning: Planning, subject: _Subject, partitions: Partitions) -> t
 
     The tombstone comes last: from then on folders are deleted, and nobody may still be led to them.
     """
-    office, topic_id = planning.office, subject.record.topic_id
-    rows = [(office.keys.partition(topic_id, index), each) for index, each in sorted(partitions.items())]
+    term, topic_id = planning.term, subject.record.topic_id
+    rows = [(term.keys.partition(topic_id, index), each) for index, each in sorted(partitions.items())]
     removals = (
         Transaction(
             (
-                office.guard,
+                term.guard,
                 subject.guard,
                 *(unchanged_since(key, each.mod_revision) for key, each in portion),
             ),
@@ -237,10 +235,10 @@ def _removal(planning: Planning, subject: _Subject, partitions: Partitions) -> t
     )
     tombstone = encode(DeletedTopicRecord(name=subject.name, deleted_us=planning.now_us))
     farewell = Transaction(
-        (office.guard, subject.guard),
+        (term.guard, subject.guard),
         (
-            Delete(office.keys.topic(subject.name)),
-            Put(office.keys.deleted_topic(topic_id), tombstone),
+            Delete(term.keys.topic(subject.name)),
+            Put(term.keys.deleted_topic(topic_id), tombstone),
         ),
     )
     return (*removals, farewell)
@@ -258,7 +256,7 @@ def _partitions_written(
     """Write the partitions that are missing."""
     if not missing:
         return ()
-    record, office = subject.record, planning.office
+    record, term = subject.record, planning.term
     placement = assign_replicas(
         planning.placeable,
         first_partition=missing[0],
@@ -270,9 +268,9 @@ def _partitions_written(
     return tuple(
         _write_new(
             planning,
-            (office.guard, subject.guard),
+            (term.guard, subject.guard),
             {
-                office.keys.partition(record.topic_id, n): _new_partition(
+                term.keys.partition(record.topic_id, n): _new_partition(
                     placement[n], n, planning.brokers, settings
                 )
                 for n in portion
@@ -323,9 +321,9 @@ def _settings_written(
     A partition whose leader is not live is left for the time after its election. Without a leader it is not made
     `replicated` either: who is complete by `synced` would be no candidate any more.
     """
-    office = planning.office
+    term = planning.term
     changed = [
-        (office.keys.partition(subject.record.topic_id, index), each, settings.applied_to(each.value))
+        (term.keys.partition(subject.record.topic_id, index), each, settings.applied_to(each.value))
         for index, each in sorted(partitions.items())
         if _may_be_set(each.value, settings, planning.brokers)
     ]
@@ -333,7 +331,7 @@ def _settings_written(
     return tuple(
         Transaction(
             (
-                office.guard,
+                term.guard,
                 subject.guard,
                 *(unchanged_since(key, each.mod_revision) for key, each, _ in portion),
                 *_leaders_live(planning, [record for _, _, record in portion]),
@@ -347,12 +345,10 @@ def _settings_written(
 def _may_be_set(record: PartitionRecord, settings: PartitionSettings, brokers: Brokers) -> bool:
     if record.leader is not None:
         return is_live(record.leader, brokers)
-    return settings.synced or record.durability is Durability.REPLICATED
+    return settings.synced or record.durability is DurabilityState.REPLICATED
 
 
 def _leaders_live(planning: Planning, records: Sequence[PartitionRecord]) -> list[Compare]:
     """Compare the registration of every leader that the records install."""
     leaders = {record.leader.broker: record.leader.broker_epoch for record in records if record.leader}
-    return [
-        created_at(planning.office.keys.broker(broker), epoch) for broker, epoch in sorted(leaders.items())
-    ]
+    return [created_at(planning.term.keys.broker(broker), epoch) for broker, epoch in sorted(leaders.items())]

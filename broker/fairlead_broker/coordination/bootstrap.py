@@ -1,4 +1,4 @@
-"""How a broker comes into its cluster: the cluster's id, the registration, the controller's office.
+"""How a broker comes into its cluster: the cluster's id, the registration, the controller's term.
 
 Called once by the runtime at start, in this order. Ids and times come in as arguments.
 """
@@ -13,7 +13,7 @@ import structlog
 
 from fairlead_api.identifiers import BrokerId, Revision
 from fairlead_broker.clock import Clock
-from fairlead_broker.controller.office import ControllerOffice
+from fairlead_broker.controller.term import ControllerTerm
 from fairlead_broker.coordination.membership import Membership
 from fairlead_broker.coordination.protocol import (
     Coordination,
@@ -160,8 +160,8 @@ class ClusterBootstrap:
             if not await self._wait_until_free(key, result.revision, began + wait_seconds):
                 raise BrokerIdHeld(broker, holder, wait_seconds)
 
-    async def claim_controller(self, membership: Membership) -> ControllerOffice | None:
-        """Take the controller's office under the broker's lease; None if another broker holds it."""
+    async def claim_controller(self, membership: Membership) -> ControllerTerm | None:
+        """Take the controller's term under the broker's lease; None if another broker holds it."""
         keys = self._keys
         seen = await self._coordination.transact((), (Get(keys.controller_epoch),))
         [epoch_item] = seen.reads
@@ -181,7 +181,7 @@ class ClusterBootstrap:
                 Put(keys.controller_epoch, encode(epoch)),
             ),
         )
-        return ControllerOffice(keys, result.revision) if result.succeeded else None
+        return ControllerTerm(keys, result.revision) if result.succeeded else None
 
     async def _end(self, lease: Lease) -> None:
         with suppress(LeaseNotFound):

@@ -99,7 +99,7 @@ class StoredGroup:
     offsets: Mapping[Block, OffsetsRecord] = field(default_factory=dict)
 
     @property
-    def is_nothing(self) -> bool:
+    def is_absent(self) -> bool:
         """Whether there is no such group."""
         return self.state is None and not (self.targets or self.members or self.offsets)
 

@@ -27,7 +27,7 @@ from fairlead_broker.groups.pacing import Pacing
 from fairlead_broker.groups.replies import HeartbeatReply, Reply
 from fairlead_broker.groups.roster import WrittenRoster
 from fairlead_broker.groups.subscriptions import SubscribedTopics
-from fairlead_broker.groups.turning import Turning, answered
+from fairlead_broker.groups.turning import GroupTurn, answered
 from fairlead_broker.registry.group_records import GroupRecord, MemberRecord
 
 
@@ -122,7 +122,7 @@ class Group:
             return Turn(None, tuple(reply for reply in replies if reply is not None), now)
         self._must_look |= self._subscribed.learn(topics)
         self._quiet_until = -inf
-        turning = Turning(self.name, self._roster, self._subscribed, self._pacing, self._known, now)
+        turning = GroupTurn(self.name, self._roster, self._subscribed, self._pacing, self._known, now)
         decided = turning.decide(events, now_us, may_target=now >= self._next_target_at())
         return self._expect(Turn(turning.change(), decided, now))
 

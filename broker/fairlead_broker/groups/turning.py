@@ -31,7 +31,7 @@ from fairlead_broker.groups.targeting import (
 from fairlead_broker.registry.group_records import MemberRecord
 
 
-class Turning:
+class GroupTurn:
     """Decides one turn; `change` then says what has to be written."""
 
     __slots__ = ("_granted", "_known", "_membership", "_now", "_pacing", "_roster", "_subscribed", "_written")

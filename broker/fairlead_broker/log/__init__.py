@@ -7,10 +7,8 @@ coordination, or what an acknowledgement means.
 
 from __future__ import annotations
 
-from fairlead_broker.log.damage import DamagedRange
 from fairlead_broker.log.directory import LogDirectory
 from fairlead_broker.log.documents import Identity
-from fairlead_broker.log.dropped_segments import make_starts_durable
 from fairlead_broker.log.errors import (
     BadCopy,
     DirectoryLocked,
@@ -27,12 +25,14 @@ from fairlead_broker.log.errors import (
 from fairlead_broker.log.leader_epochs import EpochEnd
 from fairlead_broker.log.partition_log import PartitionLog
 from fairlead_broker.log.range_digest import DigestedRange, digest_range
-from fairlead_broker.log.reading import LogRead
 from fairlead_broker.log.recovery import Cut, RecoveryReport
 from fairlead_broker.log.retention import Expiry, Reason, SegmentFacts, expire
 from fairlead_broker.log.scrub import SegmentScrub
 from fairlead_broker.log.segment_facts import retention_facts
-from fairlead_broker.log.segment_writer import StampedBatch
+from fairlead_broker.log.segments.damage import DamagedRange
+from fairlead_broker.log.segments.dropped_segments import make_starts_durable
+from fairlead_broker.log.segments.reading import LogRead
+from fairlead_broker.log.segments.segment_writer import StampedBatch
 from fairlead_broker.log.syncing import sync_partitions
 
 __all__ = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fairlead_api.batch_header import (
+from fairlead_api.batch.header import (
     STAMP_BYTES,
     BatchHeader,
     check_checksums,
@@ -17,7 +17,7 @@ from fairlead_api.batch_header import (
 from fairlead_api.identifiers import LeaderEpoch, Offset
 from fairlead_api.problems import ProblemError
 from fairlead_broker.log.errors import BadCopy
-from fairlead_broker.log.segment_writer import StampedBatch
+from fairlead_broker.log.segments.segment_writer import StampedBatch
 
 
 @dataclass(frozen=True, slots=True)

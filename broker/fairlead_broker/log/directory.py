@@ -43,8 +43,8 @@ from fairlead_broker.log.errors import (
 from fairlead_broker.log.health import DirectoryHealth
 from fairlead_broker.log.opening import open_log
 from fairlead_broker.log.partition_log import PartitionLog
-from fairlead_broker.log.segments import SegmentCache
-from fairlead_broker.log.storage import File, PosixStorage, Storage, Volume, read_whole
+from fairlead_broker.log.segments.segments import SegmentCache
+from fairlead_broker.log.segments.storage import File, PosixStorage, Storage, Volume, read_whole
 
 SYSTEM_FOLDER: Final = ".fairlead"
 STRAY_SUFFIX: Final = ".stray"

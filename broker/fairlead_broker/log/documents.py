@@ -15,9 +15,9 @@ import msgspec
 from google_crc32c import extend
 
 from fairlead_api.identifiers import Offset, PartitionIndex, TimestampUs, TopicId, TopicIdPartition
-from fairlead_broker.log.damage import DamagedRange
 from fairlead_broker.log.errors import LogError, wrap_os_error
-from fairlead_broker.log.storage import Storage, read_whole, write_atomically
+from fairlead_broker.log.segments.damage import DamagedRange
+from fairlead_broker.log.segments.storage import Storage, read_whole, write_atomically
 
 MAGIC: Final = b"FLDC"
 VERSION: Final = 1

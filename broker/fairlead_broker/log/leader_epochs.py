@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from fairlead_api.identifiers import LeaderEpoch, Offset
-from fairlead_broker.log.entry_file import EntryKind, EntryLayout
 from fairlead_broker.log.errors import NO_SPACE, DiskFull, StaleLeaderEpoch, StorageFailed, wrap_os_error
-from fairlead_broker.log.storage import File, Storage, read_whole, write_atomically
+from fairlead_broker.log.segments.entry_file import EntryKind, EntryLayout
+from fairlead_broker.log.segments.storage import File, Storage, read_whole, write_atomically
 from fairlead_broker.replication.divergence import EpochEnd, EpochStart, epoch_before, epoch_end
 
 __all__ = ["FILE_NAME", "LEADER_EPOCHS", "EpochEnd", "EpochStart", "LeaderEpochs"]

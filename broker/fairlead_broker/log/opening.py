@@ -12,7 +12,6 @@ from pathlib import Path
 
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import LeaderEpoch, Offset
-from fairlead_broker.log.batch_walk import BadBatch, walk_headers
 from fairlead_broker.log.documents import PartitionCheckpoint
 from fairlead_broker.log.errors import wrap_os_error
 from fairlead_broker.log.health import DirectoryHealth
@@ -20,9 +19,10 @@ from fairlead_broker.log.leader_epochs import EpochStart, LeaderEpochs
 from fairlead_broker.log.partition_log import PartitionLog
 from fairlead_broker.log.producer_snapshots import TEMPORARY_SUFFIX, LoggedProducers
 from fairlead_broker.log.recovery import Recovery
-from fairlead_broker.log.segment_writer import SegmentWriter, open_empty_writer
-from fairlead_broker.log.segments import INDEX_SUFFIXES, LOG_SUFFIX, Segment, SegmentCache
-from fairlead_broker.log.storage import Storage
+from fairlead_broker.log.segments.batch_walk import BadBatch, walk_headers
+from fairlead_broker.log.segments.segment_writer import SegmentWriter, open_empty_writer
+from fairlead_broker.log.segments.segments import INDEX_SUFFIXES, LOG_SUFFIX, Segment, SegmentCache
+from fairlead_broker.log.segments.storage import Storage
 
 _NAME_DIGITS = 20
 

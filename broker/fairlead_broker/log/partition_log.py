@@ -3,7 +3,7 @@
 Called by `runtime`: appends and syncs from its disk pool, cached reads from the event loop. One thread appends at a
 time; reads run beside it in any number and see only what was published after it was written; a sync runs beside
 both. Must not know replication, high watermark rules or time: the offset that readers may reach is an argument, and
-so is the time.
+so is the time. One file because append, sync, truncation and reset share the offsets below.
 
     log start <= ... <= synced <= end        synced = recovery point: everything below is on the disk
 """
@@ -17,17 +17,22 @@ from threading import Lock, RLock
 
 from fairlead_api.configuration import Durability, TopicConfig
 from fairlead_api.identifiers import LeaderEpoch, Offset, TimestampUs
-from fairlead_broker.log.batch_walk import BadBatch
 from fairlead_broker.log.copies import first_offsets, read_copies
-from fairlead_broker.log.damage import DamagedRange, merge_ranges
-from fairlead_broker.log.dropped_segments import TIME_MAX, TIME_MIN, DroppedSegments, make_starts_durable
 from fairlead_broker.log.errors import DiskFull, LogCut, LogDamaged, StorageFailed, wrap_os_error
 from fairlead_broker.log.health import DirectoryHealth
 from fairlead_broker.log.leader_epochs import EpochStart, LeaderEpochs
 from fairlead_broker.log.producer_snapshots import LoggedProducers
 from fairlead_broker.log.readable_log import ReadableLog
 from fairlead_broker.log.recovery import RecoveryReport
-from fairlead_broker.log.segment_writer import (
+from fairlead_broker.log.segments.batch_walk import BadBatch
+from fairlead_broker.log.segments.damage import DamagedRange, merge_ranges
+from fairlead_broker.log.segments.dropped_segments import (
+    TIME_MAX,
+    TIME_MIN,
+    DroppedSegments,
+    make_starts_durable,
+)
+from fairlead_broker.log.segments.segment_writer import (
     SegmentWriter,
     StampedBatch,
     WriterMark,
@@ -35,8 +40,8 @@ from fairlead_broker.log.segment_writer import (
     open_empty_writer,
     unlink_added,
 )
-from fairlead_broker.log.segments import Segment
-from fairlead_broker.log.storage import Storage
+from fairlead_broker.log.segments.segments import Segment
+from fairlead_broker.log.segments.storage import Storage
 from fairlead_broker.log.sync_point import SyncPoint, unsynced_segments
 
 

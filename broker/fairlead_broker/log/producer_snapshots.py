@@ -15,19 +15,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from fairlead_api.batch_extension import (
+from fairlead_api.batch.extension import (
     REQUEST_DIGEST_BYTES,
     ExtensionType,
     unpack_extension,
 )
-from fairlead_api.batch_header import HEADER_BYTES, STAMP_BYTES
+from fairlead_api.batch.header import HEADER_BYTES, STAMP_BYTES
 from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, TimestampUs
 from fairlead_api.problems import ProblemError
-from fairlead_broker.log.batch_walk import BadBatch, WalkedBatch, find_good_batch, walk_headers
 from fairlead_broker.log.errors import NO_SPACE, wrap_os_error
-from fairlead_broker.log.segment_writer import StampedBatch
-from fairlead_broker.log.segments import Segment
-from fairlead_broker.log.storage import File, Storage, read_whole
+from fairlead_broker.log.segments.batch_walk import BadBatch, WalkedBatch, find_good_batch, walk_headers
+from fairlead_broker.log.segments.segment_writer import StampedBatch
+from fairlead_broker.log.segments.segments import Segment
+from fairlead_broker.log.segments.storage import File, Storage, read_whole
 from fairlead_broker.producers import (
     KeyEntry,
     ProducerState,

@@ -11,7 +11,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead_api.batch_header import check_checksums, iterate_headers
+from fairlead_api.batch.header import check_checksums, iterate_headers
 from fairlead_api.identifiers import Offset
 from fairlead_api.problems import ProblemError
 from fairlead_broker.log.errors import LogDamaged

@@ -15,12 +15,12 @@ from threading import Lock
 from typing import NoReturn
 
 from fairlead_api.identifiers import LeaderEpoch, Offset, TimestampUs
-from fairlead_broker.log.damage import DamagedRange, merge_ranges, readable_until, skip_accepted
 from fairlead_broker.log.errors import LogClosed, LogDamaged, OffsetOutOfRange, StorageFailed
 from fairlead_broker.log.leader_epochs import EpochEnd, EpochStart, LeaderEpochs
-from fairlead_broker.log.reading import LogRead
-from fairlead_broker.log.segments import Segment
-from fairlead_broker.log.time_lookup import first_record_in
+from fairlead_broker.log.segments.damage import DamagedRange, merge_ranges, readable_until, skip_accepted
+from fairlead_broker.log.segments.reading import LogRead
+from fairlead_broker.log.segments.segments import Segment
+from fairlead_broker.log.segments.time_lookup import first_record_in
 
 _BASE_OFFSET = attrgetter("base_offset")
 

@@ -21,7 +21,7 @@ from typing import Final
 
 from fairlead_api.configuration import Durability, TopicConfig
 from fairlead_api.identifiers import LeaderEpoch, Offset
-from fairlead_broker.log.batch_walk import (
+from fairlead_broker.log.segments.batch_walk import (
     BadBatch,
     WalkedBatch,
     find_good_batch,
@@ -29,11 +29,11 @@ from fairlead_broker.log.batch_walk import (
     verify_batches,
     walk_headers,
 )
-from fairlead_broker.log.damage import DamagedRange
-from fairlead_broker.log.indexes import OFFSET_INDEX, SegmentIndex, decode_index
-from fairlead_broker.log.segment_writer import SegmentWriter, open_empty_writer
-from fairlead_broker.log.segments import Segment, SegmentBody, read_index_file
-from fairlead_broker.log.storage import File, Storage
+from fairlead_broker.log.segments.damage import DamagedRange
+from fairlead_broker.log.segments.indexes import OFFSET_INDEX, SegmentIndex, decode_index
+from fairlead_broker.log.segments.segment_writer import SegmentWriter, open_empty_writer
+from fairlead_broker.log.segments.segments import Segment, SegmentBody, read_index_file
+from fairlead_broker.log.segments.storage import File, Storage
 
 _AT_ONCE: Final = 0
 

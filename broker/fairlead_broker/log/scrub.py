@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Final
 
 from fairlead_api.identifiers import Offset
-from fairlead_broker.log.batch_walk import BadBatch, find_good_batch, verify_batches
-from fairlead_broker.log.damage import DamagedRange
 from fairlead_broker.log.errors import LogClosed, StorageFailed
 from fairlead_broker.log.readable_log import ReadableLog
-from fairlead_broker.log.segments import Segment
+from fairlead_broker.log.segments.batch_walk import BadBatch, find_good_batch, verify_batches
+from fairlead_broker.log.segments.damage import DamagedRange
+from fairlead_broker.log.segments.segments import Segment
 
 STEP_BYTES: Final = 1 << 20
 """Checked in one visit of a disk thread: less than a millisecond, unless the disk has to be waited for."""

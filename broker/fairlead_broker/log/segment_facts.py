@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from fairlead_api.identifiers import TimestampUs
 from fairlead_broker.log.errors import StorageFailed
-from fairlead_broker.log.indexes import NO_TIME
 from fairlead_broker.log.partition_log import PartitionLog
 from fairlead_broker.log.retention import SegmentFacts
-from fairlead_broker.log.segments import Segment
+from fairlead_broker.log.segments.indexes import NO_TIME
+from fairlead_broker.log.segments.segments import Segment
 
 
 def retention_facts(log: PartitionLog) -> list[SegmentFacts]:

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fairlead_api.identifiers import Offset
-from fairlead_broker.log.segments import Segment
-from fairlead_broker.log.storage import File
+from fairlead_broker.log.segments.segments import Segment
+from fairlead_broker.log.segments.storage import File
 
 
 @dataclass(frozen=True, slots=True)

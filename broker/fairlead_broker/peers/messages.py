@@ -13,8 +13,8 @@ from typing import Annotated, Final, TypeVar
 
 import msgspec
 
-from fairlead_api.batch_header import Buffer
-from fairlead_api.frames import encode_frame, iterate_frames
+from fairlead_api.batch.header import Buffer
+from fairlead_api.bodies.frames import encode_frame, iterate_frames
 from fairlead_api.identifiers import (
     BrokerEpoch,
     BrokerId,

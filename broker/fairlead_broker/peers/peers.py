@@ -18,9 +18,9 @@ import pyreqwest.client
 import pyreqwest.exceptions
 
 from fairlead_api import problems
-from fairlead_api.batch_header import Buffer
+from fairlead_api.batch.header import Buffer
+from fairlead_api.bodies.media_types import JSON
 from fairlead_api.identifiers import BrokerId, Revision, TopicIdPartition
-from fairlead_api.media_types import JSON
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
 from fairlead_broker.peers import identity, messages

@@ -67,7 +67,7 @@ class PartitionProducers(Generic[R]):
     __slots__ = ("_fronts", "_held", "_ordered", "_ordered_keys", "_state")
 
     def __init__(self, state: ProducerState) -> None:
-        """Take office with what the log says; the state is this machine's own from now on."""
+        """Take leadership with what the log says; the state is this machine's own from now on."""
         self._state = state
         self._held: HeldBatches[R] = HeldBatches()
         self._ordered: list[_Ordered[R]] = []

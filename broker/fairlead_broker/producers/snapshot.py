@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from fairlead_api.batch_header import checksum
+from fairlead_api.batch.header import checksum
 from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, Sequence, TimestampUs
 from fairlead_broker.producers.entries import DIGEST_BYTES, KeyEntry, ProducerEntry, StoredBatch
 from fairlead_broker.producers.state import ProducerState

@@ -61,7 +61,7 @@ class TopicState(StrEnum):
     """Its partitions are being removed; there is no way back."""
 
 
-class Durability(StrEnum):
+class DurabilityState(StrEnum):
     """Which offsets of a replica count (protocol section 4, rules 2 and 6)."""
 
     REPLICATED = "replicated"
@@ -220,7 +220,7 @@ class PartitionRecord(Record, frozen=True, kw_only=True):
     isr: tuple[InSync, ...]
     elr: tuple[InSync, ...] = ()
     min_isr: Positive
-    durability: Durability
+    durability: DurabilityState
     unclean: bool = False
     """Whether a replica outside isr and elr may be elected (`unclean.leader.election.enable` of the topic)."""
     restored: bool = False

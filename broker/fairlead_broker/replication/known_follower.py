@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlead_api.identifiers import BrokerEpoch, Offset
-from fairlead_broker.registry.records import Durability
+from fairlead_broker.registry.records import DurabilityState
 from fairlead_broker.replication.events import FollowerReport
 
 
@@ -47,6 +47,6 @@ class KnownFollower:
             self.synced_offset = offset
             self.end_offset = max(self.end_offset, offset)
 
-    def counted(self, durability: Durability) -> Offset:
+    def counted(self, durability: DurabilityState) -> Offset:
         """Offset below which its log counts (rule 4.2)."""
-        return self.end_offset if durability is Durability.REPLICATED else self.synced_offset
+        return self.end_offset if durability is DurabilityState.REPLICATED else self.synced_offset

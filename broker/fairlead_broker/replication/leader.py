@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TypeAlias, assert_never
 
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset, Revision
-from fairlead_broker.registry.records import Durability, PartitionRecord
+from fairlead_broker.registry.records import DurabilityState, PartitionRecord
 from fairlead_broker.replication.effects import (
     AdvanceHighWatermark,
     AdvanceLowWatermark,
@@ -73,7 +73,7 @@ class PartitionLeader(Successors):
         now: float,
         lag_seconds: float,
     ) -> None:
-        """Take office with the own log as it is at the start of the epoch.
+        """Take leadership with the own log as it is at the start of the epoch.
 
         `record` names this broker in this life as the leader. `progress`: the own log's; its end is where the epoch
         starts. `high_watermark`: what is known to be committed from before (checkpoint, clamped to the log).
@@ -108,7 +108,7 @@ class PartitionLeader(Successors):
     @property
     def counts_synced(self) -> bool:
         """Whether only fsynced bytes count."""
-        return self._record.durability is not Durability.REPLICATED
+        return self._record.durability is not DurabilityState.REPLICATED
 
     @property
     def in_sync_count(self) -> int:

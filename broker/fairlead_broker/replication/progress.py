@@ -9,7 +9,7 @@ from fairlead_api.identifiers import Offset
 
 @dataclass(frozen=True, slots=True)
 class ReplicaProgress:
-    """Ends of a log, as its leader takes office."""
+    """Ends of a log, as its leader becomes leader."""
 
     end_offset: Offset
     """Next offset the replica would append."""

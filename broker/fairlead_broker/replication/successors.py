@@ -13,7 +13,7 @@ import msgspec
 
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, Offset, Revision
 from fairlead_broker.registry.isr import generation_in, with_isr
-from fairlead_broker.registry.records import Durability, InSync, PartitionRecord, Replica
+from fairlead_broker.registry.records import DurabilityState, InSync, PartitionRecord, Replica
 from fairlead_broker.replication.caught_up import EndOffsets
 from fairlead_broker.replication.effects import LeaderEffect, WriteRecord
 from fairlead_broker.replication.known_follower import KnownFollower
@@ -130,7 +130,7 @@ class Successors:
         self._stored = frozenset(self._isr_epochs)
         self._maximal = self._stored_members() | self._proposed_members()
         self._in_sync_count = len(self._stored.difference(self._counts_not_yet()))
-        self._complete = self._record.durability is not Durability.SYNCING and not any(
+        self._complete = self._record.durability is not DurabilityState.SYNCING and not any(
             self._isr_epochs.get(broker) != follower.broker_epoch and self._is_eligible(broker, follower)
             for broker, follower in self._followers.items()
         )
@@ -157,7 +157,7 @@ class Successors:
     # -- time
 
     def _own_counted(self) -> Offset:
-        if self._record.durability is Durability.REPLICATED:
+        if self._record.durability is DurabilityState.REPLICATED:
             return self._end_offset
         return self._synced_offset
 
@@ -226,7 +226,7 @@ class Successors:
             return None
         isr = tuple(entry for entry in self._record.isr if entry.broker != self._broker)
         # After a failed fsync the pages may be gone though they look written: only what `synced` promised is sure.
-        distrusted = self._directory_failed and self._record.durability is not Durability.SYNCED
+        distrusted = self._directory_failed and self._record.durability is not DurabilityState.SYNCED
         record = self._with_isr(isr, (self._broker,) if distrusted else ())
         return WriteRecord(self._revision, msgspec.structs.replace(record, leader=None))
 
@@ -338,7 +338,11 @@ class Successors:
 
     def _end_of_syncing(self) -> WriteRecord | None:
         """Rule 4.6: the leader ends `syncing` once everything promised so far is on every member's disk."""
-        if self._record.durability is not Durability.SYNCING or self._record.elr or self._directory_failed:
+        if (
+            self._record.durability is not DurabilityState.SYNCING
+            or self._record.elr
+            or self._directory_failed
+        ):
             return None
         promised = max(self._high_watermark, self._epoch_start)
         for broker in self._maximal:
@@ -351,5 +355,5 @@ class Successors:
             if synced < promised:
                 return None
         return WriteRecord(
-            self._revision, msgspec.structs.replace(self._record, durability=Durability.SYNCED)
+            self._revision, msgspec.structs.replace(self._record, durability=DurabilityState.SYNCED)
         )

@@ -12,7 +12,10 @@ from enum import Enum
 
 import msgspec
 
-from fairlead_api.batch_validation import KEYED_EXTENSIONS, NO_EXTENSIONS, validate_produced
+from fairlead_api.batch.validation import KEYED_EXTENSIONS, NO_EXTENSIONS, validate_produced
+from fairlead_api.bodies.metadata import BrokerDescription
+from fairlead_api.bodies.operations import PartitionDigest, ReplicaProgress
+from fairlead_api.bodies.requests import AlterTopicRequest, CreateTopicRequest
 from fairlead_api.configuration import ConfigEntry, ConfigInput
 from fairlead_api.identifiers import (
     Acks,
@@ -25,24 +28,21 @@ from fairlead_api.identifiers import (
     TopicId,
     TopicIdPartition,
 )
-from fairlead_api.metadata import BrokerDescription
-from fairlead_api.operations import PartitionDigest, ReplicaProgress
 from fairlead_api.problems import ProblemError
-from fairlead_api.requests import AlterTopicRequest, CreateTopicRequest
 from fairlead_broker.clock import Clock
+from fairlead_broker.controlling.operations import ClusterOperations
 from fairlead_broker.coordination.cluster_values import cordoned_brokers, registered_states
-from fairlead_broker.coordination.operations import ClusterOperations
 from fairlead_broker.coordination.producer_registry import AllocatedProducer
 from fairlead_broker.coordination.protocol import Coordination
-from fairlead_broker.log.storage import PosixStorage, Storage
+from fairlead_broker.log.segments.storage import PosixStorage, Storage
 from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.broker_parts import BrokerParts
-from fairlead_broker.runtime.budget import HeldAnswer
-from fairlead_broker.runtime.cluster_entry import Advertised
-from fairlead_broker.runtime.groups import Groups
-from fairlead_broker.runtime.offset_lookup import Position, look_up
-from fairlead_broker.runtime.partition import Partition
-from fairlead_broker.runtime.peer_side import PeerSide
+from fairlead_broker.runtime.engine.budget import HeldAnswer
+from fairlead_broker.runtime.groups.groups import Groups
+from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
+from fairlead_broker.runtime.lifecycle.cluster_entry import Advertised
+from fairlead_broker.runtime.peer_serving.offset_lookup import Position, look_up
+from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
 from fairlead_broker.runtime.requests import (
     AppendResult,
     FetchResult,
@@ -209,7 +209,7 @@ class BrokerRuntime:
 
     @property
     def controller(self) -> BrokerId | None:
-        """Who holds the controller's office."""
+        """Who holds the controller's term."""
         controller = self._parts.metadata.controller
         return controller.value.broker if controller else None
 
@@ -414,7 +414,7 @@ class BrokerRuntime:
         self, handle: PartitionHandle, position: Position
     ) -> tuple[Offset | None, TimestampUs | None]:
         """The offset at `earliest`, `latest` or a time (µs); (None, None) when no record is that late."""
-        assert isinstance(handle, Partition), "handles come from this runtime"
+        assert isinstance(handle, LeaderReplica), "handles come from this runtime"
         return await look_up(handle, position, self._parts.disk)
 
     async def delete_records(self, handle: PartitionHandle, offset: Offset | None) -> Offset:
@@ -423,14 +423,14 @@ class BrokerRuntime:
         Durable on return. Raises `offset_out_of_range` above the high watermark, `offset_not_available` while that is
         unknown, `disk_full`, `storage_failed`.
         """
-        assert isinstance(handle, Partition), "handles come from this runtime"
+        assert isinstance(handle, LeaderReplica), "handles come from this runtime"
         return await self._admitting().records_deletion.delete(handle, offset)
 
     async def compare_replicas(
         self, handle: PartitionHandle, first_offset: Offset | None, end_offset: Offset | None
     ) -> PartitionDigest:
         """Compare every replica's copy of a range, by default of all that is committed; raises like `Digests`."""
-        assert isinstance(handle, Partition), "handles come from this runtime"
+        assert isinstance(handle, LeaderReplica), "handles come from this runtime"
         return await self._parts.digests.compare(handle, first_offset, end_offset)
 
     async def accept_damage(
@@ -440,5 +440,5 @@ class BrokerRuntime:
 
         Raises `conflict` unless exactly this range is damaged, `disk_full`, `storage_failed`.
         """
-        assert isinstance(handle, Partition), "handles come from this runtime"
+        assert isinstance(handle, LeaderReplica), "handles come from this runtime"
         await self._admitting().damage_acceptance.accept(handle, first_offset, next_good_offset)

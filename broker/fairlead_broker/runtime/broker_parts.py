@@ -10,56 +10,56 @@ from functools import partial
 
 from fairlead_api.identifiers import BrokerId, TopicId
 from fairlead_broker.clock import Clock
-from fairlead_broker.coordination.configs import ConfigAdmin
-from fairlead_broker.coordination.controllership import Controllership
-from fairlead_broker.coordination.housekeeping import Housekeeping
+from fairlead_broker.controlling.configs import ConfigAdmin
+from fairlead_broker.controlling.controllership import Controllership
+from fairlead_broker.controlling.housekeeping import Housekeeping
+from fairlead_broker.controlling.operations import ClusterOperations
+from fairlead_broker.controlling.topics import TopicAdmin
 from fairlead_broker.coordination.mirror import MirrorUpdate
-from fairlead_broker.coordination.operations import ClusterOperations
 from fairlead_broker.coordination.producer_registry import ProducerRegistry
 from fairlead_broker.coordination.protocol import Coordination
-from fairlead_broker.coordination.topics import TopicAdmin
 from fairlead_broker.log import LogError
-from fairlead_broker.log.storage import Storage
+from fairlead_broker.log.segments.storage import Storage
 from fairlead_broker.peers.identity import PeerIdentity
 from fairlead_broker.peers.peers import Peers
 from fairlead_broker.registry.metadata import ClusterMetadata, ConfigChange
-from fairlead_broker.runtime.budget import AnswerBudget, ByteBudget
-from fairlead_broker.runtime.cluster_entry import Advertised, ClusterEntry, Entry
 from fairlead_broker.runtime.configs import ClusterConfigFollower, Configs
 from fairlead_broker.runtime.controller_meters import election_counter, watch_controller
-from fairlead_broker.runtime.damage import DamageAcceptance
-from fairlead_broker.runtime.damage_repair import DamageRepair
-from fairlead_broker.runtime.departure import Departure
-from fairlead_broker.runtime.digests import Digests
-from fairlead_broker.runtime.disk_pool import DiskPool
-from fairlead_broker.runtime.epoch_reports import EpochReports
-from fairlead_broker.runtime.fetching import Fetching
-from fairlead_broker.runtime.group_lag_meters import GroupLagMeters
-from fairlead_broker.runtime.group_parts import build_groups
-from fairlead_broker.runtime.group_upkeep import GroupUpkeep
-from fairlead_broker.runtime.groups import Groups
-from fairlead_broker.runtime.hosted_partitions import HostedPartitions
-from fairlead_broker.runtime.leader_clock import LeaderClock
-from fairlead_broker.runtime.leader_writes import LeaderWrites
-from fairlead_broker.runtime.log_ends import MoveProgress, log_ends
-from fairlead_broker.runtime.loop_lag import LoopLag
+from fairlead_broker.runtime.engine.budget import AnswerBudget, ByteBudget
+from fairlead_broker.runtime.engine.disk_pool import DiskPool
+from fairlead_broker.runtime.engine.loop_lag import LoopLag
+from fairlead_broker.runtime.engine.supervisor import Supervisor
+from fairlead_broker.runtime.engine.sync_rounds import Syncing, SyncRounds
+from fairlead_broker.runtime.following.replica_fetching import ReplicaFetching
+from fairlead_broker.runtime.groups.groups import Groups
+from fairlead_broker.runtime.groups.lag_meters import GroupLagMeters
+from fairlead_broker.runtime.groups.parts import build_groups
+from fairlead_broker.runtime.groups.upkeep import GroupUpkeep
+from fairlead_broker.runtime.hosting.damage import DamageAcceptance
+from fairlead_broker.runtime.hosting.damage_repair import DamageRepair
+from fairlead_broker.runtime.hosting.epoch_reports import EpochReports
+from fairlead_broker.runtime.hosting.leader_clock import LeaderClock
+from fairlead_broker.runtime.hosting.producer_names import ProducerNames
+from fairlead_broker.runtime.hosting.replicas import Replicas
+from fairlead_broker.runtime.hosting.role_changes import RoleChanges
+from fairlead_broker.runtime.hosting.scrub import Scrub
+from fairlead_broker.runtime.hosting.upkeep import Upkeep
+from fairlead_broker.runtime.leading.fetching import Fetching
+from fairlead_broker.runtime.leading.leader_writes import LeaderWrites
+from fairlead_broker.runtime.leading.producing import Producing
+from fairlead_broker.runtime.leading.records_deletion import RecordsDeletion
+from fairlead_broker.runtime.leading.retention import Retention
+from fairlead_broker.runtime.leading.shared_parts import SharedParts
+from fairlead_broker.runtime.lifecycle.cluster_entry import Advertised, ClusterEntry, Entry
+from fairlead_broker.runtime.lifecycle.departure import Departure
 from fairlead_broker.runtime.meters import BrokerMeters
-from fairlead_broker.runtime.peer_side import PeerSide
-from fairlead_broker.runtime.positions import Positions
-from fairlead_broker.runtime.producer_names import ProducerNames
-from fairlead_broker.runtime.producing import Producing
-from fairlead_broker.runtime.records_deletion import RecordsDeletion
-from fairlead_broker.runtime.replica_fetching import ReplicaFetching
-from fairlead_broker.runtime.replica_serving import ReplicaServing
-from fairlead_broker.runtime.retention import Retention
-from fairlead_broker.runtime.role_changes import RoleChanges
-from fairlead_broker.runtime.scrub import Scrub
-from fairlead_broker.runtime.shared_parts import SharedParts
-from fairlead_broker.runtime.supervisor import Supervisor
-from fairlead_broker.runtime.survey import Survey
-from fairlead_broker.runtime.sync_rounds import Syncing, SyncRounds
+from fairlead_broker.runtime.peer_serving.digests import Digests
+from fairlead_broker.runtime.peer_serving.log_ends import MoveProgress, log_ends
+from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
+from fairlead_broker.runtime.peer_serving.positions import Positions
+from fairlead_broker.runtime.peer_serving.replica_serving import ReplicaServing
+from fairlead_broker.runtime.peer_serving.survey import Survey
 from fairlead_broker.runtime.topic_views import TopicViews
-from fairlead_broker.runtime.upkeep import Upkeep
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Telemetry
 
@@ -73,7 +73,7 @@ class BrokerParts:
     operations: ClusterOperations
     topic_admin: TopicAdmin
     views: TopicViews
-    partitions: HostedPartitions
+    partitions: Replicas
     peer_side: PeerSide
     producer_registry: ProducerRegistry
     groups: Groups
@@ -138,7 +138,7 @@ class BrokerParts:
         return failed is None and not self.supervisor.failure.done()
 
     async def open(self, advertised: Advertised, release: str) -> None:
-        """Enter the cluster, take office in every partition, start the tasks."""
+        """Enter the cluster, starts a term in every partition, start the tasks."""
         await self.supervisor.start()
         self._loop_lag.start()
         self.entry = await self._cluster.enter(advertised, release, peer_secret=self._peer_secret)
@@ -231,7 +231,7 @@ class BrokerParts:
             self.supervisor,
             lambda: self.configs.replica_lag_seconds,
         )
-        self.partitions = HostedPartitions(
+        self.partitions = Replicas(
             life,
             self.metadata,
             self.views,
@@ -318,7 +318,7 @@ class BrokerParts:
         self.topic_admin = TopicAdmin(
             entry.coordination,
             entry.mirror,
-            lambda: self.controllership.office,
+            lambda: self.controllership.term,
             clock,
             new_topic_id=lambda: TopicId(self._new_id()),
             new_start_index=self._new_start_index,
@@ -407,7 +407,7 @@ class BrokerParts:
         spawn(self.config_follower.run(), "cluster configuration")
         spawn(self.controllership.run(), "controllership")
         housekeeping = Housekeeping(
-            self.entry.coordination, self.entry.mirror, lambda: self.controllership.office, self._clock
+            self.entry.coordination, self.entry.mirror, lambda: self.controllership.term, self._clock
         )
         spawn(housekeeping.run(), "housekeeping")
 

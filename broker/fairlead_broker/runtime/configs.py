@@ -19,7 +19,7 @@ from fairlead_api.configuration import (
 )
 from fairlead_api.identifiers import BrokerId
 from fairlead_api.problems import ProblemError
-from fairlead_broker.coordination.topics import TopicAdmin
+from fairlead_broker.controlling.topics import TopicAdmin
 from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.telemetry import Log
 

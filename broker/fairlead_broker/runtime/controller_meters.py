@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fairlead_broker.coordination.controllership import Controllership
+from fairlead_broker.controlling.controllership import Controllership
 from fairlead_broker.telemetry import Telemetry
 
 KINDS = ("clean", "unclean")
@@ -20,6 +20,6 @@ def election_counter(telemetry: Telemetry) -> Callable[[str, int], None]:
 def watch_controller(telemetry: Telemetry, controllership: Controllership) -> None:
     """Have the gauges follow."""
     active = telemetry.metric("fairlead_controller_active")
-    active.set_function(lambda: controllership.office is not None)
+    active.set_function(lambda: controllership.term is not None)
     telemetry.metric("fairlead_leaderless_partitions").set_function(lambda: controllership.leaderless)
     telemetry.metric("fairlead_reassigning_partitions").set_function(lambda: controllership.moving)

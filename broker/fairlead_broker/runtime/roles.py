@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch
 from fairlead_broker.registry.isr import generation_in
 from fairlead_broker.registry.records import PartitionRecord, Replica
-from fairlead_broker.runtime.broker_life import BrokerLife
+from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Following:
 class Roles:
     """Reads records as this broker, in the life that it is in."""
 
-    def __init__(self, life: BrokerLife, directory: str) -> None:
+    def __init__(self, life: Incarnation, directory: str) -> None:
         """`directory`: id of the data directory."""
         self._life = life
         self._directory = directory

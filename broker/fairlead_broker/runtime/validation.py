@@ -5,7 +5,7 @@ Called by `partition` for its topic, and by `broker` for a topic that a produce 
 
 from __future__ import annotations
 
-from fairlead_api.batch_validation import UNLIMITED_US, ValidationLimits
+from fairlead_api.batch.validation import UNLIMITED_US, ValidationLimits
 from fairlead_api.configuration import TimestampType, TopicConfig
 
 

@@ -13,43 +13,43 @@ from typing import Final
 from fairlead_api.routes import ROUTES, Listener
 from fairlead_broker.clock import Clock, SystemClock
 from fairlead_broker.runtime import BrokerRuntime
-from fairlead_broker.runtime.loop_lag import LoopLag
-from fairlead_broker.server import admission
-from fairlead_broker.server.admin import admin_endpoints
-from fairlead_broker.server.application import Application
-from fairlead_broker.server.body import BodyBudget, BodyLimits, ProduceBodyLimits
-from fairlead_broker.server.bound_socket import BoundSocket
-from fairlead_broker.server.cluster import ClusterCalls
-from fairlead_broker.server.configs import ConfigCalls
-from fairlead_broker.server.cross_origin import CrossOrigin
-from fairlead_broker.server.docs_page import DocsPageCalls
-from fairlead_broker.server.easy_produce import EasyProduceCalls
-from fairlead_broker.server.endpoint import Endpoint
-from fairlead_broker.server.fetch import FetchCalls
-from fairlead_broker.server.forwarding import Forwarding
-from fairlead_broker.server.groups import GroupCalls
-from fairlead_broker.server.http2_listener import (
+from fairlead_broker.runtime.engine.loop_lag import LoopLag
+from fairlead_broker.server.admin.admin import admin_endpoints
+from fairlead_broker.server.admin.cluster import ClusterCalls
+from fairlead_broker.server.admin.configs import ConfigCalls
+from fairlead_broker.server.admin.docs_page import DocsPageCalls
+from fairlead_broker.server.admin.groups import GroupCalls
+from fairlead_broker.server.admin.openapi_page import OpenApiCalls
+from fairlead_broker.server.admin.operations import OperationCalls
+from fairlead_broker.server.admin.ops import OpsApplication
+from fairlead_broker.server.admin.problem_pages import ProblemPageCalls
+from fairlead_broker.server.admin.producers import ProducerCalls
+from fairlead_broker.server.admin.topics import TopicCalls
+from fairlead_broker.server.http import admission
+from fairlead_broker.server.http.application import Application
+from fairlead_broker.server.http.body import BodyBudget, BodyLimits, ProduceBodyLimits
+from fairlead_broker.server.http.bound_socket import BoundSocket
+from fairlead_broker.server.http.call import Endpoint
+from fairlead_broker.server.http.cross_origin import CrossOrigin
+from fairlead_broker.server.http.http2_listener import (
     ConnectionLimits,
     Http2Listener,
     connections_from_descriptor_limit,
 )
-from fairlead_broker.server.offsets import OffsetCalls
-from fairlead_broker.server.openapi_page import OpenApiCalls
-from fairlead_broker.server.operations import OperationCalls
-from fairlead_broker.server.ops import OpsApplication
+from fairlead_broker.server.http.peer_gate import PeerGate
+from fairlead_broker.server.http.problem_handler import FailureLog
+from fairlead_broker.server.http.request_metrics import RequestMetrics
+from fairlead_broker.server.http.responses import AdminEndpoint
 from fairlead_broker.server.ops_listener import OpsListener
-from fairlead_broker.server.peer_calls import PEER_ROUTES, PeerCalls
-from fairlead_broker.server.peer_gate import PeerGate
-from fairlead_broker.server.problem_handler import FailureLog
-from fairlead_broker.server.problem_pages import ProblemPageCalls
-from fairlead_broker.server.produce import ProduceCalls
-from fairlead_broker.server.produce_frames import ProduceFrameCalls
-from fairlead_broker.server.produce_routing import ProduceRouting
-from fairlead_broker.server.producers import ProducerCalls
-from fairlead_broker.server.request_metrics import RequestMetrics
-from fairlead_broker.server.responses import AdminEndpoint
-from fairlead_broker.server.tail import TailCalls
-from fairlead_broker.server.topics import TopicCalls
+from fairlead_broker.server.records.fetch import FetchCalls
+from fairlead_broker.server.records.offsets import OffsetCalls
+from fairlead_broker.server.records.produce import ProduceCalls
+from fairlead_broker.server.records.produce_frames import ProduceFrameCalls
+from fairlead_broker.server.records.produce_routing import ProduceRouting
+from fairlead_broker.server.records.tail import TailCalls
+from fairlead_broker.server.records.topic_produce import EasyProduceCalls
+from fairlead_broker.server.routing.forwarding import Forwarding
+from fairlead_broker.server.routing.peer_calls import PEER_ROUTES, PeerCalls
 from fairlead_broker.settings import ListenerSettings
 from fairlead_broker.telemetry import Telemetry
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import uvicorn
 
-from fairlead_broker.server.asgi import AsgiApplication
-from fairlead_broker.server.bound_socket import BoundSocket
+from fairlead_broker.server.http.asgi import AsgiApplication
+from fairlead_broker.server.http.bound_socket import BoundSocket
 
 KEEP_ALIVE_SECONDS = 75
 # Probes and a few scrapers; more is a mistake or an attack.

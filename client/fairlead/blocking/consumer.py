@@ -12,9 +12,9 @@ from typing import Any
 
 from fairlead.blocking.facade import Facade, blocking, in_loop, same_arguments
 from fairlead.consumer import Consumer as AsyncConsumer
-from fairlead.cursors import EndOffsets
-from fairlead.group_session import Membership, closed_by_callback
-from fairlead.group_settings import RebalanceCallback
+from fairlead.group.session import Membership, closed_by_callback
+from fairlead.group.settings import RebalanceCallback
+from fairlead.reading.cursors import EndOffsets
 from fairlead.records import ConsumerBatch, Record
 from fairlead.topic_partition import TopicPartition
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from fairlead.blocking.facade import Facade, blocking, same_arguments
 from fairlead.blocking.loop_thread import known
-from fairlead.delivery import BatchDelivery as AsyncBatchDelivery
-from fairlead.delivery import BatchMetadata, RecordMetadata
-from fairlead.delivery import Delivery as AsyncDelivery
-from fairlead.pending_batch import Headers
 from fairlead.producer import Producer as AsyncProducer
+from fairlead.producing.delivery import BatchDelivery as AsyncBatchDelivery
+from fairlead.producing.delivery import BatchMetadata, RecordMetadata
+from fairlead.producing.delivery import Delivery as AsyncDelivery
+from fairlead.records import Headers
 from fairlead.tracing import ProducerTracing
 
 if TYPE_CHECKING:

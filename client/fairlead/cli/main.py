@@ -113,7 +113,7 @@ class LazyVerbs(TyperGroup):
 @cache
 def imported(name: str) -> Command:
     """Import the module of a command and return what it defines: a command of its name, or a group as `app`."""
-    module = import_module(f"fairlead.cli.{name}")
+    module = import_module(f"fairlead.cli.verbs.{name}")
     holder = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     holder.callback()(lambda: None)
     if hasattr(module, "app"):
@@ -162,7 +162,7 @@ app = typer.Typer(
 
 def _show_version(asked: bool) -> None:
     if asked:
-        import_module("fairlead.cli.version").version()
+        import_module("fairlead.cli.verbs.version").version()
         raise typer.Exit
 
 

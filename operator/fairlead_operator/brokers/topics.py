@@ -25,9 +25,9 @@ from fairlead.errors import (
     TopicNotFoundError,
     TopicRecreatedError,
 )
+from fairlead_api.bodies.metadata import BrokerDescription, Metadata, PartitionMetadata, TopicDescription
+from fairlead_api.bodies.operations import PartitionState
 from fairlead_api.configuration import ConfigSource
-from fairlead_api.metadata import BrokerDescription, Metadata, PartitionMetadata, TopicDescription
-from fairlead_api.operations import PartitionState
 from fairlead_operator.brokers.calls import BrokerCalls, BrokersUnavailable, broker_deadline
 from fairlead_operator.clock import Clock
 from fairlead_operator.plan.topic import (

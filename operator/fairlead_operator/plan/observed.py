@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from fairlead_api.bodies.metadata import BrokerDescription, Metadata
 from fairlead_api.configuration import ConfigEntry
-from fairlead_api.metadata import BrokerDescription, Metadata
 from fairlead_operator.naming import (
     BROKER_CONTAINER,
     DATA_VOLUME,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from fairlead_api.metadata import Metadata
+from fairlead_api.bodies.metadata import Metadata
 from fairlead_operator.naming import NO_RESTARTS_ANNOTATION
 from fairlead_operator.plan.actions import RestartBroker, RestartReason
 from fairlead_operator.plan.observed import BrokersAnswer, ObservedClaim, ObservedPod

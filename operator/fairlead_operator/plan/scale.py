@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from fairlead_api.metadata import Metadata
+from fairlead_api.bodies.metadata import Metadata
 from fairlead_operator.plan.actions import (
     Action,
     CordonBroker,

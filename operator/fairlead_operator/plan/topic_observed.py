@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from fairlead_api.bodies.metadata import BrokerState, TopicState
 from fairlead_api.configuration import ConfigEntry
-from fairlead_api.metadata import BrokerState, TopicState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

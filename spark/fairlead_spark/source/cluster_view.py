@@ -12,12 +12,12 @@ from typing import Final, assert_never
 import msgspec
 
 from fairlead import clock
+from fairlead.connection.metadata import topic_not_found
+from fairlead.connection.transport import json_call
 from fairlead.errors import PartitionNotFoundError, TopicNotFoundError
-from fairlead.metadata import topic_not_found
-from fairlead.offsets import Position as LookupPosition
+from fairlead.reading.offsets import Position as LookupPosition
 from fairlead.topic_partition import TopicPartition
-from fairlead.transport import json_call
-from fairlead_api.metadata import Metadata, TopicMetadata
+from fairlead_api.bodies.metadata import Metadata, TopicMetadata
 from fairlead_spark.clients import connection
 from fairlead_spark.options import OptionError, ReadOptions
 from fairlead_spark.planning.limits import falls_back

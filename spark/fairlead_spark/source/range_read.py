@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from fairlead import clock
-from fairlead.cursors import Cursor, Fetched, Prefetch
 from fairlead.errors import (
     ClusterError,
     FairleadError,
@@ -24,8 +23,9 @@ from fairlead.errors import (
     TopicRecreatedError,
     UnreachableError,
 )
-from fairlead.fetcher import Fetcher
-from fairlead.reader import batches_in
+from fairlead.reading.cursors import Cursor, Fetched, Prefetch
+from fairlead.reading.fetcher import Fetcher
+from fairlead.reading.reader import batches_in
 from fairlead.records import ConsumerBatch
 from fairlead.settings import MIB, ConsumerSettings
 from fairlead.topic_partition import TopicPartition

@@ -13,8 +13,8 @@ import pytest
 
 from command_line_kit import CommandLine, terminal_window
 from fairlead import Admin
-from fairlead.cli import top
-from fairlead_api.metadata import Metadata
+from fairlead.cli.verbs import top
+from fairlead_api.bodies.metadata import Metadata
 from tmux_terminal import tmux_terminals
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from cluster_kit import Cluster, until
 from fairlead import Admin, Consumer, Delivery, Producer, TopicPartition
+from fairlead.connection.metadata import MetadataCache
+from fairlead.connection.transport import Transport
 from fairlead.errors import (
     BrokerNotFoundError,
     DeliveryTimeoutError,
@@ -17,9 +19,7 @@ from fairlead.errors import (
     OutOfOrderSequenceError,
     TopicNotFoundError,
 )
-from fairlead.metadata import MetadataCache
 from fairlead.settings import ConnectionSettings
-from fairlead.transport import Transport
 
 pytestmark = pytest.mark.slow
 RECORDS = 2_000

@@ -11,7 +11,7 @@ import pytest
 
 from fairlead import Admin, Consumer, ConsumerBatch, Producer, TopicPartition
 from fairlead.errors import SettingError
-from fairlead.group_member import MemberState
+from fairlead.group.member import MemberState
 
 PLACE, OTHER = TopicPartition("flights", 0), TopicPartition("flights", 1)
 

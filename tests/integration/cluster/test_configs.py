@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 
 from cluster_kit import Cluster
+from fairlead_api.bodies.requests import AlterTopicRequest
 from fairlead_api.configuration import ConfigEntry, ConfigSource
 from fairlead_api.identifiers import BrokerId
-from fairlead_api.requests import AlterTopicRequest
 from fairlead_broker.runtime import BrokerRuntime
 
 HOLDS_WITHIN_SECONDS = 5.0

@@ -13,8 +13,8 @@ from cluster_kit import Cluster, until
 from command_line_kit import CommandLine
 from fairlead import Admin
 from fairlead.errors import OffsetExpiredError, OffsetOutOfRangeError
+from fairlead_api.bodies.operations import PartitionDigest, ReplicaDigest
 from fairlead_api.identifiers import Offset, PartitionIndex, TopicId
-from fairlead_api.operations import PartitionDigest, ReplicaDigest
 from fairlead_broker.peers.digests import DigestRequest
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cluster_kit import Cluster, until
-from fairlead_api.batches import ProducerStamp, encode, record_batch
+from fairlead_api.batch.batches import ProducerStamp, encode, record_batch
 from fairlead_api.identifiers import BrokerId, Offset, PartitionIndex
 from fairlead_broker.runtime import AppendResult
 from runtime_kit import TopicClient

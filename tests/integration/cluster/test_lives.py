@@ -13,7 +13,7 @@ from cluster_kit import Cluster, until
 from fairlead_api.identifiers import BrokerId, PartitionIndex
 from fairlead_api.problems import ProblemError
 from fairlead_broker.coordination.membership import Membership
-from fairlead_broker.log.storage import PosixStorage
+from fairlead_broker.log.segments.storage import PosixStorage
 from fairlead_broker.registry.records import BrokerState, encode
 from fairlead_broker.registry.transactions import Delete, Put
 from fairlead_broker.settings import BrokerSettings, Endpoint
@@ -178,7 +178,7 @@ async def test_nobody_elects_a_life_that_the_directory_does_not_know(
         )
     )
     await until(lambda: holder in cluster.any._parts.metadata.brokers, "it does not register")
-    # Two turns of whoever holds the office by now: what it would do it has done.
+    # Two turns of whoever holds the term by now: what it would do it has done.
     for name in ("one", "two"):
         await cluster.topic(name, replication_factor=1)
     early = cluster.leader(topic_id), cluster.any._parts.metadata.brokers[holder].value.directories

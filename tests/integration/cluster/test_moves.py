@@ -12,9 +12,9 @@ import pytest
 from cluster_kit import Cluster, until
 from command_line_kit import CommandLine
 from fairlead import Admin
+from fairlead_api.bodies.operations import ReplicaProgress
 from fairlead_api.identifiers import BrokerId, TopicId
-from fairlead_api.operations import ReplicaProgress
-from fairlead_broker.controller.reassignment import Place, start
+from fairlead_broker.controller.reassignment import Target, start
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.records import encode
 from fairlead_broker.registry.transactions import Put
@@ -29,9 +29,9 @@ async def begin_endless_move(cluster: Cluster, topic_id: TopicId, to: int) -> No
     directory = cluster.runtime(to)._parts.entry.directory.identity.directory_id
     [first, *_] = found.value.replicas
     places = (
-        Place(first.broker, first.directory),
-        Place(BrokerId(to), directory),
-        Place(GONE, "nowhere"),
+        Target(first.broker, first.directory),
+        Target(BrokerId(to), directory),
+        Target(GONE, "nowhere"),
     )
     record = start(found.value, places, found.mod_revision)
     name = runtime._parts.metadata.keys.partition(topic_id, index)

@@ -7,7 +7,7 @@ import pytest
 from cluster_kit import Cluster, content, until
 from fairlead_api.identifiers import BrokerId, PartitionIndex, TopicId
 from fairlead_api.problems import ProblemError
-from fairlead_broker.coordination.operations import ElectionKind
+from fairlead_broker.controlling.operations import ElectionKind
 
 P0 = PartitionIndex(0)
 

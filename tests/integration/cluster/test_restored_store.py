@@ -10,8 +10,8 @@ import pytest
 from cluster_kit import Cluster, until
 from fairlead_api.identifiers import PartitionIndex
 from fairlead_broker.clock import SystemClock
+from fairlead_broker.controlling.operations import ElectionKind
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
-from fairlead_broker.coordination.operations import ElectionKind
 
 STORE = "coordination.sqlite"
 

@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 from pyreqwest.client import Client, ClientBuilder
 
-from fairlead_api.batch_header import Codec
-from fairlead_api.batches import ProducerStamp, encode, record_batch
+from fairlead_api.batch.batches import ProducerStamp, encode, record_batch
+from fairlead_api.batch.header import Codec
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.wiring import LocalCluster, RunningBroker, start_broker, start_local_cluster
 from http_group_kit import NUMBERS, Balancer, Scene

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 import pytest_asyncio
 
-from fairlead_api.batch_header import HEADER_BYTES, Codec, checksum
-from fairlead_api.frames import encode_frame
+from fairlead_api.batch.header import HEADER_BYTES, Codec, checksum
+from fairlead_api.bodies.frames import encode_frame
 
 RECORDS = "/v1/topics/flights/partitions/0/records"
 BATCHES = "application/vnd.fairlead.batches"

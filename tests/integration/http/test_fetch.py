@@ -6,9 +6,9 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from fairlead_api.batch_header import iterate_headers
-from fairlead_api.batches import decode_records
-from fairlead_api.frames import iterate_frames
+from fairlead_api.batch.batches import decode_records
+from fairlead_api.batch.header import iterate_headers
+from fairlead_api.bodies.frames import iterate_frames
 
 RECORDS = "/v1/topics/flights/partitions/0/records"
 BATCHES = "application/vnd.fairlead.batches"

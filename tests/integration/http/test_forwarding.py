@@ -5,8 +5,8 @@ import asyncio
 import msgspec
 import pytest
 
-from fairlead_api.batches import decode_records
-from fairlead_api.frames import encode_frame, iterate_frames
+from fairlead_api.batch.batches import decode_records
+from fairlead_api.bodies.frames import encode_frame, iterate_frames
 
 FRAMES = {"content-type": "application/vnd.fairlead.frames;v=1"}
 JSON = {"content-type": "application/json"}

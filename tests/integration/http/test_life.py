@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from fairlead_api.batches import decode_records
+from fairlead_api.batch.batches import decode_records
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.runtime import BrokerRuntime
-from fairlead_broker.server.bound_socket import ListenError
+from fairlead_broker.server.http.bound_socket import ListenError
 from fairlead_broker.server.listeners import Listeners
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Telemetry

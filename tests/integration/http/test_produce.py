@@ -6,9 +6,9 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from fairlead_api.batch_header import Codec, read_header
-from fairlead_api.batches import decode_records
-from fairlead_api.frames import encode_frame
+from fairlead_api.batch.batches import decode_records
+from fairlead_api.batch.header import Codec, read_header
+from fairlead_api.bodies.frames import encode_frame
 from fairlead_api.partitioning import partition_for_key
 
 RECORDS = "/v1/topics/flights/partitions/0/records"

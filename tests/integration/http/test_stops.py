@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 
-from fairlead_api.frames import iterate_frames
+from fairlead_api.bodies.frames import iterate_frames
 
 PARTITION = "/v1/topics/flights/partitions/0/records"
 EVENTS = {"accept": "text/event-stream"}

@@ -10,17 +10,17 @@ from fairlead_api.identifiers import PartitionIndex
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.records import ConfigRecord, encode
 from fairlead_broker.registry.transactions import Put
-from fairlead_broker.runtime.partition import Partition
+from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 
 MIB = 1 << 20
 YEAR_MS = 365 * 24 * 3_600_000
 
 
-def partition_of(api, topic: str) -> Partition:
+def partition_of(api, topic: str) -> LeaderReplica:
     """The running partition 0."""
     runtime = api.running.runtime
     found = runtime.partition(runtime.topic(topic).topic_id, PartitionIndex(0))
-    assert isinstance(found, Partition)
+    assert isinstance(found, LeaderReplica)
     return found
 
 

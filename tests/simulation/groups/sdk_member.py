@@ -1,4 +1,4 @@
-"""A member whose head is the SDK's own machine (`fairlead.group_member`); hands and feet are those of `Member`.
+"""A member whose head is the SDK's own machine (`fairlead.group.member`); hands and feet are those of `Member`.
 
 What the machine orders is done here as the SDK's session does it: revoked partitions are finished and committed
 before they are reported as released, dropped ones are gone at once. Heartbeats time out as they do there, and late
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from fairlead.errors import UnreachableError
 from fairlead.errors.kinds import error_of
-from fairlead.group_events import (
+from fairlead.group.events import (
     Action,
     Assign,
     Closed,
@@ -28,12 +28,12 @@ from fairlead.group_events import (
     Taken,
     Woken,
 )
-from fairlead.group_member import GroupMember, Subscription
+from fairlead.group.member import GroupMember, Subscription
 from fairlead.settings import Backoff
 from fairlead_api.identifiers import TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.groups import Heartbeat, HeartbeatReply
-from fairlead_broker.runtime.group_calls import heartbeat_answer, heartbeat_event
+from fairlead_broker.runtime.groups.calls import heartbeat_answer, heartbeat_event
 from groups.member import SOON_SECONDS, Member
 from groups.messages import Answer, Commit, Committed, Partition, Refused, Request
 

@@ -1,4 +1,4 @@
-"""The controller's office: claimed by any broker, fenced by its key's create revision.
+"""The controller's term: claimed by any broker, fenced by its key's create revision.
 
 Every registered broker wants it; who has it lets `controller.next_record` say what becomes of each partition and
 writes that down, one partition a transaction, with a wish of the operator between.
@@ -23,21 +23,21 @@ LOOK_SECONDS = 0.5
 
 
 class Controlling:
-    """What one process of a broker does about the office."""
+    """What one process of a broker does about the term."""
 
     def __init__(self, broker: Broker) -> None:
         """Not hold it."""
         self._broker = broker
-        self._office: Revision | None = None
+        self._term: Revision | None = None
         self._claiming = False
         self._writing: dict[int, Revision] = {}
         self._leaderless_since: dict[int, float] = {}
         self._timed = False
 
     @property
-    def holds_office(self) -> bool:
+    def holds_term(self) -> bool:
         """Whether this broker believes that it is the controller."""
-        return self._office is not None
+        return self._term is not None
 
     def look(self) -> None:
         """Do what is to be done, as the mirror shows it."""
@@ -50,12 +50,12 @@ class Controlling:
             return
         key = broker.mirror.controller
         if key is None:
-            self._office = None
+            self._term = None
             self._claim()
             return
         record: ControllerRecord = key.value
         own = (record.broker, record.broker_epoch) == (broker.number, broker.epoch)
-        self._office = key.create_revision if own else None
+        self._term = key.create_revision if own else None
         if own:
             for partition in list(broker.mirror.partitions):
                 self._look_at(partition)
@@ -100,12 +100,12 @@ class Controlling:
 
     def write(self, partition: int, item: Versioned[PartitionRecord], record: PartitionRecord) -> None:
         """Write a successor of a partition's record."""
-        assert self._office is not None, "only the controller writes"
+        assert self._term is not None, "only the controller writes"
         self._writing[partition] = item.mod_revision
         broker = self._broker
         transaction = Transaction(
             (
-                *guards.controller_office(self._office),
+                *guards.controller_term(self._term),
                 *guards.controller_sees_partition(partition, item.mod_revision),
                 *guards.installed_leader(record),
             ),

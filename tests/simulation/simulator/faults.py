@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead_broker.registry.records import Durability
+from fairlead_broker.registry.records import DurabilityState
 from simulator.disk import Disk
 from simulator.leading import Leading
 from simulator.network import STORE
@@ -195,7 +195,7 @@ class Faults(Storm):
 
     def _loses_nothing_that_counts(self) -> bool:
         """Say whether a power cut may happen to anybody, as only what is synced was promised."""
-        return all(item.value.durability is Durability.SYNCED for item in self._world.records().values())
+        return all(item.value.durability is DurabilityState.SYNCED for item in self._world.records().values())
 
     def may_impair(self, broker: Broker) -> bool:
         """Say whether a broker may lose committed records: min_isr - 1 at a time."""

@@ -32,7 +32,7 @@ def added_brokers(added: Iterable[tuple[BrokerId, Revision]]) -> tuple[Compare, 
     return tuple(Compare(broker_key(broker), revision) for broker, revision in added)
 
 
-def controller_office(revision: int) -> tuple[Compare, ...]:
+def controller_term(revision: int) -> tuple[Compare, ...]:
     """Hold as long as the term lasts."""
     return (Compare(CONTROLLER, revision, created=True),)
 

@@ -24,7 +24,7 @@ class Violation(Exception):
 
 
 class LeaderCompleteness(Violation):
-    """A leader takes office without everything that was committed before."""
+    """A leader becomes leader without everything that was committed before."""
 
 
 class ConsistentRead(Violation):
@@ -132,7 +132,7 @@ class Judge:
     # -- leaders
 
     def leads(self, leading: Leading) -> None:
-        """Check a leader that takes office."""
+        """Check a leader that becomes leader."""
         truth = self.partitions[leading.partition]
         self._world.note("leads", leading.broker.number, leading.broker_epoch, leading.epoch, leading.log.end)
         self.counts["leaders"] += 1

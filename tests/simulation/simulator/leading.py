@@ -80,7 +80,7 @@ class Leading:
     def __init__(
         self, broker: Broker, partition: int, log: Log, record: PartitionRecord, revision: Revision
     ) -> None:
-        """Take office."""
+        """Take leadership."""
         world = broker.world
         self.broker = broker
         self.partition = partition

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from random import Random
 
-from fairlead_broker.registry.records import Durability
+from fairlead_broker.registry.records import DurabilityState
 from simulator.network import Weather
 
 
@@ -88,7 +88,7 @@ class Plan:
     min_isr: int
     min_isr_least: int
     """The smallest that it may become."""
-    durability: Durability
+    durability: DurabilityState
     unclean: bool
     idempotent: bool
     producers: int
@@ -110,7 +110,7 @@ class Plan:
     @property
     def replicated(self) -> bool:
         """Whether what was only written counts, all the time."""
-        return self.durability is Durability.REPLICATED and Fault.CHANGE_DURABILITY not in self.faults
+        return self.durability is DurabilityState.REPLICATED and Fault.CHANGE_DURABILITY not in self.faults
 
 
 def draw(rng: Random) -> Plan:
@@ -137,7 +137,7 @@ def draw(rng: Random) -> Plan:
         partitions=2 if rng.random() < TWO_SHARE else 1,
         min_isr=min_isr,
         min_isr_least=1 if Fault.CHANGE_MIN_ISR in faults else min_isr,
-        durability=rng.choice((Durability.SYNCED, Durability.REPLICATED)),
+        durability=rng.choice((DurabilityState.SYNCED, DurabilityState.REPLICATED)),
         unclean=rng.random() < 0.15,
         idempotent=rng.random() < 0.5,
         producers=rng.choice((1, 2)),
@@ -176,9 +176,9 @@ def _drill(plan: Plan, rng: Random) -> None:
         plan.brokers, plan.replicas = 3, 2
     plan.unclean = drill is Drill.DEPOSED_ALONE
     if drill in WRITTEN:
-        plan.durability = Durability.REPLICATED
+        plan.durability = DurabilityState.REPLICATED
     elif drill in SYNCED:
-        plan.durability, plan.sync_seconds = Durability.SYNCED, rng.choice((0.1, 0.3, 1.0))
+        plan.durability, plan.sync_seconds = DurabilityState.SYNCED, rng.choice((0.1, 0.3, 1.0))
     if drill is Drill.LATE_WATCH:
         plan.readers, plan.lag_seconds = 2, 0.6
     if rng.random() < 0.7:

@@ -19,7 +19,7 @@ from fairlead_broker.controller import election, reassignment
 from fairlead_broker.producers import partition_producers
 from fairlead_broker.producers.partition_producers import PartitionProducers
 from fairlead_broker.registry import isr
-from fairlead_broker.registry.records import Durability, InSync
+from fairlead_broker.registry.records import DurabilityState, InSync
 from fairlead_broker.replication.events import WriteAnswered, WriteOutcome
 from fairlead_broker.replication.follower import PartitionFollower
 from fairlead_broker.replication.known_follower import KnownFollower
@@ -171,7 +171,7 @@ def _last_broker_epoch() -> Any:
     def kept(entry: Any, record: Any, registered: Any, directory: Any, alone: bool) -> bool:
         since = registered.value.intact_since
         since = registered.create_revision if since is None else since
-        return alone or record.durability is Durability.SYNCED or since <= entry.broker_epoch
+        return alone or record.durability is DurabilityState.SYNCED or since <= entry.broker_epoch
 
     # The broker looks for an old copy itself before it shows its directories; one of the two is enough.
     return replaced(
@@ -240,7 +240,11 @@ def _reader_epoch() -> Any:
 
 def _no_syncing() -> Any:
     def with_durability(record: Any) -> Any:
-        other = Durability.SYNCED if record.durability is Durability.REPLICATED else Durability.REPLICATED
+        other = (
+            DurabilityState.SYNCED
+            if record.durability is DurabilityState.REPLICATED
+            else DurabilityState.REPLICATED
+        )
         return msgspec.structs.replace(record, durability=other)
 
     return replaced((wishes, "with_durability", with_durability))

@@ -13,7 +13,7 @@ from fairlead_broker.controller.partition_changes import ClusterView
 from fairlead_broker.registry.isr import with_isr
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.metadata import Versioned
-from fairlead_broker.registry.records import Durability, PartitionRecord
+from fairlead_broker.registry.records import DurabilityState, PartitionRecord
 from simulator.plan import Fault
 
 if TYPE_CHECKING:
@@ -89,9 +89,9 @@ class Wishes:
 def with_durability(record: PartitionRecord) -> PartitionRecord | None:
     """Return the record on its way to the other durability: `synced` is only reached by way of `syncing`."""
     match record.durability:
-        case Durability.REPLICATED:
-            return msgspec.structs.replace(record, durability=Durability.SYNCING)
-        case Durability.SYNCED:
-            return msgspec.structs.replace(record, durability=Durability.REPLICATED)
+        case DurabilityState.REPLICATED:
+            return msgspec.structs.replace(record, durability=DurabilityState.SYNCING)
+        case DurabilityState.SYNCED:
+            return msgspec.structs.replace(record, durability=DurabilityState.REPLICATED)
         case _:
             return None

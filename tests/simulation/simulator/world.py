@@ -14,7 +14,7 @@ from typing import Any
 from fairlead_api.identifiers import BrokerId, LeaderEpoch, PartitionIndex
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.metadata import Versioned
-from fairlead_broker.registry.records import Durability, InSync, PartitionRecord, Replica
+from fairlead_broker.registry.records import DurabilityState, InSync, PartitionRecord, Replica
 from simulator.broker import TOPIC, Broker
 from simulator.clients import Client, Producer, Reader
 from simulator.disk import Disk
@@ -220,7 +220,7 @@ class World:
             if (
                 record.leader is None
                 and self.faults.all_lost_power
-                and record.durability is not Durability.SYNCED
+                and record.durability is not DurabilityState.SYNCED
             ):
                 # Everybody lost power while only synced records counted, and then written ones were made to count:
                 # nobody can prove to be complete, and only an operator may go on with what is there.

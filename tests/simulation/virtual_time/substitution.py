@@ -15,8 +15,9 @@ import chaos_cluster
 import fairlead.clock
 import producing_clients
 from fairlead_broker.coordination import embedded
-from fairlead_broker.runtime import cluster_entry, sync_rounds
-from fairlead_broker.runtime.disk_pool import DiskPool
+from fairlead_broker.runtime.engine import sync_rounds
+from fairlead_broker.runtime.engine.disk_pool import DiskPool
+from fairlead_broker.runtime.lifecycle import cluster_entry
 from virtual_time.life import LIFE
 from virtual_time.loop import VirtualLoop
 from virtual_time.machine import VirtualClock

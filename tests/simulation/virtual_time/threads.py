@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from queue import Empty
 from typing import Any
 
-from fairlead_broker.runtime.disk_pool import DiskPool
+from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from virtual_time.life import LIFE
 
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from chaos_cluster import call, http_client
-from fairlead_api.metadata import PartitionMetadata
+from fairlead_api.bodies.metadata import PartitionMetadata
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
 from group_clients import GROUP, GroupReader
 from history_checker import check

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from fairlead_api.problems import CATALOGUE, ProblemError
-from fairlead_api.query_parameters import OffsetExpression, OffsetOrigin
 from fairlead_api.routes import ROUTES, Listener, Operation, Resource, Route, parse_query, route
+from fairlead_api.routes.query_parameters import OffsetExpression, OffsetOrigin
 
 # What is served so far, as the contract writes it.
 CALLS = {

@@ -25,9 +25,9 @@ def test_who_only_asks_waits_nine_seconds_for_silence(
     command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Here nearly all of it is taken off; the error says how long it was listened to, and what is there."""
-    monkeypatch.setattr("fairlead.transport.ANSWER_MARGIN_SECONDS", -3.8)
-    monkeypatch.setattr("fairlead.wrong_listener.LOOK_SECONDS_MAX", 0.2)
-    monkeypatch.setattr(f"fairlead.cli.{command[0]}.RETRY_TIMEOUT", "1ms")
+    monkeypatch.setattr("fairlead.connection.transport.ANSWER_MARGIN_SECONDS", -3.8)
+    monkeypatch.setattr("fairlead.connection.wrong_listener.LOOK_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(f"fairlead.cli.verbs.{command[0]}.RETRY_TIMEOUT", "1ms")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = "http://{}:{}".format(*silent.getsockname())
         code = run_command([*command, "--bootstrap", address])

@@ -12,19 +12,19 @@ from zlib import crc32
 import msgspec
 import pytest
 
-from fairlead.accumulator import Accumulator, PartitionQueue
-from fairlead.metadata import Picture
-from fairlead.pending_batch import RecordsBatch
+from fairlead.connection.metadata import Picture
+from fairlead.producing.accumulator import Accumulator, PartitionQueue
+from fairlead.producing.pending_batch import RecordsBatch
 from fairlead.settings import ProducerSettings
-from fairlead_api.batch_header import BatchHeader, make_stamp, read_header
-from fairlead_api.batches import Record, decode_records, encode, record_batch
-from fairlead_api.frames import encode_frame, iterate_frames
-from fairlead_api.media_types import FRAMES, PROBLEM
-from fairlead_api.metadata import BrokerDescription, Metadata, PartitionMetadata, TopicMetadata
+from fairlead_api.batch.batches import Record, decode_records, encode, record_batch
+from fairlead_api.batch.header import BatchHeader, make_stamp, read_header
+from fairlead_api.bodies.frames import encode_frame, iterate_frames
+from fairlead_api.bodies.media_types import FRAMES, PROBLEM
+from fairlead_api.bodies.metadata import BrokerDescription, Metadata, PartitionMetadata, TopicMetadata
+from fairlead_api.bodies.requests import FetchFrameMeta, FetchProblemMeta
 from fairlead_api.problems import ProblemError
-from fairlead_api.requests import FetchFrameMeta, FetchProblemMeta
-from fairlead_broker.server.bound_socket import BoundSocket
-from fairlead_broker.server.http2_listener import Http2Listener
+from fairlead_broker.server.http.bound_socket import BoundSocket
+from fairlead_broker.server.http.http2_listener import Http2Listener
 
 Scope: TypeAlias = dict[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[dict[str, Any]]]

@@ -10,11 +10,11 @@ import google_crc32c
 import pyarrow as pa
 import pytest
 
-from fairlead.cursors import Cursor, Fetched
 from fairlead.errors import CrcMismatchError, MalformedBatchError
-from fairlead.reader import batches_in
-from fairlead_api.batch_header import Attribute, Codec, make_stamp, read_header
-from fairlead_api.batches import encode, record_batch
+from fairlead.reading.cursors import Cursor, Fetched
+from fairlead.reading.reader import batches_in
+from fairlead_api.batch.batches import encode, record_batch
+from fairlead_api.batch.header import Attribute, Codec, make_stamp, read_header
 
 if TYPE_CHECKING:
     from fairlead.records import ConsumerBatch

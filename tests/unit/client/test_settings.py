@@ -18,7 +18,7 @@ from fairlead.settings import (
     policy_of,
     seconds_of,
 )
-from fairlead_api.batch_header import Codec
+from fairlead_api.batch.header import Codec
 from fairlead_api.identifiers import Acks
 
 

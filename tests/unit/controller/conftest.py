@@ -16,7 +16,7 @@ from fairlead_api.identifiers import (
     TimestampUs,
     TopicId,
 )
-from fairlead_broker.controller.office import ControllerOffice
+from fairlead_broker.controller.term import ControllerTerm
 from fairlead_broker.controller.topics import Planning
 from fairlead_broker.registry.keys import Keys, PartitionKey
 from fairlead_broker.registry.metadata import ClusterMetadata, Versioned
@@ -27,7 +27,7 @@ from fairlead_broker.registry.records import (
     ConfigRecord,
     ControllerRecord,
     Directory,
-    Durability,
+    DurabilityState,
     InSync,
     PartitionRecord,
     QuarantinedReplica,
@@ -62,7 +62,7 @@ class World:
     items: dict[str, KeyValue] = field(default_factory=dict)
     revision: int = 1
     applied: list[Transaction] = field(default_factory=list)
-    office_revision: int = 0
+    term_revision: int = 0
 
     def put(self, key: str, record: Record) -> int:
         """Write a record; return the revision."""
@@ -92,23 +92,23 @@ class World:
             self.delete(key)
         return self.put(key, registration)
 
-    def take_office(self) -> None:
+    def start_term(self) -> None:
         """Let a controller begin its term."""
         if KEYS.controller in self.items:
             self.delete(KEYS.controller)
         record = ControllerRecord(broker=BrokerId(1), broker_epoch=BrokerEpoch(1))
-        self.office_revision = self.put(KEYS.controller, record)
+        self.term_revision = self.put(KEYS.controller, record)
 
     @property
-    def office(self) -> ControllerOffice:
+    def term(self) -> ControllerTerm:
         """The present term."""
-        return ControllerOffice(KEYS, Revision(self.office_revision))
+        return ControllerTerm(KEYS, Revision(self.term_revision))
 
     def planning(self, *, partitions_max: int = 60, start_index: int = 0, now_us: int = NOW_US) -> Planning:
         """What plans are made from."""
         config = self.metadata.cluster_config
         return Planning(
-            office=self.office,
+            term=self.term,
             brokers=self.metadata.brokers,
             cluster_config=config.value if config else None,
             now_us=TimestampUs(now_us),
@@ -187,7 +187,7 @@ def partition(
     elr: tuple[InSync, ...] = (),
     replicas: Sequence[int] = (1, 2, 3),
     min_isr: int = 1,
-    durability: Durability = Durability.SYNCED,
+    durability: DurabilityState = DurabilityState.SYNCED,
     leader: InSync | None = None,
 ) -> PartitionRecord:
     """Make a partition; broker n keeps it in directory dn."""
@@ -243,5 +243,5 @@ def world() -> World:
     """A cluster of one broker with a controller and nothing else."""
     made = World()
     made.register(1, registration())
-    made.take_office()
+    made.start_term()
     return made

@@ -15,7 +15,7 @@ from fairlead_broker.controller.drain import (
     taken_back,
 )
 from fairlead_broker.controller.partition_changes import ClusterView
-from fairlead_broker.controller.reassignment import Place, target
+from fairlead_broker.controller.reassignment import Target, target
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.records import PartitionRecord
 from partition_kit import KEY, R1, R2, R3, TOPIC_ID, brokers, record, registered
@@ -192,7 +192,7 @@ def test_of_a_broker_that_is_gone_or_without_a_disk_no_directory_is_named() -> N
     view = ClusterView({BrokerId(4): registered(4, 14, directories=())})
     wanted = places_of((BrokerId(4), BrokerId(9)), PartitionIndex(0), view)
 
-    assert wanted == (Place(BrokerId(4), ""), Place(BrokerId(9), ""))
+    assert wanted == (Target(BrokerId(4), ""), Target(BrokerId(9), ""))
 
 
 def test_the_directory_follows_from_the_partition() -> None:

@@ -9,7 +9,7 @@ from fairlead_api.identifiers import BrokerId, PartitionIndex
 from fairlead_broker.controller.election import elect, is_live
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.metadata import Versioned
-from fairlead_broker.registry.records import BrokerRegistration, BrokerState, Durability, PartitionRecord
+from fairlead_broker.registry.records import BrokerRegistration, BrokerState, DurabilityState, PartitionRecord
 
 
 class Cluster:
@@ -152,17 +152,17 @@ def test_a_stopping_member_leaves_the_isr_for_the_elr(cluster: Cluster, kit: Any
 @pytest.mark.parametrize(
     ("durability", "intact_since", "leads"),
     [
-        (Durability.SYNCED, None, True),
-        (Durability.REPLICATED, None, False),
-        (Durability.REPLICATED, 12, False),
-        (Durability.REPLICATED, 11, True),
-        (Durability.REPLICATED, 5, True),
-        (Durability.SYNCING, None, False),
-        (Durability.SYNCING, 11, True),
+        (DurabilityState.SYNCED, None, True),
+        (DurabilityState.REPLICATED, None, False),
+        (DurabilityState.REPLICATED, 12, False),
+        (DurabilityState.REPLICATED, 11, True),
+        (DurabilityState.REPLICATED, 5, True),
+        (DurabilityState.SYNCING, None, False),
+        (DurabilityState.SYNCING, 11, True),
     ],
 )
 def test_a_restart_that_may_have_lost_unsynced_bytes(
-    cluster: Cluster, kit: Any, durability: Durability, intact_since: int | None, leads: bool
+    cluster: Cluster, kit: Any, durability: DurabilityState, intact_since: int | None, leads: bool
 ) -> None:
     """What counts unsynced leads again only if every restart since kept the page cache or was clean."""
     cluster.add(1, 20, last_broker_epoch=11, intact_since=intact_since)
@@ -171,9 +171,9 @@ def test_a_restart_that_may_have_lost_unsynced_bytes(
     assert (elected is not None) is leads
 
 
-@pytest.mark.parametrize("durability", [Durability.REPLICATED, Durability.SYNCING])
+@pytest.mark.parametrize("durability", [DurabilityState.REPLICATED, DurabilityState.SYNCING])
 def test_a_replica_that_is_alone_leads_again_after_a_loss_of_power(
-    cluster: Cluster, kit: Any, durability: Durability
+    cluster: Cluster, kit: Any, durability: DurabilityState
 ) -> None:
     """Unsynced bytes of the only replica were never promised, and nobody else has more."""
     cluster.add(1, 20, last_broker_epoch=11)
@@ -182,9 +182,9 @@ def test_a_replica_that_is_alone_leads_again_after_a_loss_of_power(
     assert elected is not None
 
 
-@pytest.mark.parametrize("durability", [Durability.REPLICATED, Durability.SYNCING])
+@pytest.mark.parametrize("durability", [DurabilityState.REPLICATED, DurabilityState.SYNCING])
 def test_the_last_member_of_several_replicas_does_not_lead_with_less(
-    cluster: Cluster, kit: Any, durability: Durability
+    cluster: Cluster, kit: Any, durability: DurabilityState
 ) -> None:
     """With a minimum of one the elr is empty, and replicas that were killed may have what it lost."""
     cluster.add(1, 20, last_broker_epoch=11)

@@ -16,9 +16,9 @@ from fairlead_broker.controller.partition_changes import (
     has_live_leader,
     next_record,
 )
-from fairlead_broker.controller.reassignment import Place, cancel, is_under_way, start
+from fairlead_broker.controller.reassignment import Target, cancel, is_under_way, start
 from fairlead_broker.registry.isr import with_isr
-from fairlead_broker.registry.records import BrokerState, Durability, InSync, PartitionRecord
+from fairlead_broker.registry.records import BrokerState, DurabilityState, InSync, PartitionRecord
 from partition_kit import DRAINING, KEY, R1, R2, R3, R4, STOPPING, brokers, record, registered, short
 
 
@@ -210,7 +210,7 @@ def test_unclean_the_new_leader_is_written_with_the_directory_that_it_has() -> N
 class History:
     """A partition and four brokers, to which anything happens that can."""
 
-    def __init__(self, min_isr: int, durability: Durability) -> None:
+    def __init__(self, min_isr: int, durability: DurabilityState) -> None:
         """Begin with brokers 1 to 3 in sync and broker 1 in the lead."""
         self.revision = 100
         self.brokers = brokers(R1, R2, R3, R4)
@@ -243,7 +243,7 @@ class History:
             self._join(broker)
         elif what == "move" and not is_under_way(self.record):
             ids = sorted({1, 2, 3, 4} - {broker})
-            places = [Place(BrokerId(n), f"d{n}") for n in ids]
+            places = [Target(BrokerId(n), f"d{n}") for n in ids]
             self.record = start(self.record, places, Revision(self.revision))
         elif what == "cancel":
             self.record = cancel(KEY, self.record, self.brokers) or self.record
@@ -282,9 +282,9 @@ HAPPENINGS = st.lists(
 )
 
 
-@given(HAPPENINGS, st.integers(1, 3), st.sampled_from(list(Durability)))
+@given(HAPPENINGS, st.integers(1, 3), st.sampled_from(list(DurabilityState)))
 def test_whatever_happens_the_record_comes_to_rest_and_stays_sound(
-    happenings: list[tuple[str, BrokerId, bool]], min_isr: int, durability: Durability
+    happenings: list[tuple[str, BrokerId, bool]], min_isr: int, durability: DurabilityState
 ) -> None:
     """The isr and the elr are never empty together, epochs grow with leaders, and who leads is live and in the isr."""
     history = History(min_isr, durability)

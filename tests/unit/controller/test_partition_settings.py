@@ -7,9 +7,9 @@ import pytest
 
 from fairlead_api.identifiers import BrokerId
 from fairlead_broker.controller.partition_settings import PartitionSettings, partition_settings
-from fairlead_broker.registry.records import Durability
+from fairlead_broker.registry.records import DurabilityState
 
-SYNCED, SYNCING, REPLICATED = Durability.SYNCED, Durability.SYNCING, Durability.REPLICATED
+SYNCED, SYNCING, REPLICATED = DurabilityState.SYNCED, DurabilityState.SYNCING, DurabilityState.REPLICATED
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_partition_without_records_begins_synced() -> None:
     ],
 )
 def test_durability_becomes_synced_by_way_of_syncing(
-    kit: Any, before: Durability, synced: bool, after: Durability
+    kit: Any, before: DurabilityState, synced: bool, after: DurabilityState
 ) -> None:
     """The controller writes syncing or replicated; the last step to synced is the leader's."""
     record = kit.partition(kit.entries((1, 2)), durability=before)

@@ -8,18 +8,18 @@ import msgspec
 import pytest
 
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, PartitionIndex
-from fairlead_broker.controller.office import PARTITIONS_MAX
 from fairlead_broker.controller.partition_writes import PartitionWrite, write_partitions
+from fairlead_broker.controller.term import PARTITIONS_MAX
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.records import InSync, PartitionRecord
 from partition_kit import KEY, TOPIC_ID, record
 
 
 @pytest.fixture
-def office(world: Any) -> Any:
+def term(world: Any) -> Any:
     """A world with one partition, led by nobody, and brokers 1 and 2."""
     world.register(2, world.metadata.brokers[BrokerId(1)].value)
-    world.put(world.office.keys.partition(KEY.topic_id, KEY.partition), record(None, "12", replicas="12"))
+    world.put(world.term.keys.partition(KEY.topic_id, KEY.partition), record(None, "12", replicas="12"))
     return world
 
 
@@ -40,66 +40,64 @@ def write_of(world: Any, made: PartitionRecord) -> PartitionWrite:
     return PartitionWrite(KEY, world.partitions()[KEY.partition].mod_revision, made, elects=True)
 
 
-def test_records_are_written_while_everything_holds(office: Any) -> None:
-    """The office, the record and the new leader's life are as they were."""
-    made = led(office, 2)
+def test_records_are_written_while_everything_holds(term: Any) -> None:
+    """The term, the record and the new leader's life are as they were."""
+    made = led(term, 2)
 
-    assert office.run(write_partitions(office.office, [write_of(office, made)]))
-    assert stored(office) == made
+    assert term.run(write_partitions(term.term, [write_of(term, made)]))
+    assert stored(term) == made
 
 
-def test_a_term_that_is_over_writes_nothing(office: Any) -> None:
+def test_a_term_that_is_over_writes_nothing(term: Any) -> None:
     """Somebody else is the controller."""
-    transaction = write_partitions(office.office, [write_of(office, led(office, 2))])
-    office.take_office()
+    transaction = write_partitions(term.term, [write_of(term, led(term, 2))])
+    term.start_term()
 
-    assert not office.run(transaction)
+    assert not term.run(transaction)
 
 
-def test_a_record_that_has_changed_is_not_written_over(office: Any) -> None:
+def test_a_record_that_has_changed_is_not_written_over(term: Any) -> None:
     """The leader has changed its isr meanwhile."""
-    transaction = write_partitions(office.office, [write_of(office, led(office, 2))])
-    office.put(office.office.keys.partition(KEY.topic_id, KEY.partition), led(office, 1))
+    transaction = write_partitions(term.term, [write_of(term, led(term, 2))])
+    term.put(term.term.keys.partition(KEY.topic_id, KEY.partition), led(term, 1))
 
-    assert not office.run(transaction)
-    assert stored(office).leader.broker == 1
+    assert not term.run(transaction)
+    assert stored(term).leader.broker == 1
 
 
-def test_nobody_is_made_a_leader_in_a_life_that_is_over(office: Any) -> None:
+def test_nobody_is_made_a_leader_in_a_life_that_is_over(term: Any) -> None:
     """The broker was registered anew after the decision."""
-    transaction = write_partitions(office.office, [write_of(office, led(office, 2))])
-    office.register(2, office.metadata.brokers[BrokerId(2)].value)
+    transaction = write_partitions(term.term, [write_of(term, led(term, 2))])
+    term.register(2, term.metadata.brokers[BrokerId(2)].value)
 
-    assert not office.run(transaction)
-    assert stored(office).leader is None
+    assert not term.run(transaction)
+    assert stored(term).leader is None
 
 
-def test_a_record_without_a_leader_needs_no_broker(office: Any) -> None:
+def test_a_record_without_a_leader_needs_no_broker(term: Any) -> None:
     """It is written though everybody is gone."""
-    transaction = write_partitions(
-        office.office, [write_of(office, record(None, "1", min_isr=1, replicas="12"))]
-    )
-    office.delete(office.office.keys.broker(BrokerId(1)))
-    office.delete(office.office.keys.broker(BrokerId(2)))
+    transaction = write_partitions(term.term, [write_of(term, record(None, "1", min_isr=1, replicas="12"))])
+    term.delete(term.term.keys.broker(BrokerId(1)))
+    term.delete(term.term.keys.broker(BrokerId(2)))
 
-    assert office.run(transaction)
+    assert term.run(transaction)
 
 
-def test_as_many_as_are_allowed_fit_into_one_transaction(office: Any) -> None:
+def test_as_many_as_are_allowed_fit_into_one_transaction(term: Any) -> None:
     """Sixty partitions of two leaders; a leader's life is compared once, and one lost compare loses them all."""
-    keys = office.office.keys
+    keys = term.term.keys
     found = {}
     for n in range(PARTITIONS_MAX):
         key = PartitionKey(TOPIC_ID, PartitionIndex(n))
-        found[key] = office.put(keys.partition(key.topic_id, key.partition), led(office, 1))
+        found[key] = term.put(keys.partition(key.topic_id, key.partition), led(term, 1))
     writes = [
-        PartitionWrite(key, revision, led(office, 1 + key.partition % 2)) for key, revision in found.items()
+        PartitionWrite(key, revision, led(term, 1 + key.partition % 2)) for key, revision in found.items()
     ]
-    transaction = write_partitions(office.office, writes)
+    transaction = write_partitions(term.term, writes)
 
     assert len(transaction.compares) == 1 + 2 + PARTITIONS_MAX
-    assert office.run(transaction)
-    assert {n: each.value.leader.broker for n, each in office.partitions().items()} == {
+    assert term.run(transaction)
+    assert {n: each.value.leader.broker for n, each in term.partitions().items()} == {
         n: 1 + n % 2 for n in range(PARTITIONS_MAX)
     }
-    assert not office.run(transaction), "every record has another revision now"
+    assert not term.run(transaction), "every record has another revision now"

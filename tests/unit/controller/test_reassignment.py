@@ -6,7 +6,7 @@ import pytest
 
 from fairlead_api.identifiers import BrokerId, Revision
 from fairlead_broker.controller.reassignment import (
-    Place,
+    Target,
     cancel,
     finish,
     is_under_way,
@@ -18,9 +18,9 @@ from fairlead_broker.registry.records import PartitionRecord
 from partition_kit import KEY, R1, R2, R3, R4, STOPPING, brokers, kept_by, record, short
 
 
-def places(ids: str, directory: str = "new") -> list[Place]:
+def places(ids: str, directory: str = "new") -> list[Target]:
     """Wanted replicas."""
-    return [Place(BrokerId(int(n)), directory) for n in ids]
+    return [Target(BrokerId(int(n)), directory) for n in ids]
 
 
 def moving(leader: int | None, isr: str, **about: int) -> PartitionRecord:

@@ -17,7 +17,7 @@ from fairlead_broker.controller.topics import (
     plan_forgetting,
     plan_growth,
 )
-from fairlead_broker.registry.records import BrokerState, DeletedTopicRecord, Durability, TopicState
+from fairlead_broker.registry.records import BrokerState, DeletedTopicRecord, DurabilityState, TopicState
 from fairlead_broker.registry.transactions import Transaction
 
 NAME = "flights"
@@ -54,7 +54,7 @@ def test_a_created_topic_is_ready_with_all_of_its_partitions(world: Any, kit: An
         assert record.isr == kit.entries((1, epoch))
         assert record.leader_epoch == 0
         assert [(r.broker, r.directory, r.generation) for r in record.replicas] == [(1, "d1", 0)]
-        assert (record.min_isr, record.durability, record.unclean) == (1, Durability.REPLICATED, False)
+        assert (record.min_isr, record.durability, record.unclean) == (1, DurabilityState.REPLICATED, False)
     assert complete(world) == ()
 
 
@@ -148,7 +148,7 @@ def test_an_alteration_reaches_the_partitions(world: Any, kit: Any) -> None:
 
     assert results == [True] * 4
     assert world.topic(NAME).value.config == config
-    assert durability == [Durability.SYNCING, Durability.SYNCING, Durability.SYNCED]
+    assert durability == [DurabilityState.SYNCING, DurabilityState.SYNCING, DurabilityState.SYNCED]
     assert complete(world) == ()
 
 
@@ -168,7 +168,7 @@ def test_a_partition_without_a_live_leader_gets_its_settings_later(world: Any, k
     """The controller elects first; and whoever is complete because all was synced stays so until there is a leader."""
     create(world, kit, 3)
     settings = kit.cluster_config(durability="replicated", **{"unclean.leader.election.enable": "true"})
-    for index, durability in ((1, Durability.SYNCED), (2, Durability.REPLICATED)):
+    for index, durability in ((1, DurabilityState.SYNCED), (2, DurabilityState.REPLICATED)):
         record = world.partitions()[index].value
         record = msgspec.structs.replace(record, leader=None, durability=durability)
         world.put(kit.keys.partition(kit.topic_id, PartitionIndex(index)), record)
@@ -178,9 +178,9 @@ def test_a_partition_without_a_live_leader_gets_its_settings_later(world: Any, k
     found = [each.value for _, each in sorted(world.partitions().items())]
 
     assert [each.durability for each in found] == [
-        Durability.SYNCED,
-        Durability.SYNCED,
-        Durability.REPLICATED,
+        DurabilityState.SYNCED,
+        DurabilityState.SYNCED,
+        DurabilityState.REPLICATED,
     ]
     assert [each.unclean for each in found] == [False, False, True]
 
@@ -247,7 +247,7 @@ def test_cut_off_anywhere_completion_comes_to_the_same_end(
     plan = make(world, kit)
     assert len(plan) > cut - (make is alteration), "the plan is longer than what is run of it"
     assert all(run(world, plan[:cut]))
-    world.take_office()
+    world.start_term()
     # What a late transaction of the former controller would do is refused.
     assert run(world, plan[cut:]) == [False] * len(plan[cut:])
     while NAME in world.metadata.topics and (rest := complete(world, partitions_max=40)):
@@ -261,7 +261,7 @@ def test_cut_off_anywhere_completion_comes_to_the_same_end(
         topic = world.topic(NAME).value
         assert (topic.state, topic.partitions, topic.growing_to) == (TopicState.READY, 150, None)
         assert sorted(world.partitions()) == list(range(150))
-        durability = Durability.REPLICATED if make is alteration else Durability.SYNCED
+        durability = DurabilityState.REPLICATED if make is alteration else DurabilityState.SYNCED
         assert {each.value.durability for each in world.partitions().values()} == {durability}
 
 
@@ -342,7 +342,7 @@ def test_what_is_placed_already_waits_for_no_broker(
     plan = make(world, kit)
     assert all(run(world, plan[:-1]))
     world.delete(kit.keys.broker(BrokerId(1)))
-    world.take_office()
+    world.start_term()
     done = run(world, complete(world))
     topic = world.topic(NAME).value
 

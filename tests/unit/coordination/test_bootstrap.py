@@ -189,23 +189,23 @@ async def test_a_lease_that_ran_out_on_the_way_is_taken_anew(
 async def test_one_broker_is_controller(
     store: EmbeddedCoordination, bootstrap: ClusterBootstrap, kit: Any
 ) -> None:
-    """The office goes with its holder, and every term has a higher epoch."""
+    """The term goes with its holder, and every term has a higher epoch."""
     first = await bootstrap.register(ONE, kit.registration(), kit.ttl_seconds)
     second = await bootstrap.register(TWO, kit.registration(), kit.ttl_seconds)
-    office = await bootstrap.claim_controller(first)
+    term = await bootstrap.claim_controller(first)
     refused = await bootstrap.claim_controller(second)
     item = await read(store, kit.keys.controller)
     await first.leave()
-    next_office = await bootstrap.claim_controller(second)
+    next_term = await bootstrap.claim_controller(second)
     epoch = await read(store, kit.keys.controller_epoch)
 
-    assert office is not None
+    assert term is not None
     assert refused is None
     assert item is not None
-    assert item.create_revision == office.revision
+    assert item.create_revision == term.revision
     assert decode(item.key, item.value, ControllerRecord).broker_epoch == first.broker_epoch
-    assert next_office is not None
-    assert next_office.revision > office.revision
+    assert next_term is not None
+    assert next_term.revision > term.revision
     assert epoch is not None
     assert decode(epoch.key, epoch.value, ControllerEpochRecord).epoch == 2
     assert epoch.lease_id is None

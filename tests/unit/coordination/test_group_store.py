@@ -145,7 +145,7 @@ async def test_a_group_is_loaded_as_it_was_written(store: GroupStore, brokers: B
     """Every kind of record comes back; deleted, nothing is left but what belongs to others."""
     claim = await claimed(store, ONE, await brokers.register(ONE))
     assert not await store.exists("etl")
-    assert (await store.load(claim)).is_nothing
+    assert (await store.load(claim)).is_absent
     target = TargetRecord(epoch=1, members={"m": (0,)})
     change = GroupChange({StateKey(): STATE, TargetKey(T): target, MemberKey("m"): MEMBER}, frozenset())
     for piece in change_pieces(store.of("etl"), change):

@@ -22,7 +22,7 @@ from fairlead_broker.log import (
     StorageFailed,
 )
 from fairlead_broker.log.documents import Checkpoint, CorruptDocument, PartitionCheckpoint, write_document
-from fairlead_broker.log.storage import PosixStorage
+from fairlead_broker.log.segments.storage import PosixStorage
 from fairlead_broker.producers import ProducerState, Snapshot, encode_snapshot
 from log_kit import (
     CLUSTER,

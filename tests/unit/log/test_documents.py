@@ -18,7 +18,7 @@ from fairlead_broker.log.documents import (
     read_document,
     write_document,
 )
-from fairlead_broker.log.storage import PosixStorage
+from fairlead_broker.log.segments.storage import PosixStorage
 
 IDENTITY = Identity(cluster_id="c", broker_id=1, directory_id="d", last_broker_epoch=7)
 CHECKPOINT = Checkpoint(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlead_api.batch_header import iterate_headers
-from fairlead_api.batches import decode_records
+from fairlead_api.batch.batches import decode_records
+from fairlead_api.batch.header import iterate_headers
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import Offset, TimestampUs
 from fairlead_api.problems import ProblemError

@@ -12,7 +12,7 @@ from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import BrokerEpoch, LeaderEpoch, Offset
 from fairlead_broker.log import DiskFull, StorageFailed
 from fairlead_broker.log.leader_epochs import EpochStart
-from fairlead_broker.log.storage import PosixFile
+from fairlead_broker.log.segments.storage import PosixFile
 from log_kit import BatchMaker, FaultyStorage, LogBox, begin, read_all, stored
 
 SMALL = TopicConfig(segment_bytes=4096, index_interval_bytes=0)

@@ -9,7 +9,7 @@ import pytest
 from fairlead_api.identifiers import LeaderEpoch, Offset
 from fairlead_broker.log import EpochEnd, StaleLeaderEpoch
 from fairlead_broker.log.leader_epochs import EpochStart, LeaderEpochs
-from fairlead_broker.log.storage import PosixStorage
+from fairlead_broker.log.segments.storage import PosixStorage
 from fairlead_broker.replication.divergence import divergence
 from log_kit import BatchMaker, LogBox, begin
 

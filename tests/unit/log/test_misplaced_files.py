@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead_api.batches import decode_records
+from fairlead_api.batch.batches import decode_records
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import Offset
 from fairlead_broker.log import LogDamaged, PartitionLog, SegmentScrub

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead_api.batch_extension import idempotency_extension
-from fairlead_api.batch_header import STAMP_BYTES, make_stamp, read_header
-from fairlead_api.batches import ProducerStamp, encode, record_batch
+from fairlead_api.batch.batches import ProducerStamp, encode, record_batch
+from fairlead_api.batch.extension import idempotency_extension
+from fairlead_api.batch.header import STAMP_BYTES, make_stamp, read_header
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import Offset, TimestampUs
 from fairlead_broker.log import DiskFull, PartitionLog, StampedBatch, StorageFailed, producer_snapshots
-from fairlead_broker.log.storage import Buffer, PosixFile, PosixStorage
+from fairlead_broker.log.segments.storage import Buffer, PosixFile, PosixStorage
 from fairlead_broker.producers import ProducerState, Snapshot, decode_snapshot, encode_snapshot
 from log_kit import FIRST_TIME_US, FaultyStorage, LogBox, begin
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fairlead_api.batch_header import STAMP_BYTES, checksum
+from fairlead_api.batch.header import STAMP_BYTES, checksum
 from fairlead_api.configuration import Durability, TopicConfig
 from fairlead_api.identifiers import Offset
 from fairlead_broker.log import DamagedRange, LogDamaged, PartitionLog, StampedBatch
-from fairlead_broker.log.batch_walk import UnknownFormat
+from fairlead_broker.log.segments.batch_walk import UnknownFormat
 from log_kit import BatchMaker, LogBox, begin, read_all, stored
 
 EVERY_DURABILITY = pytest.mark.parametrize("durability", list(Durability))
@@ -255,7 +255,7 @@ def test_a_kill_costs_a_walk_from_the_last_index_entry(
 
 def count_read_bytes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """Return a count of the bytes that are read from now on."""
-    from fairlead_broker.log.storage import PosixFile
+    from fairlead_broker.log.segments.storage import PosixFile
 
     counts: list[int] = []
     read_into = PosixFile.read_into

@@ -33,15 +33,15 @@ from fairlead_broker.registry.records import (
     encode,
 )
 from fairlead_broker.registry.transactions import Put
-from fairlead_broker.runtime.peer_side import PeerSide
-from fairlead_broker.server.application import Application
-from fairlead_broker.server.body import BodyBudget, BodyLimits
-from fairlead_broker.server.bound_socket import BoundSocket
-from fairlead_broker.server.http2_listener import Http2Listener
-from fairlead_broker.server.peer_calls import PEER_ROUTES, PeerCalls
-from fairlead_broker.server.peer_gate import PeerGate
-from fairlead_broker.server.problem_handler import FailureLog
-from fairlead_broker.server.request_metrics import RequestMetrics
+from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
+from fairlead_broker.server.http.application import Application
+from fairlead_broker.server.http.body import BodyBudget, BodyLimits
+from fairlead_broker.server.http.bound_socket import BoundSocket
+from fairlead_broker.server.http.http2_listener import Http2Listener
+from fairlead_broker.server.http.peer_gate import PeerGate
+from fairlead_broker.server.http.problem_handler import FailureLog
+from fairlead_broker.server.http.request_metrics import RequestMetrics
+from fairlead_broker.server.routing.peer_calls import PEER_ROUTES, PeerCalls
 from fairlead_broker.telemetry import Telemetry
 
 CLUSTER_ID = "11111111-2222-4333-8444-555555555555"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch
 from fairlead_broker.registry.isr import generation_in, taken_out, with_isr
-from fairlead_broker.registry.records import Durability, InSync, PartitionRecord, Replica
+from fairlead_broker.registry.records import DurabilityState, InSync, PartitionRecord, Replica
 
 
 def entries(*brokers: int, epoch: int = 5) -> tuple[InSync, ...]:
@@ -24,7 +24,7 @@ def record(isr: tuple[InSync, ...], elr: tuple[InSync, ...] = (), min_isr: int =
         isr=isr,
         elr=elr,
         min_isr=min_isr,
-        durability=Durability.SYNCED,
+        durability=DurabilityState.SYNCED,
     )
 
 

@@ -24,7 +24,7 @@ from fairlead_broker.registry.records import (
     ControllerEpochRecord,
     ControllerRecord,
     DeletedTopicRecord,
-    Durability,
+    DurabilityState,
     InSync,
     PartitionRecord,
     Record,
@@ -59,7 +59,7 @@ PARTITION = PartitionRecord(
     replicas=(),
     isr=(InSync(broker=ONE, broker_epoch=2),),  # type: ignore[arg-type]
     min_isr=1,
-    durability=Durability.SYNCED,
+    durability=DurabilityState.SYNCED,
 )
 
 

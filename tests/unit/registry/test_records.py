@@ -18,7 +18,7 @@ from fairlead_broker.registry.records import (
     ControllerRecord,
     DeletedTopicRecord,
     Directory,
-    Durability,
+    DurabilityState,
     InSync,
     PartitionRecord,
     QuarantinedReplica,
@@ -98,7 +98,7 @@ STORED: list[tuple[Any, dict[str, Any]]] = [
             isr=(InSync(broker=1, broker_epoch=9),),  # type: ignore[arg-type]
             elr=(InSync(broker=3, broker_epoch=8),),  # type: ignore[arg-type]
             min_isr=2,
-            durability=Durability.SYNCING,
+            durability=DurabilityState.SYNCING,
             unclean=True,
             restored=True,
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead_broker.registry.records import Durability
+from fairlead_broker.registry.records import DurabilityState
 from fairlead_broker.replication import DirectoryFailed, LeaseChanged, WriteOutcome
 from replication_kit import (
     EVERYBODY,
@@ -32,58 +32,58 @@ class TestCounting:
 
     def test_synced_partition_commits_only_what_is_fsynced(self) -> None:
         """With durability=synced an append alone moves nothing; the fsync does."""
-        office = alone(durability=Durability.SYNCED)
+        leadership = alone(durability=DurabilityState.SYNCED)
 
-        assert office.append(10) == []
-        assert advanced(office.sync(7)) == [7]
-        assert (office.machine.high_watermark, office.machine.end_offset) == (7, 10)
-        assert office.machine.counted_of(LEADER) == 7
-        assert office.machine.counts_synced
+        assert leadership.append(10) == []
+        assert advanced(leadership.sync(7)) == [7]
+        assert (leadership.machine.high_watermark, leadership.machine.end_offset) == (7, 10)
+        assert leadership.machine.counted_of(LEADER) == 7
+        assert leadership.machine.counts_synced
 
     def test_replicated_partition_commits_what_is_appended(self) -> None:
         """With durability=replicated the append itself counts."""
-        office = alone()
+        leadership = alone()
 
-        assert advanced(office.append(10)) == [10]
-        assert office.machine.counted_of(LEADER) == 10
-        assert not office.machine.counts_synced
+        assert advanced(leadership.append(10)) == [10]
+        assert leadership.machine.counted_of(LEADER) == 10
+        assert not leadership.machine.counts_synced
 
     def test_syncing_partition_counts_as_synced(self) -> None:
         """On the way to synced only fsynced bytes count already."""
-        office = alone(durability=Durability.SYNCING)
+        leadership = alone(durability=DurabilityState.SYNCING)
 
-        assert advanced(office.append(10)) == []
-        assert advanced(office.sync(10)) == [10]
+        assert advanced(leadership.append(10)) == []
+        assert advanced(leadership.sync(10)) == [10]
 
     def test_followers_count_by_what_they_have_synced(self) -> None:
         """What a follower has only appended is not safe from the loss of power."""
-        office = Office(partition_record(durability=Durability.SYNCED))
-        office.append(10)
-        office.sync(10)
-        office.fetch(SECOND, 10)
+        leadership = Office(partition_record(durability=DurabilityState.SYNCED))
+        leadership.append(10)
+        leadership.sync(10)
+        leadership.fetch(SECOND, 10)
 
-        assert advanced(office.fetch(THIRD, 10, synced_offset=4)) == [4]
-        assert office.machine.counted_of(THIRD) == 4
-        assert advanced(office.progress(THIRD, 9)) == [9]
+        assert advanced(leadership.fetch(THIRD, 10, synced_offset=4)) == [4]
+        assert leadership.machine.counted_of(THIRD) == 4
+        assert advanced(leadership.progress(THIRD, 9)) == [9]
 
     def test_progress_can_come_before_the_fetch_that_would_say_it(self) -> None:
         """The fetch is parked at the leader while the follower's fsync ends."""
-        office = Office(partition_record(durability=Durability.SYNCED))
-        office.append(10)
-        office.sync(10)
-        office.fetch(SECOND, 10)
-        office.fetch(THIRD, 0)
+        leadership = Office(partition_record(durability=DurabilityState.SYNCED))
+        leadership.append(10)
+        leadership.sync(10)
+        leadership.fetch(SECOND, 10)
+        leadership.fetch(THIRD, 0)
 
-        assert advanced(office.progress(THIRD, 10)) == [10]
+        assert advanced(leadership.progress(THIRD, 10)) == [10]
 
     def test_late_sync_report_changes_nothing(self) -> None:
         """An older fsync that reports late does not pull the progress back."""
-        office = alone(durability=Durability.SYNCED)
-        office.append(10)
-        office.sync(10)
+        leadership = alone(durability=DurabilityState.SYNCED)
+        leadership.append(10)
+        leadership.sync(10)
 
-        assert office.sync(4) == []
-        assert office.machine.high_watermark == 10
+        assert leadership.sync(4) == []
+        assert leadership.machine.high_watermark == 10
 
 
 class TestMaximalIsr:
@@ -91,58 +91,58 @@ class TestMaximalIsr:
 
     def test_is_the_least_of_all_members(self) -> None:
         """A member that has not reported blocks it; then the slowest one decides."""
-        office = Office()
-        office.append(10)
-        office.fetch(SECOND, 10)
+        leadership = Office()
+        leadership.append(10)
+        leadership.fetch(SECOND, 10)
 
-        assert office.machine.high_watermark == 0
-        assert advanced(office.fetch(THIRD, 6)) == [6]
-        assert advanced(office.fetch(THIRD, 10)) == [10]
+        assert leadership.machine.high_watermark == 0
+        assert advanced(leadership.fetch(THIRD, 6)) == [6]
+        assert advanced(leadership.fetch(THIRD, 10)) == [10]
 
     def test_does_not_pass_who_is_proposed_to_leave(self) -> None:
         """Until the smaller isr is stored, the one that leaves can still be elected."""
-        office = Office()
-        office.append(10)
-        office.fetch(SECOND, 10)
-        effects = office.pass_time(LAG_SECONDS + 1)
+        leadership = Office()
+        leadership.append(10)
+        leadership.fetch(SECOND, 10)
+        effects = leadership.pass_time(LAG_SECONDS + 1)
         write = only_write(effects)
 
         assert isr_of(write.record) == {LEADER, SECOND}
-        assert office.machine.maximal_isr == set(EVERYBODY)
+        assert leadership.machine.maximal_isr == set(EVERYBODY)
         assert advanced(effects) == []
-        assert advanced(office.answer(write, WriteOutcome.STORED, 51)) == [10]
+        assert advanced(leadership.answer(write, WriteOutcome.STORED, 51)) == [10]
 
     def test_does_not_pass_who_is_proposed_to_join(self) -> None:
         """From the order to write on it may be stored, and the joiner elected."""
-        office = Office(partition_record(isr=entries([LEADER, SECOND])))
-        office.append(10)
-        office.fetch(SECOND, 10)
-        effects = office.fetch(THIRD, 10)
-        office.append(20)
+        leadership = Office(partition_record(isr=entries([LEADER, SECOND])))
+        leadership.append(10)
+        leadership.fetch(SECOND, 10)
+        effects = leadership.fetch(THIRD, 10)
+        leadership.append(20)
 
         assert proposes(effects)
-        assert office.machine.maximal_isr == set(EVERYBODY)
-        assert advanced(office.fetch(SECOND, 20)) == []
-        assert advanced(office.fetch(THIRD, 15)) == [15]
+        assert leadership.machine.maximal_isr == set(EVERYBODY)
+        assert advanced(leadership.fetch(SECOND, 20)) == []
+        assert advanced(leadership.fetch(THIRD, 15)) == [15]
 
     def test_a_report_that_comes_late_takes_nothing_back(self) -> None:
         """Within one life, generation and leader epoch a follower only appends."""
-        office = Office()
-        office.append(10)
-        office.fetch(SECOND, 10)
-        office.fetch(SECOND, 3)
+        leadership = Office()
+        leadership.append(10)
+        leadership.fetch(SECOND, 10)
+        leadership.fetch(SECOND, 3)
 
-        assert office.machine.counted_of(SECOND) == 10
+        assert leadership.machine.counted_of(SECOND) == 10
 
     def test_another_life_starts_from_what_it_says(self) -> None:
         """It may have lost what the one before had."""
-        office = Office()
-        office.append(10)
-        office.fetch(SECOND, 10)
-        office.fetch(SECOND, 3, broker_epoch=90)
-        effects = office.fetch(THIRD, 10)
+        leadership = Office()
+        leadership.append(10)
+        leadership.fetch(SECOND, 10)
+        leadership.fetch(SECOND, 3, broker_epoch=90)
+        effects = leadership.fetch(THIRD, 10)
 
-        assert office.machine.counted_of(SECOND) == 3
+        assert leadership.machine.counted_of(SECOND) == 3
         assert advanced(effects) == [3]
 
 
@@ -151,64 +151,64 @@ class TestGate:
 
     def test_stands_still_below_min_isr(self) -> None:
         """Too few stored in-sync replicas hold it back for every acks level; enough let it go on."""
-        office = Office(partition_record(isr=entries([LEADER])))
+        leadership = Office(partition_record(isr=entries([LEADER])))
 
-        assert office.append(5) == []
-        assert (office.machine.enough_in_sync, office.machine.in_sync_count) == (False, 1)
-        assert advanced(office.change(51, min_isr=1)) == [5]
+        assert leadership.append(5) == []
+        assert (leadership.machine.enough_in_sync, leadership.machine.in_sync_count) == (False, 1)
+        assert advanced(leadership.change(51, min_isr=1)) == [5]
 
     def test_a_proposed_member_does_not_open_it(self) -> None:
         """The write may never be stored."""
-        office = Office(partition_record(isr=entries([LEADER]), elr=entries([SECOND])))
-        office.append(5)
-        effects = office.fetch(SECOND, 5)
+        leadership = Office(partition_record(isr=entries([LEADER]), elr=entries([SECOND])))
+        leadership.append(5)
+        effects = leadership.fetch(SECOND, 5)
         write = only_write(effects)
 
         assert advanced(effects) == []
-        assert advanced(office.answer(write, WriteOutcome.STORED, 51)) == [5]
+        assert advanced(leadership.answer(write, WriteOutcome.STORED, 51)) == [5]
 
     def test_replicas_being_added_do_not_count_towards_min_isr(self) -> None:
         """A reassignment cannot satisfy min_isr with replicas that may be taken away again."""
-        office = Office(partition_record(isr=entries([LEADER, SECOND]), adding=(SECOND,)))
-        office.append(5)
+        leadership = Office(partition_record(isr=entries([LEADER, SECOND]), adding=(SECOND,)))
+        leadership.append(5)
 
-        assert office.fetch(SECOND, 5) == []
-        assert advanced(office.change(51, adding=())) == [5]
+        assert leadership.fetch(SECOND, 5) == []
+        assert advanced(leadership.change(51, adding=())) == [5]
 
     def test_stands_still_after_the_directory_failed(self) -> None:
         """Nothing may be acknowledged that rests on a disk that failed."""
-        office = alone(durability=Durability.SYNCED)
-        office.append(5)
-        office.step(DirectoryFailed())
+        leadership = alone(durability=DurabilityState.SYNCED)
+        leadership.append(5)
+        leadership.step(DirectoryFailed())
 
-        assert office.sync(5) == []
+        assert leadership.sync(5) == []
 
     @pytest.mark.parametrize("leader", [None, entries([SECOND])[0]])
     def test_stands_still_once_the_record_names_this_life_no_more(self, leader: object) -> None:
         """Who is next may be elected from the record that was written."""
-        office = alone()
-        office.change(51, leader=leader)
+        leadership = alone()
+        leadership.change(51, leader=leader)
 
-        assert office.append(5) == []
-        assert office.machine.resigned
+        assert leadership.append(5) == []
+        assert leadership.machine.resigned
 
     def test_stands_still_with_a_doubtful_lease_alone_and_unclean(self) -> None:
         """An unclean election may have passed by a leader that is alone in the isr."""
-        office = alone(unclean=True)
-        office.step(LeaseChanged(confirmed=False))
+        leadership = alone(unclean=True)
+        leadership.step(LeaseChanged(confirmed=False))
 
-        assert office.append(5) == []
-        assert advanced(office.step(LeaseChanged(confirmed=True))) == [5]
+        assert leadership.append(5) == []
+        assert advanced(leadership.step(LeaseChanged(confirmed=True))) == [5]
 
     @pytest.mark.parametrize(
         "fields", [{"isr": entries([LEADER, SECOND]), "unclean": True}, {"isr": entries([LEADER])}]
     )
     def test_goes_on_with_a_doubtful_lease_otherwise(self, fields: dict[str, object]) -> None:
         """With others in the isr nothing can be elected that has less; alone without unclean nothing at all."""
-        office = Office(partition_record(min_isr=1, **fields))
-        office.step(LeaseChanged(confirmed=False))
+        leadership = Office(partition_record(min_isr=1, **fields))
+        leadership.step(LeaseChanged(confirmed=False))
 
-        assert advanced([*office.append(5), *office.fetch(SECOND, 5)]) == [5]
+        assert advanced([*leadership.append(5), *leadership.fetch(SECOND, 5)]) == [5]
 
 
 class TestEpochStart:
@@ -216,17 +216,17 @@ class TestEpochStart:
 
     def test_is_unknown_until_it_reaches_the_start_of_the_epoch(self) -> None:
         """A new leader does not name a high watermark below the start of its epoch."""
-        record = partition_record(isr=entries([LEADER]), min_isr=1, durability=Durability.SYNCED)
-        office = Office(record, end=10, synced=4, high_watermark=3)
+        record = partition_record(isr=entries([LEADER]), min_isr=1, durability=DurabilityState.SYNCED)
+        leadership = Office(record, end=10, synced=4, high_watermark=3)
 
-        assert office.machine.high_watermark is None
-        assert office.machine.readable_limit == 3
-        assert advanced(office.sync(9)) == [9]
-        assert office.machine.high_watermark is None
+        assert leadership.machine.high_watermark is None
+        assert leadership.machine.readable_limit == 3
+        assert advanced(leadership.sync(9)) == [9]
+        assert leadership.machine.high_watermark is None
 
-        office.sync(10)
+        leadership.sync(10)
 
-        assert office.machine.high_watermark == 10
+        assert leadership.machine.high_watermark == 10
 
     def test_of_an_empty_log_is_known_at_once(self) -> None:
         """Zero is where the epoch starts."""
@@ -238,47 +238,47 @@ class TestWaiting:
 
     def test_a_follower_close_behind_joins_under_load(self) -> None:
         """The high watermark stands still until the follower, always two appends behind, has reached it."""
-        office = alone()
+        leadership = alone()
         for end in range(10, 1000, 10):
-            office.now += 0.05
-            office.append(end)
-            if office.machine.maximal_isr == {LEADER, SECOND}:
+            leadership.now += 0.05
+            leadership.append(end)
+            if leadership.machine.maximal_isr == {LEADER, SECOND}:
                 break
-            office.fetch(SECOND, max(0, end - 20))
+            leadership.fetch(SECOND, max(0, end - 20))
 
-        assert office.machine.maximal_isr == {LEADER, SECOND}
+        assert leadership.machine.maximal_isr == {LEADER, SECOND}
 
     def test_a_follower_far_behind_stops_nothing(self) -> None:
         """One that reads old records is not waited for."""
-        office = alone()
-        office.append(100_000)
-        office.pass_time(30)
+        leadership = alone()
+        leadership.append(100_000)
+        leadership.pass_time(30)
         for step in range(1, 100):
-            office.now += 0.05
-            office.fetch(SECOND, step * 10)
+            leadership.now += 0.05
+            leadership.fetch(SECOND, step * 10)
 
-            assert advanced(office.append(100_000 + step)) == [100_000 + step]
+            assert advanced(leadership.append(100_000 + step)) == [100_000 + step]
 
     def test_an_attempt_takes_the_lag_time_at_most(self) -> None:
         """A follower that gets near and then no further does not stop acknowledgements for longer."""
-        office = alone()
-        office.append(10)
-        office.fetch(SECOND, 5)
-        stopped_at = office.now
+        leadership = alone()
+        leadership.append(10)
+        leadership.fetch(SECOND, 5)
+        stopped_at = leadership.now
         moved: list[int] = []
-        while not moved and office.now < 5 * LAG_SECONDS:
-            office.now += 0.05
-            moved = advanced(office.append(office.machine.end_offset + 10))
+        while not moved and leadership.now < 5 * LAG_SECONDS:
+            leadership.now += 0.05
+            moved = advanced(leadership.append(leadership.machine.end_offset + 10))
 
-        assert 0.5 < office.now - stopped_at <= LAG_SECONDS
+        assert 0.5 < leadership.now - stopped_at <= LAG_SECONDS
 
     def test_does_not_wait_for_who_may_not_join(self) -> None:
         """A broker that is stopping will not come."""
-        office = alone()
-        office.register(SECOND, joins=False)
-        office.fetch(SECOND, 0)
+        leadership = alone()
+        leadership.register(SECOND, joins=False)
+        leadership.fetch(SECOND, 0)
 
-        assert advanced(office.append(10)) == [10]
+        assert advanced(leadership.append(10)) == [10]
 
 
 class TestDoubtfulLease:
@@ -297,29 +297,29 @@ class TestDoubtfulLease:
         self, fields: dict[str, object], serves: bool
     ) -> None:
         """With a sure lease they are always served; else only alone, with no one eligible and unclean off."""
-        office = Office(partition_record(**fields))
+        leadership = Office(partition_record(**fields))
 
-        assert office.machine.serves_weak_acks
+        assert leadership.machine.serves_weak_acks
 
-        office.step(LeaseChanged(confirmed=False))
+        leadership.step(LeaseChanged(confirmed=False))
 
-        assert office.machine.serves_weak_acks is serves
-        assert not office.machine.lease_confirmed
+        assert leadership.machine.serves_weak_acks is serves
+        assert not leadership.machine.lease_confirmed
 
     def test_a_proposal_in_doubt_counts_as_somebody_else(self) -> None:
         """It may be stored, and its joiner elected."""
-        office = alone()
-        office.fetch(SECOND, 0)
-        office.step(LeaseChanged(confirmed=False))
+        leadership = alone()
+        leadership.fetch(SECOND, 0)
+        leadership.step(LeaseChanged(confirmed=False))
 
-        assert not office.machine.serves_weak_acks
+        assert not leadership.machine.serves_weak_acks
 
 
 class TestInvariants:
     """A shell that lies is stopped."""
 
     def test_leader_is_in_the_isr(self) -> None:
-        """A broker outside the isr cannot take office."""
+        """A broker outside the isr cannot become leader."""
         with pytest.raises(AssertionError, match="not in the isr"):
             Office(partition_record(isr=entries([SECOND])))
 
@@ -333,29 +333,29 @@ class TestInvariants:
         with pytest.raises(AssertionError, match="beyond the end"):
             Office(end=3, synced=4)
 
-        office = Office(end=3)
+        leadership = Office(end=3)
 
         with pytest.raises(AssertionError, match="beyond the end"):
-            office.sync(4)
+            leadership.sync(4)
 
     def test_log_of_a_leader_does_not_shrink(self) -> None:
         """Only followers cut their logs."""
-        office = Office(end=3)
+        leadership = Office(end=3)
 
         with pytest.raises(AssertionError, match="went back"):
-            office.append(2)
+            leadership.append(2)
 
     def test_other_leader_epoch_needs_another_machine(self) -> None:
         """Progress of one epoch says nothing in the next."""
-        office = Office()
+        leadership = Office()
 
         with pytest.raises(AssertionError, match="another machine"):
-            office.change(51, leader_epoch=4)
+            leadership.change(51, leader_epoch=4)
 
     def test_older_version_of_the_record_is_ignored(self) -> None:
         """A mirror that repeats an old revision changes nothing."""
-        office = Office()
-        office.change(51, min_isr=3)
+        leadership = Office()
+        leadership.change(51, min_isr=3)
 
-        assert office.change(50, min_isr=1) == []
-        assert (office.machine.min_isr, office.machine.revision) == (3, 51)
+        assert leadership.change(50, min_isr=1) == []
+        assert (leadership.machine.min_isr, leadership.machine.revision) == (3, 51)

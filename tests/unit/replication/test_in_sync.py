@@ -1,11 +1,14 @@
-"""Who is in sync, joins and leaves (protocol section 4, rules 2, 4 to 6; section 3, rule 4)."""
+"""Replicas in sync, joining and leaving (protocol section 4, rules 2, 4 to 6; section 3, rule 4).
+
+One file because these rules are tested against each other.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from fairlead_api.identifiers import Offset, Revision
-from fairlead_broker.registry.records import Durability, Replica
+from fairlead_broker.registry.records import DurabilityState, Replica
 from fairlead_broker.replication import FetchRefusal, LeaderEffect, LeaseChanged, WriteOutcome
 from replication_kit import (
     EVERYBODY,
@@ -31,9 +34,9 @@ TWO = entries([LEADER, SECOND])
 
 def without_third(**fields: object) -> Office:
     """The third replica is not in sync; the log has ten records, the high watermark is 10."""
-    office = Office(partition_record(isr=TWO, **fields), end=10, high_watermark=10)
-    office.fetch(SECOND, 10)
-    return office
+    leadership = Office(partition_record(isr=TWO, **fields), end=10, high_watermark=10)
+    leadership.fetch(SECOND, 10)
+    return leadership
 
 
 class TestJoin:
@@ -49,45 +52,47 @@ class TestJoin:
 
     def test_needs_the_high_watermark(self) -> None:
         """Elected with less it would lose what was acknowledged."""
-        office = without_third()
-        office.append(20)
-        office.fetch(SECOND, 20)
+        leadership = without_third()
+        leadership.append(20)
+        leadership.fetch(SECOND, 20)
 
-        assert office.machine.high_watermark == 20
-        assert writes(office.fetch(THIRD, 19)) == []
-        assert proposes(office.fetch(THIRD, 20))
+        assert leadership.machine.high_watermark == 20
+        assert writes(leadership.fetch(THIRD, 19)) == []
+        assert proposes(leadership.fetch(THIRD, 20))
 
     def test_needs_the_start_of_the_leader_epoch(self) -> None:
         """Below it the leader does not know yet how far everything is committed."""
-        office = Office(partition_record(isr=TWO), end=10, high_watermark=3)
+        leadership = Office(partition_record(isr=TWO), end=10, high_watermark=3)
 
-        assert writes(office.fetch(THIRD, 9)) == []
-        assert proposes(office.fetch(THIRD, 10))
+        assert writes(leadership.fetch(THIRD, 9)) == []
+        assert proposes(leadership.fetch(THIRD, 10))
 
     def test_needs_what_counts(self) -> None:
         """With durability=synced the log has to be on disk."""
-        office = Office(partition_record(isr=TWO, durability=Durability.SYNCED), end=10, high_watermark=10)
+        leadership = Office(
+            partition_record(isr=TWO, durability=DurabilityState.SYNCED), end=10, high_watermark=10
+        )
 
-        assert writes(office.fetch(THIRD, 10, synced_offset=9)) == []
-        assert proposes(office.progress(THIRD, 10))
+        assert writes(leadership.fetch(THIRD, 10, synced_offset=9)) == []
+        assert proposes(leadership.progress(THIRD, 10))
 
     @pytest.mark.parametrize("fields", [{"epoch": 90}, {"joins": False}, {"directories": ()}])
     def test_needs_the_life_that_is_registered_in_health(self, fields: dict[str, object]) -> None:
         """Neither a life that is over, nor one that stops, nor one without a healthy disk joins."""
-        office = without_third()
-        office.fetch(THIRD, 5)
-        office.register(THIRD, **fields)
+        leadership = without_third()
+        leadership.fetch(THIRD, 5)
+        leadership.register(THIRD, **fields)
 
-        assert writes(office.fetch(THIRD, 10)) == []
-        assert proposes([*office.register(THIRD), *office.fetch(THIRD, 10)])
+        assert writes(leadership.fetch(THIRD, 10)) == []
+        assert proposes([*leadership.register(THIRD), *leadership.fetch(THIRD, 10)])
 
     def test_needs_the_life_to_be_known_here(self) -> None:
         """A new life fetches before the leader's mirror shows its registration."""
-        office = without_third()
+        leadership = without_third()
 
-        assert writes(office.fetch(THIRD, 10, broker_epoch=90)) == []
+        assert writes(leadership.fetch(THIRD, 10, broker_epoch=90)) == []
 
-        write = only_write(office.register(THIRD, epoch=90, revision=95))
+        write = only_write(leadership.register(THIRD, epoch=90, revision=95))
 
         assert write.record.isr[-1].broker_epoch == 90
         assert write.added == ((THIRD, 95),)
@@ -98,24 +103,24 @@ class TestJoin:
             Replica(broker=broker, directory=f"d{broker}", generation=int(broker == THIRD))
             for broker in EVERYBODY
         )
-        office = without_third(replicas=replicas)
+        leadership = without_third(replicas=replicas)
 
-        assert office.fetch(THIRD, 10) == []
-        assert proposes(office.fetch(THIRD, 10, generation=1))
+        assert leadership.fetch(THIRD, 10) == []
+        assert proposes(leadership.fetch(THIRD, 10, generation=1))
 
     def test_a_new_generation_forgets_what_was_reported(self) -> None:
         """The bytes behind those reports are dropped."""
-        office = Office(end=10)
-        office.fetch(SECOND, 10)
+        leadership = Office(end=10)
+        leadership.fetch(SECOND, 10)
         replicas = tuple(
             Replica(broker=broker, directory=f"d{broker}", generation=int(broker == SECOND))
             for broker in EVERYBODY
         )
-        office.change(51, replicas=replicas, isr=entries([LEADER, THIRD]))
+        leadership.change(51, replicas=replicas, isr=entries([LEADER, THIRD]))
 
-        assert office.machine.counted_of(SECOND) is None
-        assert office.progress(SECOND, 10) == []
-        assert office.machine.counted_of(SECOND) is None
+        assert leadership.machine.counted_of(SECOND) is None
+        assert leadership.progress(SECOND, 10) == []
+        assert leadership.machine.counted_of(SECOND) is None
 
     def test_writes_the_directory_that_is_registered(self) -> None:
         """A broker with another disk starts at generation 0 there; who has its old one keeps both."""
@@ -123,12 +128,12 @@ class TestJoin:
             Replica(broker=broker, directory=f"d{broker}", generation=4 * int(broker == THIRD))
             for broker in EVERYBODY
         )
-        office = without_third(replicas=replicas)
-        office.register(THIRD, directories=("new",))
+        leadership = without_third(replicas=replicas)
+        leadership.register(THIRD, directories=("new",))
 
-        assert office.fetch(THIRD, 10, generation=4) == []
+        assert leadership.fetch(THIRD, 10, generation=4) == []
 
-        write = only_write(office.fetch(THIRD, 10))
+        write = only_write(leadership.fetch(THIRD, 10))
 
         assert write.record.replicas[2] == Replica(broker=THIRD, directory="new", generation=0)
         assert write.record.replicas[:2] == replicas[:2]
@@ -139,29 +144,29 @@ class TestJoin:
 
     def test_takes_an_eligible_replica_out_of_elr(self) -> None:
         """Elr goes with the isr by one rule; it is empty once the isr is large enough."""
-        office = Office(
+        leadership = Office(
             partition_record(isr=entries([LEADER]), elr=entries([SECOND, THIRD]), min_isr=3), end=10
         )
-        write = only_write(office.fetch(SECOND, 10))
+        write = only_write(leadership.fetch(SECOND, 10))
 
         assert (isr_of(write.record), elr_of(write.record)) == ({LEADER, SECOND}, {THIRD})
 
     def test_another_life_of_a_member_takes_its_place(self) -> None:
         """It was restarted before anybody took it out."""
-        office = Office(end=10)
-        office.register(SECOND, epoch=90)
-        write = only_write(office.fetch(SECOND, 10, broker_epoch=90))
+        leadership = Office(end=10)
+        leadership.register(SECOND, epoch=90)
+        write = only_write(leadership.fetch(SECOND, 10, broker_epoch=90))
 
         assert isr_of(write.record) == set(EVERYBODY)
         assert {entry.broker_epoch for entry in write.record.isr} == {life(LEADER), life(THIRD), 90}
 
     def test_who_is_no_replica_cannot_join(self) -> None:
         """A replica that was taken away goes on fetching for a while."""
-        office = without_third()
-        office.change(51, replicas=office.machine.record.replicas[:2])
+        leadership = without_third()
+        leadership.change(51, replicas=leadership.machine.record.replicas[:2])
 
-        assert office.fetch(THIRD, 10) == []
-        assert office.machine.counted_of(THIRD) is None
+        assert leadership.fetch(THIRD, 10) == []
+        assert leadership.machine.counted_of(THIRD) is None
 
 
 class TestProgress:
@@ -172,20 +177,20 @@ class TestProgress:
     )
     def test_counts_only_for_the_fetch_before_it(self, fields: dict[str, object]) -> None:
         """It names the life, generation and leader epoch of the follower's last fetch, or it is of another log."""
-        office = Office(partition_record(durability=Durability.SYNCED), end=10, synced=10)
-        office.fetch(THIRD, 10)
-        office.fetch(SECOND, 10, synced_offset=0)
+        leadership = Office(partition_record(durability=DurabilityState.SYNCED), end=10, synced=10)
+        leadership.fetch(THIRD, 10)
+        leadership.fetch(SECOND, 10, synced_offset=0)
 
-        assert office.progress(SECOND, 10, **fields) == []
-        assert advanced(office.progress(SECOND, 10)) == [10]
+        assert leadership.progress(SECOND, 10, **fields) == []
+        assert advanced(leadership.progress(SECOND, 10)) == [10]
 
     def test_without_a_fetch_in_this_epoch_it_says_nothing(self) -> None:
         """The log may hold other records at those offsets."""
-        office = Office(partition_record(durability=Durability.SYNCED), end=10, synced=10)
-        office.fetch(THIRD, 10)
+        leadership = Office(partition_record(durability=DurabilityState.SYNCED), end=10, synced=10)
+        leadership.fetch(THIRD, 10)
 
-        assert office.progress(SECOND, 10) == []
-        assert office.machine.counted_of(SECOND) is None
+        assert leadership.progress(SECOND, 10) == []
+        assert leadership.machine.counted_of(SECOND) is None
 
 
 class TestShrink:
@@ -193,267 +198,269 @@ class TestShrink:
 
     def test_members_have_the_lag_time_from_the_start_of_the_epoch(self) -> None:
         """A new leader gives everybody time to find it."""
-        office = Office(end=10)
+        leadership = Office(end=10)
 
-        assert office.pass_time(LAG_SECONDS) == []
-        assert isr_of(only_write(office.pass_time(1)).record) == {LEADER}
+        assert leadership.pass_time(LAG_SECONDS) == []
+        assert isr_of(only_write(leadership.pass_time(1)).record) == {LEADER}
 
     def test_an_idle_partition_loses_nobody(self) -> None:
         """Who has everything is in sync, however long ago its last fetch was."""
-        office = Office(end=10)
-        office.fetch(SECOND, 10)
-        office.fetch(THIRD, 10)
+        leadership = Office(end=10)
+        leadership.fetch(SECOND, 10)
+        leadership.fetch(THIRD, 10)
 
-        assert writes(office.pass_time(20 * LAG_SECONDS)) == []
+        assert writes(leadership.pass_time(20 * LAG_SECONDS)) == []
 
-        office.append(20)
+        leadership.append(20)
 
-        assert writes(office.pass_time(LAG_SECONDS - 1)) == []
-        assert isr_of(only_write(office.pass_time(2)).record) == {LEADER}
+        assert writes(leadership.pass_time(LAG_SECONDS - 1)) == []
+        assert isr_of(only_write(leadership.pass_time(2)).record) == {LEADER}
 
     def test_a_member_a_little_behind_all_the_time_stays(self) -> None:
         """It had everything a moment ago."""
-        office = Office()
+        leadership = Office()
         orders = []
         for second in range(1, 60):
-            orders += writes(office.pass_time(1))
-            office.append(second * 100)
+            orders += writes(leadership.pass_time(1))
+            leadership.append(second * 100)
             for broker in (SECOND, THIRD):
-                orders += writes(office.fetch(broker, (second - 2) * 100 if second > 2 else 0))
+                orders += writes(leadership.fetch(broker, (second - 2) * 100 if second > 2 else 0))
 
         assert orders == []
 
     def test_a_member_that_falls_further_behind_leaves(self) -> None:
         """It fetches without end, and still never has what the leader had within the lag time."""
-        office = Office()
+        leadership = Office()
         leavers: set[int] = set()
         for second in range(1, 60):
-            for write in writes(office.pass_time(1)):
+            for write in writes(leadership.pass_time(1)):
                 leavers |= set(EVERYBODY) - isr_of(write.record)
-            office.append(second * 100)
-            office.fetch(SECOND, second * 100)
-            office.fetch(THIRD, second * 10)
+            leadership.append(second * 100)
+            leadership.fetch(SECOND, second * 100)
+            leadership.fetch(THIRD, second * 10)
 
         assert leavers == {THIRD}
 
     def test_who_joined_has_the_lag_time_to_get_the_rest(self) -> None:
         """While the high watermark stands still a replica far behind can join, and must not go in and out."""
-        office = Office(partition_record(isr=entries([LEADER])))
-        office.append(100_000)
-        office.pass_time(2 * LAG_SECONDS)
-        write = only_write(office.fetch(SECOND, 5))
-        office.answer(write, WriteOutcome.STORED, 51)
+        leadership = Office(partition_record(isr=entries([LEADER])))
+        leadership.append(100_000)
+        leadership.pass_time(2 * LAG_SECONDS)
+        write = only_write(leadership.fetch(SECOND, 5))
+        leadership.answer(write, WriteOutcome.STORED, 51)
 
-        assert writes(office.pass_time(LAG_SECONDS)) == []
-        assert isr_of(only_write(office.pass_time(1)).record) == {LEADER}
+        assert writes(leadership.pass_time(LAG_SECONDS)) == []
+        assert isr_of(only_write(leadership.pass_time(1)).record) == {LEADER}
 
     def test_a_dead_follower_does_not_come_back_by_its_last_report(self) -> None:
         """The high watermark stood still for it, so it still reaches it; it has to report again."""
-        office = Office()
-        office.append(10)
-        office.fetch(SECOND, 10)
-        office.fetch(THIRD, 10)
-        office.append(20)
+        leadership = Office()
+        leadership.append(10)
+        leadership.fetch(SECOND, 10)
+        leadership.fetch(THIRD, 10)
+        leadership.append(20)
         orders: list[LeaderEffect] = []
-        while not writes(orders) and office.now < 2 * LAG_SECONDS:
-            orders = [*office.pass_time(1), *office.fetch(SECOND, 20)]
-        office.answer(only_write(orders), WriteOutcome.STORED, 51)
+        while not writes(orders) and leadership.now < 2 * LAG_SECONDS:
+            orders = [*leadership.pass_time(1), *leadership.fetch(SECOND, 20)]
+        leadership.answer(only_write(orders), WriteOutcome.STORED, 51)
 
-        assert writes(office.pass_time(3 * LAG_SECONDS)) == []
-        assert office.machine.high_watermark == 20
-        assert proposes(office.fetch(THIRD, 20))
+        assert writes(leadership.pass_time(3 * LAG_SECONDS)) == []
+        assert leadership.machine.high_watermark == 20
+        assert proposes(leadership.fetch(THIRD, 20))
 
     def test_lag_is_told_by_what_counts(self) -> None:
         """A disk that does not sync makes a replica late, though it has appended everything."""
-        office = Office(partition_record(durability=Durability.SYNCED))
+        leadership = Office(partition_record(durability=DurabilityState.SYNCED))
         leavers: set[int] = set()
         for second in range(1, 30):
-            for write in writes(office.pass_time(1)):
+            for write in writes(leadership.pass_time(1)):
                 leavers |= set(EVERYBODY) - isr_of(write.record)
-            office.append(second * 100)
-            office.sync(second * 100)
-            office.fetch(SECOND, second * 100)
-            office.fetch(THIRD, second * 100, synced_offset=0)
+            leadership.append(second * 100)
+            leadership.sync(second * 100)
+            leadership.fetch(SECOND, second * 100)
+            leadership.fetch(THIRD, second * 100, synced_offset=0)
 
         assert leavers == {THIRD}
 
     def test_who_leaves_an_isr_that_gets_too_small_stays_eligible(self) -> None:
         """The high watermark stands still from then on, so it has everything."""
-        office = Office(partition_record(min_isr=3), end=10)
-        office.fetch(SECOND, 10)
-        office.append(20)
-        office.fetch(SECOND, 20)
-        write = only_write(office.pass_time(LAG_SECONDS + 1))
+        leadership = Office(partition_record(min_isr=3), end=10)
+        leadership.fetch(SECOND, 10)
+        leadership.append(20)
+        leadership.fetch(SECOND, 20)
+        write = only_write(leadership.pass_time(LAG_SECONDS + 1))
 
         assert (isr_of(write.record), elr_of(write.record)) == ({LEADER, SECOND}, {THIRD})
         assert write.added == ()
 
     def test_a_member_whose_disk_has_failed_leaves_at_once(self) -> None:
         """It registers no directory any more, and would hold up every acknowledgement for the lag time."""
-        office = Office(end=10)
-        write = only_write(office.register(THIRD, directories=()))
+        leadership = Office(end=10)
+        write = only_write(leadership.register(THIRD, directories=()))
 
         assert isr_of(write.record) == {LEADER, SECOND}
 
     def test_what_an_earlier_or_later_life_registers_says_nothing_of_a_member(self) -> None:
         """A life begins without a directory; the controller takes the one before out."""
-        office = Office(end=10)
+        leadership = Office(end=10)
 
-        assert writes(office.register(THIRD, epoch=90, directories=())) == []
+        assert writes(leadership.register(THIRD, epoch=90, directories=())) == []
 
 
 class TestUndecided:
     """What an outcome says (protocol section 3, rule 4)."""
 
-    def propose(self, office: Office) -> None:
+    def propose(self, leadership: Office) -> None:
         """The third replica is proposed and its write comes to no known end."""
-        write = only_write(office.fetch(THIRD, 10))
-        office.answer(write, WriteOutcome.UNKNOWN)
+        write = only_write(leadership.fetch(THIRD, 10))
+        leadership.answer(write, WriteOutcome.UNKNOWN)
 
     def test_an_unknown_outcome_keeps_the_proposal(self) -> None:
         """It may be stored already, and the joiner elected."""
-        office = without_third()
-        self.propose(office)
-        office.append(20)
+        leadership = without_third()
+        self.propose(leadership)
+        leadership.append(20)
 
-        assert office.machine.maximal_isr == set(EVERYBODY)
-        assert advanced(office.fetch(SECOND, 20)) == []
-        assert advanced(office.fetch(THIRD, 15)) == [15]
+        assert leadership.machine.maximal_isr == set(EVERYBODY)
+        assert advanced(leadership.fetch(SECOND, 20)) == []
+        assert advanced(leadership.fetch(THIRD, 15)) == [15]
 
     def test_an_unchanged_record_proves_nothing(self) -> None:
         """The write may still be on its way."""
-        office = without_third()
-        self.propose(office)
-        office.change(FIRST_REVISION)
+        leadership = without_third()
+        self.propose(leadership)
+        leadership.change(FIRST_REVISION)
 
-        assert office.machine.maximal_isr == set(EVERYBODY)
+        assert leadership.machine.maximal_isr == set(EVERYBODY)
 
     def test_a_refused_second_attempt_proves_nothing_about_the_first(self) -> None:
         """The first may be what the second has lost against."""
-        office = without_third()
-        self.propose(office)
-        again = only_write(office.pass_time(1))
-        office.answer(again, WriteOutcome.REFUSED)
+        leadership = without_third()
+        self.propose(leadership)
+        again = only_write(leadership.pass_time(1))
+        leadership.answer(again, WriteOutcome.REFUSED)
 
-        assert office.machine.maximal_isr == set(EVERYBODY)
+        assert leadership.machine.maximal_isr == set(EVERYBODY)
 
     def test_a_record_with_a_higher_revision_decides(self) -> None:
         """Whatever was proposed on top of the one before is in it, or never will be."""
-        office = without_third()
-        self.propose(office)
-        office.register(THIRD, joins=False)
-        office.change(51, min_isr=2)
-        office.append(20)
+        leadership = without_third()
+        self.propose(leadership)
+        leadership.register(THIRD, joins=False)
+        leadership.change(51, min_isr=2)
+        leadership.append(20)
 
-        assert office.machine.maximal_isr == {LEADER, SECOND}
-        assert advanced(office.fetch(SECOND, 20)) == [20]
+        assert leadership.machine.maximal_isr == {LEADER, SECOND}
+        assert advanced(leadership.fetch(SECOND, 20)) == [20]
 
     def test_a_refused_write_is_forgotten(self) -> None:
         """It never was and never will be stored."""
-        office = without_third()
-        office.answer(only_write(office.fetch(THIRD, 10)), WriteOutcome.REFUSED)
+        leadership = without_third()
+        leadership.answer(only_write(leadership.fetch(THIRD, 10)), WriteOutcome.REFUSED)
 
-        assert office.machine.maximal_isr == {LEADER, SECOND}
+        assert leadership.machine.maximal_isr == {LEADER, SECOND}
 
     def test_a_stored_write_is_the_record(self) -> None:
         """The mirror shows it later; the next write goes on top of it."""
-        office = without_third()
-        write = only_write(office.fetch(THIRD, 10))
-        office.answer(write, WriteOutcome.STORED, 60)
+        leadership = without_third()
+        write = only_write(leadership.fetch(THIRD, 10))
+        leadership.answer(write, WriteOutcome.STORED, 60)
 
-        assert (office.machine.record, office.machine.revision) == (write.record, 60)
-        assert office.change(60) == []
-        assert office.machine.in_sync_count == 3
+        assert (leadership.machine.record, leadership.machine.revision) == (write.record, 60)
+        assert leadership.change(60) == []
+        assert leadership.machine.in_sync_count == 3
 
     def test_one_write_is_in_flight_at_a_time(self) -> None:
         """Two on one revision could not both be stored."""
-        office = without_third()
-        only_write(office.fetch(THIRD, 10))
+        leadership = without_third()
+        only_write(leadership.fetch(THIRD, 10))
 
-        assert writes(office.pass_time(3 * LAG_SECONDS)) == []
+        assert writes(leadership.pass_time(3 * LAG_SECONDS)) == []
 
     def test_after_a_write_that_came_to_nothing_time_passes_before_the_next(self) -> None:
         """A store that refuses at once is not asked in a loop."""
-        office = without_third()
-        write = only_write(office.fetch(THIRD, 10))
+        leadership = without_third()
+        write = only_write(leadership.fetch(THIRD, 10))
 
-        assert writes(office.answer(write, WriteOutcome.REFUSED)) == []
-        assert writes(office.fetch(THIRD, 10)) == []
-        assert proposes(office.pass_time(1))
+        assert writes(leadership.answer(write, WriteOutcome.REFUSED)) == []
+        assert writes(leadership.fetch(THIRD, 10)) == []
+        assert proposes(leadership.pass_time(1))
 
     def test_an_answer_that_comes_after_a_newer_record_is_ignored(self) -> None:
         """The record has decided."""
-        office = without_third()
-        write = only_write(office.fetch(THIRD, 10))
-        office.register(THIRD, joins=False)
-        office.change(60, isr=TWO)
-        office.answer(write, WriteOutcome.STORED, 55)
+        leadership = without_third()
+        write = only_write(leadership.fetch(THIRD, 10))
+        leadership.register(THIRD, joins=False)
+        leadership.change(60, isr=TWO)
+        leadership.answer(write, WriteOutcome.STORED, 55)
 
-        assert (office.machine.revision, isr_of(office.machine.record)) == (60, {LEADER, SECOND})
+        assert (leadership.machine.revision, isr_of(leadership.machine.record)) == (60, {LEADER, SECOND})
 
     def test_without_a_sure_lease_nothing_is_proposed(self) -> None:
         """The store is away, or this life is over."""
-        office = without_third()
-        office.step(LeaseChanged(confirmed=False))
+        leadership = without_third()
+        leadership.step(LeaseChanged(confirmed=False))
 
-        assert writes([*office.fetch(THIRD, 10), *office.pass_time(3 * LAG_SECONDS)]) == []
-        assert isr_of(only_write(office.step(LeaseChanged(confirmed=True))).record) >= {LEADER, THIRD}
+        assert writes([*leadership.fetch(THIRD, 10), *leadership.pass_time(3 * LAG_SECONDS)]) == []
+        assert isr_of(only_write(leadership.step(LeaseChanged(confirmed=True))).record) >= {LEADER, THIRD}
 
 
 class TestSyncing:
     """Rule 6: the leader ends `syncing`."""
 
-    def office(self, **fields: object) -> Office:
+    def leadership(self, **fields: object) -> Office:
         """Everybody in sync, ten records appended nowhere synced, all committed by counting written bytes."""
-        office = Office(partition_record(**fields), end=10, synced=0, high_watermark=10)
+        leadership = Office(partition_record(**fields), end=10, synced=0, high_watermark=10)
         for broker in (SECOND, THIRD):
-            office.fetch(broker, 10, synced_offset=0)
-        return office
+            leadership.fetch(broker, 10, synced_offset=0)
+        return leadership
 
     def test_ends_when_everything_promised_is_on_every_disk(self) -> None:
         """Ordered once a revision."""
-        office = self.office()
+        leadership = self.leadership()
 
-        assert office.change(51, durability=Durability.SYNCING) == []
-        assert office.sync(10) == []
-        assert office.progress(SECOND, 10) == []
+        assert leadership.change(51, durability=DurabilityState.SYNCING) == []
+        assert leadership.sync(10) == []
+        assert leadership.progress(SECOND, 10) == []
 
-        write = only_write(office.progress(THIRD, 10))
+        write = only_write(leadership.progress(THIRD, 10))
 
-        assert (write.revision, write.record.durability, write.added) == (51, Durability.SYNCED, ())
-        assert writes(office.sync(10)) == []
+        assert (write.revision, write.record.durability, write.added) == (51, DurabilityState.SYNCED, ())
+        assert writes(leadership.sync(10)) == []
 
     def test_waits_for_what_was_committed_as_written(self) -> None:
         """Records below the high watermark were promised before anything had to be synced."""
-        office = self.office(durability=Durability.SYNCING)
-        office.sync(9)
-        office.progress(SECOND, 10)
+        leadership = self.leadership(durability=DurabilityState.SYNCING)
+        leadership.sync(9)
+        leadership.progress(SECOND, 10)
 
-        assert writes(office.progress(THIRD, 10)) == []
-        assert proposes(office.sync(10))
+        assert writes(leadership.progress(THIRD, 10)) == []
+        assert proposes(leadership.sync(10))
 
     def test_waits_for_the_start_of_the_epoch(self) -> None:
         """A leader that has not synced what it inherited cannot vouch for it."""
-        record = partition_record(isr=entries([LEADER]), min_isr=1, durability=Durability.SYNCING)
-        office = Office(record, end=10, synced=4)
+        record = partition_record(isr=entries([LEADER]), min_isr=1, durability=DurabilityState.SYNCING)
+        leadership = Office(record, end=10, synced=4)
 
-        assert writes(office.sync(8)) == []
-        assert proposes(office.sync(10))
+        assert writes(leadership.sync(8)) == []
+        assert proposes(leadership.sync(10))
 
     def test_waits_while_there_are_eligible_replicas_outside(self) -> None:
         """An eligible replica may be elected, so its disk has to be known first."""
-        record = partition_record(isr=TWO, elr=entries([THIRD]), min_isr=3, durability=Durability.SYNCING)
-        office = Office(record)
-        office.fetch(SECOND, 0)
+        record = partition_record(
+            isr=TWO, elr=entries([THIRD]), min_isr=3, durability=DurabilityState.SYNCING
+        )
+        leadership = Office(record)
+        leadership.fetch(SECOND, 0)
 
-        assert writes(office.sync(0)) == []
+        assert writes(leadership.sync(0)) == []
 
     def test_waits_for_members_that_have_not_reported(self) -> None:
         """Every in-sync replica must have synced."""
-        office = Office(partition_record(durability=Durability.SYNCING))
-        office.fetch(SECOND, 0)
+        leadership = Office(partition_record(durability=DurabilityState.SYNCING))
+        leadership.fetch(SECOND, 0)
 
-        assert writes(office.sync(0)) == []
+        assert writes(leadership.sync(0)) == []
 
 
 class TestRefusals:
@@ -472,27 +479,27 @@ class TestRefusals:
     )
     def test_say_why(self, fields: dict[str, object], refusal: str | None) -> None:
         """Another leader epoch, another generation, no replica, or a life that is over."""
-        office = Office(end=10)
-        report = office.report(SECOND, 10, **fields)
-        found = office.machine.refusal_of(report)
+        leadership = Office(end=10)
+        report = leadership.report(SECOND, 10, **fields)
+        found = leadership.machine.refusal_of(report)
 
         assert (found and found.value) == refusal
 
-        office.fetch(SECOND, 10, **fields)
+        leadership.fetch(SECOND, 10, **fields)
 
-        assert office.machine.counted_of(SECOND) == (Offset(10) if refusal is None else None)
+        assert leadership.machine.counted_of(SECOND) == (Offset(10) if refusal is None else None)
 
     def test_a_broker_that_holds_no_replica_is_refused(self) -> None:
         """It was taken out of the record, or never was in it."""
-        office = Office(end=10)
-        found = office.machine.refusal_of(office.report(9, 10))
+        leadership = Office(end=10)
+        found = leadership.machine.refusal_of(leadership.report(9, 10))
 
         assert found is FetchRefusal.NOT_A_REPLICA
 
     def test_a_life_that_fetched_later_makes_the_one_before_stale(self) -> None:
         """Even before its registration is seen here."""
-        office = Office(end=10)
-        office.fetch(SECOND, 3, broker_epoch=90)
+        leadership = Office(end=10)
+        leadership.fetch(SECOND, 3, broker_epoch=90)
 
-        assert office.fetch(SECOND, 10) == []
-        assert office.machine.counted_of(SECOND) == 3
+        assert leadership.fetch(SECOND, 10) == []
+        assert leadership.machine.counted_of(SECOND) == 3

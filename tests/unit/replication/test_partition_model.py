@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset, Revision
-from fairlead_broker.registry.records import Durability, InSync
+from fairlead_broker.registry.records import DurabilityState, InSync
 from fairlead_broker.replication import (
     AdvanceHighWatermark,
     Appended,
@@ -84,7 +84,9 @@ class PartitionModel(RuleBasedStateMachine):
         self.next_record = 0
         self.revision = 50
         # The third one is still to join, and one is enough: proposals matter from the first step on.
-        self.record = partition_record(durability=Durability.SYNCED, isr=entries(EVERYBODY[:2]), min_isr=1)
+        self.record = partition_record(
+            durability=DurabilityState.SYNCED, isr=entries(EVERYBODY[:2]), min_isr=1
+        )
         self.replicas = {broker: Replica(broker, life(broker), []) for broker in EVERYBODY}
         self.on_the_way: list[WriteRecord] = []
         self.acknowledged: list[Copied] = []
@@ -93,7 +95,7 @@ class PartitionModel(RuleBasedStateMachine):
     # -- the shells
 
     def lead(self, broker: BrokerId) -> None:
-        """The elected broker takes office, the others follow it."""
+        """The elected broker becomes leader, the others follow it."""
         self.leader = self.replicas[broker]
         self.in_flight: WriteRecord | None = None
         for replica in self.replicas.values():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead_api.identifiers import Offset
-from fairlead_broker.registry.records import Durability
+from fairlead_broker.registry.records import DurabilityState
 from fairlead_broker.replication import (
     AdvanceLowWatermark,
     DirectoryFailed,
@@ -34,108 +34,114 @@ class TestFailedDirectory:
 
     def test_leaves_leadership_and_isr_to_the_others(self) -> None:
         """The leader is null, so that the controller elects another."""
-        office = Office(partition_record(durability=Durability.SYNCED))
-        write = only_write(office.step(DirectoryFailed()))
+        leadership = Office(partition_record(durability=DurabilityState.SYNCED))
+        write = only_write(leadership.step(DirectoryFailed()))
 
         assert write.record.leader is None
         assert isr_of(write.record) == {SECOND, THIRD}
-        assert not office.machine.resigned
+        assert not leadership.machine.resigned
 
-        office.answer(write, WriteOutcome.STORED, 51)
+        leadership.answer(write, WriteOutcome.STORED, 51)
 
-        assert office.machine.resigned
-        assert writes(office.pass_time(3 * LAG_SECONDS)) == []
+        assert leadership.machine.resigned
+        assert writes(leadership.pass_time(3 * LAG_SECONDS)) == []
 
     @pytest.mark.parametrize(
         ("durability", "eligible"),
         [
-            (Durability.SYNCED, {LEADER}),
-            (Durability.SYNCING, set[int]()),
-            (Durability.REPLICATED, set[int]()),
+            (DurabilityState.SYNCED, {LEADER}),
+            (DurabilityState.SYNCING, set[int]()),
+            (DurabilityState.REPLICATED, set[int]()),
         ],
     )
     def test_is_eligible_only_with_what_was_promised_as_synced(
-        self, durability: Durability, eligible: set[int]
+        self, durability: DurabilityState, eligible: set[int]
     ) -> None:
         """After a failed fsync written pages may be gone though they look clean."""
-        office = Office(partition_record(isr=entries([LEADER, SECOND]), durability=durability))
-        write = only_write(office.step(DirectoryFailed()))
+        leadership = Office(partition_record(isr=entries([LEADER, SECOND]), durability=durability))
+        write = only_write(leadership.step(DirectoryFailed()))
 
         assert elr_of(write.record) == eligible
 
     def test_the_last_member_stays(self) -> None:
         """Nobody could be elected, and what was committed can still be read."""
-        office = Office(partition_record(isr=entries([LEADER]), min_isr=1))
+        leadership = Office(partition_record(isr=entries([LEADER]), min_isr=1))
 
-        assert writes(office.step(DirectoryFailed())) == []
+        assert writes(leadership.step(DirectoryFailed())) == []
 
     def test_stays_while_the_others_are_away(self) -> None:
         """It resigns once one of them is back in the life that the record names."""
-        office = Office(partition_record(isr=entries([LEADER, SECOND])))
-        office.register(SECOND, epoch=90)
+        leadership = Office(partition_record(isr=entries([LEADER, SECOND])))
+        leadership.register(SECOND, epoch=90)
 
-        assert writes(office.step(DirectoryFailed())) == []
-        assert isr_of(only_write(office.register(SECOND)).record) == {SECOND}
+        assert writes(leadership.step(DirectoryFailed())) == []
+        assert isr_of(only_write(leadership.register(SECOND)).record) == {SECOND}
 
     def test_stays_where_the_disks_of_the_others_have_failed_too(self) -> None:
         """Somebody has to be there who says what is the matter."""
         failed = {LEADER: registered(LEADER), SECOND: registered(SECOND, directories=())}
-        office = Office(partition_record(isr=entries([LEADER, SECOND])), brokers=failed)
+        leadership = Office(partition_record(isr=entries([LEADER, SECOND])), brokers=failed)
 
-        assert writes(office.step(DirectoryFailed())) == []
+        assert writes(leadership.step(DirectoryFailed())) == []
 
     def test_takes_nobody_in_any_more(self) -> None:
         """Whether a joiner has everything cannot be told by a log that failed."""
-        office = Office(partition_record(isr=entries([LEADER]), min_isr=1))
-        office.step(DirectoryFailed())
+        leadership = Office(partition_record(isr=entries([LEADER]), min_isr=1))
+        leadership.step(DirectoryFailed())
 
-        assert writes([*office.fetch(SECOND, 0), *office.pass_time(1)]) == []
+        assert writes([*leadership.fetch(SECOND, 0), *leadership.pass_time(1)]) == []
 
 
 class TestSlowDisk:
     """Its own fsync does not keep up."""
 
-    def run(self, office: Office, *, follower_synced: bool) -> list[LeaderEffect]:
+    def run(self, leadership: Office, *, follower_synced: bool) -> list[LeaderEffect]:
         """Records come, the leader syncs none of them, the second replica does."""
         effects: list[LeaderEffect] = []
         for second in range(1, int(LAG_SECONDS) + 3):
-            effects += office.pass_time(1)
-            office.append(second * 10)
-            effects += office.fetch(
+            effects += leadership.pass_time(1)
+            leadership.append(second * 10)
+            effects += leadership.fetch(
                 SECOND, second * 10, synced_offset=Offset(second * 10 if follower_synced else 0)
             )
         return effects
 
     def test_leaves_to_who_keeps_up(self) -> None:
         """The leader's counted offset lags beyond the limit."""
-        office = Office(partition_record(durability=Durability.SYNCED, isr=entries([LEADER, SECOND])))
-        write = only_write(self.run(office, follower_synced=True))
+        leadership = Office(
+            partition_record(durability=DurabilityState.SYNCED, isr=entries([LEADER, SECOND]))
+        )
+        write = only_write(self.run(leadership, follower_synced=True))
 
         assert write.record.leader is None
         assert (isr_of(write.record), elr_of(write.record)) == ({SECOND}, {LEADER})
 
     def test_stays_if_nobody_does_better(self) -> None:
         """Moving the leadership about would help nobody."""
-        office = Office(partition_record(durability=Durability.SYNCED, isr=entries([LEADER, SECOND])))
-        found = writes(self.run(office, follower_synced=False))
+        leadership = Office(
+            partition_record(durability=DurabilityState.SYNCED, isr=entries([LEADER, SECOND]))
+        )
+        found = writes(self.run(leadership, follower_synced=False))
 
         assert all(write.record.leader is not None for write in found)
 
     def test_counts_what_counts(self) -> None:
         """With durability=replicated nobody waits for the disk."""
-        office = Office(partition_record(isr=entries([LEADER, SECOND])))
+        leadership = Office(partition_record(isr=entries([LEADER, SECOND])))
 
-        assert writes(self.run(office, follower_synced=False)) == []
+        assert writes(self.run(leadership, follower_synced=False)) == []
 
     def test_has_the_lag_time_from_the_start_of_the_epoch(self) -> None:
         """It may inherit a tail that it has not synced yet."""
-        office = Office(
-            partition_record(durability=Durability.SYNCED, isr=entries([LEADER, SECOND])), end=10, synced=0
+        leadership = Office(
+            partition_record(durability=DurabilityState.SYNCED, isr=entries([LEADER, SECOND])),
+            end=10,
+            synced=0,
         )
-        office.fetch(SECOND, 10)
+        leadership.fetch(SECOND, 10)
 
-        assert writes(office.pass_time(LAG_SECONDS)) == []
-        assert only_write(office.pass_time(1)).record.leader is None
+        assert writes(leadership.pass_time(LAG_SECONDS)) == []
+        assert only_write(leadership.pass_time(1)).record.leader is None
 
 
 class TestLowWatermark:
@@ -143,50 +149,50 @@ class TestLowWatermark:
 
     def test_is_the_least_log_start_of_the_isr(self) -> None:
         """Who has not reported yet holds it back; so does who has not followed."""
-        office = Office(end=20)
-        office.step(LogStartMoved(Offset(15)))
-        office.fetch(SECOND, 20, log_start=Offset(15))
+        leadership = Office(end=20)
+        leadership.step(LogStartMoved(Offset(15)))
+        leadership.fetch(SECOND, 20, log_start=Offset(15))
 
-        assert office.machine.low_watermark is None
+        assert leadership.machine.low_watermark is None
 
-        office.fetch(THIRD, 20, log_start=Offset(5))
+        leadership.fetch(THIRD, 20, log_start=Offset(5))
 
-        assert office.machine.low_watermark == 5
-        assert AdvanceLowWatermark(Offset(15)) in office.fetch(THIRD, 20, log_start=Offset(15))
-        assert office.machine.low_watermark == office.machine.log_start == 15
+        assert leadership.machine.low_watermark == 5
+        assert AdvanceLowWatermark(Offset(15)) in leadership.fetch(THIRD, 20, log_start=Offset(15))
+        assert leadership.machine.low_watermark == leadership.machine.log_start == 15
 
     def test_does_not_wait_for_who_is_not_in_sync(self) -> None:
         """A replica that is away would block deletion for ever."""
-        office = Office(partition_record(isr=entries([LEADER, SECOND])), end=20)
-        office.fetch(SECOND, 20, log_start=Offset(15))
-        office.fetch(THIRD, 3)
+        leadership = Office(partition_record(isr=entries([LEADER, SECOND])), end=20)
+        leadership.fetch(SECOND, 20, log_start=Offset(15))
+        leadership.fetch(THIRD, 3)
 
-        assert office.step(LogStartMoved(Offset(15))) == [AdvanceLowWatermark(Offset(15))]
+        assert leadership.step(LogStartMoved(Offset(15))) == [AdvanceLowWatermark(Offset(15))]
 
     def test_follows_the_record(self) -> None:
         """A member that leaves is not waited for any more."""
-        office = Office(end=20)
-        office.fetch(SECOND, 20, log_start=Offset(9))
-        office.step(LogStartMoved(Offset(9)))
+        leadership = Office(end=20)
+        leadership.fetch(SECOND, 20, log_start=Offset(9))
+        leadership.step(LogStartMoved(Offset(9)))
 
-        assert AdvanceLowWatermark(Offset(9)) in office.change(51, isr=entries([LEADER, SECOND]))
+        assert AdvanceLowWatermark(Offset(9)) in leadership.change(51, isr=entries([LEADER, SECOND]))
 
     def test_is_told_once(self) -> None:
         """And never goes back."""
-        office = Office(partition_record(isr=entries([LEADER, SECOND])), end=20, log_start=9)
+        leadership = Office(partition_record(isr=entries([LEADER, SECOND])), end=20, log_start=9)
 
-        assert AdvanceLowWatermark(Offset(9)) in office.fetch(SECOND, 20, log_start=Offset(9))
-        assert office.fetch(SECOND, 20, log_start=Offset(9)) == []
-        assert office.step(LogStartMoved(Offset(4))) == []
-        assert office.machine.log_start == 9
+        assert AdvanceLowWatermark(Offset(9)) in leadership.fetch(SECOND, 20, log_start=Offset(9))
+        assert leadership.fetch(SECOND, 20, log_start=Offset(9)) == []
+        assert leadership.step(LogStartMoved(Offset(4))) == []
+        assert leadership.machine.log_start == 9
 
     def test_is_told_again_when_who_came_in_later_has_followed(self) -> None:
         """A replica that was away during the deletion: whoever asks for it again waits for that one as well."""
-        office = Office(partition_record(isr=entries([LEADER]), min_isr=1), end=20, log_start=9)
-        alone = office.step(LogStartMoved(Offset(15)))
-        office.change(51, isr=entries([LEADER, SECOND]))
-        office.fetch(SECOND, 20, log_start=Offset(0))
+        leadership = Office(partition_record(isr=entries([LEADER]), min_isr=1), end=20, log_start=9)
+        alone = leadership.step(LogStartMoved(Offset(15)))
+        leadership.change(51, isr=entries([LEADER, SECOND]))
+        leadership.fetch(SECOND, 20, log_start=Offset(0))
 
         assert AdvanceLowWatermark(Offset(15)) in alone
-        assert office.machine.low_watermark == 0
-        assert office.fetch(SECOND, 20, log_start=Offset(15)) == [AdvanceLowWatermark(Offset(15))]
+        assert leadership.machine.low_watermark == 0
+        assert leadership.fetch(SECOND, 20, log_start=Offset(15)) == [AdvanceLowWatermark(Offset(15))]

@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from fairlead_broker.clock import SystemClock
-from fairlead_broker.log.storage import Storage
+from fairlead_broker.log.segments.storage import Storage
 from fairlead_broker.runtime import BrokerRuntime
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Telemetry

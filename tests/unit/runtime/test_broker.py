@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from fairlead_api.bodies.requests import AlterTopicRequest, CreateTopicRequest
 from fairlead_api.identifiers import Acks, LeaderEpoch, Offset, PartitionIndex
 from fairlead_api.problems import ProblemError, SideEffect
-from fairlead_api.requests import AlterTopicRequest, CreateTopicRequest
 from fairlead_broker.coordination.protocol import CoordinationError
 from fairlead_broker.log import IdentityMismatch, LogError
-from fairlead_broker.registry.records import Durability, TopicState
+from fairlead_broker.registry.records import DurabilityState, TopicState
 from fairlead_broker.runtime import BrokerRuntime, RuntimeState
 from runtime_kit import TopicClient, WatchedStorage, new_id, topic
 
@@ -360,7 +360,7 @@ class TestTopics:
         flights = await make_topic(durability="replicated")
         await flights.produce(b"a")
         await runtime.alter_topic("flights", AlterTopicRequest(config={"durability": "synced"}))
-        await until(lambda: runtime.topic("flights").partitions[0].durability is Durability.SYNCED)
+        await until(lambda: runtime.topic("flights").partitions[0].durability is DurabilityState.SYNCED)
         answer = await flights.produce(b"b")
 
         assert answer.base_offset == 1

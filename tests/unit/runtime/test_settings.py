@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 import checkout
-from fairlead_api.requests import TIMEOUT_MS_MAX, WAIT_MS_MAX
+from fairlead_api.bodies.requests import TIMEOUT_MS_MAX, WAIT_MS_MAX
 from fairlead_broker.settings import BrokerSettings, Endpoint
 from page_kit import blocks
 

@@ -13,7 +13,7 @@ import pytest
 
 from fairlead_api.identifiers import LeaderEpoch, PartitionIndex
 from fairlead_api.problems import ProblemError
-from fairlead_broker.log.storage import PosixStorage
+from fairlead_broker.log.segments.storage import PosixStorage
 from fairlead_broker.registry.records import encode
 from fairlead_broker.registry.transactions import Put
 from fairlead_broker.runtime import BrokerRuntime

@@ -7,12 +7,12 @@ from types import MappingProxyType
 import msgspec
 import pytest
 
+from fairlead_api.bodies.metadata import BrokerDescription
 from fairlead_api.configuration import effective_topic_config
 from fairlead_api.identifiers import BrokerId, PartitionIndex
-from fairlead_api.metadata import BrokerDescription
 from fairlead_broker.registry.records import TopicState
 from fairlead_broker.runtime.topic_views import TopicView
-from fairlead_broker.server.cluster import topic_metadata, with_urls
+from fairlead_broker.server.admin.cluster import topic_metadata, with_urls
 from partition_kit import TOPIC_ID, record, registered
 
 

@@ -1,0 +1,97 @@
+"""The extension between header and body: what later versions add to a batch without a new format.
+
+Called by `batches` and `batch_validation`. Must not know what the entries are for: whoever owns a type reads its
+value.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, NoReturn
+
+from fairlead_api.batch.header import HEADER_BYTES, BatchHeader, Buffer
+from fairlead_api.problems import ProblemError
+
+_ENTRY: Final = struct.Struct("<HH")
+REFUSING_TYPES_START: Final = 0x8000
+"""A reader that does not know a type from here on must refuse the batch."""
+
+
+class ExtensionType(IntEnum):
+    """Types that have a meaning."""
+
+    PADDING = 0
+    """Ends the list; it and all that follows is zero."""
+    HORIZON = 1
+    """Tombstone or marker horizon, i64 microseconds."""
+    IDEMPOTENCY_KEY = 2
+    """At most 64 bytes."""
+    COLUMN_STATISTICS = 3
+    REQUEST_DIGEST = 4
+    """16 bytes beside an idempotency key: whether a request with the same key is the same request."""
+
+
+IDEMPOTENCY_KEY_BYTES_MAX: Final = 64
+REQUEST_DIGEST_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionEntry:
+    """One entry as it stands in the batch."""
+
+    type: int
+    value: bytes
+
+
+def read_extension(batch: Buffer, header: BatchHeader) -> tuple[ExtensionEntry, ...]:
+    """Return the entries of a batch in order, those of unknown skippable types too.
+
+    Raises `malformed_batch` for an entry that is cut off, padding that is not zero, and unknown types from 0x8000.
+    """
+    if not header.extension_bytes:
+        return ()
+    return unpack_extension(bytes(batch[HEADER_BYTES : header.body_start]))
+
+
+def unpack_extension(extension: bytes) -> tuple[ExtensionEntry, ...]:
+    """Return the entries of an extension that was cut out of its batch. Raises like `read_extension`."""
+    entries: list[ExtensionEntry] = []
+    at = 0
+    while len(extension) - at >= _ENTRY.size:
+        kind, length = _ENTRY.unpack_from(extension, at)
+        if kind == ExtensionType.PADDING:
+            break
+        start = at + _ENTRY.size
+        at = start + length
+        if kind >= REFUSING_TYPES_START:
+            _malformed(f"extension type {kind:#06x} is unknown and must not be skipped")
+        if at > len(extension):
+            _malformed(
+                f"extension entry of type {kind} has {length} bytes, {len(extension) - start} are left"
+            )
+        entries.append(ExtensionEntry(kind, extension[start:at]))
+    if any(extension[at:]):
+        _malformed("the padding of the extension is not zero")
+    return tuple(entries)
+
+
+def pack_extension(entries: tuple[ExtensionEntry, ...]) -> bytes:
+    """Return the bytes of an extension, padded to a multiple of 8."""
+    packed = b"".join(_ENTRY.pack(entry.type, len(entry.value)) + entry.value for entry in entries)
+    return packed + bytes(-len(packed) % 8)
+
+
+def idempotency_extension(key: bytes, digest: bytes) -> tuple[ExtensionEntry, ...]:
+    """Return the entries of a batch that is stored under an idempotency key."""
+    assert 1 <= len(key) <= IDEMPOTENCY_KEY_BYTES_MAX, f"an idempotency key of {len(key)} bytes"
+    assert len(digest) == REQUEST_DIGEST_BYTES, f"a request digest of {len(digest)} bytes"
+    return (
+        ExtensionEntry(ExtensionType.IDEMPOTENCY_KEY, key),
+        ExtensionEntry(ExtensionType.REQUEST_DIGEST, digest),
+    )
+
+
+def _malformed(detail: str) -> NoReturn:
+    raise ProblemError("malformed_batch", detail)

@@ -1,0 +1,149 @@
+"""What a leader demands of a batch that a client sends, before a byte of it is stored.
+
+Called by the runtime once a produced batch. The order of the checks is the protocol's: cheap and safe before
+dear and dangerous, so that hostile bytes meet the Arrow library last. Must not know topics or offsets: limits and
+the time arrive as arguments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from fairlead_api.batch.batches import check_nulls, check_readable, read_body, validate_columns
+from fairlead_api.batch.extension import ExtensionType, read_extension
+from fairlead_api.batch.header import (
+    NO_PRODUCER,
+    BatchHeader,
+    check_sizes,
+    check_unread_checksum,
+    read_header,
+)
+from fairlead_api.problems import ProblemError
+from fairlead_api.timestamps import YEAR_1_US, YEAR_10000_US
+
+UNLIMITED_US: Final = 2**63 - 1
+"""A window that refuses no timestamp."""
+_NO_PRODUCER: Final = (NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)
+_REFUSED_EXTENSIONS: Final = frozenset(
+    {ExtensionType.HORIZON, ExtensionType.IDEMPOTENCY_KEY, ExtensionType.REQUEST_DIGEST}
+)
+NO_EXTENSIONS: Final[frozenset[ExtensionType]] = frozenset()
+"""What a client may write."""
+KEYED_EXTENSIONS: Final = frozenset({ExtensionType.IDEMPOTENCY_KEY, ExtensionType.REQUEST_DIGEST})
+"""What a broker writes into a batch that it makes of a request with an idempotency key."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationLimits:
+    """The limits of a topic that a batch must keep."""
+
+    batch_bytes_max: int
+    """Largest batch as sent and stored, header and padding included."""
+    decompressed_bytes_max: int
+    """Largest body after decompression."""
+    timestamp_before_max_us: int
+    """How far a timestamp may lie in the past; `UNLIMITED_US` allows any."""
+    timestamp_after_max_us: int
+    """How far a timestamp may lie in the future; `UNLIMITED_US` allows any."""
+    create_times_kept: bool = True
+    """Whether readers see the timestamps of the records; False where the append time replaces them."""
+
+
+def validate_produced(
+    batch: memoryview,
+    limits: ValidationLimits,
+    now_us: int,
+    own_extensions: frozenset[ExtensionType] = NO_EXTENSIONS,
+) -> BatchHeader:
+    """Return the header of a batch that may be stored as it is.
+
+    The stamped fields are ignored, except for the length. `own_extensions` are those that the broker itself has put
+    into this batch; a client's is refused with any of them. Raises `batch_too_large`, `malformed_batch`,
+    `crc_mismatch`, `unsupported_version` or `invalid_record`; the detail names field, value and what is allowed.
+    """
+    check_sizes(batch, limits.batch_bytes_max)
+    check_unread_checksum(batch)
+    header = read_header(batch)
+    check_readable(batch, header)
+    _check_header(header)
+    _check_extension(batch, header, own_extensions)
+    _check_padding(batch, header)
+    if header.uncompressed_bytes > limits.decompressed_bytes_max:
+        raise ProblemError(
+            "batch_too_large",
+            f"the body has {header.uncompressed_bytes} bytes before compression;"
+            f" allowed: {limits.decompressed_bytes_max}",
+            data={"limit_bytes": limits.decompressed_bytes_max},
+        )
+    body = read_body(batch, header)
+    validate_columns(body.columns)
+    check_nulls(body.metadata)
+    first, last = body.timestamp_range()
+    if (first, last) != (header.min_timestamp_us, header.max_timestamp_us):
+        _malformed(
+            f"min and max timestamp {header.min_timestamp_us} and {header.max_timestamp_us};"
+            f" those of the records are {first} and {last}"
+        )
+    _check_window(header, limits, now_us)
+    return header
+
+
+def _check_header(header: BatchHeader) -> None:
+    if header.is_transactional:
+        _malformed("attribute bit 0 (transactional) is set; transactions are not supported yet")
+    if header.is_control:
+        _malformed("attribute bit 1 (control) is set; control batches are written by brokers only")
+    if header.has_offset_column:
+        _malformed("attribute bit 2 (offset column) is set; offset columns are written by compaction only")
+    if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
+        _malformed(
+            f"record count {header.record_count} and last offset delta {header.last_offset_delta};"
+            " allowed: at least 1, and the count less 1"
+        )
+    producer = (header.producer_id, header.producer_epoch, header.base_sequence)
+    if min(producer) < 0 and producer != _NO_PRODUCER:
+        _malformed(
+            f"producer id {producer[0]}, producer epoch {producer[1]} and base sequence {producer[2]};"
+            " allowed: all from 0, or all -1"
+        )
+
+
+def _check_extension(batch: memoryview, header: BatchHeader, own: frozenset[ExtensionType]) -> None:
+    if not header.extension_bytes:
+        return
+    for entry in read_extension(batch, header):
+        if entry.type in _REFUSED_EXTENSIONS and entry.type not in own:
+            _malformed(f"extension type {entry.type} is written by brokers only")
+
+
+def _check_padding(batch: memoryview, header: BatchHeader) -> None:
+    if any(batch[header.body_stop :]):
+        _malformed(f"the last {header.padding_bytes} bytes are padding and must be zero")
+
+
+def _check_window(header: BatchHeader, limits: ValidationLimits, now_us: int) -> None:
+    # A time that no calendar writes would be refused by the readers instead, for good.
+    if limits.create_times_kept and not (
+        header.min_timestamp_us >= YEAR_1_US and header.max_timestamp_us < YEAR_10000_US
+    ):
+        _invalid(
+            f"timestamps {header.min_timestamp_us} to {header.max_timestamp_us} (microseconds);"
+            " allowed: the years 1 to 9999"
+        )
+    oldest = now_us - limits.timestamp_before_max_us
+    newest = now_us + limits.timestamp_after_max_us
+    if header.min_timestamp_us < oldest and limits.timestamp_before_max_us != UNLIMITED_US:
+        _invalid(f"timestamp {header.min_timestamp_us} is too old; allowed: from {oldest} (microseconds)")
+    if header.max_timestamp_us > newest and limits.timestamp_after_max_us != UNLIMITED_US:
+        _invalid(
+            f"timestamp {header.max_timestamp_us} lies too far ahead; allowed: up to {newest} (microseconds)"
+        )
+
+
+def _malformed(detail: str) -> NoReturn:
+    raise ProblemError("malformed_batch", detail)
+
+
+def _invalid(detail: str) -> NoReturn:
+    raise ProblemError("invalid_record", detail)

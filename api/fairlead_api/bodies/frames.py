@@ -1,0 +1,88 @@
+"""Frames: the batches of many partitions in one body, each behind a line of JSON that says where it belongs.
+
+The body of `application/vnd.fairlead.frames;v=1`, written and read by server and SDK. A frame is two u32 lengths
+(little-endian), the meta (JSON padded with spaces to a multiple of 8) and the data (whole batches), so that every
+batch lies 8-aligned in the body. Must not know what the meta says.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+import msgspec
+
+from fairlead_api.batch.header import Buffer
+from fairlead_api.problems import ProblemError
+
+_LENGTHS: Final = struct.Struct("<II")
+_ALIGNMENT: Final = 8
+META_BYTES_MAX: Final = 64 * 1024
+"""Room for the longest problem document; a frame without one has about 250 bytes of meta."""
+FRAMES_MAX: Final = 10_000
+"""Partitions a request may name; as many as a group may hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame as it stands in the body."""
+
+    meta: bytes
+    """The JSON, perhaps with spaces behind it."""
+    data: memoryview
+
+
+def encode_frame(meta: bytes | msgspec.Struct, data: Sequence[Buffer] = ()) -> list[Buffer]:
+    """Return a frame in parts that follow one another; the parts of the data are not copied.
+
+    Raises `ValueError` for data that is not a multiple of 8 long, or parts beyond their limits: the caller made
+    them.
+    """
+    document = meta if isinstance(meta, bytes) else msgspec.json.encode(meta)
+    document += b" " * (-len(document) % _ALIGNMENT)
+    data_bytes = sum(len(part) for part in data)
+    if data_bytes % _ALIGNMENT or data_bytes >= 1 << 32 or not 0 < len(document) <= META_BYTES_MAX:
+        sizes = f"{len(document)} bytes of meta and {data_bytes} bytes of data"
+        raise ValueError("a frame cannot have " + sizes)
+    return [_LENGTHS.pack(len(document), data_bytes) + document, *data]
+
+
+def iterate_frames(body: Buffer, frames_max: int = FRAMES_MAX) -> Iterator[Frame]:
+    """Yield the frames of a body in order; the data are views of it.
+
+    Raises `malformed_request` naming the frame (from 0) whose lengths do not fit, after the frames before it.
+    """
+    view = memoryview(body)
+    at, number = 0, 0
+    while at < len(view):
+        if number == frames_max:
+            _malformed(f"the body has more than {frames_max} frames")
+        left = len(view) - at - _LENGTHS.size
+        if left < 0:
+            _malformed(f"frame {number} is cut off: {len(view) - at} bytes are left for its lengths")
+        meta_bytes, data_bytes = _LENGTHS.unpack_from(view, at)
+        _check_lengths(number, meta_bytes, data_bytes, left)
+        meta_stop = at + _LENGTHS.size + meta_bytes
+        at = meta_stop + data_bytes
+        yield Frame(bytes(view[meta_stop - meta_bytes : meta_stop]), view[meta_stop:at])
+        number += 1
+
+
+def _check_lengths(number: int, meta_bytes: int, data_bytes: int, left: int) -> None:
+    if not 0 < meta_bytes <= META_BYTES_MAX:
+        _malformed(f"frame {number} has {meta_bytes} bytes of meta; allowed: 1 to {META_BYTES_MAX}")
+    if meta_bytes % _ALIGNMENT or data_bytes % _ALIGNMENT:
+        _malformed(
+            f"frame {number} has {meta_bytes} bytes of meta and {data_bytes} bytes of data;"
+            f" both must be multiples of {_ALIGNMENT}"
+        )
+    if meta_bytes + data_bytes > left:
+        _malformed(
+            f"frame {number} has {meta_bytes} bytes of meta and {data_bytes} bytes of data; {left} bytes are left"
+        )
+
+
+def _malformed(detail: str) -> NoReturn:
+    raise ProblemError("malformed_request", detail)

@@ -1,0 +1,295 @@
+"""What members and operators of consumer groups send as JSON, field by field.
+
+Decoded by the server through `json_bodies.decode_request`, built by SDK and CLI. A request that exists as an object
+obeys every rule that can be checked without knowing the group; whether a pattern is an RE2 expression is among what
+the coordinator checks. Must not know groups that exist.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NoReturn
+
+from msgspec import UNSET, Meta, UnsetType
+
+from fairlead_api.bodies.json_bodies import Request
+from fairlead_api.bodies.requests import (
+    INT32_MAX,
+    INT64_MAX,
+    PARTITIONS_MAX,
+    EpochNumber,
+    OffsetNumber,
+    PartitionNumber,
+    TopicIdText,
+)
+from fairlead_api.excerpts import excerpt, shown
+from fairlead_api.identifiers import check_group_name, check_topic_name
+from fairlead_api.problems import ProblemError
+from fairlead_api.timestamps import parse_timestamp_us
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Iterator
+
+SESSION_TIMEOUT_MS_DEFAULT: Final = 45_000
+SESSION_TIMEOUT_MS_MIN: Final = 1_000
+SESSION_TIMEOUT_MS_MAX: Final = 1_800_000
+REBALANCE_TIMEOUT_MS_DEFAULT: Final = 300_000
+REBALANCE_TIMEOUT_MS_MIN: Final = 1_000
+REBALANCE_TIMEOUT_MS_MAX: Final = 3_600_000
+HEARTBEAT_INTERVAL_MS_MAX: Final = 5_000
+"""Members are told to be heard so often, or three times a session where that is shorter."""
+ASSIGNORS: Final = ("uniform", "range")
+"""How partitions are split: `uniform`, the default, over all topics together; `range` topic by topic."""
+NO_MEMBER_EPOCH: Final = -1
+"""The epoch of a commit by somebody who is no member of the group."""
+SUBSCRIBED_TOPICS_MAX: Final = 1_000
+"""Topics that one member names; with more of them it subscribes by a pattern. The record of a member holds all."""
+PATTERN_CHARACTERS_MAX: Final = 1_000
+METADATA_BYTES_MAX: Final = 256
+"""Of UTF-8, beside a committed offset."""
+RACK_CHARACTERS_MAX: Final = 255
+
+_DURATION: Final = re.compile(r"([0-9]{1,12})(ms|s|m|h|d)")
+_UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION_ALLOWED: Final = (
+    "milliseconds as an integer, or a number with its unit (ms, s, m, h, d) such as 10m"
+)
+
+SessionTimeout = Annotated[int, Meta(ge=SESSION_TIMEOUT_MS_MIN, le=SESSION_TIMEOUT_MS_MAX)]
+RebalanceTimeout = Annotated[int, Meta(ge=REBALANCE_TIMEOUT_MS_MIN, le=REBALANCE_TIMEOUT_MS_MAX)]
+Pattern = Annotated[str, Meta(min_length=1, max_length=PATTERN_CHARACTERS_MAX)]
+Rack = Annotated[str, Meta(min_length=1, max_length=RACK_CHARACTERS_MAX)]
+
+
+class OwnedPartitions(Request, frozen=True, kw_only=True):
+    """The partitions of one topic that a member still works on."""
+
+    topic_id: TopicIdText
+    partitions: Annotated[tuple[PartitionNumber, ...], Meta(max_length=PARTITIONS_MAX)]
+
+
+class HeartbeatRequest(Request, frozen=True, kw_only=True):
+    """Body of `PUT /v1/groups/{group}/members/{member}`: join with `member_epoch` 0, else heartbeat.
+
+    A join says everything: what is absent has its default, whatever a member of this id or instance said before. After
+    it only what changed is sent: an absent member stays as it is, null brings its default back (no topics, no pattern,
+    no rack, the group's assignor, the default time); the instance id is the join's. `owned` is what the member still
+    works on, of all topics; it is sent when that changed, and absent says nothing.
+    """
+
+    member_epoch: EpochNumber
+    topics: Annotated[tuple[str, ...], Meta(max_length=SUBSCRIBED_TOPICS_MAX)] | UnsetType | None = UNSET
+    topic_pattern: Pattern | UnsetType | None = UNSET
+    instance_id: str | UnsetType | None = UNSET
+    rack: Rack | UnsetType | None = UNSET
+    assignor: str | UnsetType | None = UNSET
+    session_timeout_ms: SessionTimeout | UnsetType | None = UNSET
+    rebalance_timeout_ms: RebalanceTimeout | UnsetType | None = UNSET
+    owned: Annotated[tuple[OwnedPartitions, ...], Meta(max_length=PARTITIONS_MAX)] | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        """Raise the problem of the first member that is not allowed."""
+        for name in self.topics or ():
+            check_topic_name(name)
+        if self.instance_id:
+            check_group_name(self.instance_id)
+        elif self.instance_id == "":
+            _refuse("instance_id", "", "a name, or null")
+        if self.assignor not in (None, UNSET, *ASSIGNORS):
+            _refuse("assignor", self.assignor, f"one of {', '.join(ASSIGNORS)}")
+        if self.owned:
+            _refuse_repeated("owned", (owned.topic_id for owned in self.owned))
+        if self.joins:
+            self._check_join()
+
+    @property
+    def joins(self) -> bool:
+        """Whether the member is to become one, under whatever epoch it is given."""
+        return self.member_epoch == 0
+
+    def _check_join(self) -> None:
+        if not self.topics and not self.topic_pattern:
+            _refuse("topics", excerpt(self.topics or None), "names of topics, or topic_pattern, in a join")
+        if self.owned:
+            _refuse("owned", "an array", "nothing in a join: who joins owns no partitions yet")
+
+
+class OffsetCommit(Request, frozen=True, kw_only=True):
+    """One partition of a commit. `offset` is the next one to read, `leader_epoch` that of the last record read."""
+
+    topic: str
+    topic_id: TopicIdText | None = None
+    partition: PartitionNumber
+    offset: OffsetNumber
+    leader_epoch: EpochNumber | None = None
+    metadata: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise `invalid_topic_name`, and `malformed_request` for more than 256 bytes of metadata."""
+        check_topic_name(self.topic)
+        # Lone surrogates cannot come from JSON that is UTF-8, but from a caller of the SDK.
+        if len(self.metadata.encode("utf-8", "surrogatepass")) > METADATA_BYTES_MAX:
+            _refuse("metadata", self.metadata, f"at most {METADATA_BYTES_MAX} bytes of UTF-8")
+
+
+class CommitRequest(Request, frozen=True, kw_only=True):
+    """Body of `PUT /v1/groups/{group}/offsets`: by a member with its epoch, or by nobody's member with neither."""
+
+    member_id: str | None = None
+    member_epoch: Annotated[int, Meta(ge=NO_MEMBER_EPOCH, le=INT32_MAX)] = NO_MEMBER_EPOCH
+    offsets: Annotated[tuple[OffsetCommit, ...], Meta(min_length=1, max_length=PARTITIONS_MAX)]
+
+    def __post_init__(self) -> None:
+        """Raise `invalid_group_name`, and `malformed_request` where id and epoch do not go together."""
+        if self.member_id is not None:
+            check_group_name(self.member_id)
+        if (self.member_id is None) != (self.member_epoch == NO_MEMBER_EPOCH):
+            _refuse(
+                "member_epoch",
+                self.member_epoch,
+                "the member's own with member_id, and -1 without it for those who are no members",
+            )
+        _refuse_repeated("offsets", ((entry.topic, entry.partition) for entry in self.offsets))
+
+
+class ResetTarget(Request, frozen=True, kw_only=True):
+    """Where a reset goes, as an object: exactly one member.
+
+    `timestamp` (ms or RFC 3339): the first record at or after it. `duration` (ms, or text such as "10m"): the first
+    record so long ago or later. `shift`: so many records onward, negative ones back. `offset`: that one.
+    """
+
+    timestamp: int | str | UnsetType = UNSET
+    duration: int | str | UnsetType = UNSET
+    shift: Annotated[int, Meta(ge=-INT64_MAX, le=INT64_MAX)] | UnsetType = UNSET
+    offset: OffsetNumber | UnsetType = UNSET
+
+
+class ResetKind(StrEnum):
+    """What the number of a reset means."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    TIMESTAMP = "timestamp"
+    """Microseconds since the Unix epoch."""
+    DURATION = "duration"
+    """Microseconds before now."""
+    SHIFT = "shift"
+    OFFSET = "offset"
+
+
+@dataclass(frozen=True, slots=True)
+class ResetPosition:
+    """Where a reset goes; `number` is 0 for the ends of the log."""
+
+    kind: ResetKind
+    number: int = 0
+
+
+class ResetPartition(Request, frozen=True, kw_only=True):
+    """Partitions of a topic to reset: one by `partition`, or several by `partitions`."""
+
+    topic: str
+    topic_id: TopicIdText | None = None
+    partition: PartitionNumber | UnsetType = UNSET
+    partitions: (
+        Annotated[tuple[PartitionNumber, ...], Meta(min_length=1, max_length=PARTITIONS_MAX)] | UnsetType
+    ) = UNSET
+
+    def __post_init__(self) -> None:
+        """Raise `invalid_topic_name`, and `malformed_request` where there is not exactly one of both."""
+        check_topic_name(self.topic)
+        if (self.partition is UNSET) == (self.partitions is UNSET):
+            both = self.partition is not UNSET
+            _refuse(
+                "topics",
+                f"{self.topic} with {'partition and partitions' if both else 'neither partition nor partitions'}",
+                "one of both, or the name of the topic alone for all of its partitions",
+            )
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The partitions."""
+        return (self.partition,) if self.partition is not UNSET else self.partitions or ()
+
+
+class ResetRequest(Request, frozen=True, kw_only=True):
+    """Body of `POST /v1/groups/{group}/offsets:reset`: a position, and names of topics or single partitions.
+
+    Without `topics` everything of which the group has committed offsets. A topic that is named is reset in all its
+    partitions, those without a committed offset among them.
+    """
+
+    to: Literal["earliest", "latest"] | ResetTarget
+    topics: (
+        Annotated[tuple[str | ResetPartition, ...], Meta(min_length=1, max_length=PARTITIONS_MAX)] | None
+    ) = None
+
+    def __post_init__(self) -> None:
+        """Raise `invalid_topic_name`, and `malformed_request` for a position that is none or a partition twice."""
+        _ = self.position
+        for topic in self.topics or ():
+            if isinstance(topic, str):
+                check_topic_name(topic)
+        _refuse_repeated("topics", self._places())
+
+    def _places(self) -> Iterator[Hashable]:
+        for topic in self.topics or ():
+            if isinstance(topic, str):
+                yield topic
+            else:
+                yield from ((topic.topic, number) for number in topic.numbers)
+
+    @property
+    def position(self) -> ResetPosition:
+        """Where the reset goes."""
+        if isinstance(self.to, str):
+            return ResetPosition(ResetKind(self.to))
+        given = {
+            kind: value
+            for kind in (ResetKind.TIMESTAMP, ResetKind.DURATION, ResetKind.SHIFT, ResetKind.OFFSET)
+            if (value := getattr(self.to, kind.value)) is not UNSET
+        }
+        if len(given) != 1:
+            _refuse("to", ", ".join(given), "exactly one of timestamp, duration, shift, offset")
+        ((kind, value),) = given.items()
+        if kind is ResetKind.TIMESTAMP:
+            return ResetPosition(kind, parse_timestamp_us(value, "to.timestamp"))
+        if kind is ResetKind.DURATION:
+            return ResetPosition(kind, _duration_us(value))
+        return ResetPosition(kind, value)
+
+
+def heartbeat_interval_ms(session_timeout_ms: int) -> int:
+    """Return how often a member is to be heard whose session ends after that time."""
+    return min(HEARTBEAT_INTERVAL_MS_MAX, session_timeout_ms // 3)
+
+
+def _duration_us(value: int | str) -> int:
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value)
+        if match is None:
+            _refuse("to.duration", value, _DURATION_ALLOWED)
+        value = int(match[1]) * _UNIT_MS[match[2]]
+    if not 0 <= value <= INT64_MAX // 1000:
+        _refuse("to.duration", value, _DURATION_ALLOWED)
+    return value * 1000
+
+
+def _refuse_repeated(parameter: str, keys: Iterable[Hashable]) -> None:
+    seen: set[Hashable] = set()
+    for key in keys:
+        if key in seen:
+            text = "-".join(map(str, key)) if isinstance(key, tuple) else str(key)
+            _refuse(parameter, text, "each once")
+        seen.add(key)
+
+
+def _refuse(parameter: str, value: object, allowed: str) -> NoReturn:
+    raise ProblemError(
+        "malformed_request",
+        f"{parameter} {shown(value)} is not allowed; allowed is {allowed}",
+        data={"parameter": parameter, "value": excerpt(value), "allowed": allowed},
+    )

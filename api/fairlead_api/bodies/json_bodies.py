@@ -1,0 +1,306 @@
+"""How a JSON body becomes a typed request, or a refusal that names the place.
+
+The one door for JSON from outside: `decode_request` for admin calls and heads of frames, and `decode_json`
+for record bodies with a decoder of their own. Must not know any single request.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+import msgspec
+from msgspec import inspect
+
+from fairlead_api.excerpts import INTEGER_MAX, INTEGER_MIN, excerpt, shortened, shown
+from fairlead_api.problems import ProblemError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fairlead_api.problems.definitions import JSON
+
+DEPTH_MAX: Final = 32
+"""Deeper bodies are refused unread: no request of the contract is deeper than five, and recursion is an attack."""
+
+T = TypeVar("T")
+
+_ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
+_STRING: Final = re.compile(rb'"[^"]*"')
+_ONE_BRACKET: Final = bytes.maketrans(b"{}", b"[]")
+_NOT_STRUCTURE: Final = bytes(byte for byte in range(256) if byte not in b'[]{}"')
+_PLACE: Final = re.compile(r"(?P<what>.*?)(?: - at `(?P<path>.*)`)?", re.DOTALL)
+_UNKNOWN_FIELD: Final = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
+_WRONG_CHOICE: Final = "Invalid enum value "
+_EXPECTED: Final = re.compile(r"Expected (?P<allowed>.*?)(?:, got `(?P<got>.*)`)?", re.DOTALL)
+_JSON_TYPE_NAMES: Final = {
+    str: "str",
+    int: "int",
+    float: "float",
+    bool: "bool",
+    type(None): "null",
+    list: "array",
+    dict: "object",
+}
+_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|(\[\.\.\.\])")
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A JSON object that a caller sends: unknown fields are refused by name."""
+
+
+def decode_request(type_: type[T], body: bytes | memoryview, *, unique_keys: bool = True) -> T:
+    """Return a body as a request of this type.
+
+    Raises `malformed_request` with the path, the value and what is allowed, and `unknown_option` for a field
+    that the request does not have. A key that stands twice in one object is refused unless `unique_keys` is
+    false, as on the hot path, where the last one wins.
+    """
+    request = decode_json(_decoder(type_), body)
+    if unique_keys:
+        _refuse_repeated_keys(bytes(body))
+    return request
+
+
+def decode_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
+    """Decode with a decoder at hand; raises as `decode_request` does, and lets the last of repeated keys win."""
+    _refuse_deep(body)
+    return _decoded(decoder, body)
+
+
+def decode_kept_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
+    """Decode as `decode_json` does, with a decoder that keeps values as their text (`msgspec.Raw`).
+
+    What is kept is checked for its structure alone, so all of it is read here: text that is no UTF-8, or a number
+    beyond what a double holds, would become somebody's record, and no reader finds JSON in that.
+    """
+    _refuse_deep(body)
+    _parsed(_ANYTHING, body)
+    return _decoded(decoder, body)
+
+
+def number_beyond(text: bytes | memoryview) -> str | None:
+    """Return the first number of a refused text that JSON cannot have, cut where long; None if it is another fault.
+
+    NaN and infinity have no form in JSON. 1e999 has one, which every reader that takes numbers for doubles reads as
+    infinity.
+    """
+    found: list[str] = []
+
+    def to_float(number: str) -> float:
+        value = float(number)
+        if math.isinf(value):
+            found.append(number)
+        return value
+
+    # What else is wrong with the text stands behind the number, or is told by whoever refused it.
+    with suppress(ValueError, RecursionError):
+        json.loads(str(text, "utf-8"), parse_float=to_float, parse_constant=found.append)
+    return shortened(found[0]) if found else None
+
+
+def nested_too_deeply(body: bytes) -> bool:
+    """Say whether a JSON text nests arrays and objects deeper than 32 levels, without parsing it.
+
+    Keeps only brackets outside strings, all of one kind, then takes the innermost pairs away level by level;
+    if pairs are left after 32 levels, the text is deeper. Brackets that do not match are left to the parser.
+    The cost is a few passes of C over the body, whatever it holds.
+    """
+    if body.count(b"[") + body.count(b"{") <= DEPTH_MAX:
+        return False
+    if b"\\" in body:
+        body = _ESCAPE.sub(b"", body)
+    # A quote opens or closes a string by parity alone, so taking two neighbours out changes nothing for
+    # others.
+    skeleton = body.translate(_ONE_BRACKET, _NOT_STRUCTURE).replace(b'""', b"")
+    skeleton = _STRING.sub(b"", skeleton)
+    for _ in range(DEPTH_MAX):
+        shallower = skeleton.replace(b"[]", b"")
+        if len(shallower) == len(skeleton):
+            return False
+        skeleton = shallower
+    return b"[]" in skeleton
+
+
+def _decoder(type_: type[T]) -> msgspec.json.Decoder[T]:
+    decoder = _DECODERS.get(type_)
+    if decoder is None:
+        decoder = _DECODERS[type_] = msgspec.json.Decoder(type_)
+    return cast("msgspec.json.Decoder[T]", decoder)
+
+
+_ANYTHING: Final[msgspec.json.Decoder[object]] = msgspec.json.Decoder(object)
+"""Reads any JSON; what it refuses, such as a number of 5,000 digits, is no JSON for us."""
+_DECODERS: Final[dict[object, msgspec.json.Decoder[object]]] = {}
+"""One decoder a request type: making one costs more than a small request."""
+
+
+def _refuse_deep(body: bytes | memoryview) -> None:
+    if nested_too_deeply(bytes(body)):
+        raise _too_deep()
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
+    """Decode a body whose depth was looked at."""
+    try:
+        return _parsed(decoder, body)
+    except msgspec.ValidationError as error:
+        raise _refusal(decoder.type, _parsed(_ANYTHING, body), str(error)) from error
+
+
+def _parsed(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if isinstance(error, msgspec.ValidationError) and decoder is not _ANYTHING:
+            raise
+        what = str(error) if body else "the body is empty"
+        data: dict[str, JSON] = {}
+        if (number := number_beyond(body)) is not None:
+            what, data = f"{number} is no number that JSON can have", {"value": number}
+        raise ProblemError("malformed_request", f"the body is no valid JSON: {what}", data=data) from error
+    except RecursionError as error:
+        raise _too_deep() from error
+
+
+def _too_deep() -> ProblemError:
+    return ProblemError(
+        "malformed_request", f"the body nests deeper than {DEPTH_MAX} levels", data={"allowed": DEPTH_MAX}
+    )
+
+
+def _refuse_repeated_keys(body: bytes) -> None:
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        names = [name for name, _ in pairs]
+        if len(names) != len(set(names)):
+            repeated = next(name for name in names if names.count(name) > 1)
+            raise ProblemError(
+                "malformed_request",
+                f"field {shown(repeated)} stands twice in one object; allowed is once",
+                data={"parameter": excerpt(repeated)},
+            )
+        return dict(pairs)
+
+    json.loads(body, object_pairs_hook=unique)
+
+
+def _refusal(type_: object, body: object, message: str) -> ProblemError:
+    """Turn msgspec's message into a problem that also names the value and what is allowed."""
+    place = _PLACE.fullmatch(message)
+    assert place is not None, message
+    what, path = place["what"], place["path"] or "$"
+    steps = _STEP.findall(path)
+    unknown = _UNKNOWN_FIELD.fullmatch(what)
+    if unknown is not None:
+        allowed = _fields_at(type_, steps)
+        return ProblemError(
+            "unknown_option",
+            f"field {shown(unknown['name'])} at {path} is unknown; allowed are {', '.join(allowed)}",
+            data={"parameter": excerpt(f"{path}.{unknown['name']}"), "allowed": allowed},
+        )
+    if what.startswith(_WRONG_CHOICE):
+        return _wrong_choice(what, path, _choices_at(type_, steps))
+    expected = _EXPECTED.fullmatch(what)
+    if expected is None:
+        return ProblemError("malformed_request", f"{what} at {path}", data={"parameter": shortened(path)})
+    # msgspec does not name the key of a mapping whose value is wrong; the first value of the refused kind is
+    # it.
+    exact, value = next(
+        (place for place in _values_at(body, "$", steps) if expected["got"] in (None, _kind(place[1]))),
+        (path, body),
+    )
+    return ProblemError(
+        "malformed_request",
+        f"{what} at {shortened(exact)}, the value is {shown(value)}",
+        data={
+            "parameter": shortened(exact),
+            "value": excerpt(value),
+            "allowed": expected["allowed"].replace("`", ""),
+        },
+    )
+
+
+def _wrong_choice(what: str, path: str, allowed: list[str]) -> ProblemError:
+    return ProblemError(
+        "malformed_request",
+        f"{what} at {shortened(path)}; allowed are {', '.join(allowed)}",
+        data={
+            "parameter": shortened(path),
+            "value": shortened(what.removeprefix(_WRONG_CHOICE)[1:-1]),
+            "allowed": allowed,
+        },
+    )
+
+
+def _kind(value: object) -> str:
+    """Return msgspec's name of a JSON value's type; it calls an integer beyond 64 bits a float."""
+    if (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and not INTEGER_MIN <= value <= 2 * INTEGER_MAX + 1
+    ):
+        return "float"
+    return _JSON_TYPE_NAMES[type(value)]
+
+
+def _values_at(value: object, path: str, steps: list[tuple[str, str, str]]) -> Iterator[tuple[str, object]]:
+    """Follow a path of msgspec to the values it may mean, several where a step `[...]` is any key of a mapping."""
+    if not steps:
+        yield path, value
+        return
+    (name, index, _), rest = steps[0], steps[1:]
+    if index:
+        assert isinstance(value, list), path
+        yield from _values_at(value[int(index)], f"{path}[{index}]", rest)
+    else:
+        assert isinstance(value, dict), path
+        for key in (name,) if name else value:
+            # Values before the wrong one are right, and so may lack an optional field.
+            if key in value:
+                yield from _values_at(value[key], f"{path}.{key}", rest)
+
+
+def _fields_at(type_: object, steps: list[tuple[str, str, str]]) -> list[str]:
+    """Return the names of the fields that an object at the path may have, of all structs that may stand there."""
+    structs = [struct for place in _places_at(type_, steps) for struct in _structs(place)]
+    return [field.encode_name for struct in structs for field in struct.fields]
+
+
+def _choices_at(type_: object, steps: list[tuple[str, str, str]]) -> list[str]:
+    """Return the words of which one may stand at the path."""
+    options = [option for place in _places_at(type_, steps) for option in _options(place)]
+    enums = [option.cls for option in options if isinstance(option, inspect.EnumType)]
+    literals = [option.values for option in options if isinstance(option, inspect.LiteralType)]
+    members = [str(member.value) for each in enums for member in each]
+    return [*members, *(str(value) for values in literals for value in values)]
+
+
+def _places_at(type_: object, steps: list[tuple[str, str, str]]) -> list[inspect.Type]:
+    """Follow a path of msgspec to the types that may stand there."""
+    places = [inspect.type_info(type_)]
+    for name, _, _ in steps:
+        places = [inner for place in places for inner in _inside(place, name)]
+    return places
+
+
+def _inside(place: inspect.Type, name: str) -> list[inspect.Type]:
+    if isinstance(place, inspect.UnionType):
+        return [inner for option in place.types for inner in _inside(option, name)]
+    if isinstance(place, inspect.ListType | inspect.VarTupleType):
+        return [place.item_type]
+    if isinstance(place, inspect.TupleType):
+        return list(place.item_types)
+    if isinstance(place, inspect.DictType):
+        return [place.value_type]
+    return [field.type for struct in _structs(place) for field in struct.fields if field.encode_name == name]
+
+
+def _structs(place: inspect.Type) -> list[inspect.StructType]:
+    return [option for option in _options(place) if isinstance(option, inspect.StructType)]
+
+
+def _options(place: inspect.Type) -> tuple[inspect.Type, ...]:
+    return place.types if isinstance(place, inspect.UnionType) else (place,)

@@ -1,0 +1,344 @@
+"""Records as JSON: from a produce body to columns, and from columns to fetch records.
+
+The server's JSON path and the CLI go through here, one call a batch. Keys and values are bytes inside; how
+they stand in JSON is the `encoding` of the call. Must not know Arrow: columns are plain Python lists.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from fairlead_api.bodies.json_bodies import Request, decode_json, decode_kept_json
+from fairlead_api.bodies.metadata import Answer
+from fairlead_api.excerpts import excerpt, shown
+from fairlead_api.problems import ProblemError
+from fairlead_api.timestamps import MICROSECONDS_PER_SECOND, format_second, parse_timestamp_us
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+
+class Encoding(StrEnum):
+    """How bytes of keys and values stand in JSON."""
+
+    UTF8 = "utf8"
+    """As text. Bytes that are not UTF-8 come as `{"base64": "..."}`, which is accepted too."""
+    JSON = "json"
+    """As any JSON value; the bytes are its JSON text. Bytes that are no JSON come as `{"base64": "..."}`."""
+    BASE64 = "base64"
+    """As text in base64 with padding."""
+
+
+class Base64(Request, frozen=True, kw_only=True):
+    """Bytes that are no text."""
+
+    base64: str
+
+
+Text = str | Base64 | None
+HeaderPairs = list[tuple[str, Text]]
+_NULL: Final = msgspec.Raw(b"null")
+_ARRAY: Final = re.compile(rb"[ \t\r\n]*\[")
+_ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
+
+
+class JsonRecord(Request, frozen=True, kw_only=True):
+    """One record of a produce body; `value` must stand there, null is a tombstone."""
+
+    key: Text = None
+    value: Text
+    headers: HeaderPairs | None = None
+    timestamp: int | str | None = None
+
+
+class JsonValueRecord(Request, frozen=True, kw_only=True):
+    """One record whose key and value are any JSON, kept as its text; null is no key, or a tombstone."""
+
+    # By a factory: a default that is no value of Python cannot stand in a schema.
+    key: msgspec.Raw = msgspec.field(default_factory=lambda: _NULL)
+    value: msgspec.Raw
+    headers: HeaderPairs | None = None
+    timestamp: int | str | None = None
+
+
+class JsonProduceRequest(Request, frozen=True, kw_only=True):
+    """A produce body as an object; a plain array of records is accepted as well."""
+
+    records: list[JsonRecord]
+
+
+class JsonValueProduceRequest(Request, frozen=True, kw_only=True):
+    """A produce body as an object with `encoding=json`."""
+
+    records: list[JsonValueRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordColumns:
+    """Records of a produce request by column, all of one length; a timestamp of None means now."""
+
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    timestamps_us: list[int | None]
+    headers: list[list[tuple[str, bytes | None]] | None]
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return len(self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedColumns:
+    """Records of one fetched batch by column, all of one length; timestamps as readers see them."""
+
+    offsets: Sequence[int]
+    timestamps_us: Sequence[int]
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    headers: Sequence[Sequence[tuple[str, bytes | None]] | None]
+
+
+class FetchedRecord(Answer, frozen=True, kw_only=True):
+    """One record of a JSON fetch answer; what key and value are follows from the encoding."""
+
+    partition: int
+    offset: int
+    timestamp: str
+    key: object
+    value: object
+    headers: list[tuple[str, object]]
+
+
+class JsonFetchAnswer(Answer, frozen=True, kw_only=True):
+    """A JSON fetch answer of one partition."""
+
+    records: list[FetchedRecord]
+    next_offset: int
+    high_watermark: int
+    log_start_offset: int
+
+
+_TEXT_OBJECT: Final = msgspec.json.Decoder(JsonProduceRequest)
+_TEXT_ARRAY: Final = msgspec.json.Decoder(list[JsonRecord])
+_VALUE_OBJECT: Final = msgspec.json.Decoder(JsonValueProduceRequest)
+_VALUE_ARRAY: Final = msgspec.json.Decoder(list[JsonValueRecord])
+_TEXT_LINE: Final = msgspec.json.Decoder(JsonRecord)
+_VALUE_LINE: Final = msgspec.json.Decoder(JsonValueRecord)
+
+
+def parse_records(body: bytes | memoryview, encoding: Encoding = Encoding.UTF8) -> RecordColumns:
+    """Return the records of a JSON produce body, an object with `records` or a plain array, as columns.
+
+    In one object the last of repeated keys wins. Raises `malformed_request` and `unknown_option` that name
+    the path, and `invalid_record` for text that is no base64, naming the record. A body without records is
+    allowed: whether that makes sense is the call's to say.
+    """
+    plain = _ARRAY.match(body) is not None
+    if encoding is Encoding.JSON:
+        values = (
+            decode_kept_json(_VALUE_ARRAY, body) if plain else decode_kept_json(_VALUE_OBJECT, body).records
+        )
+        return _from_values(values)
+    texts = decode_json(_TEXT_ARRAY, body) if plain else decode_json(_TEXT_OBJECT, body).records
+    return _from_texts(texts, encoding)
+
+
+def parse_record_lines(
+    lines: Sequence[tuple[int, bytes]], encoding: Encoding = Encoding.UTF8
+) -> RecordColumns:
+    """Return the records of numbered lines, a JSON object each, as columns.
+
+    Raises as `parse_records` does, naming the line.
+    """
+    try:
+        return _from_lines([line for _, line in lines], encoding)
+    except ProblemError:
+        refusals = ((number, _refusal_of(line, encoding)) for number, line in lines)
+        number, problem = next((number, problem) for number, problem in refusals if problem is not None)
+        raise _in_line(number, problem) from problem
+
+
+def _refusal_of(line: bytes, encoding: Encoding) -> ProblemError | None:
+    try:
+        _from_lines([line], encoding)
+    except ProblemError as problem:
+        return problem
+    return None
+
+
+def _from_lines(lines: Sequence[bytes], encoding: Encoding) -> RecordColumns:
+    if encoding is Encoding.JSON:
+        return _from_values([decode_kept_json(_VALUE_LINE, line) for line in lines])
+    return _from_texts([decode_json(_TEXT_LINE, line) for line in lines], encoding)
+
+
+def _in_line(number: int, problem: ProblemError) -> ProblemError:
+    return ProblemError(
+        problem.code, f"line {number}: {problem.detail}", data={**problem.data, "line": number}
+    )
+
+
+def _from_values(values: Sequence[JsonValueRecord]) -> RecordColumns:
+    return RecordColumns(
+        keys=[_json_bytes(record.key) for record in values],
+        values=[_json_bytes(record.value) for record in values],
+        timestamps_us=_timestamps(values),
+        headers=_headers(values),
+    )
+
+
+def _from_texts(texts: Sequence[JsonRecord], encoding: Encoding) -> RecordColumns:
+    to_bytes = _base64_bytes if encoding is Encoding.BASE64 else _text_bytes
+    return RecordColumns(
+        keys=_column("key", [record.key for record in texts], to_bytes),
+        values=_column("value", [record.value for record in texts], to_bytes),
+        timestamps_us=_timestamps(texts),
+        headers=_headers(texts),
+    )
+
+
+def fetched_records(
+    partition: int, columns: FetchedColumns, encoding: Encoding = Encoding.UTF8
+) -> list[FetchedRecord]:
+    """Return the records of one fetched batch as they stand in a JSON answer."""
+    present = _PRESENTED[encoding]
+    return [
+        FetchedRecord(
+            partition=partition,
+            offset=offset,
+            timestamp=timestamp,
+            key=key,
+            value=value,
+            headers=[] if headers is None else [(name, _as_text(payload)) for name, payload in headers],
+        )
+        for offset, timestamp, key, value, headers in zip(
+            columns.offsets,
+            _formatted(columns.timestamps_us),
+            map(present, columns.keys),
+            map(present, columns.values),
+            columns.headers,
+            strict=True,
+        )
+    ]
+
+
+def json_line(payload: bytes) -> bytes | None:
+    """Return bytes that are JSON as its text on one line, and None for bytes that are none.
+
+    Lines and events hold a record each, so its own line breaks must not stand there. In JSON they separate tokens
+    and nothing else, as blanks do.
+    """
+    try:
+        msgspec.json.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return payload.translate(_ONE_LINE)
+
+
+def _column(name: str, texts: Iterable[Text], to_bytes: Callable[[Text], bytes | None]) -> list[bytes | None]:
+    # A loop rather than a comprehension: the length at the failure tells which record was wrong.
+    payloads: list[bytes | None] = []
+    text: Text = None
+    try:
+        for text in texts:
+            payloads.append(to_bytes(text))
+    except ValueError as error:  # binascii.Error is one; what is not ASCII is a plain one
+        sent = text.base64 if isinstance(text, Base64) else text
+        raise ProblemError(
+            "invalid_record",
+            f"{name} {shown(sent)} of record {len(payloads)} is no base64: {error}",
+            data={"record": len(payloads), "parameter": name, "value": excerpt(sent)},
+        ) from error
+    return payloads
+
+
+def _text_bytes(text: Text) -> bytes | None:
+    if isinstance(text, str):
+        return text.encode()
+    return None if text is None else b64decode(text.base64, validate=True)
+
+
+def _base64_bytes(text: Text) -> bytes | None:
+    if isinstance(text, str):
+        return b64decode(text, validate=True)
+    return None if text is None else b64decode(text.base64, validate=True)
+
+
+def _json_bytes(raw: msgspec.Raw) -> bytes | None:
+    text = bytes(raw)
+    return None if text == b"null" else text
+
+
+def _timestamps(records: Sequence[JsonRecord | JsonValueRecord]) -> list[int | None]:
+    return [
+        None
+        if record.timestamp is None
+        else parse_timestamp_us(record.timestamp, f"timestamp of record {index}")
+        for index, record in enumerate(records)
+    ]
+
+
+def _headers(
+    records: Sequence[JsonRecord | JsonValueRecord],
+) -> list[list[tuple[str, bytes | None]] | None]:
+    return [_pairs(index, record.headers) if record.headers else None for index, record in enumerate(records)]
+
+
+def _pairs(index: int, headers: HeaderPairs) -> list[tuple[str, bytes | None]]:
+    try:
+        return [(name, _text_bytes(payload)) for name, payload in headers]
+    except ValueError as error:  # binascii.Error is one; what is not ASCII is a plain one
+        raise ProblemError(
+            "invalid_record",
+            f"a header of record {index} is no base64: {error}",
+            data={"record": index, "parameter": "headers"},
+        ) from error
+
+
+def _formatted(timestamps_us: Iterable[int]) -> list[str]:
+    """Format times, once a second rather than once a record: neighbours mostly share the second."""
+    texts: list[str] = []
+    current, prefix = None, ""
+    for timestamp_us in timestamps_us:
+        second, microsecond = divmod(timestamp_us, MICROSECONDS_PER_SECOND)
+        if second != current:
+            current, prefix = second, format_second(second)
+        texts.append(f"{prefix}.{microsecond:06d}Z")
+    return texts
+
+
+def _as_text(payload: bytes | None) -> object:
+    if payload is None:
+        return None
+    try:
+        return payload.decode()
+    except UnicodeDecodeError:
+        return _wrapped(payload)
+
+
+def _as_json(payload: bytes | None) -> object:
+    if payload is None:
+        return None
+    text = json_line(payload)
+    return _wrapped(payload) if text is None else msgspec.Raw(text)
+
+
+def _as_base64(payload: bytes | None) -> object:
+    return None if payload is None else b64encode(payload).decode("ascii")
+
+
+def _wrapped(payload: bytes) -> Base64:
+    return Base64(base64=b64encode(payload).decode("ascii"))
+
+
+_PRESENTED: Final[dict[Encoding, Callable[[bytes | None], object]]] = {
+    Encoding.UTF8: _as_text,
+    Encoding.JSON: _as_json,
+    Encoding.BASE64: _as_base64,
+}

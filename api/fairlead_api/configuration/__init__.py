@@ -1,0 +1,292 @@
+"""Configuration of topics, brokers and the cluster: checking values, storing them, the effective value of every key.
+
+The broker asks here before it stores anything and builds a `TopicConfig` for the log from here; SDK and CLI
+read the entries. Must not know where values are stored. Keys and values whose behaviour is not built are
+refused and so never stored.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from fairlead_api.configuration.keys import (
+    CLUSTER_KEYS,
+    KEYS,
+    LONG_MAX,
+    MIB,
+    TOPIC_KEYS,
+    ConfigKey,
+    ConfigScope,
+    ConfigType,
+)
+from fairlead_api.excerpts import excerpt, shown
+from fairlead_api.problems import ProblemError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "CLUSTER_KEYS",
+    "KEYS",
+    "TOPIC_KEYS",
+    "ConfigEntry",
+    "ConfigInput",
+    "ConfigKey",
+    "ConfigScope",
+    "ConfigSource",
+    "ConfigType",
+    "ConfigValue",
+    "Durability",
+    "TimestampType",
+    "TopicConfig",
+    "effective_config",
+    "effective_topic_config",
+    "merge_patch",
+    "parse_value",
+    "stored_value",
+]
+
+ConfigValue = bool | int | str
+"""A checked value."""
+ConfigInput = str | int | float | bool | None
+"""A value as a request may write it; null means the default."""
+
+_INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
+_NAME_COMPARED: Final = 100
+"""Characters of an unknown key that are compared with those that exist; the longest has 39."""
+
+
+class Durability(StrEnum):
+    """What counts as stored."""
+
+    SYNCED = "synced"
+    REPLICATED = "replicated"
+
+
+class TimestampType(StrEnum):
+    """Whose time a record carries."""
+
+    CREATE_TIME = "CreateTime"
+    LOG_APPEND_TIME = "LogAppendTime"
+
+
+class ConfigSource(StrEnum):
+    """Where an effective value comes from, nearest first."""
+
+    TOPIC = "topic"
+    BROKER = "broker"
+    CLUSTER = "cluster"
+    DEFAULT = "default"
+
+
+class ConfigEntry(msgspec.Struct, frozen=True):
+    """The effective value of a key, as text, and its source."""
+
+    value: str
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """Every supported key of a topic as a typed value; a field is the key with dots as underscores.
+
+    The defaults are the catalogue's, for a topic with one or two replicas.
+    """
+
+    retention_ms: int = 604_800_000
+    retention_bytes: int = -1
+    file_delete_delay_ms: int = 60_000
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 604_800_000
+    segment_index_bytes: int = 10 * MIB
+    index_interval_bytes: int = 4096
+    max_message_bytes: int = 8 * MIB
+    message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    message_timestamp_before_max_ms: int = LONG_MAX
+    message_timestamp_after_max_ms: int = 3_600_000
+    compression_type: str = "producer"
+    min_insync_replicas: int = 1
+    durability: Durability = Durability.SYNCED
+    flush_messages: int = LONG_MAX
+    flush_ms: int = LONG_MAX
+    replication_mode: str = "isr"
+    cleanup_policy: str = "delete"
+    unclean_leader_election_enable: bool = False
+
+
+_ENUMS: Final[Mapping[str, type[StrEnum]]] = {
+    "message.timestamp.type": TimestampType,
+    "durability": Durability,
+}
+
+
+def parse_value(name: str, value: ConfigInput, scope: ConfigScope = ConfigScope.TOPIC) -> ConfigValue:
+    """Return the typed value of a key that is set in a scope.
+
+    A broker and the cluster have keys of their own, and those of topics as defaults of the topics there. Raises
+    `invalid_config` that names key, value and what is allowed: for an unknown key, one of another scope, a wrong
+    type, a value out of range, null, and every key or value whose behaviour is not supported yet.
+    """
+    return _parsed(_known_key(name, scope), value)
+
+
+def stored_value(name: str, value: ConfigInput, scope: ConfigScope = ConfigScope.TOPIC) -> str:
+    """Return the canonical text under which a checked value is stored, as Kafka does; raises as `parse_value`."""
+    return _text(parse_value(name, value, scope))
+
+
+def merge_patch(
+    stored: Mapping[str, str],
+    patch: Mapping[str, ConfigInput] | None,
+    scope: ConfigScope = ConfigScope.TOPIC,
+) -> dict[str, str]:
+    """Return the stored configuration after a JSON merge patch: null resets a key to its default, or all keys.
+
+    All or nothing: raises as `parse_value` before anything changes, and for a key that is read when a broker starts.
+    Also builds the configuration of a new topic from an empty one.
+    """
+    if patch is None:
+        return {}
+    merged = dict(stored)
+    for name, value in patch.items():
+        if not _known_key(name, scope).dynamic:
+            detail = (
+                f"configuration key {name} is read when a broker starts: set it in the broker's own settings "
+                "(config_values) and start it again"
+            )
+            raise ProblemError("invalid_config", detail, data={"key": name})
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = stored_value(name, value, scope)
+    return merged
+
+
+def effective_topic_config(
+    topic: Mapping[str, ConfigInput],
+    broker: Mapping[str, ConfigInput],
+    cluster: Mapping[str, ConfigInput],
+    *,
+    replication_factor: int = 1,
+) -> tuple[TopicConfig, dict[str, ConfigEntry]]:
+    """Return the effective configuration of a topic, typed and as entries with their source.
+
+    The nearest value wins: topic, broker, cluster, default. Keys that this release does not support are left
+    out, even if a newer one stored them.
+    """
+    layers = {ConfigScope.TOPIC: topic, ConfigScope.BROKER: broker, ConfigScope.CLUSTER: cluster}
+    entries: dict[str, ConfigEntry] = {}
+    fields: dict[str, ConfigValue] = {}
+    for name, key in TOPIC_KEYS.items():
+        if not key.supported:
+            continue
+        value, source = _nearest(key, layers)
+        parsed = _parsed(key, _default(key, replication_factor) if value is None else value)
+        entries[name] = ConfigEntry(_text(parsed), source)
+        fields[name.replace(".", "_")] = parsed
+    return msgspec.convert(fields, TopicConfig), entries
+
+
+def effective_config(
+    scope: ConfigScope, layers: Mapping[ConfigScope, Mapping[str, ConfigInput]]
+) -> dict[str, ConfigEntry]:
+    """Return every key that can be set in a scope (a broker, the cluster) with its value there and the source.
+
+    Where the default follows from something else, its rule stands in place of the value.
+    """
+    entries: dict[str, ConfigEntry] = {}
+    for name, key in KEYS.items():
+        if not key.supported or scope not in key.scopes:
+            continue
+        value, source = _nearest(key, layers)
+        if value is None and key.default is None:
+            entries[name] = ConfigEntry(key.default_rule, source)
+        else:
+            entries[name] = ConfigEntry(_text(_parsed(key, key.default if value is None else value)), source)
+    return entries
+
+
+def _nearest(
+    key: ConfigKey, layers: Mapping[ConfigScope, Mapping[str, ConfigInput]]
+) -> tuple[ConfigInput, ConfigSource]:
+    """Return the set value that is nearest, and where it is set; None where the default holds."""
+    for scope in ConfigScope:
+        layer = layers.get(scope)
+        if layer is not None and scope in key.scopes and layer.get(key.name) is not None:
+            return layer[key.name], ConfigSource(scope.value)
+    return None, ConfigSource.DEFAULT
+
+
+def _text(value: ConfigValue) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _parsed(key: ConfigKey, value: ConfigInput) -> ConfigValue:
+    if not key.supported:
+        raise ProblemError(
+            "invalid_config", f"configuration key {key.name} is not supported yet", data={"key": key.name}
+        )
+    if key.choices:
+        return _choice(key, value)
+    number = _integer(value)
+    assert key.minimum is not None, key.name
+    assert key.maximum is not None, key.name
+    if number is None or not key.minimum <= number <= key.maximum:
+        raise _refused(key, value, f"is not allowed; allowed is {key.allowed}")
+    return number
+
+
+def _default(key: ConfigKey, replication_factor: int) -> str:
+    """Return the default; only min.insync.replicas has one that follows from the topic."""
+    return str(max(1, replication_factor - 1)) if key.default is None else key.default
+
+
+def _known_key(name: str, scope: ConfigScope) -> ConfigKey:
+    key = KEYS.get(name)
+    if key is not None and scope in key.scopes:
+        return key
+    allowed = [key.name for key in KEYS.values() if key.supported and scope in key.scopes]
+    if key is None:
+        nearest = get_close_matches(name[:_NAME_COMPARED], allowed, 1)
+        hint = f"; the nearest is {nearest[0]}" if nearest else ""
+        what = f"configuration key {shown(name)} is unknown{hint}"
+    else:
+        what = f"configuration key {name} cannot be set on a {scope}, only on a {' or '.join(key.scopes)}"
+    raise ProblemError(
+        "invalid_config",
+        f"{what}; allowed are {', '.join(allowed)}",
+        data={"key": excerpt(name), "allowed": allowed},
+    )
+
+
+def _choice(key: ConfigKey, value: ConfigInput) -> ConfigValue:
+    boolean = key.type is ConfigType.BOOLEAN
+    text = str(value).lower() if boolean and isinstance(value, bool) else value
+    if text in key.choices_supported:
+        assert isinstance(text, str)
+        named = _ENUMS.get(key.name)
+        return text == "true" if boolean else named(text) if named else text
+    if text in key.choices:
+        raise _refused(key, value, f"is not supported yet; supported is {key.allowed}")
+    raise _refused(key, value, f"is not allowed; allowed is {key.allowed}")
+
+
+def _integer(value: ConfigInput) -> int | None:
+    """Read an integer from JSON or text, None if it is none; true is no integer here."""
+    if isinstance(value, str):
+        return int(value) if _INTEGER.fullmatch(value) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _refused(key: ConfigKey, value: ConfigInput, why: str) -> ProblemError:
+    return ProblemError(
+        "invalid_config",
+        f"configuration {key.name}={shown(value)} {why}",
+        data={"key": key.name, "value": excerpt(value), "allowed": key.allowed},
+    )

@@ -1,0 +1,268 @@
+"""The problems that lie with the request alone: they stay until the caller changes it.
+
+A part of the problem catalogue, joined to the others by `problem_catalogue`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairlead_api.problems.definitions import DataMember, ProblemDefinition, ProblemKind
+
+FIX: Final = ProblemKind.FIX
+FENCED: Final = ProblemKind.FENCED
+
+TOPIC: Final = DataMember("topic", "name of the topic")
+PARTITION: Final = DataMember("partition", "index of the partition")
+PARAMETER: Final = DataMember(
+    "parameter", "name of the parameter, header or field, a field as its path in the body"
+)
+VALUE: Final = DataMember("value", "the value that was sent, shortened if long")
+ALLOWED: Final = DataMember("allowed", "what is allowed in its place")
+LIMIT_BYTES: Final = DataMember("limit_bytes", "largest size that is accepted")
+SUPPORTED: Final = DataMember("supported", "list of what is supported")
+
+REQUEST_PROBLEMS: Final = (
+    ProblemDefinition(
+        "malformed_batch",
+        400,
+        "The record batch is malformed",
+        FIX,
+        "The bytes of a record batch break the rules of the format: a length, a count, a reserved bit or "
+        "the Arrow message inside does not fit the header. Nothing was stored.",
+        "Encode the batch as the record batch reference says; the detail names the first rule that failed.",
+    ),
+    ProblemDefinition(
+        "malformed_request",
+        400,
+        "The request is malformed",
+        FIX,
+        "The body, a parameter or a header could not be read: broken JSON, a wrong type, a missing field, a "
+        "value out of range, or frames whose lengths do not add up. Nothing was changed.",
+        "Correct the place that the detail names and send the request again.",
+        data_members=(PARAMETER, VALUE, ALLOWED),
+    ),
+    ProblemDefinition(
+        "unsupported_version",
+        400,
+        "The version is not supported",
+        FIX,
+        "The request names an API version, frame version or batch format that this broker does not speak.",
+        "Choose one of the supported versions listed in the problem, or ask `GET /v1/versions`.",
+        data_members=(PARAMETER, VALUE, SUPPORTED),
+    ),
+    ProblemDefinition(
+        "crc_mismatch",
+        400,
+        "The checksum does not match",
+        FIX,
+        "A record batch arrived with other bytes than its checksum was computed over: it was damaged on the "
+        "way, or the sender computes the checksum over the wrong range. Nothing was stored.",
+        "Send the batch again from its source. If it happens every time, check the range of the checksum: "
+        "from byte 36 to the end of the batch.",
+    ),
+    ProblemDefinition(
+        "unauthenticated",
+        401,
+        "Who you are is not known",
+        FIX,
+        "The call needs an identity and carried none, or one that could not be proven.",
+        "Send valid credentials.",
+    ),
+    ProblemDefinition(
+        "forbidden",
+        403,
+        "You may not do this",
+        FIX,
+        "The caller is known and has no permission for this operation on this resource.",
+        "Ask whoever runs the cluster for the permission that the detail names.",
+        data_members=(
+            DataMember("operation", "operation that was refused"),
+            DataMember("resource", "its resource"),
+        ),
+    ),
+    ProblemDefinition(
+        "producer_fenced",
+        403,
+        "A newer producer took over",
+        FENCED,
+        "A producer with the same name and a higher epoch is active. This one may be a ghost of an earlier "
+        "run.",
+        "Stop this producer. If both should run, give them different names.",
+        data_members=(
+            DataMember("producer_id", "id of the producer"),
+            DataMember("producer_epoch", "the newer epoch"),
+        ),
+    ),
+    ProblemDefinition(
+        "peer_refused",
+        403,
+        "The caller is not a broker of this cluster",
+        FIX,
+        "The peer listener serves the brokers of its cluster alone, and the caller could not prove to be one: it "
+        "names another cluster, is not registered, or has not the secret of its registration.",
+        "Clients use the data listener. For a broker, look whether its peer addresses and its cluster are right.",
+        data_members=(DataMember("broker", "the broker that the caller says it is"),),
+    ),
+    ProblemDefinition(
+        "stale_broker_epoch",
+        412,
+        "That life of the broker is over",
+        FENCED,
+        "A broker made a call in a broker epoch in which it is not registered any more.",
+        "None: brokers answer this to each other, and the caller registers anew by itself.",
+        data_members=(
+            DataMember("broker", "the broker that called"),
+            DataMember("broker_epoch", "the epoch in which it is registered"),
+        ),
+    ),
+    ProblemDefinition(
+        "method_not_allowed",
+        405,
+        "The method is not allowed here",
+        FIX,
+        "The path exists, but not with this HTTP method.",
+        "Use one of the methods of the `Allow` header.",
+        data_members=(ALLOWED,),
+    ),
+    ProblemDefinition(
+        "not_acceptable",
+        406,
+        "No acceptable answer form",
+        FIX,
+        "The `Accept` header names no media type that this call can answer with.",
+        "Ask for one of the supported media types listed in the problem.",
+        data_members=(SUPPORTED,),
+    ),
+    ProblemDefinition(
+        "batch_too_large",
+        413,
+        "The record batch is too large",
+        FIX,
+        "The batch exceeds `max.message.bytes` of the topic as stored, or the limit for its decompressed "
+        "size. A JSON or Arrow body to one partition becomes exactly one batch and is never split.",
+        "Send fewer records in a batch, or raise `max.message.bytes` of the topic.",
+        data_members=(LIMIT_BYTES,),
+    ),
+    ProblemDefinition(
+        "body_too_large",
+        413,
+        "The request body is too large",
+        FIX,
+        "The body of the request exceeds what the broker reads into memory for this call.",
+        "Send the records in several requests.",
+        data_members=(LIMIT_BYTES,),
+    ),
+    ProblemDefinition(
+        "headers_too_large",
+        431,
+        "The request headers are too large",
+        FIX,
+        "Target and headers of the request exceed what the broker reads for one request. Nothing was changed.",
+        "Send fewer or shorter headers and parameters, or raise `header_bytes_max` of the brokers.",
+        data_members=(LIMIT_BYTES,),
+    ),
+    ProblemDefinition(
+        "unsupported_media_type",
+        415,
+        "The body's media type is not supported",
+        FIX,
+        "The `Content-Type` of the request is none that this call understands.",
+        "Use one of the supported media types listed in the problem.",
+        data_members=(SUPPORTED,),
+    ),
+    ProblemDefinition(
+        "offset_out_of_range",
+        416,
+        "The offset is beyond the log",
+        FIX,
+        "The call asks for an offset above the end of the partition that may be read, or to delete records that are "
+        "not committed yet.",
+        "Continue at an offset between the two that the problem names, or at `earliest` or `latest`.",
+        data_members=(
+            TOPIC,
+            PARTITION,
+            DataMember("offset", "offset that was asked for"),
+            DataMember("log_start_offset", "first offset that can be read"),
+            DataMember("high_watermark", "end of what can be read"),
+        ),
+    ),
+    ProblemDefinition(
+        "invalid_record",
+        422,
+        "A record is invalid",
+        FIX,
+        "The body was readable, but a record in it cannot be stored: a null where none is allowed, a "
+        "timestamp outside the topic's window, a column of another type, or a value that its encoding "
+        "cannot hold. Nothing of the batch was stored.",
+        "Correct the record or column that the detail names.",
+        data_members=(DataMember("record", "index of the record in the request, from 0"), PARAMETER, VALUE),
+    ),
+    ProblemDefinition(
+        "invalid_topic_name",
+        422,
+        "The topic name is not allowed",
+        FIX,
+        "A topic name has 1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-', is not '.' or '..', and "
+        "does not become the same metric name as an existing topic ('.' and '_' are one there).",
+        "Choose another name.",
+        data_members=(TOPIC,),
+    ),
+    ProblemDefinition(
+        "invalid_group_name",
+        422,
+        "The name is not allowed",
+        FIX,
+        "Names of groups, members and producers have 1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and "
+        "'-', and are not '.' or '..'.",
+        "Choose another name.",
+        data_members=(DataMember("group", "name that was refused"),),
+    ),
+    ProblemDefinition(
+        "invalid_pattern",
+        422,
+        "The pattern is not allowed",
+        FIX,
+        "A subscription pattern is not a valid RE2 expression, or costs too much to match.",
+        "Correct the pattern; RE2 has no back references and no look-around. Repeat less, or name the topics.",
+        data_members=(VALUE,),
+    ),
+    ProblemDefinition(
+        "group_too_large",
+        422,
+        "The group is too large",
+        FIX,
+        "The group would exceed the limit of members or of partitions that one group can hold.",
+        "Use fewer members, or divide the topics over several groups.",
+        data_members=(DataMember("limit", "the limit that would be exceeded"),),
+    ),
+    ProblemDefinition(
+        "invalid_config",
+        422,
+        "The configuration is not allowed",
+        FIX,
+        "A configuration key is unknown, its value has the wrong type or is out of range, the change is "
+        "impossible (partitions never shrink), or the behaviour behind it is not supported yet. Nothing was "
+        "changed.",
+        "Correct the key or value that the detail names; the configuration reference lists every key.",
+        data_members=(DataMember("key", "configuration key"), VALUE, ALLOWED),
+    ),
+    ProblemDefinition(
+        "unknown_option",
+        422,
+        "The option is unknown",
+        FIX,
+        "A query parameter or a field of the body has a name that this call does not know. Unknown names "
+        "are refused so that a typing error never silently means the default.",
+        "Remove or correct the name; the problem lists the allowed ones.",
+        data_members=(PARAMETER, VALUE, ALLOWED),
+    ),
+    ProblemDefinition(
+        "idempotency_key_reused",
+        422,
+        "The idempotency key was used for another body",
+        FIX,
+        "A request with the same `Idempotency-Key` and another body was stored within the last 24 hours.",
+        "Use a fresh key for every new request, and the same key only to repeat one.",
+    ),
+)

@@ -1,0 +1,63 @@
+"""Every call that a broker serves, as one table.
+
+It feeds the server's dispatch and its `authorize`, the OpenAPI document and the reference page. Must not know
+how any call is carried out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fairlead_api.routes.configs import CONFIG_ROUTES
+from fairlead_api.routes.definitions import (
+    AnswerForm,
+    HeaderParameter,
+    Listener,
+    Operation,
+    Resource,
+    Route,
+)
+from fairlead_api.routes.groups import GROUP_ROUTES
+from fairlead_api.routes.operations import OPERATION_ROUTES
+from fairlead_api.routes.producers import PRODUCER_ROUTES
+from fairlead_api.routes.query_parameters import parse_parameters
+from fairlead_api.routes.records import RECORD_ROUTES
+from fairlead_api.routes.topics import OPS_ROUTES, TOPIC_ROUTES
+
+if TYPE_CHECKING:
+    from fairlead_api.routes.query_parameters import QueryValues
+
+__all__ = [
+    "ROUTES",
+    "AnswerForm",
+    "HeaderParameter",
+    "Listener",
+    "Operation",
+    "Resource",
+    "Route",
+    "parse_query",
+    "route",
+]
+
+ROUTES: Final[tuple[Route, ...]] = (
+    *TOPIC_ROUTES,
+    *CONFIG_ROUTES,
+    *OPERATION_ROUTES,
+    *RECORD_ROUTES,
+    *PRODUCER_ROUTES,
+    *GROUP_ROUTES,
+    *OPS_ROUTES,
+)
+"""The table, in the order of the reference page."""
+
+_BY_NAME: Final = {entry.name: entry for entry in ROUTES}
+
+
+def route(name: str) -> Route:
+    """Return the route of that name; raises `KeyError` if there is none."""
+    return _BY_NAME[name]
+
+
+def parse_query(entry: Route, raw_query: bytes | str) -> QueryValues:
+    """Return the typed query parameters of a request to this route; raises as `parse_parameters`."""
+    return parse_parameters(entry.query, raw_query)

@@ -1,0 +1,78 @@
+"""The calls about the configuration of the cluster and of single brokers.
+
+A part of the route table, joined by `routes`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairlead_api.bodies.media_types import JSON
+from fairlead_api.bodies.metadata import ConfigDescription
+from fairlead_api.bodies.requests import AlterConfigRequest
+from fairlead_api.routes.definitions import AnswerForm, Operation, Resource, Route
+
+BROKER_PARAMETER: Final = {"broker": "id of the broker"}
+BODY_TYPES: Final = (JSON, "application/merge-patch+json")
+_CHANGE_PROBLEMS: Final = (
+    "invalid_config",
+    "body_too_large",
+    "unsupported_media_type",
+    "conflict",
+    "shutting_down",
+    "coordination_unavailable",
+)
+
+
+def _described(explanation: str) -> tuple[AnswerForm, ...]:
+    return (AnswerForm(status=200, type=ConfigDescription, media_types=(JSON,), explanation=explanation),)
+
+
+CONFIG_ROUTES: Final = (
+    Route(
+        name="describe_cluster_config",
+        method="GET",
+        path="/v1/cluster/config",
+        summary="The configuration of the cluster, with the source of each value",
+        operation=Operation.DESCRIBE,
+        resource=Resource.CLUSTER,
+        answers=_described("every key that can be set on the cluster"),
+    ),
+    Route(
+        name="alter_cluster_config",
+        method="PATCH",
+        path="/v1/cluster/config",
+        summary="Change the configuration of the cluster",
+        operation=Operation.ALTER,
+        resource=Resource.CLUSTER,
+        request=AlterConfigRequest,
+        body_types=BODY_TYPES,
+        answers=_described("the configuration after the change; every broker follows within seconds"),
+        problems=_CHANGE_PROBLEMS,
+    ),
+    Route(
+        name="describe_broker_config",
+        method="GET",
+        path="/v1/brokers/{broker}/config",
+        summary="The configuration of one broker, with the source of each value",
+        operation=Operation.DESCRIBE,
+        resource=Resource.CLUSTER,
+        path_parameters=BROKER_PARAMETER,
+        answers=_described("every key that can be set on a broker"),
+        problems=("broker_not_found",),
+    ),
+    Route(
+        name="alter_broker_config",
+        method="PATCH",
+        path="/v1/brokers/{broker}/config",
+        summary="Change the configuration of one broker",
+        operation=Operation.ALTER,
+        resource=Resource.CLUSTER,
+        path_parameters=BROKER_PARAMETER,
+        request=AlterConfigRequest,
+        body_types=BODY_TYPES,
+        answers=_described("the configuration after the change; the broker follows within seconds"),
+        problems=("broker_not_found", *_CHANGE_PROBLEMS),
+    ),
+)
+"""The table's rows."""

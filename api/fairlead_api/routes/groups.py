@@ -1,0 +1,228 @@
+"""The calls of consumer groups.
+
+A part of the route table, joined by `routes`. Every broker takes each of them; those about one group are answered by
+its coordinator, to which the others pass them on.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairlead_api.bodies.group_answers import (
+    CommitAnswer,
+    GroupDescription,
+    GroupListing,
+    HeartbeatAnswer,
+    LagAnswer,
+    OffsetsAnswer,
+    ResetAnswer,
+)
+from fairlead_api.bodies.group_requests import CommitRequest, HeartbeatRequest, ResetRequest
+from fairlead_api.bodies.media_types import JSON, Header
+from fairlead_api.routes.definitions import AnswerForm, HeaderParameter, Operation, Resource, Route
+from fairlead_api.routes.query_parameters import ParameterKind, QueryParameter
+from fairlead_api.routes.topics import AFTER, LIMIT, TOPICS
+
+_GROUP: Final = "/v1/groups/{group}"
+_MEMBER: Final = f"{_GROUP}/members/{{member}}"
+_GROUP_PARAMETER: Final = {"group": "name of the group"}
+_MEMBER_PARAMETERS: Final = {**_GROUP_PARAMETER, "member": "id of the member, which it chooses itself"}
+_FORWARD_HEADER: Final = HeaderParameter(
+    Header.FORWARD,
+    "`never`: answer `not_coordinator` with the coordinator's address rather than forward",
+)
+_STATIC: Final = QueryParameter(
+    name="static",
+    kind=ParameterKind.FLAG,
+    default=False,
+    explanation="keep the place of a static member until its session ends",
+)
+_DRY_RUN: Final = QueryParameter(
+    name="dry_run",
+    kind=ParameterKind.FLAG,
+    default=False,
+    explanation="answer what would become of the offsets, and change nothing",
+)
+_COORDINATOR: Final = (
+    "invalid_group_name",
+    "not_coordinator",
+    "coordination_unavailable",
+    "overloaded",
+    "shutting_down",
+)
+_BODY: Final = ("body_too_large", "unsupported_media_type")
+_TOPIC: Final = ("invalid_topic_name", "topic_not_found", "topic_recreated", "partition_not_found")
+_MEMBERSHIP: Final = ("member_not_found", "member_fenced", "stale_member_epoch")
+
+
+def _json(type_: object, explanation: str, status: int = 200) -> AnswerForm:
+    return AnswerForm(status=status, type=type_, media_types=(JSON,), explanation=explanation)
+
+
+GROUP_ROUTES: Final = (
+    Route(
+        name="list_groups",
+        method="GET",
+        path="/v1/groups",
+        summary="The consumer groups, page by page in a fixed order",
+        operation=Operation.DESCRIBE,
+        resource=Resource.GROUP,
+        query=(LIMIT, AFTER),
+        answers=(_json(GroupListing, "one page of groups"),),
+        problems=("coordination_unavailable", "shutting_down"),
+    ),
+    Route(
+        name="describe_group",
+        method="GET",
+        path=_GROUP,
+        summary="A group with its members and what they own",
+        operation=Operation.DESCRIBE,
+        resource=Resource.GROUP,
+        path_parameters=_GROUP_PARAMETER,
+        headers=(_FORWARD_HEADER,),
+        answers=(_json(GroupDescription, "the group"),),
+        problems=("group_not_found", *_COORDINATOR),
+    ),
+    Route(
+        name="delete_group",
+        method="DELETE",
+        path=_GROUP,
+        summary="Delete a group without members, and its committed offsets",
+        operation=Operation.DELETE,
+        resource=Resource.GROUP,
+        path_parameters=_GROUP_PARAMETER,
+        headers=(_FORWARD_HEADER,),
+        answers=(AnswerForm(status=204, explanation="nothing of it is left"),),
+        problems=("group_not_found", "group_not_empty", *_COORDINATOR),
+    ),
+    Route(
+        name="group_lag",
+        method="GET",
+        path=f"{_GROUP}/lag",
+        summary="How far a group is behind, in records and seconds",
+        operation=Operation.DESCRIBE,
+        resource=Resource.GROUP,
+        path_parameters=_GROUP_PARAMETER,
+        headers=(_FORWARD_HEADER,),
+        answers=(_json(LagAnswer, "every partition with a committed offset or an owner, and the totals"),),
+        problems=("group_not_found", *_COORDINATOR),
+    ),
+    Route(
+        name="heartbeat",
+        method="PUT",
+        path=_MEMBER,
+        summary="Join a group with member epoch 0, then be heard and learn the assignment",
+        operation=Operation.READ,
+        resource=Resource.GROUP,
+        path_parameters=_MEMBER_PARAMETERS,
+        request=HeartbeatRequest,
+        body_types=(JSON,),
+        headers=(_FORWARD_HEADER,),
+        answers=(_json(HeartbeatAnswer, "the member's epoch, and its assignment where that changed"),),
+        problems=(
+            "invalid_topic_name",
+            "invalid_pattern",
+            "group_too_large",
+            "instance_fenced",
+            *_MEMBERSHIP,
+            *_BODY,
+            *_COORDINATOR,
+        ),
+    ),
+    Route(
+        name="leave_group",
+        method="DELETE",
+        path=_MEMBER,
+        summary="Leave a group: what the member owned goes to others at once",
+        operation=Operation.READ,
+        resource=Resource.GROUP,
+        path_parameters=_MEMBER_PARAMETERS,
+        query=(_STATIC,),
+        headers=(_FORWARD_HEADER,),
+        answers=(AnswerForm(status=204, explanation="the member is out, or away with `static`"),),
+        problems=("member_not_found", *_COORDINATOR),
+    ),
+    Route(
+        name="committed_offsets",
+        method="GET",
+        path=f"{_GROUP}/offsets",
+        summary="The committed offsets of a group",
+        operation=Operation.DESCRIBE,
+        resource=Resource.GROUP,
+        path_parameters=_GROUP_PARAMETER,
+        query=(TOPICS,),
+        headers=(_FORWARD_HEADER,),
+        answers=(_json(OffsetsAnswer, "the next offset to read of each partition that has one"),),
+        problems=("invalid_topic_name", "topic_not_found", "group_not_found", *_COORDINATOR),
+    ),
+    Route(
+        name="commit_offsets",
+        method="PUT",
+        path=f"{_GROUP}/offsets",
+        summary="Commit offsets, as a member under its epoch or as nobody's member with -1",
+        operation=Operation.READ,
+        resource=Resource.GROUP,
+        path_parameters=_GROUP_PARAMETER,
+        request=CommitRequest,
+        body_types=(JSON,),
+        headers=(_FORWARD_HEADER,),
+        answers=(
+            _json(CommitAnswer, "all were stored"),
+            _json(CommitAnswer, "entries with a `problem` were not stored, the others were", status=207),
+        ),
+        problems=(
+            "group_not_empty",
+            "offset_out_of_range",
+            *_TOPIC,
+            *_MEMBERSHIP,
+            *_BODY,
+            *_COORDINATOR,
+        ),
+    ),
+    Route(
+        name="delete_offsets",
+        method="DELETE",
+        path=f"{_GROUP}/offsets",
+        summary="Forget committed offsets of a group without members",
+        operation=Operation.DELETE,
+        resource=Resource.GROUP,
+        path_parameters=_GROUP_PARAMETER,
+        query=(TOPICS,),
+        headers=(_FORWARD_HEADER,),
+        answers=(_json(OffsetsAnswer, "the offsets that are forgotten, as they were"),),
+        problems=(
+            "invalid_topic_name",
+            "topic_not_found",
+            "group_not_found",
+            "group_not_empty",
+            *_COORDINATOR,
+        ),
+    ),
+    Route(
+        name="reset_offsets",
+        method="POST",
+        path=f"{_GROUP}/offsets:reset",
+        summary="Set the committed offsets of a group without members to another place",
+        operation=Operation.READ,
+        resource=Resource.GROUP,
+        path_parameters=_GROUP_PARAMETER,
+        request=ResetRequest,
+        body_types=(JSON,),
+        query=(_DRY_RUN,),
+        headers=(_FORWARD_HEADER,),
+        answers=(
+            _json(ResetAnswer, "the offsets before and after"),
+            _json(ResetAnswer, "entries with a `problem` stay as they were", status=207),
+        ),
+        problems=(
+            "group_not_found",
+            "group_not_empty",
+            "offset_out_of_range",
+            "no_leader",
+            *_TOPIC,
+            *_BODY,
+            *_COORDINATOR,
+        ),
+    ),
+)
+"""The table's rows."""

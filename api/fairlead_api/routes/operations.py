@@ -1,0 +1,178 @@
+"""The calls by which operators cordon, drain and restart brokers and move partitions.
+
+A part of the route table, joined by `routes`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairlead_api.bodies.media_types import JSON
+from fairlead_api.bodies.metadata import BrokerDescription, Page
+from fairlead_api.bodies.operations import (
+    ElectRequest,
+    PartitionDigest,
+    PartitionState,
+    ReassignmentDescription,
+    ReassignRequest,
+    RestartPermitAnswer,
+)
+from fairlead_api.routes.configs import BROKER_PARAMETER
+from fairlead_api.routes.definitions import AnswerForm, Operation, Resource, Route
+from fairlead_api.routes.query_parameters import ParameterKind, QueryParameter
+from fairlead_api.routes.records import FORWARD_HEADER
+from fairlead_api.routes.topics import AFTER, LIMIT, TOPIC_ID_HEADER, TOPIC_PARAMETER
+
+_PARTITION: Final = "/v1/topics/{topic}/partitions/{partition}"
+_PARTITION_PARAMETERS: Final = {**TOPIC_PARAMETER, "partition": "index of the partition, from 0"}
+_CHANGE: Final = ("conflict", "shutting_down", "coordination_unavailable")
+_TOPIC: Final = ("invalid_topic_name", "topic_not_found", "topic_recreated", "partition_not_found")
+_BODY: Final = ("malformed_request", "body_too_large", "unsupported_media_type")
+
+
+def _answered(type_: object, explanation: str) -> tuple[AnswerForm, ...]:
+    return (AnswerForm(status=200, type=type_, media_types=(JSON,), explanation=explanation),)
+
+
+def _broker_call(verb: str, summary: str, explanation: str) -> Route:
+    return Route(
+        name=f"{verb}_broker",
+        method="POST",
+        path=f"/v1/brokers/{{broker}}:{verb}",
+        summary=summary,
+        operation=Operation.ALTER,
+        resource=Resource.CLUSTER,
+        path_parameters=BROKER_PARAMETER,
+        answers=_answered(BrokerDescription, explanation),
+        problems=("broker_not_found", *_CHANGE),
+    )
+
+
+OPERATION_ROUTES: Final = (
+    _broker_call("cordon", "Give a broker no new replicas", "it gets none from now on, also after a restart"),
+    _broker_call("uncordon", "Give a broker new replicas again", "it may get some again"),
+    _broker_call(
+        "drain",
+        "Move all leaderships and then all replicas off a broker",
+        "the moves begin; `GET /v1/reassignments` shows them",
+    ),
+    _broker_call(
+        "undrain", "End the drain of a broker", "what is under way is finished, nothing more is moved"
+    ),
+    Route(
+        name="request_restart",
+        method="POST",
+        path="/v1/brokers/{broker}:request-restart",
+        summary="Ask for the one permit of the cluster to restart a broker",
+        operation=Operation.ALTER,
+        resource=Resource.CLUSTER,
+        path_parameters=BROKER_PARAMETER,
+        answers=_answered(
+            RestartPermitAnswer, "the broker may be restarted; nobody else gets the permit meanwhile"
+        ),
+        problems=("broker_not_found", "restart_refused", *_CHANGE),
+    ),
+    Route(
+        name="unregister_broker",
+        method="DELETE",
+        path="/v1/brokers/{broker}",
+        summary="Forget a broker that is gone for good and keeps no replica",
+        operation=Operation.DELETE,
+        resource=Resource.CLUSTER,
+        path_parameters=BROKER_PARAMETER,
+        answers=(AnswerForm(status=204, type=None, media_types=(), explanation="nothing of it is left"),),
+        problems=("broker_not_found", "not_possible_now", *_CHANGE),
+    ),
+    Route(
+        name="reassign_partition",
+        method="POST",
+        path=f"{_PARTITION}:reassign",
+        summary="Move a partition to other brokers",
+        operation=Operation.ALTER,
+        resource=Resource.TOPIC,
+        path_parameters=_PARTITION_PARAMETERS,
+        request=ReassignRequest,
+        body_types=(JSON,),
+        headers=(TOPIC_ID_HEADER,),
+        answers=_answered(PartitionState, "the move has begun"),
+        problems=(
+            *_TOPIC,
+            *_BODY,
+            "invalid_config",
+            "broker_not_found",
+            "not_enough_replicas",
+            "reassignment_in_progress",
+            *_CHANGE,
+        ),
+    ),
+    Route(
+        name="cancel_reassignment",
+        method="DELETE",
+        path=f"{_PARTITION}/reassignment",
+        summary="Take a move back: the partition stays where it was",
+        operation=Operation.ALTER,
+        resource=Resource.TOPIC,
+        path_parameters=_PARTITION_PARAMETERS,
+        headers=(TOPIC_ID_HEADER,),
+        answers=_answered(PartitionState, "no move is under way"),
+        problems=(*_TOPIC, "not_enough_replicas", "not_possible_now", *_CHANGE),
+    ),
+    Route(
+        name="elect_leader",
+        method="POST",
+        path=f"{_PARTITION}:elect",
+        summary="Have a leader elected now",
+        operation=Operation.ALTER,
+        resource=Resource.TOPIC,
+        path_parameters=_PARTITION_PARAMETERS,
+        request=ElectRequest,
+        body_types=(JSON,),
+        headers=(TOPIC_ID_HEADER,),
+        answers=_answered(PartitionState, "the leader that was asked for leads"),
+        problems=(*_TOPIC, *_BODY, "no_leader", "not_possible_now", *_CHANGE),
+    ),
+    Route(
+        name="digest_partition",
+        method="GET",
+        path=f"{_PARTITION}:digest",
+        summary="Compare the replicas of a partition: a checksum of an offset range from each",
+        operation=Operation.DESCRIBE,
+        resource=Resource.TOPIC,
+        path_parameters=_PARTITION_PARAMETERS,
+        query=(
+            QueryParameter(
+                name="from",
+                kind=ParameterKind.INTEGER,
+                explanation="the first offset; without it where the partition begins",
+            ),
+            QueryParameter(
+                name="to",
+                kind=ParameterKind.INTEGER,
+                explanation="the offset behind the last one; without it the high watermark",
+            ),
+        ),
+        headers=(TOPIC_ID_HEADER, FORWARD_HEADER),
+        answers=_answered(PartitionDigest, "what each replica holds; those that differ, too"),
+        problems=(
+            *_TOPIC,
+            "malformed_request",
+            "not_leader",
+            "no_leader",
+            "offset_expired",
+            "offset_out_of_range",
+            "offset_not_available",
+            "shutting_down",
+        ),
+    ),
+    Route(
+        name="list_reassignments",
+        method="GET",
+        path="/v1/reassignments",
+        summary="The moves of partitions that are under way",
+        operation=Operation.DESCRIBE,
+        resource=Resource.CLUSTER,
+        query=(LIMIT, AFTER),
+        answers=_answered(Page[ReassignmentDescription], "one page of moves, by topic and partition"),
+    ),
+)
+"""The table's rows."""

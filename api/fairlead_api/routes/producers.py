@@ -1,0 +1,63 @@
+"""The call that makes a producer idempotent, and its bodies.
+
+A part of the route table, joined by `routes`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairlead_api.bodies.json_bodies import Request
+from fairlead_api.bodies.media_types import JSON
+from fairlead_api.bodies.metadata import Answer
+from fairlead_api.identifiers import check_group_name
+from fairlead_api.routes.definitions import AnswerForm, Operation, Resource, Route
+
+
+class AllocateProducerRequest(Request, frozen=True, kw_only=True):
+    """Body of `POST /v1/producers`; without a name a new producer."""
+
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `invalid_group_name` for a name that is not allowed."""
+        if self.name is not None:
+            check_group_name(self.name)
+
+
+class ProducerAnswer(Answer, frozen=True, kw_only=True):
+    """Answer of `POST /v1/producers`: what the producer's batches carry. Sequences begin at 0 in each partition."""
+
+    producer_id: int
+    producer_epoch: int
+    name: str | None
+
+
+PRODUCER_ROUTES: Final = (
+    Route(
+        name="allocate_producer",
+        method="POST",
+        path="/v1/producers",
+        summary="Get a producer id, or the next epoch of a named producer, which fences its earlier ones",
+        operation=Operation.WRITE,
+        resource=Resource.CLUSTER,
+        request=AllocateProducerRequest,
+        body_types=(JSON,),
+        answers=(
+            AnswerForm(
+                status=200,
+                type=ProducerAnswer,
+                media_types=(JSON,),
+                explanation="id and epoch for the batches of one producer",
+            ),
+        ),
+        problems=(
+            "invalid_group_name",
+            "body_too_large",
+            "unsupported_media_type",
+            "conflict",
+            "coordination_unavailable",
+            "shutting_down",
+        ),
+    ),
+)

@@ -1,0 +1,492 @@
+"""The calls that carry records and ask for offsets.
+
+A part of the route table, joined by `routes`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairlead_api.bodies.json_records import (
+    Encoding,
+    FetchedRecord,
+    JsonFetchAnswer,
+    JsonProduceRequest,
+    JsonRecord,
+    JsonValueProduceRequest,
+    JsonValueRecord,
+)
+from fairlead_api.bodies.media_types import (
+    ARROW_STREAM,
+    BATCHES,
+    CLOUD_EVENT,
+    CLOUD_EVENTS,
+    EVENT_STREAM,
+    FRAMES,
+    JSON,
+    NDJSON,
+    Header,
+)
+from fairlead_api.bodies.requests import (
+    BYTES_DEFAULT,
+    INT32_MAX,
+    TIMEOUT_MS_DEFAULT,
+    TIMEOUT_MS_MAX,
+    WAIT_MS_DEFAULT,
+    WAIT_MS_MAX,
+    AcceptDamageAnswer,
+    AcceptDamageRequest,
+    DeleteRecordsAnswer,
+    DeleteRecordsRequest,
+    FetchRequest,
+    OffsetAtTime,
+    OffsetsLookupAnswer,
+    OffsetsLookupRequest,
+    PartitionOffsets,
+    ProduceAnswer,
+    ProducedLines,
+    ProducedSummary,
+    ProduceResult,
+    TopicProduceAnswer,
+)
+from fairlead_api.identifiers import Acks
+from fairlead_api.routes.definitions import AnswerForm, HeaderParameter, Operation, Resource, Route
+from fairlead_api.routes.query_parameters import EARLIEST, ParameterKind, QueryParameter
+from fairlead_api.routes.topics import TOPIC_ID_HEADER, TOPIC_PARAMETER
+
+PARTITION_PARAMETERS: Final = {**TOPIC_PARAMETER, "partition": "index of the partition, from 0"}
+_NUMBER: Final = "^[0-9]{1,19}$"
+FORWARD_HEADER: Final = HeaderParameter(
+    Header.FORWARD, "`never`: answer `not_leader` with the leader's address rather than forward"
+)
+LEADER_EPOCH_HEADER: Final = HeaderParameter(
+    Header.LEADER_EPOCH, "highest leader epoch of the partition that the caller has seen", _NUMBER
+)
+PRODUCER_HEADERS: Final = (
+    HeaderParameter(
+        Header.PRODUCER_ID,
+        "id of an idempotent producer, for a JSON or Arrow body; all three or none",
+        _NUMBER,
+    ),
+    HeaderParameter(Header.PRODUCER_EPOCH, "epoch of the producer", _NUMBER),
+    HeaderParameter(
+        Header.BASE_SEQUENCE,
+        "sequence of the first record: 0 in a new epoch, then the one behind the batch before, 2^31 - 1 then 0",
+        _NUMBER,
+    ),
+)
+IDEMPOTENCY_KEY_HEADER: Final = HeaderParameter(
+    Header.IDEMPOTENCY_KEY,
+    "1 to 64 visible ASCII characters that name this request: a repeat within 24 hours answers what the first one "
+    "stored; for JSON and Arrow bodies. Where the broker picks partitions, a repeat after partitions were added to "
+    "the topic may be stored again",
+    "^[!-~]{1,64}$",
+)
+EVENT_HEADER: Final = HeaderParameter(
+    "ce-specversion",
+    "`1.0`: a CloudEvent in binary mode, the body is its data, of any type; the other attributes are headers `ce-...`",
+    r"^1\.0$",
+)
+
+ACKS: Final = QueryParameter(
+    name="acks",
+    kind=ParameterKind.CHOICE,
+    default=Acks.ALL.value,
+    choices=tuple(acks.value for acks in Acks),
+    explanation="what to wait for: `all` the high watermark, `1` the leader's append, `0` nothing",
+)
+TIMEOUT_MS: Final = QueryParameter(
+    name="timeout_ms",
+    kind=ParameterKind.INTEGER,
+    default=TIMEOUT_MS_DEFAULT,
+    minimum=0,
+    maximum=TIMEOUT_MS_MAX,
+    unit="ms",
+    explanation="how long to wait for the acknowledgement",
+)
+ENCODING: Final = QueryParameter(
+    name="encoding",
+    kind=ParameterKind.CHOICE,
+    default=Encoding.UTF8.value,
+    choices=tuple(encoding.value for encoding in Encoding),
+    explanation="how key and value stand in JSON",
+)
+OFFSET: Final = QueryParameter(
+    name="offset",
+    kind=ParameterKind.OFFSET,
+    default=EARLIEST,
+    excludes=("timestamp",),
+    explanation="where to read: a number, `earliest`, `latest`, or `-n` for n records before the end",
+)
+FETCH_TIMESTAMP: Final = QueryParameter(
+    name="timestamp",
+    kind=ParameterKind.TIMESTAMP,
+    explanation="read from the first record at or after this time (ms or RFC 3339)",
+)
+OFFSETS_TIMESTAMP: Final = QueryParameter(
+    name="timestamp",
+    kind=ParameterKind.TIMESTAMP,
+    explanation="ask for the first record at or after this time (ms or RFC 3339)",
+)
+MAX_BYTES: Final = QueryParameter(
+    name="max_bytes",
+    kind=ParameterKind.INTEGER,
+    default=BYTES_DEFAULT,
+    maximum=INT32_MAX,
+    unit="bytes",
+    explanation="stop before the batch that would exceed this; never holds back the first batch",
+)
+MIN_BYTES: Final = QueryParameter(
+    name="min_bytes",
+    kind=ParameterKind.INTEGER,
+    default=1,
+    maximum=INT32_MAX,
+    unit="bytes",
+    explanation="wait until so much is there",
+)
+MAX_WAIT_MS: Final = QueryParameter(
+    name="max_wait_ms",
+    kind=ParameterKind.INTEGER,
+    default=WAIT_MS_DEFAULT,
+    maximum=WAIT_MS_MAX,
+    unit="ms",
+    explanation="wait no longer than this",
+)
+ISOLATION: Final = QueryParameter(
+    name="isolation",
+    kind=ParameterKind.CHOICE,
+    default="read_uncommitted",
+    choices=("read_uncommitted",),
+    choices_later=("read_committed",),
+    explanation="which records to read; `read_committed` is not supported yet",
+)
+LAST_EPOCH: Final = QueryParameter(
+    name="last_epoch",
+    kind=ParameterKind.INTEGER,
+    maximum=INT32_MAX,
+    explanation="leader epoch of the last record read, to notice a truncated log",
+)
+
+TAIL_FROM: Final = QueryParameter(
+    name="from",
+    kind=ParameterKind.CHOICE,
+    default="latest",
+    choices=("earliest", "latest"),
+    explanation="where to begin without `Last-Event-ID`; with it the partitions that it names begin there, and others, "
+    "which were added since, at their start",
+)
+TAIL_SECONDS_MAX: Final = QueryParameter(
+    name="max_seconds",
+    kind=ParameterKind.INTEGER,
+    minimum=1,
+    maximum=86_400,
+    unit="s",
+    explanation="end after so long; without it the answer ends with the client or the broker",
+)
+TAIL_RECORDS_MAX: Final = QueryParameter(
+    name="max_records",
+    kind=ParameterKind.INTEGER,
+    minimum=1,
+    explanation="end after so many records",
+)
+LAST_EVENT_ID_HEADER: Final = HeaderParameter(
+    Header.LAST_EVENT_ID,
+    "`partition:offset,...`, the id of the last event that was seen: read on behind it",
+    "^([0-9]+:[0-9]+(,[0-9]+:[0-9]+)*)?$",
+)
+
+FETCH_HEADERS: Final = (
+    Header.TOPIC_ID,
+    Header.NEXT_OFFSET,
+    Header.HIGH_WATERMARK,
+    Header.LOG_START_OFFSET,
+    Header.LAST_STABLE_OFFSET,
+    Header.LEADER_EPOCH,
+)
+
+_TOPIC_PROBLEMS: Final = ("topic_not_found", "topic_recreated", "invalid_topic_name")
+_PARTITION_PROBLEMS: Final = (*_TOPIC_PROBLEMS, "partition_not_found", "not_leader", "no_leader")
+_EPOCH_PROBLEMS: Final = ("stale_leader_epoch", "unknown_leader_epoch")
+"""Of calls with LEADER_EPOCH_HEADER."""
+_BODY_PROBLEMS: Final = ("body_too_large", "unsupported_media_type")
+_RECORD_PROBLEMS: Final = (
+    "malformed_batch", "crc_mismatch", "unsupported_version", "batch_too_large", "invalid_record", "invalid_config",
+)  # fmt: skip
+_APPEND_PROBLEMS: Final = (
+    "not_enough_replicas", "not_enough_replicas_after_append", "leader_changed", "ack_timeout", "shutting_down",
+    "overloaded", "disk_full", "storage_failed", "coordination_unavailable",
+)  # fmt: skip
+_SEQUENCE_PROBLEMS: Final = ("out_of_order_sequence", "unknown_producer", "producer_fenced")
+_KEY_PROBLEMS: Final = ("idempotency_key_reused", "throttled")
+_READ_PROBLEMS: Final = (
+    "offset_out_of_range", "offset_expired", "log_truncated", "log_damaged", "offset_not_available",
+    *_EPOCH_PROBLEMS, "invalid_config", "shutting_down", "storage_failed",
+)  # fmt: skip
+_LINES: Final = (
+    "; an NDJSON body is answered by a line for every few lines as they are stored or refused, and a last one that "
+    "sums up, whose `status` tells whether all were stored"
+)
+_JSON_REQUESTS: Final = (list[JsonRecord], JsonValueProduceRequest, list[JsonValueRecord])
+_LINE_REQUESTS: Final = (JsonRecord, JsonValueRecord)
+_ACCEPTED: Final = AnswerForm(
+    status=202, explanation="with `acks=0`: valid, and no promise that it will be stored"
+)
+
+
+def _json(status: int, type_: object, explanation: str) -> AnswerForm:
+    return AnswerForm(status=status, type=type_, media_types=(JSON,), explanation=explanation)
+
+
+RECORD_ROUTES: Final = (
+    Route(
+        name="produce_topic",
+        method="POST",
+        path="/v1/topics/{topic}/records",
+        summary="Produce records; the broker picks each record's partition by its key",
+        operation=Operation.WRITE,
+        resource=Resource.TOPIC,
+        path_parameters=TOPIC_PARAMETER,
+        request=JsonProduceRequest,
+        other_requests=_JSON_REQUESTS,
+        line_requests=_LINE_REQUESTS,
+        body_types=(JSON, NDJSON, ARROW_STREAM, CLOUD_EVENT, CLOUD_EVENTS),
+        query=(ACKS, TIMEOUT_MS, ENCODING),
+        headers=(TOPIC_ID_HEADER, FORWARD_HEADER, IDEMPOTENCY_KEY_HEADER, EVENT_HEADER),
+        answers=(
+            AnswerForm(
+                status=200,
+                type=TopicProduceAnswer,
+                line_types=(ProducedLines, ProducedSummary),
+                media_types=(JSON, NDJSON),
+                explanation="all records were stored; one result a partition" + _LINES,
+            ),
+            _json(207, TopicProduceAnswer, "not all partitions were stored; one status a record"),
+            _ACCEPTED,
+        ),
+        problems=(
+            *_PARTITION_PROBLEMS,
+            *_BODY_PROBLEMS,
+            *_RECORD_PROBLEMS,
+            *_APPEND_PROBLEMS,
+            *_KEY_PROBLEMS,
+        ),
+    ),
+    Route(
+        name="produce_partition",
+        method="POST",
+        path="/v1/topics/{topic}/partitions/{partition}/records",
+        summary="Produce one batch to one partition, all of it or nothing",
+        operation=Operation.WRITE,
+        resource=Resource.TOPIC,
+        path_parameters=PARTITION_PARAMETERS,
+        request=JsonProduceRequest,
+        other_requests=_JSON_REQUESTS,
+        line_requests=_LINE_REQUESTS,
+        body_types=(JSON, NDJSON, BATCHES, ARROW_STREAM, CLOUD_EVENT, CLOUD_EVENTS),
+        query=(ACKS, TIMEOUT_MS, ENCODING),
+        headers=(
+            TOPIC_ID_HEADER,
+            FORWARD_HEADER,
+            LEADER_EPOCH_HEADER,
+            *PRODUCER_HEADERS,
+            IDEMPOTENCY_KEY_HEADER,
+            EVENT_HEADER,
+        ),
+        answers=(
+            AnswerForm(
+                status=200,
+                type=ProduceResult,
+                line_types=(ProducedLines, ProducedSummary),
+                media_types=(JSON, NDJSON),
+                headers=(Header.DUPLICATE,),
+                explanation="the batch was stored, now or by an earlier attempt" + _LINES,
+            ),
+            _ACCEPTED,
+        ),
+        problems=(
+            *_PARTITION_PROBLEMS,
+            *_BODY_PROBLEMS,
+            *_RECORD_PROBLEMS,
+            *_APPEND_PROBLEMS,
+            *_SEQUENCE_PROBLEMS,
+            *_EPOCH_PROBLEMS,
+            *_KEY_PROBLEMS,
+        ),
+    ),
+    Route(
+        name="produce",
+        method="POST",
+        path="/v1/produce",
+        summary="Produce to many partitions, one batch each",
+        operation=Operation.WRITE,
+        resource=Resource.TOPIC,
+        body_types=(FRAMES,),
+        query=(ACKS, TIMEOUT_MS),
+        headers=(FORWARD_HEADER,),
+        answers=(
+            _json(200, ProduceAnswer, "all batches were stored"),
+            _json(207, ProduceAnswer, "not all were stored; a result or a problem a partition"),
+            _ACCEPTED,
+        ),
+        problems=(*_BODY_PROBLEMS, "unsupported_version", "shutting_down", "overloaded"),
+    ),
+    Route(
+        name="fetch_partition",
+        method="GET",
+        path="/v1/topics/{topic}/partitions/{partition}/records",
+        summary="Fetch records of one partition",
+        operation=Operation.READ,
+        resource=Resource.TOPIC,
+        path_parameters=PARTITION_PARAMETERS,
+        query=(
+            OFFSET,
+            FETCH_TIMESTAMP,
+            MAX_BYTES,
+            MIN_BYTES,
+            MAX_WAIT_MS,
+            ISOLATION,
+            LAST_EPOCH,
+            ENCODING,
+        ),
+        headers=(TOPIC_ID_HEADER, FORWARD_HEADER, LEADER_EPOCH_HEADER),
+        answers=(
+            AnswerForm(
+                status=200,
+                type=JsonFetchAnswer,
+                media_types=(JSON, BATCHES, ARROW_STREAM),
+                headers=FETCH_HEADERS,
+                explanation="records from the offset; a binary answer may begin below it, readers drop those",
+            ),
+            AnswerForm(status=204, headers=FETCH_HEADERS, explanation="the wait ended and there are none"),
+        ),
+        problems=(*_PARTITION_PROBLEMS, "not_acceptable", *_READ_PROBLEMS),
+    ),
+    Route(
+        name="fetch",
+        method="POST",
+        path="/v1/fetch",
+        summary="Fetch from many partitions by one long poll",
+        operation=Operation.READ,
+        resource=Resource.TOPIC,
+        request=FetchRequest,
+        body_types=(JSON,),
+        headers=(FORWARD_HEADER,),
+        answers=(
+            AnswerForm(
+                status=200,
+                media_types=(FRAMES,),
+                explanation="a frame a partition, in order of the request: batches or a problem",
+            ),
+        ),
+        problems=(
+            *_BODY_PROBLEMS,
+            "not_acceptable",
+            "unsupported_version",
+            "invalid_config",
+            "shutting_down",
+        ),
+    ),
+    Route(
+        name="tail_topic",
+        method="GET",
+        path="/v1/topics/{topic}/records",
+        summary="Follow all partitions of a topic, record by record, as records come",
+        operation=Operation.READ,
+        resource=Resource.TOPIC,
+        path_parameters=TOPIC_PARAMETER,
+        query=(TAIL_FROM, TAIL_SECONDS_MAX, TAIL_RECORDS_MAX, ENCODING),
+        headers=(TOPIC_ID_HEADER, FORWARD_HEADER, LAST_EVENT_ID_HEADER),
+        answers=(
+            AnswerForm(
+                status=200,
+                line_types=(FetchedRecord,),
+                media_types=(NDJSON, EVENT_STREAM),
+                headers=(Header.TOPIC_ID,),
+                explanation='a record a line or event; what goes wrong later comes as `{"problem": ...}`',
+            ),
+        ),
+        problems=(*_PARTITION_PROBLEMS, "not_acceptable", "shutting_down"),
+    ),
+    Route(
+        name="partition_offsets",
+        method="GET",
+        path="/v1/topics/{topic}/partitions/{partition}/offsets",
+        summary="Where the log of a partition begins and ends",
+        operation=Operation.DESCRIBE,
+        resource=Resource.TOPIC,
+        path_parameters=PARTITION_PARAMETERS,
+        query=(OFFSETS_TIMESTAMP,),
+        headers=(TOPIC_ID_HEADER, FORWARD_HEADER, LEADER_EPOCH_HEADER),
+        answers=(
+            AnswerForm(
+                status=200,
+                type=PartitionOffsets,
+                other_types=(OffsetAtTime,),
+                media_types=(JSON,),
+                explanation="the offsets, or with `timestamp` the first record at or after it",
+            ),
+        ),
+        problems=(*_PARTITION_PROBLEMS, *_EPOCH_PROBLEMS, "offset_not_available", "shutting_down"),
+    ),
+    Route(
+        name="delete_records",
+        method="POST",
+        path="/v1/topics/{topic}/partitions/{partition}:delete-records",
+        summary="Delete the records of a partition below an offset",
+        operation=Operation.DELETE,
+        resource=Resource.TOPIC,
+        path_parameters=PARTITION_PARAMETERS,
+        request=DeleteRecordsRequest,
+        body_types=(JSON,),
+        headers=(TOPIC_ID_HEADER, FORWARD_HEADER, LEADER_EPOCH_HEADER),
+        answers=(_json(200, DeleteRecordsAnswer, "the partition begins there, also after a crash"),),
+        problems=(
+            *_PARTITION_PROBLEMS,
+            *_EPOCH_PROBLEMS,
+            *_BODY_PROBLEMS,
+            "offset_out_of_range",
+            "offset_not_available",
+            "shutting_down",
+            "disk_full",
+            "storage_failed",
+        ),
+    ),
+    Route(
+        name="accept_damage",
+        method="POST",
+        path="/v1/topics/{topic}/partitions/{partition}:accept-damage",
+        summary="Accept that the records of a damaged range are lost: readers pass it from then on",
+        operation=Operation.DELETE,
+        resource=Resource.TOPIC,
+        path_parameters=PARTITION_PARAMETERS,
+        request=AcceptDamageRequest,
+        body_types=(JSON,),
+        headers=(TOPIC_ID_HEADER, FORWARD_HEADER, LEADER_EPOCH_HEADER),
+        answers=(_json(200, AcceptDamageAnswer, "accepted, also after a crash; a second time as well"),),
+        problems=(
+            *_PARTITION_PROBLEMS,
+            *_EPOCH_PROBLEMS,
+            *_BODY_PROBLEMS,
+            "conflict",
+            "shutting_down",
+            "disk_full",
+            "storage_failed",
+        ),
+    ),
+    Route(
+        name="lookup_offsets",
+        method="POST",
+        path="/v1/offsets:lookup",
+        summary="Look up offsets of many partitions by time, or their ends",
+        operation=Operation.DESCRIBE,
+        resource=Resource.TOPIC,
+        request=OffsetsLookupRequest,
+        body_types=(JSON,),
+        headers=(FORWARD_HEADER,),
+        answers=(
+            _json(200, OffsetsLookupAnswer, "an entry a partition, in order of the request"),
+            _json(207, OffsetsLookupAnswer, "some partitions could not be asked; their entries say why"),
+        ),
+        problems=(*_BODY_PROBLEMS, "invalid_topic_name", "shutting_down"),
+    ),
+)

@@ -1,0 +1,279 @@
+"""The calls about the cluster, its topics and the broker itself.
+
+A part of the route table, joined by `routes`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairlead_api.bodies.media_types import HTML, JSON, PNG, PROBLEM, PROMETHEUS, SCRIPT, STYLES, TEXT
+from fairlead_api.bodies.metadata import (
+    BrokerDescription,
+    ClusterDescription,
+    Metadata,
+    Page,
+    TopicDescription,
+    Versions,
+)
+from fairlead_api.bodies.requests import AlterTopicRequest, CreateTopicRequest
+from fairlead_api.identifiers import TOPIC_ID_PATTERN
+from fairlead_api.routes.definitions import AnswerForm, HeaderParameter, Listener, Operation, Resource, Route
+from fairlead_api.routes.query_parameters import ParameterKind, QueryParameter
+
+PAGE_LIMIT_DEFAULT: Final = 100
+PAGE_LIMIT_MAX: Final = 1000
+
+TOPIC_PARAMETER: Final = {"topic": "name of the topic"}
+TOPIC_ID_HEADER: Final = HeaderParameter(
+    "Fairlead-Topic-Id",
+    "id that the topic must have; another live topic of that name answers `topic_recreated`",
+    TOPIC_ID_PATTERN,
+)
+LIMIT: Final = QueryParameter(
+    name="limit",
+    kind=ParameterKind.INTEGER,
+    default=PAGE_LIMIT_DEFAULT,
+    minimum=1,
+    maximum=PAGE_LIMIT_MAX,
+    explanation="entries of a page at most",
+)
+AFTER: Final = QueryParameter(
+    name="after",
+    kind=ParameterKind.TEXT,
+    maximum=1024,
+    explanation="cursor of the page before, its `next`",
+)
+DRY_RUN: Final = QueryParameter(
+    name="dry_run",
+    kind=ParameterKind.FLAG,
+    default=False,
+    explanation="check and answer as if the topic was created, and create nothing",
+)
+TOPICS: Final = QueryParameter(
+    name="topics",
+    kind=ParameterKind.TOPIC_NAMES,
+    explanation="only these topics; without it all",
+)
+
+
+def _json(status: int, type_: object, explanation: str, headers: tuple[str, ...] = ()) -> AnswerForm:
+    return AnswerForm(
+        status=status, type=type_, media_types=(JSON,), explanation=explanation, headers=headers
+    )
+
+
+TOPIC_ROUTES: Final = (
+    Route(
+        name="versions",
+        method="GET",
+        path="/v1/versions",
+        summary="What this broker speaks and which cluster it belongs to",
+        operation=Operation.DESCRIBE,
+        resource=Resource.PUBLIC,
+        answers=(_json(200, Versions, "versions, codecs and the cluster's id"),),
+    ),
+    Route(
+        name="describe_cluster",
+        method="GET",
+        path="/v1/cluster",
+        summary="The cluster: id, controller and brokers",
+        operation=Operation.DESCRIBE,
+        resource=Resource.CLUSTER,
+        answers=(_json(200, ClusterDescription, "the cluster as this broker sees it"),),
+    ),
+    Route(
+        name="list_brokers",
+        method="GET",
+        path="/v1/brokers",
+        summary="The brokers, those that are gone among them",
+        operation=Operation.DESCRIBE,
+        resource=Resource.CLUSTER,
+        query=(LIMIT, AFTER),
+        answers=(_json(200, Page[BrokerDescription], "one page of brokers, by id"),),
+    ),
+    Route(
+        name="metadata",
+        method="GET",
+        path="/v1/metadata",
+        summary="Where the partitions of topics live",
+        operation=Operation.DESCRIBE,
+        resource=Resource.TOPIC,
+        query=(TOPICS,),
+        headers=(HeaderParameter("If-None-Match", "`ETag` of an earlier answer"),),
+        answers=(
+            _json(200, Metadata, "brokers, and topics with their partitions", ("ETag",)),
+            AnswerForm(status=304, explanation="nothing changed since the answer of that `ETag`"),
+        ),
+        problems=("topic_not_found", "invalid_topic_name"),
+    ),
+    Route(
+        name="list_topics",
+        method="GET",
+        path="/v1/topics",
+        summary="The topics, by name",
+        operation=Operation.DESCRIBE,
+        resource=Resource.TOPIC,
+        query=(LIMIT, AFTER),
+        answers=(_json(200, Page[TopicDescription], "one page of topics"),),
+    ),
+    Route(
+        name="create_topic",
+        method="POST",
+        path="/v1/topics",
+        summary="Create a topic",
+        operation=Operation.CREATE,
+        resource=Resource.TOPIC,
+        request=CreateTopicRequest,
+        body_types=(JSON,),
+        query=(DRY_RUN,),
+        answers=(
+            _json(201, TopicDescription, "the topic was created and is ready"),
+            _json(
+                200, TopicDescription, "the topic exists with this very specification, or it was a dry run"
+            ),
+        ),
+        problems=(
+            "topic_exists",
+            "invalid_topic_name",
+            "invalid_config",
+            "body_too_large",
+            "unsupported_media_type",
+            "shutting_down",
+            "coordination_unavailable",
+        ),
+    ),
+    Route(
+        name="describe_topic",
+        method="GET",
+        path="/v1/topics/{topic}",
+        summary="A topic with each configuration value and its source",
+        operation=Operation.DESCRIBE,
+        resource=Resource.TOPIC,
+        path_parameters=TOPIC_PARAMETER,
+        answers=(_json(200, TopicDescription, "the topic"),),
+        problems=("topic_not_found", "invalid_topic_name"),
+    ),
+    Route(
+        name="alter_topic",
+        method="PATCH",
+        path="/v1/topics/{topic}",
+        summary="Change configuration or the replicas of new partitions, or add partitions",
+        operation=Operation.ALTER,
+        resource=Resource.TOPIC,
+        path_parameters=TOPIC_PARAMETER,
+        request=AlterTopicRequest,
+        body_types=(JSON, "application/merge-patch+json"),
+        headers=(TOPIC_ID_HEADER,),
+        answers=(_json(200, TopicDescription, "the topic after the change"),),
+        problems=(
+            "topic_not_found",
+            "topic_recreated",
+            "invalid_topic_name",
+            "invalid_config",
+            "body_too_large",
+            "unsupported_media_type",
+            "conflict",
+            "shutting_down",
+            "coordination_unavailable",
+        ),
+    ),
+    Route(
+        name="delete_topic",
+        method="DELETE",
+        path="/v1/topics/{topic}",
+        summary="Delete a topic with all its records",
+        operation=Operation.DELETE,
+        resource=Resource.TOPIC,
+        path_parameters=TOPIC_PARAMETER,
+        headers=(TOPIC_ID_HEADER,),
+        answers=(AnswerForm(status=204, explanation="the topic is gone and its name is free"),),
+        problems=(
+            "topic_not_found",
+            "topic_recreated",
+            "invalid_topic_name",
+            "shutting_down",
+            "coordination_unavailable",
+        ),
+    ),
+)
+
+OPS_ROUTES: Final = (
+    Route(
+        name="problem_page",
+        method="GET",
+        path="/problems/{code}",
+        summary="What a problem means and what to do about it",
+        operation=Operation.DESCRIBE,
+        resource=Resource.PUBLIC,
+        path_parameters={"code": "code of the problem"},
+        answers=(AnswerForm(status=200, media_types=(HTML, TEXT), explanation="the page of that problem"),),
+        problems=("route_not_found", "not_acceptable"),
+    ),
+    Route(
+        name="openapi",
+        method="GET",
+        path="/openapi.json",
+        summary="This contract as an OpenAPI 3.1 document",
+        operation=Operation.DESCRIBE,
+        resource=Resource.PUBLIC,
+        answers=(AnswerForm(status=200, media_types=(JSON,), explanation="the document"),),
+    ),
+    Route(
+        name="docs",
+        method="GET",
+        path="/docs",
+        summary="This contract as a page to read and to try calls on",
+        operation=Operation.DESCRIBE,
+        resource=Resource.PUBLIC,
+        answers=(
+            AnswerForm(
+                status=200, media_types=(HTML,), explanation="the page; it needs nothing but this broker"
+            ),
+        ),
+    ),
+    Route(
+        name="docs_asset",
+        method="GET",
+        path="/docs/{asset}",
+        summary="A part of the page `/docs`",
+        operation=Operation.DESCRIBE,
+        resource=Resource.PUBLIC,
+        path_parameters={"asset": "name of the script, style sheet or picture"},
+        answers=(AnswerForm(status=200, media_types=(SCRIPT, STYLES, PNG), explanation="the file"),),
+        problems=("route_not_found",),
+    ),
+    Route(
+        name="healthz",
+        method="GET",
+        path="/healthz",
+        summary="Whether the process is alive",
+        operation=Operation.DESCRIBE,
+        resource=Resource.PUBLIC,
+        listener=Listener.OPS,
+        answers=(AnswerForm(status=200, media_types=(TEXT,), explanation="it is"),),
+    ),
+    Route(
+        name="readyz",
+        method="GET",
+        path="/readyz",
+        summary="Whether the broker has caught up and serves",
+        operation=Operation.DESCRIBE,
+        resource=Resource.PUBLIC,
+        listener=Listener.OPS,
+        answers=(
+            AnswerForm(status=200, media_types=(TEXT,), explanation="it serves"),
+            AnswerForm(status=503, media_types=(TEXT, PROBLEM), explanation="it recovers, stops or failed"),
+        ),
+    ),
+    Route(
+        name="metrics",
+        method="GET",
+        path="/metrics",
+        summary="The broker's metrics for Prometheus",
+        operation=Operation.DESCRIBE,
+        resource=Resource.PUBLIC,
+        listener=Listener.OPS,
+        answers=(AnswerForm(status=200, media_types=(PROMETHEUS,), explanation="Prometheus' text format"),),
+    ),
+)

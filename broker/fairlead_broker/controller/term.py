@@ -1,0 +1,39 @@
+"""The controller's right to write, and how its writes are cut into transactions.
+
+For the planners of this room. Pure. Every transaction of a controller compares the create revision of its
+controller key, so that one which has lost the term changes nothing (protocol section 3, rule 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from fairlead_api.identifiers import Revision
+from fairlead_broker.registry.keys import Keys
+from fairlead_broker.registry.transactions import Compare, created_at
+
+PARTITIONS_MAX: Final = 60
+"""Partitions in one transaction: each takes up to two compares, of the 128 that a store allows."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerTerm:
+    """One term of one controller."""
+
+    keys: Keys
+    revision: Revision
+    """Create revision of its controller key."""
+
+    @property
+    def guard(self) -> Compare:
+        """Hold as long as the term lasts."""
+        return created_at(self.keys.controller, self.revision)
+
+
+def portions(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Cut a sequence into parts of at most `size`, in order."""
+    return (items[start : start + size] for start in range(0, len(items), size))

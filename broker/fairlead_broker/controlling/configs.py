@@ -1,0 +1,73 @@
+"""Configuration of the cluster and of single brokers: changed by compare-and-set on its one key.
+
+Called by the runtime of whichever broker was asked; every broker follows by its mirror. Must not know what a key does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from fairlead_api.configuration import ConfigInput, ConfigScope, merge_patch
+from fairlead_api.identifiers import BrokerId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.controlling.plan_runner import PlanRunner
+from fairlead_broker.coordination.mirror import Mirror
+from fairlead_broker.coordination.protocol import Coordination
+from fairlead_broker.registry.metadata import Versioned
+from fairlead_broker.registry.records import ConfigRecord, config_texts, encode
+from fairlead_broker.registry.transactions import Put, Transaction, absent, unchanged_since
+
+
+class ConfigAdmin:
+    """Every call takes a merge patch (null resets a key, or all), and returns when the mirror shows its effect.
+
+    Raises `ProblemError`: `invalid_config` before anything is written, `conflict`, `coordination_unavailable`.
+    """
+
+    def __init__(self, coordination: Coordination, mirror: Mirror) -> None:
+        self._metadata = mirror.metadata
+        self._runner = PlanRunner(coordination, mirror)
+
+    async def alter_cluster(self, patch: Mapping[str, ConfigInput] | None) -> None:
+        """Change what holds for the whole cluster."""
+        key = self._metadata.keys.cluster_config
+        await self._alter(key, lambda: self._metadata.cluster_config, patch, ConfigScope.CLUSTER)
+
+    async def alter_broker(self, broker: BrokerId, patch: Mapping[str, ConfigInput] | None) -> None:
+        """Change what holds on one broker. `broker_not_found` for one that is neither here nor configured."""
+        self.check_broker(broker)
+        await self.set_on_broker(broker, patch)
+
+    async def set_on_broker(self, broker: BrokerId, patch: Mapping[str, ConfigInput] | None) -> None:
+        """Change what holds on a broker that may be gone, which the caller knows of from elsewhere."""
+        key = self._metadata.keys.broker_config(broker)
+        await self._alter(key, lambda: self._metadata.broker_config(broker), patch, ConfigScope.BROKER)
+
+    def check_broker(self, broker: BrokerId) -> None:
+        """Raise `broker_not_found` unless the broker is registered or has a configuration."""
+        if broker not in self._metadata.brokers and self._metadata.broker_config(broker) is None:
+            detail = f"no broker {broker} is registered"
+            raise ProblemError("broker_not_found", detail, data={"broker": broker})
+
+    async def _alter(
+        self,
+        key: str,
+        stored: Callable[[], Versioned[ConfigRecord] | None],
+        patch: Mapping[str, ConfigInput] | None,
+        scope: ConfigScope,
+    ) -> None:
+        def plan(_: int) -> Sequence[Transaction]:
+            found = stored()
+            record = ConfigRecord(values={}) if found is None else found.value
+            before = config_texts(record.values)
+            after = merge_patch(before, patch, scope)
+            if after == before:
+                return ()
+            guard = absent(key) if found is None else unchanged_since(key, found.mod_revision)
+            changed = msgspec.structs.replace(record, values={**after})
+            return (Transaction((guard,), (Put(key, encode(changed)),)),)
+
+        # Once: what somebody else sets after it has gone through stays theirs.
+        await self._runner.begin(plan)

@@ -1,0 +1,344 @@
+"""The controller's term as a broker holds it, or waits for it, and the work that goes with it.
+
+Made and run by the runtime of every broker; one of them holds the term. What is to be done follows from the mirror
+alone (`controller.partition_changes`), so that it does not matter which controller began something. Only partitions
+that something has touched are looked at again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import structlog
+
+from fairlead_api.identifiers import BrokerId, Revision, TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.clock import Clock
+from fairlead_broker.controller.partition_changes import ClusterView, has_live_leader, next_record
+from fairlead_broker.controller.partition_writes import PartitionWrite, write_partitions
+from fairlead_broker.controller.reassignment import is_under_way
+from fairlead_broker.controller.term import PARTITIONS_MAX, ControllerTerm
+from fairlead_broker.controlling.balancing import Balancing
+from fairlead_broker.controlling.topic_completion import TopicCompletion, is_unfinished
+from fairlead_broker.controlling.unclean_elections import (
+    LeaderlessPartition,
+    Survey,
+    UncleanElections,
+    nobody_answers,
+)
+from fairlead_broker.coordination.bootstrap import ClusterBootstrap
+from fairlead_broker.coordination.cluster_values import cluster_number, cluster_view
+from fairlead_broker.coordination.membership import Membership
+from fairlead_broker.coordination.mirror import Mirror, MirrorUpdate
+from fairlead_broker.coordination.partition_index import PartitionsByBroker
+from fairlead_broker.coordination.protocol import (
+    Coordination,
+    CoordinationClosed,
+    CoordinationError,
+    TransactionTooLarge,
+)
+from fairlead_broker.coordination.touched_partitions import TouchedPartitions
+from fairlead_broker.registry.keys import PartitionKey
+from fairlead_broker.registry.metadata import BrokerChange, PartitionChange, Versioned
+from fairlead_broker.registry.records import BrokerState, PartitionRecord, TopicState
+
+TICK_SECONDS: Final = 1.0
+"""How often what has no event of its own is looked at: waits that are over, and a store that was away."""
+UNFINISHED_SECONDS: Final = 5.0
+"""How long a topic may stay as it is, unfinished, before the controller takes it that whoever began it has given up."""
+
+_log = structlog.get_logger("fairlead.controller")
+
+
+class Controllership:
+    """Claims the term when it is free and does its work while it has it."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        mirror: Mirror,
+        membership: Callable[[], Membership],
+        clock: Clock,
+        *,
+        survey: Survey = nobody_answers,
+        new_start_index: Callable[[], int] = lambda: 0,
+        count_elections: Callable[[str, int], None] = lambda kind, count: None,
+    ) -> None:
+        """`membership` tells the life that the broker is in; it may change while this goes on.
+
+        `count_elections` hears how many leaders were installed, `clean` or `unclean`.
+        """
+        self._coordination = coordination
+        self._mirror = mirror
+        self._metadata = mirror.metadata
+        self._membership = membership
+        self._clock = clock
+        self._bootstrap = ClusterBootstrap(coordination, mirror.metadata.keys, clock)
+        self._index = PartitionsByBroker(mirror.metadata)
+        self._balancing = Balancing(mirror.metadata, self._index, clock)
+        self._completion = TopicCompletion(coordination, mirror, lambda: self.term, clock, new_start_index)
+        self._wake = asyncio.Event()
+        self._touched = TouchedPartitions(self._is_leaderless)
+        self._due_topics: set[str] = set()
+        self._unfinished: dict[str, tuple[Revision, float]] = {}
+        self._leaderless: dict[PartitionKey, float] = {}
+        self._portion_size = PARTITIONS_MAX
+        self._term: Revision | None = None
+        self._unclean = UncleanElections(survey, self.view, clock, self._wake.set)
+        self._surveys: asyncio.TaskGroup | None = None
+        """Where surveys run; none does before `run`."""
+        self._lease_seconds_max = 0
+        """Of the lives that were seen to end: how long one of them may still believe in itself."""
+        self._count_elections = count_elections
+        mirror.subscribe(self._changed)
+
+    @property
+    def term(self) -> ControllerTerm | None:
+        """The term as far as the mirror shows it; None while another broker holds it or nobody."""
+        standing, own = self._metadata.controller, self._membership()
+        if standing is None or (standing.value.broker, standing.value.broker_epoch) != (
+            own.broker_id,
+            own.broker_epoch,
+        ):
+            return None
+        return ControllerTerm(self._metadata.keys, standing.create_revision)
+
+    @property
+    def leaderless(self) -> int:
+        """Partitions that nobody can lead now; 0 without the term."""
+        return len(self._leaderless)
+
+    @property
+    def moving(self) -> int:
+        """Partitions that are being moved; 0 without the term."""
+        return 0 if self._term is None else len(self._index.moving)
+
+    @property
+    def index(self) -> PartitionsByBroker:
+        """Partitions by broker, as of the mirror."""
+        return self._index
+
+    def view(self) -> ClusterView:
+        """Return what decisions about partitions are made from."""
+        return cluster_view(self._metadata)
+
+    async def begin(self) -> None:
+        """Claim the term once; if that succeeds, bring everything in order before returning.
+
+        Raises nothing but `CoordinationClosed`: what fails now is tried again by `run`.
+        """
+        await self._try_turn()
+
+    async def run(self) -> None:
+        """Claim, and do what is to be done, until cancelled. The mirror must be running."""
+        try:
+            async with asyncio.TaskGroup() as self._surveys:
+                while True:
+                    self._wake.clear()
+                    if await self._try_turn():
+                        await self._wait_for_change()
+                    else:
+                        # The store is away: there is no event to wait for, only another attempt.
+                        await asyncio.sleep(TICK_SECONDS)  # noqa: TID251
+        except* CoordinationClosed as closed:
+            raise closed.exceptions[0] from None
+
+    async def _try_turn(self) -> bool:
+        try:
+            await self._turn()
+        except CoordinationClosed:
+            raise
+        except (CoordinationError, ProblemError) as error:
+            _log.warning("controller's turn failed", reason=str(error))
+            return False
+        return True
+
+    async def _wait_for_change(self) -> None:
+        try:
+            async with asyncio.timeout(TICK_SECONDS):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def _turn(self) -> None:
+        """Do everything that can be done now."""
+        if self.term is None:
+            await self._claim()
+        term = self.term
+        if term is None:
+            # A term begins with a look at everything.
+            self._term = None
+            self._touched.clear()
+            self._due_topics.clear()
+            self._leaderless.clear()
+            self._unclean.forget()
+            return
+        if term.revision != self._term:
+            self._enter(term)
+        await self._settle_partitions(term)
+        await self._settle_topics()
+        await self._elect_unclean(term)
+        await self._write(term, self._balancing.proposals(self.view()))
+        await self._settle_partitions(term)
+
+    async def _claim(self) -> None:
+        own = self._membership()
+        if self._metadata.controller is not None or own.registration.state is BrokerState.STOPPING:
+            return
+        claimed = await self._bootstrap.claim_controller(own)
+        if claimed is not None:
+            await self._mirror.wait_for(claimed.revision)
+
+    def _enter(self, term: ControllerTerm) -> None:
+        """Begin a term: whatever earlier controllers have left undone is found by looking at everything."""
+        _log.info("term of the controller taken", term=term.revision)
+        self._term = term.revision
+        self._touched.add(key for key, _ in self._index.partitions())
+        self._due_topics.update(self._metadata.topics)
+        self._leaderless.clear()
+        self._unclean.forget()
+
+    def _changed(self, update: MirrorUpdate) -> None:
+        """Note what an update touches. Called by the mirror."""
+        for change in update.changes:
+            self._touched.add(self._index.touched_by(change))
+            if isinstance(change, BrokerChange) and change.before is not None:
+                self._lease_seconds_max = max(self._lease_seconds_max, change.before.value.lease_seconds or 0)
+            if isinstance(change, PartitionChange) and _has_moved(change):
+                # What its configuration asks for may not have fitted the replicas before.
+                self._due_topics.update(self._named(change.topic_id))
+        self._wake.set()
+
+    def _named(self, topic_id: TopicId) -> Iterator[str]:
+        name = self._metadata.topic_name(topic_id)
+        if name is not None:
+            yield name
+
+    def _is_leaderless(self, key: PartitionKey) -> bool:
+        """Say whether clients wait for the partition; nobody asks while another broker is the controller."""
+        partition = self._index.find(key) if self._term is not None else None
+        return partition is not None and not has_live_leader(partition.value, self._metadata.brokers)
+
+    async def _settle_partitions(self, term: ControllerTerm) -> None:
+        """Take steps until no touched partition has one left, or the term is lost."""
+        while self._touched and self.term == term:
+            keys = self._touched.take(self._portion_size)
+            view = self.view()
+            await self._write(term, [write for key in keys if (write := self._step(key, view))])
+
+    def _step(self, key: PartitionKey, view: ClusterView) -> PartitionWrite | None:
+        partition = self._index.find(key)
+        if partition is None:
+            self._leaderless.pop(key, None)
+            return None
+        record = partition.value
+        successor = next_record(key, record, view)
+        if successor is not None:
+            elects = successor.leader_epoch != record.leader_epoch
+            if elects:
+                # Configuration waits for a live leader.
+                self._due_topics.update(self._named(key.topic_id))
+            return PartitionWrite(key, partition.mod_revision, successor, elects=elects)
+        if has_live_leader(record, view.brokers):
+            self._leaderless.pop(key, None)
+        else:
+            self._leaderless.setdefault(key, self._clock.monotonic())
+        return None
+
+    async def _write(
+        self, term: ControllerTerm, writes: Sequence[PartitionWrite], kind: str = "clean"
+    ) -> None:
+        """Write in portions; what was not or may not have been written is touched, to be looked at again."""
+        waiting = list(writes)
+        try:
+            while waiting and self.term == term:
+                portion = waiting[: self._portion_size]
+                if await self._write_portion(term, portion):
+                    self._count_elections(kind, sum(write.elects for write in portion))
+                else:
+                    self._touched.add(write.key for write in portion)
+                del waiting[: len(portion)]
+        finally:
+            self._touched.add(write.key for write in waiting)
+
+    async def _write_portion(self, term: ControllerTerm, writes: Sequence[PartitionWrite]) -> bool:
+        """Run one transaction, and let the mirror show its effect or what was in its way.
+
+        Portions become smaller while others write the same records, and grow again.
+        """
+        transaction = write_partitions(term, writes)
+        smaller = max(1, len(writes) // 2)
+        try:
+            result = await self._coordination.transact(transaction.compares, transaction.success)
+        except TransactionTooLarge:
+            if len(writes) == 1:
+                raise
+            self._portion_size = smaller
+            return False
+        self._portion_size = min(PARTITIONS_MAX, self._portion_size * 2) if result.succeeded else smaller
+        await self._mirror.wait_for(result.revision)
+        return result.succeeded
+
+    async def _settle_topics(self) -> None:
+        """Finish the topics that are due: all at the begin of a term, later those that whoever began them gave up."""
+        self._note_unfinished()
+        while self._due_topics:
+            name = next(iter(self._due_topics))
+            await self._completion.finish(name)
+            self._due_topics.discard(name)
+
+    def _note_unfinished(self) -> None:
+        now, unfinished = self._clock.monotonic(), dict[str, tuple[Revision, float]]()
+        for name, topic in self._metadata.topics.items():
+            if topic.value.state is not TopicState.DELETING and not is_unfinished(topic.value):
+                continue
+            before = self._unfinished.get(name)
+            since = before[1] if before and before[0] == topic.mod_revision else now
+            unfinished[name] = (topic.mod_revision, since)
+            if now - since >= UNFINISHED_SECONDS:
+                self._due_topics.add(name)
+        self._unfinished = unfinished
+
+    async def _elect_unclean(self, term: ControllerTerm) -> None:
+        """Elect the longest log where no complete replica has come back in time and the topic allows it.
+
+        So too where a record was restored from a backup: it names nobody who is sure to be complete.
+        """
+        delay_seconds = cluster_number(self._metadata, "unclean.leader.election.delay.ms") / 1000
+        # A leader whose lease ended early believes in it for its whole time, and acknowledges alone until then.
+        patience_seconds = max(delay_seconds, self._membership().lease.ttl_seconds, self._lease_seconds_max)
+        await self._write(term, self._unclean.elected(self._index.find, patience_seconds), "unclean")
+        if self._surveys is not None:
+            self._unclean.begin(self._surveys, self._due_for_survey(patience_seconds))
+
+    def _due_for_survey(self, delay_seconds: float) -> Iterator[LeaderlessPartition]:
+        over = self._clock.monotonic() - delay_seconds
+        for key, since in self._leaderless.items():
+            partition = self._index.find(key)
+            if partition is None:
+                continue
+            if partition.value.restored or (partition.value.unclean and since <= over):
+                yield key, partition
+
+    async def unclean_step(
+        self, key: PartitionKey, partition: Versioned[PartitionRecord]
+    ) -> tuple[PartitionWrite | None, tuple[BrokerId, ...]]:
+        """Survey the replicas that live for an operator, who does not wait for those that are gone.
+
+        Return the write that elects the longest log, None if nobody answers, and who is there and does not answer.
+        """
+        surveyed = await self._unclean.survey(key, partition)
+        return self._unclean.election(surveyed, forced=True), surveyed.silent(self.view())
+
+
+def _has_moved(change: PartitionChange) -> bool:
+    """Say whether a reassignment has ended with this change, or was taken back."""
+    before, after = change.before, change.after
+    return (
+        before is not None
+        and after is not None
+        and is_under_way(before.value)
+        and not is_under_way(after.value)
+    )

@@ -1,0 +1,78 @@
+"""What the controller does from time to time: compaction, and forgetting deleted topics.
+
+Run by the runtime of every broker: each notes what the present is, so that whoever is the controller knows how old a
+revision is; only the one that holds the term does anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final
+
+import structlog
+
+from fairlead_api.identifiers import Revision
+from fairlead_api.problems import ProblemError
+from fairlead_broker.clock import Clock
+from fairlead_broker.controller.topics import Planning, plan_forgetting
+from fairlead_broker.controlling.plan_runner import PlanRunner
+from fairlead_broker.controlling.topic_completion import OfficeHeld, required_term
+from fairlead_broker.coordination.mirror import Mirror
+from fairlead_broker.coordination.protocol import Coordination, CoordinationClosed, CoordinationError
+from fairlead_broker.registry.transactions import Transaction
+
+INTERVAL_SECONDS: Final = 300.0
+HISTORY_SECONDS: Final = 600.0
+"""History that is kept at least: who was away for less goes on watching where it stopped."""
+
+_log = structlog.get_logger("fairlead.coordination")
+
+
+class Housekeeping:
+    """Compacts every five minutes to the revision of ten minutes ago (protocol section 3, rule 6)."""
+
+    def __init__(self, coordination: Coordination, mirror: Mirror, term: OfficeHeld, clock: Clock) -> None:
+        self._coordination = coordination
+        self._mirror = mirror
+        self._term = term
+        self._clock = clock
+        self._runner = PlanRunner(coordination, mirror)
+        self._seen: deque[tuple[float, Revision]] = deque()
+
+    async def run(self) -> None:
+        """Do what is due, again and again, until cancelled or the client is closed."""
+        while True:
+            try:
+                await self.tick()
+            except CoordinationClosed:
+                raise
+            except (CoordinationError, ProblemError) as error:
+                _log.warning("housekeeping failed", reason=str(error))
+            # The only event to wait for is time.
+            await asyncio.sleep(INTERVAL_SECONDS)  # noqa: TID251
+
+    async def tick(self) -> None:
+        """Do once what is due by the clock."""
+        page = await self._coordination.list(self._mirror.metadata.keys.cluster, limit=1)
+        now = self._clock.monotonic()
+        self._seen.append((now, page.revision))
+        due = None
+        while self._seen and self._seen[0][0] <= now - HISTORY_SECONDS:
+            due = self._seen.popleft()[1]
+        if self._term() is None:
+            return
+        if due is not None:
+            await self._coordination.compact(due)
+            _log.debug("compacted", revision=due)
+        await self._runner.complete(self._forgetting)
+
+    def _forgetting(self, size: int) -> tuple[Transaction, ...]:
+        planning = Planning(
+            term=required_term(self._term),
+            brokers=self._mirror.metadata.brokers,
+            cluster_config=None,
+            now_us=self._clock.now_us(),
+            partitions_max=size,
+        )
+        return plan_forgetting(planning, self._mirror.metadata.deleted_topics)

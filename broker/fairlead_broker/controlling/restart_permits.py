@@ -1,0 +1,148 @@
+"""The one permit of the cluster to restart a broker, as a key under a lease of five minutes.
+
+For `operations`. Whoever rolls brokers asks before each: the permit is given when every partition can do without the
+broker, and only one broker has it. It is over when its broker has come back in another life or is unregistered, or with
+the lease.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from fairlead_api.identifiers import BrokerEpoch, BrokerId, PartitionIndex
+from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.controller.election import Brokers, is_live
+from fairlead_broker.controlling import operation_refusals as refusals
+from fairlead_broker.coordination.mirror import Mirror
+from fairlead_broker.coordination.partition_index import PartitionsByBroker
+from fairlead_broker.coordination.protocol import (
+    Coordination,
+    CoordinationUnavailable,
+    Lease,
+    LeaseNotFound,
+    UnknownOutcome,
+)
+from fairlead_broker.registry.records import (
+    BrokerState,
+    InSync,
+    PartitionRecord,
+    RestartPermitRecord,
+    decode,
+    encode,
+)
+from fairlead_broker.registry.transactions import Delete, Get, KeyValue, Put, created_at, unchanged_since
+
+PERMIT_SECONDS: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPermit:
+    """The one permit of the cluster to restart a broker."""
+
+    broker: BrokerId
+    seconds: int
+    """How long it holds."""
+
+
+class RestartPermits:
+    """Gives the permit out."""
+
+    def __init__(self, coordination: Coordination, mirror: Mirror, index: PartitionsByBroker) -> None:
+        self._coordination = coordination
+        self._metadata = mirror.metadata
+        self._index = index
+
+    async def request(self, broker: BrokerId) -> RestartPermit:
+        """Give the permit to a registered broker, again if it has it already; raise `restart_refused`."""
+        forbidding = self.forbidding(broker)
+        if forbidding:
+            raise refusals.restart_forbidden(broker, forbidding)
+        try:
+            return await self._grant(broker)
+        except (CoordinationUnavailable, UnknownOutcome) as error:
+            detail = f"the coordination store did not answer: {error}"
+            raise ProblemError("coordination_unavailable", detail, side_effect=SideEffect.MAYBE) from error
+
+    async def forget(self, broker: BrokerId) -> None:
+        """End the permit of a broker that is gone for good; where the store does not answer, its lease ends it."""
+        key = self._metadata.keys.restart_permit
+        with suppress(CoordinationUnavailable, UnknownOutcome):
+            [item] = (await self._coordination.transact((), (Get(key),))).reads
+            if item is not None and decode(key, item.value, RestartPermitRecord).broker == broker:
+                await self._coordination.transact((unchanged_since(key, item.mod_revision),), (Delete(key),))
+
+    def forbidding(self, broker: BrokerId) -> list[tuple[str, PartitionIndex]]:
+        """Return the partitions that could not do without the broker for a while, and could if others were in sync."""
+        named = [
+            (self._metadata.topic_name(key.topic_id) or key.topic_id, key.partition)
+            for key in self._index.of_broker(broker)
+            if (partition := self._index.find(key)) is not None
+            and _needs(partition.value, broker, self._metadata.brokers)
+        ]
+        return sorted(named)
+
+    async def _grant(self, broker: BrokerId) -> RestartPermit:
+        key = self._metadata.keys.restart_permit
+        standing = self._registered(broker)
+        seen = await self._coordination.transact((), (Get(key),))
+        [item] = seen.reads
+        if item is not None:
+            holder = decode(key, item.value, RestartPermitRecord)
+            if (holder.broker, holder.broker_epoch) == (broker, standing) and await self._renewed(item):
+                return RestartPermit(broker, PERMIT_SECONDS)
+            if not self._is_back(holder) and holder.broker != broker:
+                raise refusals.another_restarts(broker, holder.broker)
+        lease = await self._coordination.grant_lease(PERMIT_SECONDS)
+        record = RestartPermitRecord(broker=broker, broker_epoch=standing)
+        result = await self._coordination.transact(
+            (
+                unchanged_since(key, item.mod_revision if item else 0),
+                created_at(self._metadata.keys.broker(broker), standing),
+            ),
+            (Put(key, encode(record), lease.lease_id),),
+        )
+        if not result.succeeded:
+            with suppress(LeaseNotFound):
+                await self._coordination.revoke(lease)
+            raise refusals.another_restarts(broker, broker)
+        return RestartPermit(broker, PERMIT_SECONDS)
+
+    async def _renewed(self, permit: KeyValue) -> bool:
+        """Let a permit hold for its whole time again: who stops last asks last. False when it has just ended."""
+        if permit.lease_id is None:
+            return False
+        try:
+            await self._coordination.keep_alive(Lease(permit.lease_id, PERMIT_SECONDS))
+        except LeaseNotFound:
+            return False
+        return True
+
+    def _registered(self, broker: BrokerId) -> BrokerEpoch:
+        registered = self._metadata.brokers.get(broker)
+        if registered is None:
+            raise refusals.broker_not_found(broker)
+        return BrokerEpoch(registered.create_revision)
+
+    def _is_back(self, holder: RestartPermitRecord) -> bool:
+        """Say whether the broker that was permitted to restart has done so."""
+        registered = self._metadata.brokers.get(holder.broker)
+        return registered is not None and BrokerEpoch(registered.create_revision) != holder.broker_epoch
+
+
+def _needs(record: PartitionRecord, broker: BrokerId, brokers: Brokers) -> bool:
+    """Say whether a partition forbids that the broker goes.
+
+    One with no replica to spare never does: waiting would not help it. One below its minimum always does, because the
+    broker may be the first to catch up.
+    """
+    in_sync = {entry.broker for entry in record.isr if _stays(entry, brokers)}
+    if len(record.replicas) <= record.min_isr or len(in_sync) > record.min_isr:
+        return False
+    return len(in_sync) < record.min_isr or broker in in_sync
+
+
+def _stays(entry: InSync, brokers: Brokers) -> bool:
+    """Say whether a broker is in the life in which it was in sync, and does not stop: others leave the isr soon."""
+    return is_live(entry, brokers) and brokers[entry.broker].value.state is not BrokerState.STOPPING

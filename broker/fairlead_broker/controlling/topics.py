@@ -1,0 +1,306 @@
+"""Topics as users ask for them: created, altered, deleted, or refused with the reason.
+
+Called by the runtime. Holds a request against what is written, lets `controller` plan, and runs the plan. Several
+callers, even on several brokers, may ask for the same at once: guards let one through and the others find it done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from fairlead_api.bodies.requests import AlterTopicRequest, CreateTopicRequest
+from fairlead_api.configuration import CLUSTER_KEYS, merge_patch
+from fairlead_api.identifiers import TopicId, check_topic_name, collides
+from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.clock import Clock
+from fairlead_broker.controller.topics import (
+    Planning,
+    placeable,
+    plan_alteration,
+    plan_creation,
+    plan_deletion,
+)
+from fairlead_broker.controlling.plan_runner import PlanRunner
+from fairlead_broker.controlling.topic_completion import OfficeHeld, TopicCompletion, is_unfinished
+from fairlead_broker.coordination.cluster_values import cordoned_brokers
+from fairlead_broker.coordination.mirror import Mirror
+from fairlead_broker.coordination.protocol import Coordination
+from fairlead_broker.registry.metadata import Versioned
+from fairlead_broker.registry.records import ConfigScalar, TopicRecord, TopicState, config_texts
+from fairlead_broker.registry.transactions import Transaction
+
+REPLICATION_FACTOR_DEFAULT_MAX = 3
+MIN_ISR = "min.insync.replicas"
+
+
+class TopicAdmin:
+    """Changes topics in the name of the controller that holds the term.
+
+    Every call raises `ProblemError`; `coordination_unavailable` also when the term is lost.
+    """
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        mirror: Mirror,
+        term: OfficeHeld,
+        clock: Clock,
+        *,
+        new_topic_id: Callable[[], TopicId],
+        new_start_index: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`new_topic_id` makes UUIDs; `new_start_index` says where the placement of a new topic begins."""
+        self._mirror = mirror
+        self._metadata = mirror.metadata
+        self._clock = clock
+        self._term = term
+        self._runner = PlanRunner(coordination, mirror)
+        self._completing = TopicCompletion(coordination, mirror, term, clock, new_start_index)
+        self._new_topic_id = new_topic_id
+        self._new_start_index = new_start_index
+        self._being_created: dict[str, int] = {}
+
+    async def create(self, request: CreateTopicRequest, *, dry_run: bool = False) -> tuple[TopicRecord, bool]:
+        """Create a topic and return it with True; with False if it is there already with the same specification.
+
+        `topic_exists` names the difference to another specification. A dry run checks and writes nothing.
+        """
+        check_topic_name(request.name)
+        config = merge_patch({}, request.config)
+        existing = self._live(request.name)
+        if existing is not None and dry_run:
+            _check_same(request, config, existing.value)
+            return existing.value, False
+        if dry_run:
+            return self._new_topic(request, config), True
+        offered: set[TopicId] = set()
+        self._being_created[request.name] = self._being_created.get(request.name, 0) + 1
+        try:
+            await self._runner.complete(self._creation(request, config, offered))
+        finally:
+            self._being_created[request.name] -= 1
+            if not self._being_created[request.name]:
+                del self._being_created[request.name]
+        made = self._required(request.name, None).value
+        return made, made.topic_id in offered
+
+    async def alter(
+        self, name: str, request: AlterTopicRequest, topic_id: TopicId | None = None
+    ) -> TopicRecord:
+        """Change configuration (a merge patch) and the replication factor of new partitions, and grow a topic.
+
+        With a topic id, another topic of the same name is refused as `topic_recreated`.
+        """
+        altered = self._required(name, topic_id).value.topic_id
+        start_index = self._new_start_index()
+
+        def completion(size: int) -> Sequence[Transaction]:
+            return self._completing.completion(name, self._required(name, altered), size, start_index)
+
+        def announcement(size: int) -> Sequence[Transaction]:
+            topic = self._required(name, altered)
+            if is_unfinished(topic.value):
+                return ()
+            return self._alteration(name, topic, request, self._completing.planning(size, start_index))
+
+        while True:
+            # What somebody else has begun is finished first, as often as somebody is quicker.
+            await self._runner.complete(completion)
+            self._refuse_unfinished(name, altered)
+            if await self._runner.begin(announcement) or not is_unfinished(
+                self._required(name, altered).value
+            ):
+                break
+        await self._runner.complete(completion)
+        return self._required(name, altered).value
+
+    async def follow_cluster_config(self) -> None:
+        """Bring the partitions of every topic in line with the cluster's configuration, if this is the controller."""
+        if self._term() is not None:
+            for name in tuple(self._metadata.topics):
+                await self._completing.finish(name)
+
+    async def delete(self, name: str, topic_id: TopicId | None = None) -> None:
+        """Delete a topic; returns when its name is free. `topic_recreated` as in `alter`."""
+        doomed = self._required(name, topic_id).value.topic_id
+
+        def plan(size: int) -> Sequence[Transaction]:
+            now = self._metadata.topics.get(name)
+            if now is None or now.value.topic_id != doomed:
+                return ()
+            return plan_deletion(
+                self._completing.planning(size), name, now, self._metadata.partitions(doomed)
+            )
+
+        await self._runner.complete(plan)
+
+    def _alteration(
+        self, name: str, topic: Versioned[TopicRecord], request: AlterTopicRequest, planning: Planning
+    ) -> Sequence[Transaction]:
+        partition_count = request.partitions or topic.value.partitions
+        if partition_count < topic.value.partitions:
+            raise _shrinks(name, topic.value.partitions, partition_count)
+        config = merge_patch(config_texts(topic.value.config), request.config)
+        replication_factor = request.replication_factor or topic.value.replication_factor
+        if request.config is None or MIN_ISR in request.config or request.replication_factor is not None:
+            _check_min_isr(name, config, replication_factor)
+        self._check_placeable(name, topic.value, replication_factor)
+        return plan_alteration(
+            planning,
+            name,
+            topic,
+            self._metadata.partitions(topic.value.topic_id),
+            partition_count=partition_count,
+            config=config,
+            replication_factor=replication_factor,
+        )
+
+    def _check_placeable(self, name: str, topic: TopicRecord, replication_factor: int) -> None:
+        """Refuse a higher replication factor that no new partition could have now."""
+        broker_count = len(placeable(self._metadata.brokers, cordoned_brokers(self._metadata)))
+        if replication_factor > max(topic.replication_factor, broker_count):
+            raise _too_few_brokers(name, replication_factor, broker_count)
+
+    def _creation(
+        self, request: CreateTopicRequest, config: dict[str, str], offered: set[TopicId]
+    ) -> Callable[[int], Sequence[Transaction]]:
+        """Plan by what is found: the topic being created, by whoever; one being deleted; or none.
+
+        `offered` receives the topic ids under which this call tried to create it.
+        """
+        start_index = self._new_start_index()
+        record: TopicRecord | None = None
+
+        def plan(size: int) -> Sequence[Transaction]:
+            nonlocal record
+            now = self._metadata.topics.get(request.name)
+            if now is not None:
+                if now.value.state is not TopicState.DELETING and now.value.topic_id not in offered:
+                    _check_same(request, config, now.value)
+                return self._completing.completion(request.name, now, size, start_index)
+            if offered.intersection(self._metadata.deleted_topics):
+                detail = f"topic {request.name} was created and deleted again at once"
+                raise ProblemError("conflict", detail, side_effect=SideEffect.MAYBE)
+            if record is None:
+                record = self._new_topic(request, config)
+                offered.add(record.topic_id)
+            return plan_creation(self._completing.planning(size, start_index), request.name, record)
+
+        return plan
+
+    def _new_topic(self, request: CreateTopicRequest, config: dict[str, str]) -> TopicRecord:
+        self._check_twins(request.name)
+        broker_count = len(placeable(self._metadata.brokers, cordoned_brokers(self._metadata)))
+        replication_factor = request.replication_factor or self._default_replication_factor(broker_count)
+        if broker_count == 0:
+            raise ProblemError(
+                "not_enough_replicas",
+                f"no broker takes new replicas now, of {len(self._metadata.brokers)} that are registered: each is "
+                "cordoned, or has no healthy data directory",
+            )
+        if replication_factor > broker_count:
+            raise _too_few_brokers(request.name, replication_factor, broker_count)
+        _check_min_isr(request.name, config, replication_factor)
+        return TopicRecord(
+            topic_id=self._new_topic_id(),
+            state=TopicState.CREATING,
+            partitions=request.partitions or self._default_partitions(),
+            replication_factor=replication_factor,
+            config={**config},
+            created_us=self._clock.now_us(),
+        )
+
+    def _default_partitions(self) -> int:
+        configured = self._configured("num.partitions")
+        return int(CLUSTER_KEYS["num.partitions"].default or 1) if configured is None else int(configured)
+
+    def _default_replication_factor(self, broker_count: int) -> int:
+        configured = self._configured("default.replication.factor")
+        if configured is not None:
+            return int(configured)
+        return max(1, min(REPLICATION_FACTOR_DEFAULT_MAX, broker_count))
+
+    def _configured(self, name: str) -> ConfigScalar | None:
+        config = self._metadata.cluster_config
+        return None if config is None else config.value.values.get(name)
+
+    def _check_twins(self, name: str) -> None:
+        for other in (*self._metadata.topics, *self._being_created):
+            if collides(name, other):
+                raise ProblemError(
+                    "invalid_topic_name",
+                    f"topic name {name} becomes the same metric name as topic {other} ('.' and '_' are one there)",
+                    data={"topic": name},
+                )
+
+    def _refuse_unfinished(self, name: str, topic_id: TopicId) -> None:
+        if is_unfinished(self._required(name, topic_id).value):
+            detail = f"topic {name} waits for brokers on which its new partitions can be placed"
+            raise ProblemError("conflict", detail)
+
+    def _live(self, name: str) -> Versioned[TopicRecord] | None:
+        topic = self._metadata.topics.get(name)
+        return None if topic is None or topic.value.state is TopicState.DELETING else topic
+
+    def _required(self, name: str, topic_id: TopicId | None) -> Versioned[TopicRecord]:
+        topic = self._live(name)
+        if topic is None:
+            raise ProblemError("topic_not_found", f"there is no topic {name}", data={"topic": name})
+        if topic_id is not None and topic.value.topic_id != topic_id:
+            raise ProblemError(
+                "topic_recreated",
+                f"topic {name} has id {topic.value.topic_id} now, not {topic_id}",
+                data={"topic": name, "expected": topic_id, "actual": topic.value.topic_id},
+            )
+        return topic
+
+
+def _check_same(request: CreateTopicRequest, config: dict[str, str], existing: TopicRecord) -> None:
+    """Raise `topic_exists` naming every difference between what is asked for and what is there."""
+    wanted_factor = request.replication_factor or existing.replication_factor
+    partitions = existing.growing_to or existing.partitions
+    pairs: list[tuple[str, object, object]] = [
+        ("partitions", partitions, request.partitions or partitions),
+        ("replication_factor", existing.replication_factor, wanted_factor),
+    ]
+    stored = config_texts(existing.config)
+    pairs += [(key, stored.get(key), config.get(key)) for key in sorted(stored.keys() | config.keys())]
+    differences = [
+        f"{what} is {'not set' if is_ is None else is_}, asked for is {'its default' if asked is None else asked}"
+        for what, is_, asked in pairs
+        if is_ != asked
+    ]
+    if differences:
+        raise ProblemError(
+            "topic_exists",
+            f"topic {request.name} exists with another specification: {'; '.join(differences)}",
+            data={"topic": request.name},
+        )
+
+
+def _check_min_isr(name: str, config: Mapping[str, str], replication_factor: int) -> None:
+    """Refuse a minimum that could never be reached; the cluster's default is cut to the replicas instead."""
+    asked = int(config.get(MIN_ISR, 1))
+    if asked > replication_factor:
+        raise ProblemError(
+            "invalid_config",
+            f"topic {name} asks for {asked} replicas in sync ({MIN_ISR}), but each partition has {replication_factor}",
+            data={"key": MIN_ISR, "value": asked, "allowed": f"1 to {replication_factor}"},
+        )
+
+
+def _too_few_brokers(name: str, replication_factor: int, broker_count: int) -> ProblemError:
+    return ProblemError(
+        "invalid_config",
+        f"topic {name} asks for {replication_factor} replicas of each partition, but "
+        f"{broker_count} {'broker takes' if broker_count == 1 else 'brokers take'} new replicas",
+        data={"key": "replication_factor", "value": replication_factor, "allowed": f"1 to {broker_count}"},
+    )
+
+
+def _shrinks(name: str, partitions: int, asked: int) -> ProblemError:
+    return ProblemError(
+        "invalid_config",
+        f"topic {name} has {partitions} partitions and cannot shrink to {asked}",
+        data={"key": "partitions", "value": asked, "allowed": f"at least {partitions}"},
+    )

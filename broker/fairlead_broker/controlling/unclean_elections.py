@@ -1,0 +1,213 @@
+"""Surveys of the replicas of partitions that no complete replica can lead, and the elections that follow.
+
+For the controllership. Each survey is a task of its own beside the controller's turns: a broker that is slow to answer
+delays the partitions that it keeps, and no other election. What a survey has found is held against the mirror as it is
+when the next turn comes: a broker that has begun another life since has told nothing. A live replica that was silent
+may have the longest log, so it is asked again for as long as the topic's delay once more, counted in its own life,
+before it is passed by; in a record of a restored store every replica has to be heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import msgspec
+import structlog
+
+from fairlead_api.identifiers import BrokerEpoch, BrokerId, Revision
+from fairlead_broker.clock import Clock
+from fairlead_broker.controller.election import broker_epoch, takes_part
+from fairlead_broker.controller.partition_changes import (
+    ClusterView,
+    LogEnd,
+    elect_unclean,
+    has_live_leader,
+)
+from fairlead_broker.controller.partition_writes import PartitionWrite
+from fairlead_broker.controller.term import PARTITIONS_MAX
+from fairlead_broker.registry.keys import PartitionKey
+from fairlead_broker.registry.metadata import Versioned
+from fairlead_broker.registry.records import PartitionRecord
+
+Survey: TypeAlias = Callable[[PartitionKey, Sequence[BrokerId]], Awaitable[Mapping[BrokerId, LogEnd]]]
+"""Asks replicas where their logs end; who does not answer, or holds no open log, is left out."""
+LeaderlessPartition: TypeAlias = tuple[PartitionKey, Versioned[PartitionRecord]]
+
+SURVEYS_MAX: Final = PARTITIONS_MAX
+"""Under way at once."""
+AGAIN_SECONDS: Final = 1.0
+"""Between two surveys of a partition: refusals come at once, and asking costs every replica something."""
+
+_log = structlog.get_logger("fairlead.controller")
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """What replicas told of a partition as it was then."""
+
+    key: PartitionKey
+    partition: Versioned[PartitionRecord]
+    asked: Mapping[BrokerId, BrokerEpoch]
+    """Who was asked, in which life."""
+    ends: Mapping[BrokerId, LogEnd]
+
+    def heard(self, view: ClusterView) -> Mapping[BrokerId, LogEnd]:
+        """Return the ends that brokers told in the lives that they are in."""
+        return {broker: end for broker, end in self.ends.items() if self._lives(broker, view)}
+
+    def silent(self, view: ClusterView) -> tuple[BrokerId, ...]:
+        """Return the replicas that are there and have not told their end; who stops or is quarantined never leads."""
+        heard = self.heard(view)
+        return tuple(
+            replica.broker
+            for replica in self.partition.value.replicas
+            if replica.broker not in heard
+            and replica.broker in view.brokers
+            and takes_part(self.key, view.brokers[replica.broker].value)
+        )
+
+    def _lives(self, broker: BrokerId, view: ClusterView) -> bool:
+        registered = view.brokers.get(broker)
+        return registered is not None and broker_epoch(registered) == self.asked[broker]
+
+
+async def nobody_answers(key: PartitionKey, brokers: Sequence[BrokerId]) -> Mapping[BrokerId, LogEnd]:
+    """Survey nobody: for a broker without peers."""
+    del key, brokers
+    return {}
+
+
+class UncleanElections:
+    """Keeps the surveys of one controller."""
+
+    def __init__(
+        self, survey: Survey, view: Callable[[], ClusterView], clock: Clock, done: Callable[[], None]
+    ) -> None:
+        """`done` is called whenever a survey has ended."""
+        self._survey = survey
+        self._view = view
+        self._clock = clock
+        self._done = done
+        self._under_way: set[PartitionKey] = set()
+        self._surveyed: list[Surveyed] = []
+        self._first: dict[PartitionKey, _FirstAsked] = {}
+        self._last: dict[PartitionKey, float] = {}
+
+    def begin(self, group: asyncio.TaskGroup, due: Iterable[LeaderlessPartition]) -> None:
+        """Begin the surveys of partitions that have none under way, as tasks of the group."""
+        now = self._clock.monotonic()
+        for key, partition in due:
+            if len(self._under_way) >= SURVEYS_MAX:
+                return
+            if key not in self._under_way and now >= self._last.get(key, -AGAIN_SECONDS) + AGAIN_SECONDS:
+                self._under_way.add(key)
+                self._note_first(key, partition, now)
+                self._last[key] = now
+                group.create_task(self._run(key, partition))
+
+    def elected(
+        self, find: Callable[[PartitionKey], Versioned[PartitionRecord] | None], patience_seconds: float
+    ) -> list[PartitionWrite]:
+        """Return the elections that follow from the surveys that have ended; each survey is used once.
+
+        `find` tells a partition as it is now. `patience_seconds`: how long a silent replica is asked again.
+        """
+        surveyed, self._surveyed = self._surveyed, []
+        now, writes = self._clock.monotonic(), []
+        for each in surveyed:
+            found, silent = find(each.key), each.silent(self._view())
+            if found is None or found.mod_revision != each.partition.mod_revision:
+                self._drop(each.key)
+            elif silent and now < self._asked_last(each.key, silent, now) + patience_seconds:
+                _log.warning("unclean election waits for a replica", **_named(each.key), silent=silent)
+            elif (write := self.election(each)) is not None:
+                self._drop(each.key)
+                writes.append(write)
+        return writes
+
+    def election(self, surveyed: Surveyed, *, forced: bool = False) -> PartitionWrite | None:
+        """Return the write that elects the longest log that was heard of, if somebody can be elected.
+
+        `forced`: an operator wants whom there is, also where a restored record asks for every replica.
+        """
+        view, record = self._view(), surveyed.partition.value
+        if has_live_leader(record, view.brokers):
+            return None
+        if forced:
+            record = msgspec.structs.replace(record, restored=False)
+        ends = surveyed.heard(view)
+        elected = elect_unclean(surveyed.key, record, view, ends)
+        if elected is None:
+            return None
+        assert elected.leader is not None, "an election installs a leader"
+        _log.warning(
+            "unclean election",
+            **_named(surveyed.key),
+            leader=elected.leader.broker,
+            leader_epoch=elected.leader_epoch,
+            ends={broker: (end.epoch, end.end_offset) for broker, end in ends.items()},
+            silent=surveyed.silent(view),
+        )
+        return PartitionWrite(surveyed.key, surveyed.partition.mod_revision, elected, elects=True)
+
+    async def survey(self, key: PartitionKey, partition: Versioned[PartitionRecord]) -> Surveyed:
+        """Ask the replicas that are there, and wait for what they say."""
+        brokers = self._view().brokers
+        asked = {
+            replica.broker: broker_epoch(brokers[replica.broker])
+            for replica in partition.value.replicas
+            if replica.broker in brokers
+        }
+        return Surveyed(key, partition, asked, await self._survey(key, list(asked)))
+
+    def forget(self) -> None:
+        """Begin anew: another controller is in term, or was meanwhile."""
+        for kept in (self._surveyed, self._first, self._last):
+            kept.clear()
+
+    def _note_first(self, key: PartitionKey, partition: Versioned[PartitionRecord], now: float) -> None:
+        """Note which lives are asked for the first time about this record."""
+        known = self._first.get(key)
+        if known is None or known.revision != partition.mod_revision:
+            known = self._first[key] = _FirstAsked(partition.mod_revision, {})
+        replicas = [replica.broker for replica in partition.value.replicas]
+        known.at = {life: known.at.get(life, now) for life in self._lives(replicas)}
+
+    def _asked_last(self, key: PartitionKey, brokers: Sequence[BrokerId], now: float) -> float:
+        """Say when the last of some replicas was asked first: one that has just come has its time before it."""
+        known = self._first.get(key)
+        at = {} if known is None else known.at
+        return max(at.get(life, now) for life in self._lives(brokers))
+
+    def _lives(self, brokers: Iterable[BrokerId]) -> list[tuple[BrokerId, BrokerEpoch]]:
+        registered = self._view().brokers
+        return [(broker, broker_epoch(registered[broker])) for broker in brokers if broker in registered]
+
+    def _drop(self, key: PartitionKey) -> None:
+        self._first.pop(key, None)
+        self._last.pop(key, None)
+
+    async def _run(self, key: PartitionKey, partition: Versioned[PartitionRecord]) -> None:
+        try:
+            surveyed = await self.survey(key, partition)
+            self._surveyed.append(surveyed)
+        finally:
+            self._under_way.discard(key)
+            self._done()
+
+
+@dataclass(slots=True)
+class _FirstAsked:
+    """When the replicas of a partition were asked first since its record was written."""
+
+    revision: Revision
+    """Of that record."""
+    at: dict[tuple[BrokerId, BrokerEpoch], float]
+    """By the life of a broker: one that has come back may need as long again before it can tell."""
+
+
+def _named(key: PartitionKey) -> dict[str, object]:
+    return {"topic_id": key.topic_id, "partition": key.partition}

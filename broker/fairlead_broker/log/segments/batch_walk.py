@@ -1,0 +1,242 @@
+"""Walks over the batches of a file: by headers alone, with all checksums, or in search of the next good one.
+
+Used by `segments` to rebuild an index and by `recovery` to find out how much of a file is good. Works for batch
+formats of later releases as well, because it needs only the bytes that keep their meaning. Must not know segments,
+indexes or what follows from a bad batch.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from fairlead_api.batch.header import (
+    HEADER_BYTES,
+    LENGTH_STOP,
+    STAMP_BYTES,
+    BatchHeader,
+    check_stamp_checksum,
+    checksum,
+    read_header,
+)
+from fairlead_api.problems import ProblemError
+from fairlead_broker.log.errors import LogError
+from fairlead_broker.log.segments.storage import File
+
+HEADER_WINDOW_BYTES: Final = 16 << 10
+"""Read at a time when only headers matter: large batches cost one small read each."""
+VERIFY_WINDOW_BYTES: Final = 4 << 20
+MAXIMUM: Final = 1 << 63
+_ALIGNMENT: Final = 8
+_FORMAT_AT: Final = STAMP_BYTES
+_ZEROS_AT: Final = 26
+_BASE_OFFSET: Final = struct.Struct("<q")
+_LENGTH: Final = struct.Struct("<I")
+_CONTENT_CHECKSUM: Final = struct.Struct("<I")
+
+
+class BadBatch(Exception):
+    """The bytes at a position are no good batch."""
+
+    def __init__(self, position: int, search_from: int, reason: str) -> None:
+        super().__init__(f"byte {position}: {reason}")
+        self.position = position
+        self.search_from = search_from
+        """Where the next good batch may begin: behind this one when its stamp is good and its length believed.
+        A record may itself hold a stored batch, and that one must not be found."""
+
+
+class UnknownFormat(LogError):
+    """A good batch has a format that this release cannot read; the log was written by a later one."""
+
+
+@dataclass(frozen=True, slots=True)
+class WalkedBatch:
+    """A batch met on a walk."""
+
+    position: int
+    header: BatchHeader
+
+    @property
+    def end(self) -> int:
+        """Where the next batch begins."""
+        return self.position + self.header.total_bytes
+
+
+def walk_headers(
+    file: File,
+    position: int,
+    stop: int,
+    offset_min: int,
+    next_offset: int | None = None,
+    offset_stop: int | None = None,
+) -> Iterator[WalkedBatch]:
+    """Yield the batches from a position on, checking only stamps. Raises `BadBatch` at the first that is bad.
+
+    Where a batch ends stands in what the stamp does not cover. It is believed where the next batch begins there or, of
+    the last one, where that is the `next_offset` that the caller knows; otherwise the whole batch is checked. One that
+    begins at `offset_stop` or behind is no good one here.
+    """
+    window = _Window(file, stop, HEADER_WINDOW_BYTES, offset_stop)
+    for batch in _walk(window, position, offset_min, verify=False):
+        if not _ends_as_expected(window, batch, next_offset):
+            _verify_content(window, batch.position, batch.header.total_bytes)
+        yield batch
+
+
+def verify_batches(
+    file: File, position: int, stop: int, offset_min: int, offset_stop: int | None = None
+) -> Iterator[WalkedBatch]:
+    """Yield the batches from a position on, checking both checksums. Raises `BadBatch` at the first bad one.
+
+    One that begins at `offset_stop` or behind is a bad one: the file is another segment's.
+    """
+    window = _Window(file, stop, VERIFY_WINDOW_BYTES, offset_stop)
+    return _walk(window, position, offset_min, verify=True)
+
+
+def find_good_batch(
+    file: File, position: int, stop: int, offset_min: int, offset_stop: int | None = None
+) -> WalkedBatch | None:
+    """Return the first whole batch with good checksums at or behind a position, below an offset, or None."""
+    window = _Window(file, stop, VERIFY_WINDOW_BYTES, offset_stop)
+    position += -position % _ALIGNMENT
+    while position + HEADER_BYTES <= stop:
+        view, at = window.at(position, min(VERIFY_WINDOW_BYTES, stop - position))
+        if len(view) - at < HEADER_BYTES:
+            break
+        for candidate in _candidates(view[at:]):
+            found = _good_batch(window, position + candidate, offset_min)
+            if found is not None:
+                return found
+        # Candidates need a whole header in sight, so the last bytes are looked at again in the next window.
+        position += max(_ALIGNMENT, (len(view) - at - HEADER_BYTES) // _ALIGNMENT * _ALIGNMENT)
+    return None
+
+
+def first_append_time(file: File, size: int) -> int | None:
+    """Return when the first batch of a file was stamped, µs UTC; None if there is none."""
+    try:
+        batch = next(walk_headers(file, 0, size, 0), None)
+    except BadBatch:
+        return None
+    return batch.header.append_time_us if batch else None
+
+
+class _Window:
+    """A part of a file in memory that moves forward."""
+
+    __slots__ = ("_file", "_start", "_view", "_window_bytes", "offset_stop", "stop")
+
+    def __init__(self, file: File, stop: int, window_bytes: int, offset_stop: int | None) -> None:
+        self._file = file
+        self._window_bytes = window_bytes
+        self._start = 0
+        self._view = memoryview(b"")
+        self.stop = stop
+        self.offset_stop = MAXIMUM if offset_stop is None else offset_stop
+
+    def at(self, position: int, nbytes: int) -> tuple[memoryview, int]:
+        """Return a view that holds this range, and where in it the range begins; fewer bytes at the end."""
+        at = position - self._start
+        if at < 0 or at + nbytes > len(self._view):
+            wanted = min(max(nbytes, self._window_bytes), self.stop - position)
+            self._view = memoryview(bytearray(max(wanted, 0)))
+            self._view = self._view[: self._file.read_into(self._view, position)]
+            self._start, at = position, 0
+        return self._view, at
+
+
+def _walk(window: _Window, position: int, offset_min: int, *, verify: bool) -> Iterator[WalkedBatch]:
+    while position < window.stop:
+        batch = _check(window, position, offset_min, verify=verify)
+        yield batch
+        position, offset_min = batch.end, batch.header.next_offset
+
+
+def _check(window: _Window, position: int, offset_min: int, *, verify: bool) -> WalkedBatch:
+    view, at = window.at(position, HEADER_BYTES)
+    if len(view) - at < HEADER_BYTES:
+        raise BadBatch(position, position + _ALIGNMENT, f"{len(view) - at} bytes are no whole header")
+    try:
+        check_stamp_checksum(view, at)
+    except ProblemError as problem:
+        raise BadBatch(position, position + _ALIGNMENT, problem.detail) from problem
+    total_bytes = LENGTH_STOP + _LENGTH.unpack_from(view, at + 8)[0]
+    base_offset = _BASE_OFFSET.unpack_from(view, at)[0]
+    if total_bytes < HEADER_BYTES or total_bytes % _ALIGNMENT or base_offset < offset_min:
+        reason = f"{total_bytes} bytes from offset {base_offset} cannot follow offset {offset_min - 1}"
+        raise BadBatch(position, position + _ALIGNMENT, reason)
+    if base_offset >= window.offset_stop:
+        reason = f"offset {base_offset} belongs into a later segment, from {window.offset_stop} on"
+        raise BadBatch(position, position + total_bytes, reason)
+    if position + total_bytes > window.stop:
+        reason = f"the batch has {total_bytes} bytes, {window.stop - position} are there"
+        raise BadBatch(position, position + total_bytes, reason)
+    if verify:
+        _verify_content(window, position, total_bytes)
+    view, at = window.at(position, HEADER_BYTES)
+    try:
+        return WalkedBatch(position, _read_header(view, at, position, total_bytes))
+    except UnknownFormat:
+        # No other release has written it where it is only a flipped bit.
+        _verify_content(window, position, total_bytes)
+        raise
+
+
+def _ends_as_expected(window: _Window, batch: WalkedBatch, next_offset: int | None) -> bool:
+    if batch.end >= window.stop:
+        return next_offset is None or next_offset == batch.header.next_offset
+    view, at = window.at(batch.end, HEADER_BYTES)
+    return len(view) - at < 8 or _BASE_OFFSET.unpack_from(view, at)[0] == batch.header.next_offset
+
+
+def _verify_content(window: _Window, position: int, total_bytes: int) -> None:
+    view, at = window.at(position, total_bytes)
+    if len(view) - at < total_bytes:
+        # The file has become shorter since its size was asked for.
+        reason = f"the batch has {total_bytes} bytes, {len(view) - at} can be read"
+        raise BadBatch(position, position + total_bytes, reason)
+    _check_content(view, at, position, total_bytes)
+
+
+def _check_content(view: memoryview, at: int, position: int, total_bytes: int) -> None:
+    stored = _CONTENT_CHECKSUM.unpack_from(view, at + STAMP_BYTES - 4)[0]
+    computed = checksum(view, at + STAMP_BYTES, at + total_bytes)
+    if stored != computed:
+        reason = f"the checksum of the content is {computed:#010x}, the batch says {stored:#010x}"
+        raise BadBatch(position, position + total_bytes, reason)
+
+
+def _read_header(view: memoryview, at: int, position: int, total_bytes: int) -> BatchHeader:
+    try:
+        return read_header(view, at)
+    except ProblemError as problem:
+        if problem.code == "unsupported_version" and view[at + _FORMAT_AT] != 0:
+            message = f"byte {position}: {problem.detail}; start a release that knows it"
+            raise UnknownFormat(message) from problem
+        raise BadBatch(position, position + total_bytes, problem.detail) from problem
+
+
+def _candidates(view: memoryview) -> list[int]:
+    """Return aligned positions where a header may begin: the two stamped zeros and a small format number."""
+    count = (len(view) - HEADER_BYTES) // _ALIGNMENT + 1
+    if count <= 0:
+        return []
+    data = np.frombuffer(view, np.uint8)
+    start = np.arange(count) * _ALIGNMENT
+    likely = (
+        (data[start + _FORMAT_AT] != 0) & (data[start + _ZEROS_AT] == 0) & (data[start + _ZEROS_AT + 1] == 0)
+    )
+    return [int(position) for position in start[likely]]
+
+
+def _good_batch(window: _Window, position: int, offset_min: int) -> WalkedBatch | None:
+    try:
+        return _check(window, position, offset_min, verify=True)
+    except BadBatch:
+        return None

@@ -1,0 +1,66 @@
+"""Where the first damage of a segment is, found by its checksums.
+
+Called by `segments` when something does not fit: a read walks over a few bytes of each batch and sees that they are
+wrong, but neither which batch is at fault nor where the next good one begins. Finds the way to what stands behind it as
+well.
+"""
+
+from __future__ import annotations
+
+from fairlead_api.identifiers import Offset
+from fairlead_broker.log.segments.batch_walk import BadBatch, find_good_batch, verify_batches
+from fairlead_broker.log.segments.damage import DamagedRange
+from fairlead_broker.log.segments.storage import File
+
+
+def first_damage(
+    file: File,
+    size: int,
+    position: int,
+    expected: int,
+    offset: int,
+    next_offset: int,
+    offset_stop: int | None = None,
+) -> DamagedRange | None:
+    """Return the first range from an offset on that cannot be read; None if all of it can.
+
+    The walk begins at a position with the batch that has the expected offset, at or below the given one. Behind the
+    last batch of the segment stands `next_offset`: what is missing before it is damage. What begins at `offset_stop` or
+    behind belongs elsewhere. Raises `OSError`.
+    """
+    while True:
+        try:
+            for batch in verify_batches(file, position, size, expected, offset_stop):
+                position, expected = batch.end, batch.header.next_offset
+            break
+        except BadBatch as bad:
+            good = find_good_batch(file, bad.search_from, size, expected, offset_stop)
+            if good is None:
+                break
+            following = good.header.base_offset
+            if following > max(offset, expected):
+                return DamagedRange(Offset(expected), Offset(following))
+            position, expected = good.position, following
+    return DamagedRange(Offset(expected), Offset(next_offset)) if expected < next_offset else None
+
+
+def place_behind_damage(
+    file: File, size: int, position: int, expected: int, offset: int, offset_stop: int | None = None
+) -> tuple[int, int] | None:
+    """Return position and base offset of the good batch that holds an offset; None where damage does.
+
+    The walk begins as that of `first_damage`. Raises `OSError`.
+    """
+    while True:
+        try:
+            for batch in verify_batches(file, position, size, expected, offset_stop):
+                if batch.header.next_offset > offset:
+                    return batch.position, batch.header.base_offset
+                position, expected = batch.end, batch.header.next_offset
+        except BadBatch as bad:
+            good = find_good_batch(file, bad.search_from, size, expected, offset_stop)
+            if good is None or good.header.base_offset > offset:
+                return None
+            position, expected = good.position, good.header.base_offset
+        else:
+            return None

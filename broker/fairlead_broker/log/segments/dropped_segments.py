@@ -1,0 +1,102 @@
+"""Segments that are no part of their log any more and whose files wait to be removed.
+
+Owned by `partition_log`. Readers that are inside a segment may still open its files, so these stay for
+`file.delete.delay.ms`. Nothing of this is written down: a start removes what lies below the log start.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from threading import Lock
+from typing import Final, Protocol
+
+from fairlead_api.identifiers import Offset, TimestampUs
+from fairlead_broker.log.errors import DiskFull, wrap_os_error
+from fairlead_broker.log.segments.segments import Segment
+
+TIME_MIN: Final = TimestampUs(0)
+"""Before every time: what is due then is due at once."""
+TIME_MAX: Final = TimestampUs(2**63 - 1)
+"""Behind every time: all that waits is due."""
+
+
+class SegmentedLog(Protocol):
+    """What is asked of a log here."""
+
+    @property
+    def segments(self) -> Iterable[Segment]:
+        """Its segments, the oldest first."""
+        ...
+
+    @property
+    def log_start_offset(self) -> Offset:
+        """Below it nothing is read."""
+        ...
+
+
+class DroppedSegments:
+    """In the order in which they were dropped. Segments may be added while others are removed."""
+
+    __slots__ = ("_forgotten", "_lock", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[TimestampUs, Segment]] = deque()
+        self._forgotten = False
+        # Held by those who remove: a segment stays first until its files are gone.
+        self._lock = Lock()
+
+    def add(self, segments: Iterable[Segment], due_us: TimestampUs) -> None:
+        """Take over segments that nobody finds any more; their files go when they are due."""
+        if not self._forgotten:
+            self._waiting.extend((due_us, segment) for segment in segments)
+
+    def remove_due(self, now_us: TimestampUs) -> None:
+        """Remove the files whose time is over. Raises `StorageFailed`.
+
+        In the order of the log: after a crash in between no gap is left behind.
+        """
+        with self._lock:
+            while self._waiting and self._waiting[0][0] <= now_us:
+                segment = self._waiting[0][1]
+                try:
+                    segment.unlink()
+                except OSError as error:
+                    raise wrap_os_error(error, f"{segment.path}: cannot remove") from error
+                self._waiting.popleft()
+
+    def forget(self) -> None:
+        """Leave all files to the next start from now on; returns when nobody is at them any more.
+
+        Other files may get their names then.
+        """
+        with self._lock:
+            self._forgotten = True
+            self._waiting.clear()
+
+
+def make_starts_durable(write_checkpoint: Callable[[], None], logs: Iterable[SegmentedLog]) -> None:
+    """Write the checkpoint that knows where logs begin, before segments go. Raises what that raises.
+
+    What is dropped is what frees a full disk, and needs a few pages to begin with: the indexes of what goes make room.
+    """
+    try:
+        write_checkpoint()
+    except DiskFull:
+        for log in logs:
+            _free_indexes(log)
+        write_checkpoint()
+
+
+def _free_indexes(log: SegmentedLog) -> None:
+    """Remove the index files of segments wholly below the log start.
+
+    An index can be made again, batches cannot. Raises `StorageFailed`.
+    """
+    for segment in log.segments:
+        if segment.growing or segment.next_offset > log.log_start_offset:
+            break
+        try:
+            segment.unlink_indexes()
+        except OSError as error:
+            raise wrap_os_error(error, f"{segment.path}: cannot remove its indexes") from error

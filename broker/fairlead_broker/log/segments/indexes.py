@@ -1,0 +1,198 @@
+"""The sparse index of a segment: where an offset stands in the file, and how new its records are.
+
+An entry says: the batch with this base offset begins at this position, and no record before it has a newer time
+than this. Both files get an entry together, so one walk of headers fills them and one cut shortens them. Used by
+`segments` and `recovery`; everything in them can be made again from the headers of the batches, so nothing here
+is ever a reason to refuse. Must not know files beyond handing out and taking in their bytes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from fairlead_api.identifiers import Offset
+from fairlead_broker.log.segments.entry_file import HEADER_BYTES, EntryKind, EntryLayout
+
+OFFSET_INDEX: Final = EntryLayout(EntryKind.OFFSET_INDEX, "qI")
+TIME_INDEX: Final = EntryLayout(EntryKind.TIME_INDEX, "qqI")
+NO_TIME: Final = -(2**63)
+"""Older than every record: the newest time of nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPoint:
+    """A place from which a walk over headers may begin."""
+
+    offset: Offset
+    position: int
+    max_time_us: int
+    """No record of the segment before this place has a newer time."""
+
+
+class SegmentIndex:
+    """Entries of one segment in memory, in rising order of offset and position.
+
+    Written by the one appender, read by anybody at any time: an entry's position and time are appended before its
+    offset, so whoever finds an offset finds the rest.
+    """
+
+    __slots__ = ("max_time_us", "offsets", "positions", "times")
+
+    def __init__(self) -> None:
+        self.max_time_us = NO_TIME
+        """Newest time of a record in the whole segment, entries or not."""
+        self.offsets = array("q")
+        self.positions = array("q")
+        self.times = array("q")
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held by the entries."""
+        return 24 * len(self.offsets)
+
+    @property
+    def file_bytes(self) -> int:
+        """Size of the offset index file: what `segment.index.bytes` limits."""
+        return HEADER_BYTES + OFFSET_INDEX.entry_bytes * len(self.offsets)
+
+    def is_due(self, position: int, interval_bytes: int) -> bool:
+        """Say whether a batch at this position gets an entry; the first of a segment needs none."""
+        last = self.positions[-1] if self.positions else 0
+        return position > last and position - last >= interval_bytes
+
+    def note(self, base_offset: int, position: int, max_time_us: int, interval_bytes: int) -> None:
+        """Take in the next batch of the segment. An interval of 0 gives it an entry in any case."""
+        if self.is_due(position, interval_bytes):
+            self.positions.append(position)
+            self.times.append(self.max_time_us)
+            self.offsets.append(base_offset)
+        self.max_time_us = max(self.max_time_us, max_time_us)
+
+    def point_at(self, index: int) -> IndexPoint:
+        """Return an entry by its number."""
+        return IndexPoint(Offset(self.offsets[index]), self.positions[index], self.times[index])
+
+    def last_at_or_below(self, offset: int) -> int:
+        """Return the number of the last entry whose offset is at most the given one, or -1."""
+        return bisect_right(self.offsets, offset) - 1
+
+    def position_at_or_below(self, offset: int) -> int:
+        """Return where a walk that looks for an offset begins."""
+        return self.place_at_or_below(offset)[0]
+
+    def place_at_or_below(self, offset: int) -> tuple[int, int]:
+        """Return (position, offset) of the last entry at or below an offset; (0, -1) before the first."""
+        index = bisect_right(self.offsets, offset) - 1
+        return (self.positions[index], self.offsets[index]) if index >= 0 else (0, -1)
+
+    def position_at_or_above(self, offset: int, end: int) -> int:
+        """Return a position before which everything below an offset ends, at most `end`."""
+        index = bisect_left(self.offsets, offset)
+        return min(self.positions[index], end) if index < len(self.offsets) else end
+
+    def position_after(self, position: int, end: int) -> int:
+        """Return the position of the first entry behind a position, at most `end`."""
+        index = bisect_right(self.positions, position)
+        return min(self.positions[index], end) if index < len(self.positions) else end
+
+    def last_before(self, position: int, offset: int) -> tuple[int, int]:
+        """Return (position, offset) of the last entry below both, or (-1, -1)."""
+        index = min(bisect_left(self.positions, position), bisect_left(self.offsets, offset)) - 1
+        return (self.positions[index], self.offsets[index]) if index >= 0 else (-1, -1)
+
+    def first_with_time(self, timestamp_us: int) -> int:
+        """Return the number of the first entry before which a record of this time or a newer one stands."""
+        return bisect_left(self.times, timestamp_us)
+
+    def cut(self, count: int, max_time_us: int) -> SegmentIndex:
+        """Return a copy of the first entries, with the newest time up to where the segment shall end.
+
+        A copy, because readers may be inside this one.
+        """
+        shorter = SegmentIndex()
+        shorter.max_time_us = max_time_us
+        shorter.offsets = self.offsets[:count]
+        shorter.positions = self.positions[:count]
+        shorter.times = self.times[:count]
+        return shorter
+
+    def cut_at_or_below(self, offset: int) -> tuple[SegmentIndex, IndexPoint | None]:
+        """Return a copy of the entries up to an offset, and the last of them: where a walk takes over."""
+        count = self.last_at_or_below(offset) + 1
+        if count == 0:
+            return SegmentIndex(), None
+        point = self.point_at(count - 1)
+        return self.cut(count, point.max_time_us), point
+
+    def encode_offsets(self, start: int, stop: int) -> bytes:
+        """Return entries start to stop as they stand in the offset index file."""
+        return OFFSET_INDEX.encode(zip(self.offsets[start:stop], self.positions[start:stop], strict=True))
+
+    def encode_times(self, start: int, stop: int) -> bytes:
+        """Return entries start to stop as they stand in the time index file."""
+        return TIME_INDEX.encode(
+            (time_us, offset, 0)
+            for time_us, offset in zip(self.times[start:stop], self.offsets[start:stop], strict=True)
+        )
+
+
+def encode_final_time(max_time_us: int, next_offset: int) -> bytes:
+    """Return the entry that closes the time index of a sealed segment: the newest time of all its records."""
+    return TIME_INDEX.encode([(max_time_us, next_offset, 0)])
+
+
+def decode_index(offset_file: bytes | None, time_file: bytes | None, size: int) -> SegmentIndex | None:
+    """Return what two index files agree on for a log file of this size, or None if a file is missing or wrong.
+
+    Entries beyond the first that contradicts its neighbour, its twin or the size are left out.
+    """
+    points = OFFSET_INDEX.decode(offset_file)
+    times = TIME_INDEX.decode(time_file)
+    if points is None or times is None:
+        return None
+    count = min(len(points), len(times))
+    offsets, positions = points["f0"][:count], points["f1"][:count].astype(np.int64)
+    newest, twins = times["f0"][:count], times["f1"][:count]
+    good = (offsets == twins) & (positions < size)
+    good[1:] &= (np.diff(offsets) > 0) & (np.diff(positions) > 0) & (np.diff(newest) >= 0)
+    bad = np.flatnonzero(~good)
+    stop = int(bad[0]) if len(bad) else count
+    index = SegmentIndex()
+    index.offsets.frombytes(offsets[:stop].tobytes())
+    index.positions.frombytes(positions[:stop].tobytes())
+    index.times.frombytes(newest[:stop].tobytes())
+    return index
+
+
+def decode_closed_index(
+    offset_file: bytes | None, time_file: bytes | None, size: int, next_offset: int
+) -> SegmentIndex | None:
+    """Return the index of a closed segment, or None unless both files are there to the last entry."""
+    index = decode_index(offset_file, time_file, size)
+    max_time_us = decode_final_time(time_file, next_offset)
+    if index is None or max_time_us is None or len(index) != _entry_count(TIME_INDEX, time_file) - 1:
+        return None
+    if len(index) != _entry_count(OFFSET_INDEX, offset_file):
+        return None
+    index.max_time_us = max_time_us
+    return index
+
+
+def _entry_count(layout: EntryLayout, data: bytes | None) -> int:
+    return (len(data or b"") - HEADER_BYTES) // layout.entry_bytes
+
+
+def decode_final_time(time_file: bytes | None, next_offset: int) -> int | None:
+    """Return the newest time of a sealed segment, or None if its time index does not end as a sealed one does."""
+    times = TIME_INDEX.decode(time_file)
+    if times is None or not len(times) or int(times["f1"][-1]) != next_offset:
+        return None
+    return int(times["f0"][-1])

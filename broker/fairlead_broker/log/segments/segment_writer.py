@@ -1,0 +1,328 @@
+"""Appends to the last segment of a partition: one vectored write a group, index entries beside it.
+
+Owned by `partition_log` and called by one thread at a time. Index entries gather in memory and reach their files
+many at a time, so that a start after a kill walks over few batches. Must not know what an append promises,
+nor when anything is synced.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from fairlead_api.configuration import TopicConfig
+from fairlead_api.identifiers import Offset
+from fairlead_broker.log.errors import NO_SPACE, DiskFull, StorageFailed
+from fairlead_broker.log.segments.batch_walk import first_append_time, walk_headers
+from fairlead_broker.log.segments.indexes import OFFSET_INDEX, TIME_INDEX, SegmentIndex, encode_final_time
+from fairlead_broker.log.segments.segments import INDEX_SUFFIXES, Segment, SegmentBody
+from fairlead_broker.log.segments.storage import Buffer, File, Storage
+
+POSITION_MAX: Final = 2**32 - 1
+"""Positions in the index have four bytes."""
+INDEX_FLUSH_BYTES: Final = 1 << 20
+INDEX_FLUSH_ENTRIES: Final = 16
+"""Log and entries behind which the index is written out: a start after a kill walks over no more headers than small
+batches have in a MiB, or 16 larger ones. Bytes alone would have both files opened, cut and written twice with every
+batch of a MiB."""
+_APPEND_TIME: Final = struct.Struct("<16xq")
+
+
+class StampedBatch(msgspec.Struct, frozen=True, gc=False):
+    """A batch as it will be stored: the leader's 36 bytes, and the producer's from byte 36 on, never joined."""
+
+    stamp: bytes
+    content: Buffer
+    base_offset: Offset
+    last_offset: Offset
+    max_time_us: int
+    """Newest time of a record as readers see it."""
+    nbytes: int
+    """Of stamp and content together."""
+
+    @property
+    def append_time_us(self) -> int:
+        """When the leader stamped it, µs UTC."""
+        return int(_APPEND_TIME.unpack_from(self.stamp)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class WriterMark:
+    """A state to which a writer can go back."""
+
+    size: int
+    next_offset: Offset
+    index_count: int
+    max_time_us: int
+    first_append_time_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEnd:
+    """Where a segment ends if nothing in it may reach an offset."""
+
+    next_offset: Offset
+    position: int
+    index: SegmentIndex
+
+
+class SegmentWriter:
+    """The growing end of a partition."""
+
+    __slots__ = (
+        "_body",
+        "_config",
+        "_flushed",
+        "_flushed_size",
+        "_storage",
+        "first_append_time_us",
+        "segment",
+    )
+
+    def __init__(
+        self,
+        storage: Storage,
+        segment: Segment,
+        body: SegmentBody,
+        config: TopicConfig,
+        first_append_time_us: int | None = None,
+        flushed: int = 0,
+    ) -> None:
+        segment.body = body
+        segment.growing = True
+        self._storage = storage
+        self._body = body
+        self._config = config
+        self._flushed = flushed
+        self._flushed_size = body.size
+        self.segment = segment
+        self.first_append_time_us = first_append_time_us
+        """Append time of the first batch: what `segment.ms` counts from. None in an empty segment."""
+
+    @classmethod
+    def reopen(
+        cls, storage: Storage, segment: Segment, end: SegmentEnd, config: TopicConfig
+    ) -> SegmentWriter:
+        """Cut a segment, durably, to an end found by `find_end`, and return its writer. Raises `OSError`."""
+        file = storage.open(segment.path, write=True)
+        shorter = SegmentBody(file, end.index, end.position)
+        segment.unseal(shorter)
+        segment.next_offset = end.next_offset
+        writer = cls(storage, segment, shorter, config, first_append_time(file, end.position))
+        # Stale entries behind new batches would mislead, so the index goes first; it is written again later.
+        writer.cut_index_files(0)
+        file.truncate(end.position)
+        file.sync()
+        return writer
+
+    def update_config(self, config: TopicConfig) -> None:
+        """Go by other limits from the next batch on."""
+        self._config = config
+
+    def count_fitting(self, batches: Sequence[StampedBatch], start: int) -> int:
+        """Return how many batches from a start on belong into this segment; 0 means roll first.
+
+        A batch never splits, and one that is larger than a whole segment has one to itself.
+        """
+        size, config = self._body.size, self._config
+        if size and self._is_full(batches[start]):
+            return 0
+        for index in range(start, len(batches)):
+            if size and size + batches[index].nbytes > min(config.segment_bytes, POSITION_MAX):
+                return index - start
+            size += batches[index].nbytes
+        return len(batches) - start
+
+    def is_due(self, now_us: int) -> bool:
+        """Say whether the segment holds something and its first batch is older than `segment.ms`."""
+        first = self.first_append_time_us
+        return first is not None and now_us - first >= self._config.segment_ms * 1000
+
+    def append(self, batches: Sequence[StampedBatch]) -> None:
+        """Write a group behind the last batch. Raises `DiskFull` with nothing kept, else `StorageFailed`."""
+        body = self._body
+        buffers: list[Buffer] = []
+        for batch in batches:
+            buffers.append(batch.stamp)
+            buffers.append(batch.content)
+        try:
+            body.file.write(buffers, body.size)
+        except OSError as error:
+            self._take_back(error, body.size)
+        self._note(batches)
+
+    def flush_index(self, *, now: bool = False) -> None:
+        """Write index entries to their files, if enough of them wait or it has to be now.
+
+        A full disk is no reason to fail: the entries wait, and can be made again.
+        """
+        index, start, size = self._body.index, self._flushed, self._body.size
+        count = len(index)
+        enough = size - self._flushed_size >= INDEX_FLUSH_BYTES and count - start >= INDEX_FLUSH_ENTRIES
+        if count == start or not (now or enough):
+            return
+        try:
+            offset_file, time_file = self._open_index_files()
+            offset_file.write([index.encode_offsets(start, count)], OFFSET_INDEX.position_of(start))
+            time_file.write([index.encode_times(start, count)], TIME_INDEX.position_of(start))
+        except OSError as error:
+            self._index_failed(error)
+            return
+        self._flushed, self._flushed_size = count, size
+
+    def seal(self) -> None:
+        """Close the segment: complete both index files, and leave what the next sync has to write out."""
+        self.flush_index(now=True)
+        body, files = self._body, [self._body.file]
+        try:
+            if self._flushed == len(body.index):
+                index_files = self._open_index_files()
+                final = encode_final_time(body.index.max_time_us, self.segment.next_offset)
+                index_files[1].write([final], TIME_INDEX.position_of(self._flushed))
+                files += index_files
+        except OSError as error:
+            self._index_failed(error)
+        self.segment.seal(tuple(files))
+
+    def mark(self) -> WriterMark:
+        """Return the present state."""
+        index = self._body.index
+        return WriterMark(
+            self._body.size,
+            self.segment.next_offset,
+            len(index),
+            index.max_time_us,
+            self.first_append_time_us,
+        )
+
+    def restore(self, mark: WriterMark) -> None:
+        """Go back to an earlier state and cut the file, also after `seal`. Raises `StorageFailed`."""
+        body, segment = self._body, self.segment
+        segment.unseal(body)
+        if self._flushed > mark.index_count:
+            self.cut_index_files(mark.index_count)
+        body.index = body.index.cut(mark.index_count, mark.max_time_us)
+        body.size = mark.size
+        segment.next_offset = mark.next_offset
+        self.first_append_time_us = mark.first_append_time_us
+        try:
+            body.file.truncate(mark.size)
+        except OSError as error:
+            message = f"{segment.path}: cannot cut back to {mark.size} bytes: {error.strerror}"
+            raise StorageFailed(message) from error
+
+    def cut_index_files(self, count: int) -> None:
+        """Cut the index files to so many entries, durably: a stale entry behind new batches would mislead.
+
+        Where the disk is too full even for that, they are removed: they can be made again.
+        """
+        self._flushed = min(self._flushed, count)
+        try:
+            for file in self._open_index_files():
+                file.sync()
+        except OSError as error:
+            self._index_failed(error)
+            self._remove_index_files()
+
+    def _remove_index_files(self) -> None:
+        self._flushed = 0
+        try:
+            for suffix in (".index", ".timeindex"):
+                self._storage.unlink(self.segment.path_of(suffix))
+            self._storage.sync_folder(self.segment.folder)
+        except OSError as error:
+            message = f"{self.segment.path_of('.index')}: cannot remove: {error.strerror}"
+            raise StorageFailed(message) from error
+
+    def _is_full(self, batch: StampedBatch) -> bool:
+        index, config = self._body.index, self._config
+        if self.is_due(batch.append_time_us):
+            return True
+        return index.file_bytes + OFFSET_INDEX.entry_bytes > config.segment_index_bytes and index.is_due(
+            self._body.size, config.index_interval_bytes
+        )
+
+    def _note(self, batches: Sequence[StampedBatch]) -> None:
+        body, position = self._body, self._body.size
+        if self.first_append_time_us is None:
+            self.first_append_time_us = batches[0].append_time_us
+        for batch in batches:
+            body.index.note(batch.base_offset, position, batch.max_time_us, self._config.index_interval_bytes)
+            position += batch.nbytes
+        # Size last: readers go by it, and the bytes and entries below it are there.
+        body.size = position
+        self.segment.next_offset = Offset(batches[-1].last_offset + 1)
+
+    def _take_back(self, error: OSError, size: int) -> None:
+        what = f"{self.segment.path}: cannot append at {size}: {error.strerror}"
+        if error.errno not in NO_SPACE:
+            raise StorageFailed(what) from error
+        try:
+            self._body.file.truncate(size)
+        except OSError as second:
+            message = f"{self.segment.path}: cannot take back a partial write at {size}: {second.strerror}"
+            raise StorageFailed(message) from second
+        raise DiskFull(what) from error
+
+    def _open_index_files(self) -> tuple[File, File]:
+        """Return both index files, cut to what this writer believes in.
+
+        Not kept open: they are needed once in many batches, and a broker with many partitions is short of descriptors.
+        """
+        files = []
+        for suffix, layout in ((".index", OFFSET_INDEX), (".timeindex", TIME_INDEX)):
+            file = self._storage.open(self.segment.path_of(suffix), create=True)
+            file.truncate(layout.position_of(self._flushed))
+            file.write([layout.encode_header()], 0)
+            files.append(file)
+        return files[0], files[1]
+
+    def _index_failed(self, error: OSError) -> None:
+        if error.errno not in NO_SPACE:
+            message = f"{self.segment.path_of('.index')}: cannot write: {error.strerror}"
+            raise StorageFailed(message) from error
+        # Whatever arrived of the entries is written over later.
+
+
+def open_empty_writer(storage: Storage, segment: Segment, config: TopicConfig) -> SegmentWriter:
+    """Create the file of a new segment. Raises `OSError`; the caller syncs the folder before it counts.
+
+    Index files of a segment of the same name, left by an earlier truncation, are removed first.
+    """
+    assert not storage.exists(segment.path), f"{segment.path} is there already"
+    for suffix in INDEX_SUFFIXES:
+        storage.unlink(segment.path_of(suffix))
+    file = storage.open(segment.path, create=True)
+    return SegmentWriter(storage, segment, SegmentBody(file, SegmentIndex(), 0), config)
+
+
+def unlink_added(segments: Iterable[Segment]) -> None:
+    """Remove the files of segments that a refused append had begun. Raises `StorageFailed`."""
+    for segment in segments:
+        try:
+            segment.unlink()
+        except OSError as error:
+            message = f"{segment.path}: cannot remove the segment of a refused append: {error.strerror}"
+            raise StorageFailed(message) from error
+
+
+def find_end(segment: Segment, offset: Offset, interval_bytes: int) -> SegmentEnd:
+    """Return where the last batch ends that does not reach an offset. Changes nothing.
+
+    Raises `OSError`, and `BadBatch` where damage is in the way.
+    """
+    body = segment.load()
+    index, point = body.index.cut_at_or_below(offset - 1)
+    position, end = (point.position, point.offset) if point else (0, segment.base_offset)
+    # Not one batch further than needed: what is to be cut off may be damaged.
+    batches = walk_headers(body.file, position, body.size, end, segment.next_offset)
+    while end < offset and (batch := next(batches, None)) is not None:
+        if batch.header.next_offset > offset:
+            break
+        index.note(batch.header.base_offset, batch.position, batch.header.max_time_us, interval_bytes)
+        position, end = batch.end, Offset(batch.header.next_offset)
+    return SegmentEnd(end, position, index)

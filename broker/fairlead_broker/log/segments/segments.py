@@ -1,0 +1,443 @@
+"""One segment of a partition: a file of batches with its index, readable from any thread.
+
+The last segment of a partition is open from the start and grows (`segment_writer`); the others are opened at their
+first use, so that a start does not take longer for every segment, and closed again when many are in use. Called by
+`partition_log`. Must not know partitions, epochs, or which offsets may be shown to whom.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+from fairlead_api.identifiers import Offset
+from fairlead_broker.log.errors import DiskFull, LogDamaged, StorageFailed, wrap_os_error
+from fairlead_broker.log.segments.batch_walk import BadBatch, find_good_batch, walk_headers
+from fairlead_broker.log.segments.damage import DamagedRange
+from fairlead_broker.log.segments.damage_search import first_damage, place_behind_damage
+from fairlead_broker.log.segments.indexes import (
+    OFFSET_INDEX,
+    TIME_INDEX,
+    SegmentIndex,
+    decode_closed_index,
+    decode_final_time,
+    encode_final_time,
+)
+from fairlead_broker.log.segments.reading import (
+    CACHED_READ_BYTES_MAX,
+    LogRead,
+    NotWhole,
+    ReadPlan,
+    WrongBytes,
+    new_buffer,
+    plan_read,
+    whole_batches,
+)
+from fairlead_broker.log.segments.storage import File, Storage, read_whole
+
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIXES: Final = (".index", ".timeindex", ".producers", ".producers-begin")
+"""Files that stand beside a segment and go with it."""
+
+
+@dataclass(slots=True)
+class SegmentBody:
+    """What is in memory of an open segment."""
+
+    file: File
+    index: SegmentIndex
+    size: int
+    """Bytes of whole batches; the file may for a moment be longer, never shorter."""
+
+
+class Segment:
+    """Batches from a base offset on, in one file."""
+
+    __slots__ = (
+        "_cache",
+        "_end_lock",
+        "_max_time_us",
+        "_size",
+        "_storage",
+        "base_offset",
+        "body",
+        "folder",
+        "growing",
+        "next_offset",
+        "unsynced_files",
+    )
+
+    def __init__(self, storage: Storage, folder: Path, base_offset: Offset, cache: SegmentCache) -> None:
+        self._storage = storage
+        self._cache = cache
+        # Of whether it grows, and what a sync writes out for that: a sync that looked in between would find nothing
+        # to write, or let go of what it has not written, and call all of it durable.
+        self._end_lock = Lock()
+        self._size: int | None = None
+        self._max_time_us: int | None = None
+        self.folder = folder
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        """Where the next segment begins or, of the last one, the next batch."""
+        self.growing = False
+        """Whether this is the last segment, which is appended to and whose index is complete in memory only."""
+        self.body: SegmentBody | None = None
+        """None while a closed segment is not in use. Never None of the last one."""
+        self.unsynced_files: tuple[File, ...] = ()
+        """Of a closed segment: what the next sync has to write out. Held open: an error of writing them back
+        is told to those who had the file open, and must not be missed."""
+
+    @property
+    def path(self) -> Path:
+        """The file of batches."""
+        return self.path_of(LOG_SUFFIX)
+
+    @property
+    def offset_stop(self) -> Offset | None:
+        """Where the next segment begins, so that no batch of this one may; None of the growing one."""
+        return None if self.growing else self.next_offset
+
+    def path_of(self, suffix: str) -> Path:
+        """Return one of the files of this segment."""
+        return self.folder / f"{self.base_offset:020d}{suffix}"
+
+    @property
+    def size(self) -> int:
+        """Bytes of batches; asks the file system once for a segment that is not in use."""
+        body = self.body
+        if body is not None:
+            return body.size
+        if self._size is None:
+            self._size = self._storage.file_size(self.path)
+        return self._size
+
+    def read(self, offset: Offset, bytes_max: int, offset_limit: Offset) -> LogRead | None:
+        """Read whole batches from the disk; None if this segment has none in the range.
+
+        Raises `LogDamaged` when the bytes are no batches, there or further on, `StorageFailed` when the disk fails to
+        read.
+        """
+        try:
+            return self._read(self.load(), offset, bytes_max, offset_limit)
+        except WrongBytes as wrong:
+            met = wrong
+        if not self.growing:
+            # Most likely the index file is wrong, and the log can tell.
+            self._rebuild_index(self.load())
+        place = self._place_behind_damage(offset)
+        if place is None:
+            raise self._damaged(met, offset) from met
+        try:
+            return self._read(self.load(), offset, bytes_max, offset_limit, place)
+        except WrongBytes as wrong:
+            raise self._damaged(wrong, offset) from wrong
+
+    def first_damage(self, offset: Offset) -> DamagedRange | None:
+        """Return the first range from an offset on that cannot be read; None if all of it can. Reads to the end.
+
+        Raises `StorageFailed` when the disk fails to read.
+        """
+        # In this order: of a batch that is appended at this moment the size is known before its offset.
+        stop, next_offset, body = self.offset_stop, self.next_offset, self.load()
+        position, expected = body.index.place_at_or_below(offset)
+        expected = max(expected, self.base_offset)
+        try:
+            return first_damage(body.file, body.size, position, expected, offset, next_offset, stop)
+        except OSError as error:
+            raise self._unreadable(position, error) from error
+
+    def _place_behind_damage(self, offset: Offset) -> tuple[int, int] | None:
+        stop, body = self.offset_stop, self.load()
+        position, expected = body.index.place_at_or_below(offset)
+        expected = max(expected, self.base_offset)
+        try:
+            return place_behind_damage(body.file, body.size, position, expected, offset, stop)
+        except OSError as error:
+            raise self._unreadable(position, error) from error
+
+    def _unreadable(self, position: int, error: OSError) -> StorageFailed:
+        return StorageFailed(f"{self.path}: cannot read from {position} on: {error.strerror}")
+
+    def read_cached(self, offset: Offset, bytes_max: int, offset_limit: Offset) -> LogRead | None:
+        """Read what is in memory, at most 1 MiB, without waiting for the disk; None if that is not enough."""
+        body = self.body
+        if body is None:
+            return None
+        cap = CACHED_READ_BYTES_MAX
+        limit = self._limit(offset_limit)
+        plan = plan_read(body.index, body.size, offset, min(bytes_max, cap), limit, cap)
+        if plan is None:
+            return None
+        buffer = new_buffer(plan.nbytes)
+        try:
+            count = body.file.read_into_cached(buffer, plan.position)
+            found = whole_batches(plan, buffer[:count], body.index) if count else None
+        except (NotWhole, WrongBytes, OSError):
+            # The read that may wait finds out what is wrong and says so.
+            return None
+        # Nothing where something should be: that one finds out why, too.
+        return found if found is not None and found.data else None
+
+    def load(self) -> SegmentBody:
+        """Return the open segment; opens it if need be and notes that it is in use.
+
+        Raises `StorageFailed` when the disk fails to read.
+        """
+        body = self.body
+        if body is None:
+            try:
+                body = self._open()
+            except OSError as error:
+                raise self._unreadable(0, error) from error
+            body = self._take(body)
+        if not self.growing:
+            self._cache.use(self, body)
+        return body
+
+    def seal(self, unsynced_files: tuple[File, ...]) -> None:
+        """Become a closed segment that the next sync writes out."""
+        with self._end_lock:
+            self.unsynced_files = unsynced_files
+            self.growing = False
+        self._size = self.load().size
+
+    def files_to_sync(self) -> tuple[File, ...]:
+        """Return what a sync writes out. The index of a growing segment can be made again."""
+        with self._end_lock:
+            body = self.body
+            return (body.file,) if self.growing and body is not None else self.unsynced_files
+
+    def forget_files(self, written: Collection[File]) -> None:
+        """Let go of the files of a closed segment, if all of them are among those written out."""
+        with self._end_lock:
+            if all(file in written for file in self.unsynced_files):
+                self.unsynced_files = ()
+
+    def sync_closed(self) -> None:
+        """Write out what is not synced of a closed segment. Raises `OSError`."""
+        for file in self.unsynced_files:
+            file.sync()
+
+    def unseal(self, body: SegmentBody) -> None:
+        """Become the growing segment again."""
+        with self._end_lock:
+            self.growing = True
+            # In this order: the cache takes the body of any segment that it knows, and of none that grows.
+            self._cache.forget(self)
+            self.body = body
+            self.unsynced_files = ()
+        self._size = self._max_time_us = None
+
+    def successor(self, base_offset: Offset) -> Segment:
+        """Return the segment that begins behind this one."""
+        return Segment(self._storage, self.folder, base_offset, self._cache)
+
+    def find_time(self, timestamp_us: int) -> Offset | None:
+        """Return an offset from which a walk meets the first record of this time or newer; None if none is."""
+        index = self.load().index
+        if index.max_time_us < timestamp_us:
+            return None
+        before = min(index.first_with_time(timestamp_us), len(index)) - 1
+        return Offset(index.offsets[before]) if before >= 0 else self.base_offset
+
+    def max_time_us(self) -> int:
+        """Return the newest time of a record; reads only the end of the time index of a segment not in use."""
+        body = self.body
+        if body is not None:
+            return body.index.max_time_us
+        if self._max_time_us is None:
+            found = self._final_time()
+            self._max_time_us = self.load().index.max_time_us if found is None else found
+        return self._max_time_us
+
+    def write_index(self, body: SegmentBody) -> tuple[File, ...]:
+        """Write both index files of a closed segment anew; none where the disk is full: they can be made again."""
+        index, count = body.index, len(body.index)
+        offsets = OFFSET_INDEX.encode_header() + index.encode_offsets(0, count)
+        times = TIME_INDEX.encode_header() + index.encode_times(0, count)
+        times += encode_final_time(index.max_time_us, self.next_offset)
+        try:
+            return self._replace(".index", offsets), self._replace(".timeindex", times)
+        except DiskFull:
+            return ()
+
+    def unlink(self) -> None:
+        """Remove the files, batches first: an index without batches is cleared away at the next start."""
+        self._cache.forget(self)
+        for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
+            self._storage.unlink(self.path_of(suffix))
+
+    def unlink_indexes(self) -> None:
+        """Remove what can be made again. Raises `OSError`."""
+        for suffix in (".index", ".timeindex"):
+            self._storage.unlink(self.path_of(suffix))
+
+    def _read(
+        self,
+        body: SegmentBody,
+        offset: Offset,
+        bytes_max: int,
+        offset_limit: Offset,
+        place: tuple[int, int] | None = None,
+    ) -> LogRead | None:
+        plan = plan_read(body.index, body.size, offset, bytes_max, self._limit(offset_limit), place=place)
+        while plan is not None:
+            buffer, count = new_buffer(plan.nbytes), 0
+            try:
+                count = body.file.read_into(buffer, plan.position)
+                return whole_batches(plan, buffer[:count], body.index)
+            except NotWhole as answer:
+                plan = _grow(plan, answer.nbytes, count)
+            except OSError as error:
+                message = f"{self.path}: cannot read {plan.nbytes} bytes at {plan.position}: {error.strerror}"
+                raise StorageFailed(message) from error
+        return None
+
+    def _limit(self, offset_limit: Offset) -> Offset:
+        """What stands behind the segment is none of its batches: the file may be another one's."""
+        stop = self.offset_stop
+        return offset_limit if stop is None else min(offset_limit, stop)
+
+    def _take(self, opened: SegmentBody) -> SegmentBody:
+        """Keep what a reader has opened, unless the segment has got another body meanwhile, as one that grows has."""
+        with self._end_lock:
+            body = self.body
+            if body is None:
+                body = self.body = opened
+            return body
+
+    def _open(self) -> SegmentBody:
+        file = self._storage.open(self.path)
+        self._size = size = file.size()
+        time_file = read_index_file(self._storage, self.path_of(".timeindex"))
+        offset_file = read_index_file(self._storage, self.path_of(".index"))
+        index = decode_closed_index(offset_file, time_file, size, self.next_offset)
+        if index is not None:
+            return SegmentBody(file, index, size)
+        body = SegmentBody(file, SegmentIndex(), size)
+        self._rebuild_index(body)
+        return body
+
+    def _rebuild_index(self, body: SegmentBody) -> None:
+        try:
+            body.index = self._index_from_batches(body)
+        except OSError as error:
+            raise self._unreadable(0, error) from error
+        # It is in memory, and can be made again.
+        with suppress(StorageFailed):
+            self.write_index(body)
+
+    def _index_from_batches(self, body: SegmentBody) -> SegmentIndex:
+        index, position, expected, interval_bytes = (
+            SegmentIndex(),
+            0,
+            int(self.base_offset),
+            INDEX_INTERVAL_BYTES,
+        )
+        while True:
+            try:
+                for batch in walk_headers(
+                    body.file, position, body.size, expected, self.next_offset, self.offset_stop
+                ):
+                    header = batch.header
+                    index.note(header.base_offset, batch.position, header.max_time_us, interval_bytes)
+                    position, expected, interval_bytes = batch.end, header.next_offset, INDEX_INTERVAL_BYTES
+                break
+            except BadBatch as bad:
+                good = find_good_batch(body.file, bad.search_from, body.size, expected, self.offset_stop)
+                if good is None:
+                    break
+                # The batch behind damage always gets an entry: nobody can walk to it.
+                position, interval_bytes = good.position, 0
+        return index
+
+    def _final_time(self) -> int | None:
+        entry = memoryview(bytearray(TIME_INDEX.entry_bytes))
+        try:
+            file = self._storage.open(self.path_of(".timeindex"))
+            count = file.read_into(entry, max(file.size() - len(entry), 0))
+        except OSError:
+            return None
+        if count < len(entry):
+            return None
+        return decode_final_time(TIME_INDEX.encode_header() + entry, self.next_offset)
+
+    def _replace(self, suffix: str, data: bytes) -> File:
+        path = self.path_of(suffix)
+        try:
+            file = self._storage.open(path, create=True)
+            file.truncate(len(data))
+            file.write([data], 0)
+        except OSError as error:
+            raise wrap_os_error(error, f"{path}: cannot write {len(data)} bytes") from error
+        return file
+
+    def _damaged(self, wrong: WrongBytes, offset: Offset) -> LogDamaged:
+        found = self.first_damage(offset)
+        first, following = (
+            (found.first_offset, found.next_good_offset) if found else (offset, self.next_offset)
+        )
+        return LogDamaged(self.path, first, following, str(wrong))
+
+
+def read_index_file(storage: Storage, path: Path) -> bytes | None:
+    """Return the bytes of an index file; None where there is none, or the disk fails to read it: it is made again."""
+    try:
+        return read_whole(storage, path)
+    except OSError:
+        return None
+
+
+INDEX_INTERVAL_BYTES: Final = 4096
+"""Distance of entries in an index made anew of a closed segment, whatever the topic's setting is by now."""
+
+
+def _grow(plan: ReadPlan, nbytes: int, count: int) -> ReadPlan:
+    """Return a plan that reads further, or raise `WrongBytes` if the segment, or its file, ends before."""
+    if plan.position + nbytes > plan.stop or count < plan.nbytes:
+        reason = f"the batch with offset {plan.offset} does not end within the segment"
+        raise WrongBytes(plan.position, plan.offset, reason)
+    wanted = min(max(nbytes, 2 * plan.nbytes), plan.stop - plan.position)
+    return replace(plan, nbytes=wanted)
+
+
+@dataclass(slots=True)
+class SegmentCache:
+    """Keeps the closed segments of a data directory open that were used last.
+
+    Bounds open files and memory: the index of a full segment of small batches takes 6 MB, and a reader that goes
+    through an old topic opens every segment once.
+    """
+
+    segments_max: int = 512
+    index_bytes_max: int = 64 << 20
+    _lock: Lock = field(default_factory=Lock)
+    _used: OrderedDict[Segment, int] = field(default_factory=OrderedDict)
+    _index_bytes: int = 0
+
+    def use(self, segment: Segment, body: SegmentBody) -> None:
+        """Note a use; segments not used for long are closed where there are too many."""
+        with self._lock:
+            if segment.growing:
+                # It has become the last one, which stays open in any case.
+                return
+            self._index_bytes += body.index.nbytes - self._used.get(segment, 0)
+            self._used[segment] = body.index.nbytes
+            self._used.move_to_end(segment)
+            while len(self._used) > self.segments_max or self._index_bytes > self.index_bytes_max:
+                if len(self._used) == 1:
+                    break
+                oldest, nbytes = self._used.popitem(last=False)
+                self._index_bytes -= nbytes
+                # Readers that are inside keep what they hold; the file closes behind the last of them.
+                oldest.body = None
+
+    def forget(self, segment: Segment) -> None:
+        """Drop a segment that is removed."""
+        with self._lock:
+            self._index_bytes -= self._used.pop(segment, 0)

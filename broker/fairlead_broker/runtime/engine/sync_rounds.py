@@ -1,0 +1,253 @@
+"""Fsync rounds of one data directory: the group commit.
+
+Partitions say that they are dirty; rounds run back to back over all that are due, so what is appended while a
+round runs shares the next one. With `durability=synced` a dirty partition is due at once, with `replicated`
+when its topic's `flush.*`, the background interval or the directory's bound of unsynced bytes says so.
+
+The first error ends it: after a failed fsync the kernel may have dropped the dirty pages, so a second one that
+succeeds proves nothing, and nobody may retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from fairlead_api.identifiers import Offset
+from fairlead_broker.clock import Clock
+from fairlead_broker.log import LogError, PartitionLog, StorageFailed, sync_partitions
+from fairlead_broker.log.segments.storage import Volume
+from fairlead_broker.runtime.engine.disk_pool import DiskPool
+
+AT_ONCE = -math.inf
+"""Due time of a partition whose acknowledgements wait for the disk."""
+
+
+class SyncedPartition(Protocol):
+    """What a round needs of a partition."""
+
+    @property
+    def log(self) -> PartitionLog:
+        """What is synced."""
+        ...
+
+    def synced(self, offset: Offset) -> None:
+        """Hear that everything below the offset is durable."""
+        ...
+
+
+class Syncing:
+    """Syncs many logs at once, away from the loop: a few side by side, more of them by one call for the volume."""
+
+    __slots__ = ("_executor", "_pool", "_volume")
+
+    def __init__(self, threads: int, volume: Volume) -> None:
+        # One thread waits for the others, so it cannot be one of them.
+        self._pool = DiskPool("sync rounds", 1)
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="sync")
+        self._volume = volume
+
+    async def sync(self, logs: Sequence[PartitionLog]) -> Mapping[PartitionLog, Offset | StorageFailed]:
+        """How far each log came, or why it did not."""
+        return await self._pool.submit(sync_partitions, logs, self._executor, self._volume)
+
+    def close(self) -> None:
+        """Wait for the threads."""
+        self._pool.close()
+        self._executor.shutdown()
+
+
+class SyncRounds:
+    """Knows what is dirty, runs the rounds, and holds appends back while too much is unsynced."""
+
+    __slots__ = (
+        "_busy",
+        "_clock",
+        "_dirty",
+        "_ended",
+        "_failed",
+        "_hurried",
+        "_in_round",
+        "_next_due",
+        "_observe_seconds",
+        "_room_waiters",
+        "_round_ended",
+        "_syncing",
+        "_unsynced",
+        "_unsynced_bytes",
+        "_unsynced_bytes_max",
+        "_wake",
+        "appended_bytes",
+    )
+
+    def __init__(
+        self,
+        syncing: Syncing,
+        clock: Clock,
+        *,
+        unsynced_bytes_max: int,
+        failed: Callable[[LogError], None],
+        observe_seconds: Callable[[float], None],
+    ) -> None:
+        """`failed` hears the first error of the directory, `observe_seconds` the length of every round."""
+        self.appended_bytes = 0
+        """Of all partitions since the start; says when the next checkpoint is worth it."""
+        self._syncing = syncing
+        self._clock = clock
+        self._unsynced_bytes_max = unsynced_bytes_max
+        self._failed = failed
+        self._observe_seconds = observe_seconds
+        self._dirty: dict[SyncedPartition, float] = {}
+        self._unsynced: dict[SyncedPartition, int] = {}
+        self._unsynced_bytes = 0
+        self._ended = False
+        self._hurried = False
+        self._busy = 0
+        self._in_round: Mapping[SyncedPartition, int] = {}
+        self._round_ended = asyncio.Event()
+        self._next_due = math.inf
+        self._wake = asyncio.Event()
+        self._room_waiters: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def unsynced_bytes(self) -> int:
+        """Bytes appended in this directory whose round has not ended."""
+        return self._unsynced_bytes
+
+    def mark(self, partition: SyncedPartition, nbytes: int, due: float) -> None:
+        """Note bytes that were appended, to be durable by `due` (monotonic seconds, or `AT_ONCE`)."""
+        self._unsynced[partition] = self._unsynced.get(partition, 0) + nbytes
+        self._unsynced_bytes += nbytes
+        if due < self._dirty.get(partition, math.inf):
+            self._dirty[partition] = due
+        if self._crowded():
+            due = AT_ONCE
+        if due < self._next_due:
+            self._next_due = due
+            self._wake.set()
+
+    def hurry(self) -> None:
+        """Sync everything at once from now on: the broker stops, and answers what waits meanwhile."""
+        self._hurried = True
+        if self._dirty:
+            self._next_due = AT_ONCE
+            self._wake.set()
+
+    def claim(self) -> bool:
+        """Let a partition sync by itself, if nobody else syncs or is due to; `release` when it is done."""
+        if self._busy or self._next_due <= self._clock.monotonic():
+            return False
+        self._busy += 1
+        return True
+
+    def release(self) -> None:
+        """End what `claim` allowed."""
+        self._busy -= 1
+
+    def timed(self, sync: Callable[[], Offset]) -> Offset:
+        """Run a claimed sync and count its time; blocks."""
+        begun = self._clock.monotonic()
+        offset = sync()
+        self._observe_seconds(self._clock.monotonic() - begun)
+        return offset
+
+    async def forget(self, partition: SyncedPartition) -> None:
+        """Drop a partition whose files are about to go; returns when no round is at them any more."""
+        self._dirty.pop(partition, None)
+        self._unsynced_bytes -= self._unsynced.pop(partition, 0)
+        self._release_waiters()
+        while partition in self._in_round:
+            await self._round_ended.wait()
+
+    def has_room(self) -> bool:
+        """Whether an append may go ahead; after a failure each partition refuses for itself."""
+        return self._ended or self._unsynced_bytes < self._unsynced_bytes_max
+
+    async def room(self) -> None:
+        """Wait until an append may go ahead."""
+        while not self.has_room():
+            waiter = asyncio.get_running_loop().create_future()
+            self._room_waiters.append(waiter)
+            await waiter
+
+    async def run(self) -> None:
+        """Run rounds until cancelled; returns after the first error."""
+        while True:
+            await self._until_due()
+            due = self._take_due()
+            if due and not await self._round(due):
+                return
+
+    async def sync_all(self) -> bool:
+        """One round over everything dirty, once `run` is cancelled; False when it failed."""
+        due = {*self._dirty, *self._in_round}
+        self._dirty.clear()
+        return not self._ended and await self._round(due)
+
+    async def _until_due(self) -> None:
+        while (wait := self._next_due - self._clock.monotonic()) > 0:
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(None if wait == math.inf else wait):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    def _take_due(self) -> list[SyncedPartition]:
+        now = self._clock.monotonic()
+        crowded = self._crowded()
+        due = [partition for partition, at in self._dirty.items() if crowded or at <= now]
+        for partition in due:
+            del self._dirty[partition]
+        self._next_due = min(self._dirty.values(), default=math.inf)
+        return due
+
+    async def _round(self, due: Iterable[SyncedPartition]) -> bool:
+        # Bytes appended while the round runs belong to the next one, though this one may reach them.
+        self._in_round = {partition: self._unsynced.get(partition, 0) for partition in due}
+        self._round_ended.clear()
+        self._busy += 1
+        begun = self._clock.monotonic()
+        ends = await self._syncing.sync([partition.log for partition in self._in_round])
+        self._observe_seconds(self._clock.monotonic() - begun)
+        self._busy -= 1
+        round_, self._in_round = self._in_round, {}
+        self._round_ended.set()
+        return self._end(round_, ends)
+
+    def _end(
+        self,
+        round_: Mapping[SyncedPartition, int],
+        ends: Mapping[PartitionLog, Offset | StorageFailed],
+    ) -> bool:
+        error = next((end for end in ends.values() if isinstance(end, StorageFailed)), None)
+        for partition, nbytes in round_.items():
+            end = ends[partition.log]
+            if not isinstance(end, StorageFailed):
+                self._clean(partition, nbytes)
+                partition.synced(end)
+        self._ended = self._ended or error is not None
+        self._release_waiters()
+        if error is not None:
+            self._failed(error)
+        return error is None
+
+    def _clean(self, partition: SyncedPartition, nbytes: int) -> None:
+        before = self._unsynced.pop(partition, 0)
+        cleaned = min(nbytes, before)
+        self._unsynced_bytes -= cleaned
+        if before > cleaned:
+            self._unsynced[partition] = before - cleaned
+
+    def _crowded(self) -> bool:
+        return self._hurried or self._unsynced_bytes >= self._unsynced_bytes_max // 2
+
+    def _release_waiters(self) -> None:
+        while self._room_waiters and self.has_room():
+            waiter = self._room_waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)

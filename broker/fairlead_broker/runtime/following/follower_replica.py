@@ -1,0 +1,330 @@
+"""One partition that this broker follows: its log, and the machine that says what to fetch and what to cut.
+
+    answer ──▶ received ──▶ disk work ──▶ [disk pool] ──▶ done ──▶ machine ──▶ more disk work, or the next fetch
+
+Owned by a `ReplicaFetcher`, on the event loop; only `do` runs in the disk pool, one piece of work at a time. The
+machine of `replication` decides, this shell translates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from fairlead_api.configuration import TopicConfig
+from fairlead_api.identifiers import (
+    Offset,
+    PartitionIndex,
+    TopicId,
+    TopicIdPartition,
+)
+from fairlead_broker.log import BadCopy, LogError, PartitionLog, StorageFailed
+from fairlead_broker.peers.messages import EpochBegin, ReplicaFetchResult
+from fairlead_broker.registry.metadata import Versioned
+from fairlead_broker.registry.records import DurabilityState, PartitionRecord
+from fairlead_broker.replication import (
+    AdvanceHighWatermark,
+    CopiesAppended,
+    Diverged,
+    EpochStart,
+    Fetched,
+    FetchOutOfRange,
+    FollowerEffect,
+    FollowerEvent,
+    FollowerLogSynced,
+    FollowerReport,
+    MoveLogStart,
+    PartitionFollower,
+    ReportProgress,
+    RestartAt,
+    Restarted,
+    SkipTo,
+    Truncated,
+    TruncateTo,
+)
+from fairlead_broker.runtime.engine.sync_rounds import AT_ONCE
+from fairlead_broker.runtime.leading.shared_parts import SharedParts
+from fairlead_broker.runtime.roles import Following
+
+
+@dataclass(frozen=True, slots=True)
+class AppendCopies:
+    """Write batches that came from the leader behind the end."""
+
+    data: memoryview
+    end_offset: Offset
+    """Where the log ended when they were asked for."""
+
+
+DiskWork: TypeAlias = AppendCopies | TruncateTo | RestartAt | SkipTo | MoveLogStart
+"""What a partition needs done on the disk before it goes on."""
+
+
+class FollowerReplica:
+    """A copy that is kept up to date."""
+
+    def __init__(
+        self,
+        topic: str,
+        key: TopicIdPartition,
+        config: TopicConfig,
+        log: PartitionLog,
+        following: Following,
+        record: Versioned[PartitionRecord],
+        shared: SharedParts,
+        report: Callable[[FollowerReplica, Offset], None],
+    ) -> None:
+        """`report` hears how far the log is durable where the leader has to know."""
+        self.topic = topic
+        self.key = key
+        self.following = following
+        self.failed_fetches = 0
+        """Answers in a row that said that the partition cannot be fetched."""
+        self.got_damaged = False
+        """Whether the records that came last were damaged; the leader is told so when they are asked for again."""
+        self.leader_end_offset: Offset | None = None
+        """Where the leader's log ended in its last answer; None before the first in this leader epoch."""
+        self._log = log
+        self._shared = shared
+        self._report = report
+        self._record = record
+        self._end = log.end_offset
+        self._unsynced_records = 0
+        self._closed = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._set_config(config)
+        self._machine = self._new_machine()
+
+    # -- what others see
+
+    @property
+    def topic_id(self) -> TopicId:
+        """Id of the topic."""
+        return self.key.topic_id
+
+    @property
+    def index(self) -> PartitionIndex:
+        """Number of the partition in its topic."""
+        return self.key.partition
+
+    @property
+    def log(self) -> PartitionLog:
+        """What the rounds sync, and what the upkeep looks after."""
+        return self._log
+
+    @property
+    def config(self) -> TopicConfig:
+        """The topic's effective configuration."""
+        return self._config
+
+    @property
+    def closed(self) -> bool:
+        """Whether this broker follows no more."""
+        return self._closed
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets that the leader had more in its last answer; None before the first."""
+        if self.leader_end_offset is None:
+            return None
+        return max(0, self.leader_end_offset - self._end)
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the leader counts on this copy, or could at once."""
+        own = (self.following.broker, self.following.broker_epoch)
+        if any((entry.broker, entry.broker_epoch) == own for entry in self._record.value.isr):
+            return True
+        return self._machine.reconciled and self.lag == 0
+
+    # -- fetching
+
+    def next_fetch(self) -> FollowerReport | None:
+        """What to tell the leader with the next fetch; None while something is to be done here first."""
+        return None if self._closed else self._machine.next_fetch()
+
+    def received(self, result: ReplicaFetchResult) -> list[DiskWork]:
+        """Take in the leader's answer, which is no refusal."""
+        if self._closed or result.leader_epoch != self.following.leader_epoch or self.next_fetch() is None:
+            return []  # The answer to a question that was asked before.
+        self.leader_end_offset = result.end_offset
+        if result.diverging is not None:
+            epoch, end = result.diverging.epoch, result.diverging.end_offset
+            return self._step(Diverged(epoch, end, self._log.end_offset_for_epoch(epoch)))
+        work = self._step(
+            Fetched(
+                result.leader_epoch,
+                result.high_watermark,
+                result.log_start,
+                result.nbytes,
+                result.next_offset,
+                tuple(_begin_of(each) for each in result.lost_epochs),
+            )
+        )
+        if result.data:
+            work.append(AppendCopies(result.data[0], self._end))
+        return work
+
+    def out_of_range(self, result: ReplicaFetchResult) -> list[DiskWork]:
+        """Hear that the leader has nothing at the offset that was asked for."""
+        if self._closed:
+            return []
+        deleted = None if result.epoch_before is None else _begin_of(result.epoch_before)
+        return self._step(FetchOutOfRange(result.log_start, result.end_offset, deleted))
+
+    def begin_work(self) -> None:
+        """Say that the disk is at the log; until `end_work` it is nobody else's."""
+        self._idle.clear()
+
+    def end_work(self) -> None:
+        """Say that it is not any more."""
+        self._idle.set()
+
+    def do(self, work: DiskWork) -> None:
+        """Do it; blocks, runs in the disk pool. Raises LogError."""
+        match work:
+            case AppendCopies(data, end_offset):
+                self._log.append_copies(data, end_offset, self.following.leader_epoch)
+            case TruncateTo(offset):
+                self._log.truncate_to(offset)
+            case RestartAt(offset, deleted):
+                self._log.restart_at(offset, deleted)
+            case SkipTo(offset, lost_epochs):
+                self._log.skip_to(offset, lost_epochs)
+            case MoveLogStart(offset):
+                # Durable, and the files gone, once all partitions of the answer were moved.
+                self._log.move_log_start(min(offset, self._log.checkpoint_high_watermark))
+
+    def done(self, work: DiskWork, error: LogError | None) -> list[DiskWork]:
+        """Hear what became of a piece of work; answer what is to be done next."""
+        end = self._log.end_offset
+        if isinstance(work, AppendCopies):
+            self.got_damaged = isinstance(error, BadCopy)
+        match work:
+            case AppendCopies(data) if end >= self._end:
+                records, self._end = end - self._end, end
+                following = self._step(CopiesAppended(end, self._log.last_epoch))
+                if records > 0:
+                    self._mark_dirty(len(data), records)
+            case TruncateTo() if error is None:
+                self._end = end
+                following = self._step(Truncated(end, self._log.last_epoch))
+            case RestartAt() if error is None:
+                self._end = end
+                following = self._step(Restarted(end, self._log.last_epoch))
+            case SkipTo() if error is None:
+                self._end = end
+                following = self._step(CopiesAppended(end, self._log.last_epoch))
+                following += self._step(FollowerLogSynced(self._log.synced_offset))
+            case MoveLogStart():
+                following = []
+            case _:
+                # Where the log stands is known to the log alone: begin anew from there, and be told anew what to cut.
+                self._end = end
+                self._machine = self._new_machine()
+                following = []
+        if isinstance(error, StorageFailed):
+            self._shared.directory_failed(error)
+        return following
+
+    # -- syncing, called by the rounds
+
+    def synced(self, offset: Offset) -> None:
+        """Hear from the rounds that the log is durable further than before."""
+        if self._closed:
+            return
+        # Not the offset that the round has seen: the log may have been cut meanwhile, or have grown without the
+        # machine having heard of it.
+        offset = min(self._log.synced_offset, self._end)
+        self._unsynced_records = max(0, self._end - offset)
+        self._step(FollowerLogSynced(offset))
+
+    def _mark_dirty(self, nbytes: int, records: int) -> None:
+        rounds = self._shared.rounds
+        rounds.appended_bytes += nbytes
+        self._unsynced_records += records
+        if self._counts_synced or self._unsynced_records >= self._config.flush_messages:
+            due = AT_ONCE
+        else:
+            due = self._shared.clock.monotonic() + self._flush_seconds
+        rounds.mark(self, nbytes, due)
+
+    # -- changes from outside
+
+    def record_changed(self, record: Versioned[PartitionRecord]) -> None:
+        """Hear of another version of the record, in which this broker follows as before."""
+        self._record = record
+        if self._counts_synced and self._end > self._log.synced_offset:
+            self._shared.rounds.mark(self, 0, AT_ONCE)
+
+    def change_config(self, config: TopicConfig) -> None:
+        """Go by another topic configuration. The log is told apart, in a pool."""
+        self._set_config(config)
+
+    def roll_if_due(self) -> None:
+        """Close the last segment if `segment.ms` says so, and keep the snapshot of producers near the end.
+
+        Blocks, runs in the disk pool.
+        """
+        self._log.roll_if_due(self._shared.clock.now_us())
+        self._log.save_producers_if_due()
+
+    async def close(self) -> None:
+        """Follow no more, and wait until the disk is not at the log."""
+        self.end()
+        await self.idle()
+
+    def end(self) -> None:
+        """Follow no more, at once."""
+        self._closed = True
+
+    async def idle(self) -> None:
+        """Wait until the disk is not at the log."""
+        await self._idle.wait()
+
+    def _set_config(self, config: TopicConfig) -> None:
+        self._config = config
+        self._flush_seconds = min(config.flush_ms / 1000, self._shared.sync_interval_seconds)
+
+    @property
+    def _counts_synced(self) -> bool:
+        return self._record.value.durability is not DurabilityState.REPLICATED
+
+    # -- the machine
+
+    def _new_machine(self) -> PartitionFollower:
+        following, log = self.following, self._log
+        return PartitionFollower(
+            following.broker,
+            following.broker_epoch,
+            following.generation,
+            following.leader_epoch,
+            log.end_offset,
+            log.synced_offset,
+            log.log_start_offset,
+            log.checkpoint_high_watermark,
+            log.last_epoch,
+        )
+
+    def _step(self, event: FollowerEvent) -> list[DiskWork]:
+        work: list[DiskWork] = []
+        for effect in self._machine.step(event):
+            self._run_effect(effect, work)
+        return work
+
+    def _run_effect(self, effect: FollowerEffect, work: list[DiskWork]) -> None:
+        match effect:
+            case AdvanceHighWatermark(offset):
+                self._log.checkpoint_high_watermark = offset
+            case ReportProgress(offset):
+                if self._counts_synced:
+                    self._report(self, offset)
+            case _:
+                work.append(effect)
+
+
+def _begin_of(told: EpochBegin) -> EpochStart:
+    return EpochStart(told.epoch, told.start_offset)

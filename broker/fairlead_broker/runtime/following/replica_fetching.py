@@ -1,0 +1,424 @@
+"""Fetches what the leaders have for all partitions that this broker follows: one long poll for each leader.
+
+One task a leader: ask for everything that it leads, in an incremental session (KIP-227), do what the answers say on the
+disk, ask again as soon as that is done. A second task tells how far the logs are durable, without waiting for the
+parked poll. Must not know who follows what, nor why: `hosted_partitions` says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+from fairlead_api.identifiers import BrokerId, Offset, TimestampUs, TopicIdPartition
+from fairlead_api.problems import ProblemError
+from fairlead_broker.clock import Clock
+from fairlead_broker.log import LogDirectory, LogError, make_starts_durable
+from fairlead_broker.peers.messages import (
+    NEW_SESSION,
+    PeerPartition,
+    ProgressPartition,
+    ProgressRequest,
+    ReplicaFetchAnswer,
+    ReplicaFetchPartition,
+    ReplicaFetchRequest,
+    ReplicaFetchResult,
+)
+from fairlead_broker.peers.peers import PeerUnavailable
+from fairlead_broker.replication import FollowerReport, MoveLogStart
+from fairlead_broker.runtime.engine.disk_pool import DiskPool
+from fairlead_broker.runtime.engine.supervisor import Supervisor
+from fairlead_broker.runtime.engine.sync_rounds import SyncRounds
+from fairlead_broker.runtime.following.follower_replica import AppendCopies, DiskWork, FollowerReplica
+from fairlead_broker.telemetry import Log
+
+FETCH_WAIT_MS: Final = 500
+"""Kafka's `replica.fetch.wait.max.ms`."""
+FETCH_BYTES_MAX: Final = 10 << 20
+"""Kafka's `replica.fetch.response.max.bytes`: what one answer holds in memory, whole batches permitting."""
+PARTITION_BYTES_MAX: Final = 1 << 20
+"""Kafka's `replica.fetch.max.bytes`: no partition keeps the others of its leader waiting."""
+BACKOFF_SECONDS_MIN: Final = 0.05
+BACKOFF_SECONDS_MAX: Final = 1.0
+"""Between attempts at a leader, or a partition, that does not answer as it should; a change of the mirror ends it."""
+QUIET_FAILURES: Final = 3
+"""Failures in a row of one partition before it is worth a line: the first ones belong to every election."""
+WORTH_A_WARNING: Final = 4
+"""Failures in a row of a leader, 0.35 seconds: shorter ones belong to every start and stop."""
+
+_Work = tuple[FollowerReplica, DiskWork]
+
+
+def backoff_seconds(failures: int) -> float:
+    """How long to wait after so many failures in a row."""
+    return float(min(BACKOFF_SECONDS_MIN * 2 ** min(failures - 1, 10), BACKOFF_SECONDS_MAX))
+
+
+class LeaderCalls(Protocol):
+    """Calls to leaders; `peers.Peers`."""
+
+    async def replica_fetch(self, broker: BrokerId, request: ReplicaFetchRequest) -> ReplicaFetchAnswer:
+        """Fetch. Raises `PeerUnavailable`, and `ProblemError` for a refusal of the whole request."""
+        ...
+
+    async def progress(self, broker: BrokerId, request: ProgressRequest) -> None:
+        """Tell what is durable here. Raises likewise."""
+        ...
+
+
+class ReplicaFetching:
+    """The fetchers of one broker; each is there from the first partition that it was needed for."""
+
+    def __init__(
+        self,
+        peers: LeaderCalls,
+        pool: DiskPool,
+        directory: LogDirectory,
+        rounds: SyncRounds,
+        clock: Clock,
+        supervisor: Supervisor,
+        log: Log,
+    ) -> None:
+        self._peers = peers
+        self._pool = pool
+        self._directory = directory
+        self._rounds = rounds
+        self._clock = clock
+        self._supervisor = supervisor
+        self._log = log
+        self._fetchers: dict[BrokerId, ReplicaFetcher] = {}
+
+    def follow(self, partition: FollowerReplica) -> None:
+        """Fetch the partition from its leader from now on, until it is closed."""
+        leader = partition.following.leader
+        fetcher = self._fetchers.get(leader)
+        if fetcher is None:
+            fetcher = self._fetchers[leader] = self._start(leader)
+        fetcher.add(partition)
+
+    def forget(self, partition: FollowerReplica) -> None:
+        """Fetch a partition no more that was closed."""
+        fetcher = self._fetchers.get(partition.following.leader)
+        if fetcher is not None:
+            fetcher.remove(partition)
+
+    def report(self, partition: FollowerReplica, synced_offset: Offset) -> None:
+        """Tell the leader how far the partition's log is durable."""
+        self._fetchers[partition.following.leader].report(partition, synced_offset)
+
+    def mirror_changed(self) -> None:
+        """Try again at once what did not work before: a leader may be there now, or know more."""
+        for fetcher in self._fetchers.values():
+            fetcher.try_again()
+
+    def _start(self, leader: BrokerId) -> ReplicaFetcher:
+        fetcher = ReplicaFetcher(
+            leader, self._peers, self._pool, self._directory, self._rounds, self._clock, self._log
+        )
+        self._supervisor.spawn(fetcher.run(), f"fetch from broker {leader}")
+        self._supervisor.spawn(fetcher.run_reports(), f"progress to broker {leader}")
+        return fetcher
+
+
+class ReplicaFetcher:
+    """Everything that is taken from one leader."""
+
+    def __init__(
+        self,
+        leader: BrokerId,
+        peers: LeaderCalls,
+        pool: DiskPool,
+        directory: LogDirectory,
+        rounds: SyncRounds,
+        clock: Clock,
+        log: Log,
+    ) -> None:
+        self._leader = leader
+        self._peers = peers
+        self._pool = pool
+        self._directory = directory
+        self._rounds = rounds
+        self._clock = clock
+        self._log = log.bind(leader=leader)
+        self._partitions: dict[TopicIdPartition, FollowerReplica] = {}
+        self._resting: dict[TopicIdPartition, float] = {}
+        self._unreported: dict[TopicIdPartition, ProgressPartition] = {}
+        self._reports = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._poll: asyncio.Timeout | None = None
+        self._failures = 0
+        self._session = NEW_SESSION
+        self._sequence = 0
+        self._changed: set[TopicIdPartition] = set()
+        """Partitions of which the leader may have to be told something."""
+        self._told: dict[TopicIdPartition, FollowerReport] = {}
+        """What the leader has been told in this session, of the partitions that it may answer."""
+        self._gone: set[TopicIdPartition] = set()
+        """Partitions that were followed and are not any more."""
+        self._asked: dict[TopicIdPartition, FollowerReplica] = {}
+
+    # -- what is followed
+
+    def add(self, partition: FollowerReplica) -> None:
+        """Fetch a partition too, without waiting for the parked poll to end."""
+        self._partitions[partition.key] = partition
+        self._resting.pop(partition.key, None)
+        self._changed.add(partition.key)
+        self._interrupt()
+
+    def remove(self, partition: FollowerReplica) -> None:
+        """Leave a partition out from now on."""
+        if self._partitions.get(partition.key) is partition:
+            del self._partitions[partition.key]
+            self._resting.pop(partition.key, None)
+            self._told.pop(partition.key, None)
+            self._asked.pop(partition.key, None)
+            self._gone.add(partition.key)
+
+    def try_again(self) -> None:
+        """End all waiting after failures."""
+        if self._resting or self._failures:
+            self._changed.update(self._resting)
+            self._resting.clear()
+            self._interrupt()
+
+    def report(self, partition: FollowerReplica, synced_offset: Offset) -> None:
+        """Tell the leader how far a log is durable."""
+        following = partition.following
+        self._unreported[partition.key] = ProgressPartition(
+            topic_id=partition.topic_id,
+            partition=partition.index,
+            generation=following.generation,
+            leader_epoch=following.leader_epoch,
+            synced_offset=synced_offset,
+        )
+        self._changed.add(partition.key)
+        self._reports.set()
+
+    def _interrupt(self) -> None:
+        self._wake.set()
+        if self._poll is not None and not self._poll.expired():
+            self._poll.reschedule(0)
+
+    # -- the two tasks
+
+    async def run(self) -> None:
+        """Fetch until cancelled."""
+        while True:
+            self._wake.clear()
+            request = self._request()
+            if request is None:
+                await self._pause()
+                continue
+            answer = await self._fetch(request)
+            if answer is not None:
+                await self._take(answer)
+            elif self._failures:
+                await self._pause()
+
+    async def run_reports(self) -> None:
+        """Tell what was made durable until cancelled; what gathers while a call is under way goes in the next one."""
+        while True:
+            await self._reports.wait()
+            self._reports.clear()
+            progress, self._unreported = list(self._unreported.values()), {}
+            # One that is lost is no loss: the next fetch says the same.
+            with suppress(PeerUnavailable, ProblemError):
+                await self._peers.progress(self._leader, ProgressRequest(partitions=progress))
+
+    async def _pause(self) -> None:
+        """Wait until something changes, at most until the next attempt is due."""
+        due = min(self._resting.values(), default=None)
+        seconds = None if due is None else max(0.0, due - self._clock.monotonic())
+        if self._failures:
+            seconds = backoff_seconds(self._failures)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+
+    # -- asking
+
+    def _request(self) -> ReplicaFetchRequest | None:
+        """What the leader has not been told yet of the partitions; None where there is nothing to wait for."""
+        self._end_rests()
+        if self._session == NEW_SESSION:
+            self._sequence = 0
+            self._told.clear()
+            self._gone.clear()
+            self._changed = set(self._partitions)
+        partitions = list(self._news())
+        forgotten = [key for key in self._gone if key not in self._told]
+        self._gone.clear()
+        if not self._told:
+            # A session without partitions would only wait; what comes begins a new one.
+            self._session = NEW_SESSION
+            return None
+        return ReplicaFetchRequest(
+            session=self._session,
+            sequence=self._sequence,
+            max_wait_ms=self._wait_ms(),
+            min_bytes=1,
+            max_bytes=FETCH_BYTES_MAX,
+            partitions=partitions,
+            forgotten=[PeerPartition(topic_id=key.topic_id, partition=key.partition) for key in forgotten],
+        )
+
+    def _news(self) -> Iterator[ReplicaFetchPartition]:
+        """Name every partition that stands elsewhere than the leader knows."""
+        changed, self._changed = self._changed, set()
+        for key in changed:
+            partition = self._partitions.get(key)
+            if partition is None or key in self._resting:
+                continue
+            report = partition.next_fetch()
+            if report is not None and self._told.get(key) != report:
+                self._told[key] = report
+                self._asked[key] = partition
+                yield _tell(key, report, damaged=partition.got_damaged)
+
+    def _end_rests(self) -> None:
+        now = self._clock.monotonic()
+        for key in [key for key, due in self._resting.items() if due <= now]:
+            del self._resting[key]
+            self._changed.add(key)
+
+    def _wait_ms(self) -> int:
+        """How long the leader may keep the poll: not longer than until a partition that rests is to be asked again."""
+        due = min(self._resting.values(), default=None)
+        if due is None:
+            return FETCH_WAIT_MS
+        return min(FETCH_WAIT_MS, max(1, int((due - self._clock.monotonic()) * 1000)))
+
+    async def _fetch(self, request: ReplicaFetchRequest) -> ReplicaFetchAnswer | None:
+        """One poll; None where it failed or was broken off because other partitions are to be asked for."""
+        try:
+            async with asyncio.timeout(None) as self._poll:
+                answer = await self._peers.replica_fetch(self._leader, request)
+        except TimeoutError:
+            # What the leader has made of the session is not known.
+            self._session = NEW_SESSION
+            return None
+        except (PeerUnavailable, ProblemError) as error:
+            self._session = NEW_SESSION
+            self._failures += 1
+            if self._failures in {1, WORTH_A_WARNING}:
+                calm = self._failures < WORTH_A_WARNING or _is_leaving(error)
+                tell = self._log.info if calm else self._log.warning
+                tell("leader cannot be fetched from", reason=str(error), attempts=self._failures)
+            return None
+        finally:
+            self._poll = None
+        if self._failures:
+            self._log.info("leader is fetched from again", attempts=self._failures)
+            self._failures = 0
+        self._session = answer.session
+        self._sequence += 1
+        return answer
+
+    # -- what is answered
+
+    async def _take(self, answer: ReplicaFetchAnswer) -> None:
+        work: list[_Work] = []
+        for result in answer.results:
+            if result.data or (result.next_offset, result.diverging, result.problem) != (None, None, None):
+                # It rests at the leader until it is named again.
+                self._told.pop(result.key, None)
+                self._changed.add(result.key)
+            partition = self._partitions.get(result.key)
+            # One that follows anew since then must not be told what was said to the one before.
+            if partition is not None and partition is self._asked.get(result.key):
+                work += [(partition, each) for each in self._received(partition, result)]
+        if any(isinstance(each, AppendCopies) for _, each in work) and not self._rounds.has_room():
+            await self._rounds.room()
+        while work := [(partition, each) for partition, each in work if not partition.closed]:
+            work = await self._work(work)
+
+    def _received(self, partition: FollowerReplica, result: ReplicaFetchResult) -> Sequence[DiskWork]:
+        if result.problem is None:
+            partition.failed_fetches = 0
+            return partition.received(result)
+        if result.problem == "offset_out_of_range":
+            return partition.out_of_range(result)
+        self._rest(partition, result.problem)
+        return ()
+
+    def _rest(self, partition: FollowerReplica, reason: str) -> None:
+        """Leave a partition alone for a while that cannot be fetched."""
+        partition.failed_fetches += 1
+        if partition.failed_fetches == QUIET_FAILURES:
+            self._log.warning(
+                "partition cannot be fetched", topic=partition.topic, partition=partition.index, reason=reason
+            )
+        self._resting[partition.key] = self._clock.monotonic() + backoff_seconds(partition.failed_fetches)
+
+    async def _work(self, work: Sequence[_Work]) -> list[_Work]:
+        """Do what the disk has to do for an answer, in one visit of the pool; answer what is to be done next."""
+        for partition, _ in work:
+            partition.begin_work()
+        following: list[_Work] = []
+        try:
+            errors = await self._pool.run(self._do_all, work)
+            for (partition, each), error in zip(work, errors, strict=True):
+                if error is not None:
+                    self._rest(partition, str(error))
+                following += [(partition, further) for further in partition.done(each, error)]
+                # It may stand elsewhere now without having got records: its log start moved.
+                self._changed.add(partition.key)
+        finally:
+            for partition, _ in work:
+                partition.end_work()
+        return following
+
+    def _do_all(self, work: Sequence[_Work]) -> list[LogError | None]:
+        """Blocks, runs in the disk pool."""
+        errors = [_do(partition, each) for partition, each in work]
+        moved = [partition for partition, each in work if isinstance(each, MoveLogStart)]
+        if moved:
+            self._forget_below_start(moved)
+        return errors
+
+    def _forget_below_start(self, moved: Sequence[FollowerReplica]) -> None:
+        try:
+            make_starts_durable(self._directory.write_checkpoint, [partition.log for partition in moved])
+        except LogError as error:
+            # The files stay until the log start moves again; readers are told already.
+            self._log.warning("log starts of followed partitions not durable", reason=str(error))
+            return
+        now_us = self._clock.now_us()
+        for partition in moved:
+            delay_us = partition.config.file_delete_delay_ms * 1000
+            try:
+                partition.log.drop_below_start(TimestampUs(now_us + delay_us))
+            except LogError as error:
+                self._log.warning("segments not dropped", topic=partition.topic, reason=str(error))
+
+
+def _is_leaving(error: PeerUnavailable | ProblemError) -> bool:
+    """Whether the leader does not answer because it stops, or this broker does: nothing to warn of."""
+    return error.expected if isinstance(error, PeerUnavailable) else error.code == "shutting_down"
+
+
+def _do(partition: FollowerReplica, work: DiskWork) -> LogError | None:
+    try:
+        partition.do(work)
+    except LogError as error:
+        return error
+    return None
+
+
+def _tell(key: TopicIdPartition, report: FollowerReport, *, damaged: bool) -> ReplicaFetchPartition:
+    return ReplicaFetchPartition(
+        topic_id=key.topic_id,
+        partition=key.partition,
+        generation=report.generation,
+        leader_epoch=report.leader_epoch,
+        last_epoch=report.last_epoch,
+        deleted_epoch=report.deleted_epoch,
+        fetch_offset=report.fetch_offset,
+        synced_offset=report.synced_offset,
+        log_start=report.log_start,
+        max_bytes=PARTITION_BYTES_MAX,
+        damaged=damaged,
+    )

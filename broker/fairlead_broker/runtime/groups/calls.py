@@ -1,0 +1,127 @@
+"""Requests about groups as events for them, and what they decide as answers.
+
+For `groups`. Translates; holds nothing and decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from msgspec import UNSET
+
+from fairlead_api.bodies.group_answers import (
+    AssignedPartitions,
+    CommittedOffset,
+    GroupDescription,
+    HeartbeatAnswer,
+    MemberDescription,
+)
+from fairlead_api.bodies.group_requests import (
+    REBALANCE_TIMEOUT_MS_DEFAULT,
+    SESSION_TIMEOUT_MS_DEFAULT,
+    HeartbeatRequest,
+)
+from fairlead_api.identifiers import BrokerId, TopicId
+from fairlead_api.timestamps import format_timestamp
+from fairlead_broker.groups import Group, Heartbeat, HeartbeatReply, MemberView, Partitions, Subscription
+from fairlead_broker.registry.group_records import OffsetEntry
+
+TopicName = Callable[[TopicId], str | None]
+"""The name of a topic that exists."""
+
+
+def heartbeat_event(member_id: str, request: HeartbeatRequest) -> Heartbeat:
+    """What a member says of itself."""
+    owned = None
+    if request.owned is not UNSET:
+        owned = {TopicId(each.topic_id): frozenset(each.partitions) for each in request.owned}
+    return Heartbeat(member_id, request.member_epoch, _subscription(request), owned)
+
+
+def _subscription(request: HeartbeatRequest) -> Subscription | None:
+    """What changed: in the request null is the default, in the event "" takes back; what is absent stays as None."""
+    subscription = Subscription(
+        topics=None if request.topics is UNSET else frozenset(request.topics or ()),
+        pattern=None if request.topic_pattern is UNSET else request.topic_pattern or "",
+        instance_id=request.instance_id or None,
+        rack=None if request.rack is UNSET else request.rack or "",
+        assignor=None if request.assignor is UNSET else request.assignor or "",
+        session_timeout_ms=(
+            None
+            if request.session_timeout_ms is UNSET
+            else request.session_timeout_ms or SESSION_TIMEOUT_MS_DEFAULT
+        ),
+        rebalance_timeout_ms=(
+            None
+            if request.rebalance_timeout_ms is UNSET
+            else request.rebalance_timeout_ms or REBALANCE_TIMEOUT_MS_DEFAULT
+        ),
+    )
+    return None if subscription == _UNCHANGED and not request.joins else subscription
+
+
+_UNCHANGED = Subscription()
+
+
+def heartbeat_answer(reply: HeartbeatReply, name_of: TopicName) -> HeartbeatAnswer:
+    """What the member hears."""
+    return HeartbeatAnswer(
+        member_epoch=reply.member_epoch,
+        heartbeat_interval_ms=reply.heartbeat_interval_ms,
+        session_timeout_ms=reply.session_timeout_ms,
+        assignment=None if reply.assignment is None else assigned(reply.assignment, name_of),
+    )
+
+
+def assigned(partitions: Partitions, name_of: TopicName) -> list[AssignedPartitions]:
+    """Partitions by topic, those of topics that are gone left out."""
+    found = (
+        AssignedPartitions(topic=name, topic_id=topic_id, partitions=sorted(indexes))
+        for topic_id, indexes in partitions.items()
+        if indexes and (name := name_of(topic_id)) is not None
+    )
+    return sorted(found, key=lambda each: each.topic)
+
+
+def description(group: str, state: Group, coordinator: BrokerId, name_of: TopicName) -> GroupDescription:
+    """A group with all its members."""
+    return GroupDescription(
+        group=group,
+        state=state.state.value.lower(),  # type: ignore[arg-type]
+        epoch=state.epoch,
+        assignor=state.assignor,
+        coordinator=coordinator,
+        members=[_member(view, name_of) for _, view in sorted(state.members.items())],
+    )
+
+
+def _member(view: MemberView, name_of: TopicName) -> MemberDescription:
+    return MemberDescription(
+        member_id=view.member_id,
+        instance_id=view.instance_id,
+        member_epoch=view.member_epoch,
+        topics=sorted(view.topics),
+        topic_pattern=view.topic_pattern,
+        rack=view.rack,
+        assignment=assigned(view.assigned, name_of),
+        revoking=assigned(view.revoking, name_of),
+        target=assigned(view.target, name_of),
+    )
+
+
+def committed(entries: Iterable[tuple[TopicId, OffsetEntry]], name_of: TopicName) -> list[CommittedOffset]:
+    """Committed offsets by topic and partition, those of topics that are gone left out."""
+    found = (
+        CommittedOffset(
+            topic=name,
+            topic_id=topic_id,
+            partition=entry.partition,
+            offset=entry.offset,
+            leader_epoch=entry.leader_epoch,
+            metadata=entry.metadata,
+            committed_at=format_timestamp(entry.committed_us),
+        )
+        for topic_id, entry in entries
+        if (name := name_of(topic_id)) is not None
+    )
+    return sorted(found, key=lambda each: (each.topic, each.partition))

@@ -1,0 +1,135 @@
+"""Which broker coordinates a group, and how this one becomes it.
+
+For `groups`. A claim counts as long as its broker is in the life that made it, which the mirror shows; an unowned
+group is for the broker that rendezvous hashing picks among the running ones. Others' claims are remembered, so that
+most calls ask nobody (protocol section 5, rule 1).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Collection
+from typing import Final
+
+from fairlead_api.identifiers import BrokerEpoch, BrokerId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.coordination.group_store import Claim, GroupStore, Holder
+from fairlead_broker.coordination.mirror import Mirror
+from fairlead_broker.coordination.protocol import UnknownOutcome
+from fairlead_broker.registry.records import BrokerState
+from fairlead_broker.runtime.groups import refusals as group_refusals
+from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
+
+REMEMBERED_MAX: Final = 10_000
+"""Groups of others whose coordinator is remembered; the ones that were asked for longest ago are forgotten."""
+ATTEMPTS_MAX: Final = 10
+"""Each that fails means that somebody else changed the claim, or that an answer was lost."""
+
+
+class GroupClaims:
+    """Finds coordinators and claims groups for this broker."""
+
+    def __init__(self, store: GroupStore, mirror: Mirror, life: Incarnation) -> None:
+        self._store = store
+        self._mirror = mirror
+        self._life = life
+        self._remembered: OrderedDict[str, Holder] = OrderedDict()
+
+    async def elsewhere(self, group: str, *, again: bool) -> BrokerId | None:
+        """Return another broker that coordinates a group or is to; None where that is this one.
+
+        `again`: ask the store, whatever is remembered. Raises `coordination_unavailable`, `CoordinationUnavailable`.
+        """
+        if not again and (remembered := self._from_memory(group)) is not None:
+            return remembered
+        _, holder = await self._look(group)
+        broker = self._claimant(group) if holder is None else holder.broker
+        return None if broker == self._life.broker else broker
+
+    async def claim(self, group: str) -> Claim:
+        """Claim a group that is for this broker.
+
+        Raises `not_coordinator` naming who has it, `coordination_unavailable` and `CoordinationUnavailable`.
+        """
+        for _ in range(ATTEMPTS_MAX):
+            epoch = self._life.epoch
+            if not self._life.confirms(epoch):
+                raise group_refusals.lease_in_doubt(group)
+            found, holder = await self._look(group)
+            broker = self._claimant(group) if holder is None else holder.broker
+            if broker != self._life.broker:
+                raise group_refusals.not_coordinator(group, broker, self._mirror.metadata)
+            try:
+                claim = await self._store.claim(group, found, self._life.broker, epoch)
+            except UnknownOutcome:
+                # What stands there next time tells; a late put is fenced by the claim that follows.
+                continue
+            if claim is not None:
+                self._remembered.pop(group, None)
+                return claim
+        raise ProblemError(
+            "coordination_unavailable",
+            f"the claim on group {group} changed {ATTEMPTS_MAX} times in a row",
+            retry_after_seconds=group_refusals.RETRY_SOON_SECONDS,
+        )
+
+    async def is_adoptable(self, group: str, holder: Holder | None) -> bool:
+        """Whether this broker is to have a group, by what was just read of it: nobody has it, or this life."""
+        counting = None if holder is None else await self._counting(holder)
+        if counting is not None:
+            return counting.broker == self._life.broker
+        return self._is_running() and self._claimant(group) == self._life.broker
+
+    async def _look(self, group: str) -> tuple[Holder | None, Holder | None]:
+        """Read the claim, and whether it counts."""
+        found = await self._store.holder(group)
+        holder = None if found is None else await self._counting(found)
+        if holder is not None and holder.broker != self._life.broker:
+            self._remembered[group] = holder
+            self._remembered.move_to_end(group)
+            if len(self._remembered) > REMEMBERED_MAX:
+                self._remembered.popitem(last=False)
+        return found, holder
+
+    async def _counting(self, holder: Holder) -> Holder | None:
+        if holder.broker_epoch > self._mirror.metadata.revision:
+            # It registered after what this broker knows of.
+            await self._mirror.wait_for(holder.broker_epoch)
+        return holder if self.counts(holder) else None
+
+    def counts(self, holder: Holder) -> bool:
+        """Whether a claim is of a broker in the life that it is in, by the mirror."""
+        registered = self._mirror.metadata.brokers.get(holder.broker)
+        return registered is not None and BrokerEpoch(registered.create_revision) == holder.broker_epoch
+
+    def _from_memory(self, group: str) -> BrokerId | None:
+        holder = self._remembered.get(group)
+        if holder is None:
+            return None
+        if not self.counts(holder):
+            del self._remembered[group]
+            return None
+        return holder.broker
+
+    def _is_running(self) -> bool:
+        own = self._mirror.metadata.brokers.get(self._life.broker)
+        return own is not None and own.value.state is not BrokerState.STOPPING
+
+    def _claimant(self, group: str) -> BrokerId:
+        """Who is to claim an unowned group. Raises `shutting_down` where that could only be this broker."""
+        brokers = self._mirror.metadata.brokers
+        for state in (BrokerState.RUNNING, BrokerState.DRAINING):
+            candidates = [broker for broker, each in brokers.items() if each.value.state is state]
+            if candidates:
+                return claimant_of(group, candidates)
+        raise group_refusals.nobody_runs(group)
+
+
+def claimant_of(group: str, brokers: Collection[BrokerId]) -> BrokerId:
+    """Pick the broker for a group by rendezvous hashing: when one goes, only its groups go elsewhere."""
+
+    def weight(broker: BrokerId) -> tuple[bytes, BrokerId]:
+        return hashlib.blake2b(f"{broker}:{group}".encode(), digest_size=8).digest(), broker
+
+    return max(brokers, key=weight)

@@ -1,0 +1,421 @@
+"""One group that this broker coordinates: its events and commits in turns, one after the other.
+
+For `groups`. A turn takes everything that has gathered, has the pure `Group` decide, writes what follows, and answers
+when that stands; commits go in the same row, each checked when it is written, so that none of a partition's owner of
+before comes after the next one has read. A heartbeat that changes nothing is answered at once, from memory. When it is
+not certain what stands in the store the group is let go, and whoever asks next has it read anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, TypeVar
+
+from fairlead_api.identifiers import TimestampUs, TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.clock import Clock
+from fairlead_broker.coordination.group_changes import change_pieces
+from fairlead_broker.coordination.group_store import Claim, ClaimLost, GroupStore, StoredGroup, portions
+from fairlead_broker.coordination.protocol import CoordinationError, UnknownOutcome
+from fairlead_broker.groups import Group, GroupEvent, GroupRecords, GroupState, Heartbeat, Reply
+from fairlead_broker.registry.group_records import OffsetEntry
+from fairlead_broker.registry.transactions import Operation
+from fairlead_broker.runtime.groups import refusals as group_refusals
+from fairlead_broker.runtime.groups.committed_offsets import CommittedOffsets, Entries
+from fairlead_broker.runtime.groups.heartbeat_pace import HeartbeatPace
+from fairlead_broker.runtime.groups.meters import GroupMeters
+from fairlead_broker.runtime.groups.offset_budget import OffsetBudget
+from fairlead_broker.runtime.groups.topics import GroupTopics
+from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
+from fairlead_broker.telemetry import Log
+
+RETRY_SECONDS: Final = 1.0
+"""After a turn that could not be taken or written, the next one that nobody asks for comes so late."""
+BREATH_SECONDS: Final = 0.01
+"""Between two turns that nobody asks for: whatever a group says is due, others have the loop in between."""
+MERGED_PARTITIONS_MAX: Final = 4096
+"""Offsets in one transaction: 64 records if they lie together, and of a size that is no burden to the store."""
+
+A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupShared:
+    """What all groups of one broker have in common."""
+
+    store: GroupStore
+    topics: GroupTopics
+    budget: OffsetBudget
+    life: Incarnation
+    clock: Clock
+    meters: GroupMeters
+    spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
+    let_go: Callable[[CoordinatedGroup], None]
+    """Called, once, when a group is of no use any more."""
+    log: Log
+    pace: HeartbeatPace
+
+
+@dataclass(slots=True)
+class _Asked:
+    event: GroupEvent
+    answer: asyncio.Future[Reply]
+
+
+@dataclass(slots=True)
+class _Commit:
+    admit: Callable[[], Entries]
+    """Says, when it is written, what of it may be; raises why nothing may."""
+    entries_max: int
+    answer: asyncio.Future[None]
+    gives_way: bool
+    """Leaves alone what is committed by others in the same transaction."""
+
+
+_Waiting: TypeAlias = _Asked | _Commit
+
+
+class _NotWritten(Exception):
+    """Everybody who waited has been told."""
+
+
+class CoordinatedGroup:
+    """Lives from the claim until it is let go; then every call raises."""
+
+    def __init__(self, claim: Claim, stored: StoredGroup, shared: GroupShared) -> None:
+        self.claim = claim
+        self.name = claim.group
+        self.offsets = CommittedOffsets(stored.offsets)
+        records = GroupRecords(state=stored.state, targets=stored.targets, members=stored.members)
+        self.group = Group(claim.group, records, shared.clock.monotonic())
+        self._shared = shared
+        self._counted = 0
+        """Members of this group that the pace knows of."""
+        self._asked: list[_Asked] = []
+        self._commits: list[_Commit] = []
+        self._granted = False
+        self._asking = False
+        self._due = False
+        self._current: Sequence[_Waiting] = ()
+        """Who waits for what is being written."""
+        self._doubted = False
+        self._pause = False
+        self._gone: ProblemError | None = None
+        self._worker: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    # -- life
+
+    @property
+    def usable(self) -> bool:
+        """Whether calls go to this object; a group of an ended life, or after doubt in the lease, is read anew."""
+        if self._gone is not None:
+            return False
+        confirmed = self._shared.life.confirms(self.claim.broker_epoch)
+        if not confirmed:
+            self._doubted = True
+        return confirmed and not self._doubted
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether there is no such group: nothing is stored but the claim."""
+        # The members first: with some there is nothing more to look at, and every heartbeat asks.
+        return not self.group.member_count and self.group.state is GroupState.DEAD and not self.offsets
+
+    def begin(self) -> None:
+        """Look at the topics of now, and have the timers run."""
+        self._count(self.group.member_count)
+        self.wake()
+
+    def wake(self) -> None:
+        """Have a turn although nobody asks: topics have changed, or time has come."""
+        self._due = True
+        self._work()
+
+    def let_go(self, problem: ProblemError) -> None:
+        """Be of no use any more; what waits is told why. A write under way answers for itself."""
+        if self._gone is not None:
+            return
+        self._gone = problem
+        self._count(0)
+        if self._timer is not None:
+            self._timer.cancel()
+        waiting: list[_Waiting] = [*self._asked, *self._commits]
+        self._asked, self._commits = [], []
+        _fail(waiting, problem)
+        self._shared.let_go(self)
+
+    async def idle(self) -> None:
+        """Wait until nothing is being written."""
+        while self._worker is not None:
+            await asyncio.wait([self._worker])
+
+    # -- calls
+
+    async def ask(self, event: GroupEvent) -> Reply:
+        """Have an event decided; returns when what follows stands. Raises why it was refused."""
+        self._check()
+        shared = self._shared
+        if isinstance(event, Heartbeat):
+            self.group.rest(shared.pace.interval_ms)
+            at_rest = self.group.reply_at_rest(event, shared.topics.topics, shared.clock.monotonic())
+            if at_rest is not None:
+                return at_rest
+        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._asked.append(_Asked(event, answer))
+        self._work()
+        return _given(await answer)
+
+    async def commit(self, admit: Callable[[], Entries], *, gives_way: bool = False) -> None:
+        """Write offsets, merged with those of others that wait; returns when they stand.
+
+        `admit` is asked for them now and when they are written, when the caller may have lost what it had. What it
+        raises is raised. `gives_way`: it judges by what stands, and so says nothing about what others write beside it.
+        """
+        self._check()
+        began = self._shared.clock.monotonic()
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._commits.append(_Commit(admit, len(admit()), answer, gives_way))
+        self._ask_budget()
+        await answer
+        self._shared.meters.committed(self._shared.clock.monotonic() - began)
+
+    async def forget_old(self, old_before: TimestampUs, is_gone: Callable[[TopicId], bool]) -> None:
+        """Forget offsets of topics that are gone, and, of a group long without members, those as old as that.
+
+        A group of which nothing is left is deleted. Raises as `commit` and `delete` do.
+        """
+
+        def old() -> Entries:
+            return dict.fromkeys(self.offsets.matching(is_old))
+
+        def is_old(topic_id: TopicId, entry: OffsetEntry) -> bool:
+            return is_gone(topic_id) or (self._is_left_since(old_before) and entry.committed_us < old_before)
+
+        def is_over() -> bool:
+            return not self.offsets and self._is_left_since(old_before)
+
+        if old():
+            await self.commit(old, gives_way=True)
+        if is_over():
+            await self.delete(is_over)
+
+    def _is_left_since(self, time_us: TimestampUs) -> bool:
+        emptied_us = self.group.emptied_us
+        return self.group.member_count == 0 and (emptied_us is None or emptied_us < time_us)
+
+    async def delete(self, is_due: Callable[[], bool] = lambda: True) -> None:
+        """Remove the group from the store; it must be empty. Nothing can be asked of it any more.
+
+        `is_due` is asked when nothing is being written; where it says no the group stays. Raises `group_not_empty`,
+        and what became of the deletion.
+        """
+        self._check()
+        await self.idle()
+        self._check()
+        if not is_due():
+            return
+        self.group.check_empty()
+        # Whoever came meanwhile to join or to commit comes again, and makes it anew.
+        self.let_go(group_refusals.beginning_anew(self.name))
+        try:
+            await self._shared.store.delete(self.claim)
+        except CoordinationError as error:
+            raise group_refusals.of_store(error, self.name, maybe=True) from error
+
+    # -- work
+
+    def _check(self) -> None:
+        if self._gone is not None:
+            raise self._gone
+        if not self.usable:
+            raise group_refusals.lease_in_doubt(self.name)
+
+    def _count(self, members: int) -> None:
+        """Let the pace know how many members come here; a group that is let go has none any more."""
+        present = 0 if self._gone is not None else members
+        self._shared.pace.count(present - self._counted)
+        self._counted = present
+
+    def _ask_budget(self) -> None:
+        if not self._asking and not self._granted:
+            self._asking = True
+            self._shared.budget.ask(self._budget_granted)
+
+    def _budget_granted(self) -> None:
+        self._asking, self._granted = False, True
+        self._work()
+
+    def _work(self) -> None:
+        if self._worker is None and self._gone is None:
+            self._worker = self._shared.spawn(self._work_off(), f"group {self.name}")
+
+    async def _work_off(self) -> None:
+        """Do all that has gathered; ends when nothing is left."""
+        try:
+            while self._gone is None:
+                if self._asked or self._due:
+                    await self._take_turn()
+                elif self._granted:
+                    await self._write_commits()
+                else:
+                    break
+            if self._gone is None and self.is_absent and not self._commits:
+                await self._give_back()
+        except Exception:
+            # A group that breaks is read anew; the others go on.
+            self._shared.log.exception("group failed", group=self.name)
+            self.let_go(group_refusals.beginning_anew(self.name, maybe=True))
+        finally:
+            self._worker = None
+            _fail(self._current, group_refusals.beginning_anew(self.name, maybe=True))
+        if self._gone is None:
+            self._set_timer()
+
+    async def _give_back(self) -> None:
+        """Keep no claim on what does not exist: nobody gets to fill the store with names of groups."""
+        self.let_go(group_refusals.beginning_anew(self.name))
+        with suppress(CoordinationError):
+            await self._shared.store.release(self.claim)
+
+    async def _take_turn(self) -> None:
+        asked, self._asked, self._due = self._asked, [], False
+        self._current = asked
+        if not self.usable:
+            self._pause = True
+            _fail(asked, group_refusals.lease_in_doubt(self.name))
+            return
+        clock = self._shared.clock
+        events = [each.event for each in asked]
+        self.group.rest(self._shared.pace.interval_ms)
+        turn = self.group.turn(events, self._shared.topics.topics, clock.monotonic(), clock.now_us())
+        if turn.change is not None:
+            pieces = change_pieces(self._shared.store.of(self.name), turn.change)
+            try:
+                await self._write(pieces, asked)
+            except _NotWritten:
+                return
+            epoch = self.group.epoch
+            self.group.commit(turn)
+            self._count(self.group.member_count)
+            if self.group.epoch != epoch:
+                self._shared.meters.rebalanced()
+        for each, reply in zip(asked, turn.replies, strict=True):
+            _settle(each.answer, reply)
+
+    async def _write_commits(self) -> None:
+        self._granted = False
+        standing, merged = self._merge_commits()
+        if self._commits:
+            self._ask_budget()
+        self._current = standing
+        if not merged:
+            _settle_all(standing)
+            return
+        blocks = self.offsets.changed(merged)
+        store, clock = self._shared.store, self._shared.clock
+        pieces: list[Sequence[Operation]] = list(portions(store.offset_operations(self.name, blocks)))
+        # Offsets of a group without members make it exist; with members there is nothing to found.
+        founding = self.group.founding(clock.monotonic(), clock.now_us())
+        if founding.change is not None:
+            pieces = [*change_pieces(store.of(self.name), founding.change), *pieces]
+        self._shared.budget.spend(len(pieces) - 1)
+        self._shared.meters.transactions(len(pieces))
+        with suppress(_NotWritten):
+            await self._write(pieces, standing)
+            if founding.change is not None:
+                self.group.commit(founding)
+            self.offsets.take(blocks)
+            _settle_all(standing)
+
+    def _merge_commits(self) -> tuple[list[_Commit], dict[tuple[TopicId, int], OffsetEntry | None]]:
+        """Take the commits that go into one transaction, in their order; what must not be written is refused."""
+        standing: list[_Commit] = []
+        merged: dict[tuple[TopicId, int], OffsetEntry | None] = {}
+        commits, self._commits = self._commits, []
+        for at, commit in enumerate(commits):
+            if standing and len(merged) + commit.entries_max > MERGED_PARTITIONS_MAX:
+                self._commits = commits[at:]
+                break
+            try:
+                self._check()
+                entries = commit.admit()
+            except ProblemError as problem:
+                _fail((commit,), problem)
+            else:
+                merged |= {**entries, **merged} if commit.gives_way else entries
+                standing.append(commit)
+        return standing, merged
+
+    async def _write(self, pieces: Sequence[Sequence[Operation]], waiting: Sequence[_Waiting]) -> None:
+        """Write pieces in their order. Whoever waits is told of a failure, and `_NotWritten` raised.
+
+        Where it is not certain what stands, the group is let go.
+        """
+        written = 0
+        try:
+            for piece in pieces:
+                await self._shared.store.write(self.claim, piece)
+                written += 1
+        except CoordinationError as error:
+            partly = written > 0
+            problem = group_refusals.of_store(error, self.name, maybe=partly)
+            _fail(waiting, problem)
+            if partly or isinstance(error, ClaimLost | UnknownOutcome):
+                self._shared.log.warning("group let go", group=self.name, reason=str(error))
+                self.let_go(group_refusals.beginning_anew(self.name))
+            self._pause = True
+            raise _NotWritten from error
+
+    # -- time
+
+    def _set_timer(self) -> None:
+        """Have a turn when the next one is due. After a failure not at once, however long it has been due."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self.group.deadline()
+        at_least, self._pause = RETRY_SECONDS if self._pause else BREATH_SECONDS, False
+        if deadline is not None:
+            seconds = max(at_least, deadline - self._shared.clock.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._time_is_up)
+
+    def _time_is_up(self) -> None:
+        """Heartbeats since the timer was set have moved what it was set for: only one look a session, not one each."""
+        self._timer = None
+        deadline = self.group.deadline()
+        if self.usable and deadline is not None and deadline > self._shared.clock.monotonic():
+            self._set_timer()
+        elif self._doubted and self._shared.life.confirms(self.claim.broker_epoch):
+            # Members could not be heard in the meantime: their sessions start full.
+            self.let_go(group_refusals.beginning_anew(self.name))
+        else:
+            self.wake()
+
+
+def _given(reply: Reply) -> Reply:
+    if isinstance(reply, ProblemError):
+        raise reply
+    return reply
+
+
+def _settle(answer: asyncio.Future[A], value: A) -> None:
+    # Its caller may be gone.
+    if not answer.done():
+        answer.set_result(value)
+
+
+def _settle_all(commits: Iterable[_Commit]) -> None:
+    for commit in commits:
+        _settle(commit.answer, None)
+
+
+def _fail(waiting: Iterable[_Waiting], problem: ProblemError) -> None:
+    for each in waiting:
+        if not each.answer.done():
+            each.answer.set_exception(problem)
+            # Whoever asked may be gone: an exception that nobody fetches is nothing to report.
+            each.answer.exception()

@@ -1,0 +1,371 @@
+"""Consumer groups of one broker: what `server` calls, answered by the groups that this broker coordinates.
+
+Finds or becomes the coordinator, holds the coordinated groups, and lets them go when the broker's life ends. Knows
+nothing of HTTP; what a member may do is decided in the pure room `groups`, what an offset is worth by nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+from fairlead_api.bodies.group_answers import (
+    CommitAnswer,
+    GroupDescription,
+    GroupListing,
+    GroupSummary,
+    HeartbeatAnswer,
+    LagAnswer,
+    OffsetsAnswer,
+    ResetAnswer,
+)
+from fairlead_api.bodies.group_requests import CommitRequest, HeartbeatRequest, ResetRequest
+from fairlead_api.bodies.metadata import Page
+from fairlead_api.identifiers import BrokerId, Offset, TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.clock import Clock
+from fairlead_broker.coordination.group_store import GroupStore
+from fairlead_broker.coordination.mirror import Mirror, MirrorUpdate
+from fairlead_broker.coordination.protocol import CoordinationError
+from fairlead_broker.groups import HeartbeatReply, Leave
+from fairlead_broker.registry.group_records import OffsetEntry
+from fairlead_broker.registry.records import RecordUnreadable
+from fairlead_broker.runtime import refusals
+from fairlead_broker.runtime.groups import calls as group_calls
+from fairlead_broker.runtime.groups import lag as group_lag
+from fairlead_broker.runtime.groups import refusals as group_refusals
+from fairlead_broker.runtime.groups.claims import GroupClaims
+from fairlead_broker.runtime.groups.committed_offsets import CommittedOffsets, Entries
+from fairlead_broker.runtime.groups.coordinated_group import CoordinatedGroup, GroupShared
+from fairlead_broker.runtime.groups.heartbeat_pace import HeartbeatPace
+from fairlead_broker.runtime.groups.meters import GroupMeters
+from fairlead_broker.runtime.groups.offset_budget import OffsetBudget, own_rate
+from fairlead_broker.runtime.groups.offsets import OffsetsAsked, offsets_named
+from fairlead_broker.runtime.groups.topics import GroupTopics
+from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
+from fairlead_broker.runtime.peer_serving.positions import Positions
+from fairlead_broker.telemetry import Log
+
+RELEASES_AT_ONCE: Final = 32
+RELEASE_SECONDS_MAX: Final = 1.0
+"""Of the ten seconds of a stop: what is not given back is free when the registration is."""
+
+
+class Groups:
+    """Made with the other parts of a broker."""
+
+    def __init__(
+        self,
+        store: GroupStore,
+        mirror: Mirror,
+        life: Incarnation,
+        clock: Clock,
+        positions: Positions,
+        meters: GroupMeters,
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        log: Log,
+    ) -> None:
+        """`spawn` starts a task of the broker. What the mirror and the life tell is to be passed on."""
+        self._store = store
+        self._mirror = mirror
+        self._positions = positions
+        self._claims = GroupClaims(store, mirror, life)
+        self._groups: dict[str, CoordinatedGroup] = {}
+        self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._stopping = False
+        self.on_loss: Callable[[], None] = lambda: None
+        """Called when a group with members is let go, so that somebody watches over them although nobody asks."""
+        self.pace = HeartbeatPace()
+        self._shared = GroupShared(
+            store=store,
+            topics=GroupTopics(mirror.metadata, self._topics_changed),
+            budget=OffsetBudget(clock, lambda: own_rate(mirror.metadata)),
+            life=life,
+            clock=clock,
+            meters=meters,
+            spawn=spawn,
+            let_go=self._forget,
+            log=log,
+            pace=self.pace,
+        )
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __iter__(self) -> Iterator[CoordinatedGroup]:
+        return iter(tuple(self._groups.values()))
+
+    # -- who answers
+
+    async def coordinator_elsewhere(self, group: str, *, again: bool = False) -> BrokerId | None:
+        """Return another broker that coordinates a group, or is to; None where that is this one.
+
+        `again`: what is remembered was wrong. Raises `coordination_unavailable`, `shutting_down`.
+        """
+        coordinated = self._groups.get(group)
+        if coordinated is not None and coordinated.usable:
+            return None
+        with self._trouble(group):
+            return await self._claims.elsewhere(group, again=again)
+
+    # -- members
+
+    async def heartbeat(self, group: str, member_id: str, request: HeartbeatRequest) -> HeartbeatAnswer:
+        """Join, or say that a member lives. Raises what the group refuses, and `not_coordinator`."""
+        try:
+            coordinated = await self._coordinated(group, make=request.joins)
+        except ProblemError as problem:
+            if problem.code == "group_not_found":
+                raise group_refusals.member_not_found(group, member_id) from problem
+            raise
+        reply = await coordinated.ask(group_calls.heartbeat_event(member_id, request))
+        assert isinstance(reply, HeartbeatReply), "a heartbeat is answered by its reply, or refused"
+        return group_calls.heartbeat_answer(reply, self._mirror.metadata.topic_name)
+
+    async def leave(self, group: str, member_id: str, *, static: bool) -> None:
+        """Leave; `static` keeps the place of a static member. Raises `member_not_found`."""
+        try:
+            coordinated = await self._coordinated(group)
+        except ProblemError as problem:
+            if problem.code == "group_not_found":
+                raise group_refusals.member_not_found(group, member_id) from problem
+            raise
+        await coordinated.ask(Leave(member_id, None, static))
+
+    # -- offsets
+
+    async def commit(self, group: str, request: CommitRequest) -> CommitAnswer:
+        """Store offsets; one result an entry. Raises for the whole what concerns the member."""
+        member_id = request.member_id
+        beyond = await self._positions.beyond(offsets_named(request, self._mirror.metadata))
+        try:
+            coordinated = await self._coordinated(group, make=member_id is None)
+        except ProblemError as problem:
+            if problem.code == "group_not_found" and member_id is not None:
+                raise group_refusals.member_not_found(group, member_id) from problem
+            raise
+        # Nothing may be waited for from here on: a new group with nothing to write is given back.
+        now_us = self._shared.clock.now_us()
+        asked = OffsetsAsked(request, coordinated.group, self._mirror.metadata, now_us, beyond)
+        if asked.admit():
+            await coordinated.commit(asked.admit)
+        return asked.answer()
+
+    async def offsets(self, group: str, topics: Sequence[str] | None) -> OffsetsAnswer:
+        """Committed offsets, of all topics or of some. Raises `group_not_found`."""
+        coordinated = await self._coordinated(group)
+        metadata = self._mirror.metadata
+        wanted = None if topics is None else {self._topic_id(name) for name in topics}
+        found = (
+            (topic_id, entry)
+            for topic_id, entry in coordinated.offsets.items()
+            if wanted is None or topic_id in wanted
+        )
+        return OffsetsAnswer(offsets=group_calls.committed(found, metadata.topic_name))
+
+    async def delete_offsets(self, group: str, topics: Sequence[str] | None) -> OffsetsAnswer:
+        """Forget offsets of a group without members; returns those that are gone. Raises `group_not_empty`."""
+        gone = await self.offsets(group, topics)
+        coordinated = await self._coordinated(group)
+        entries = {(TopicId(each.topic_id), each.partition): None for each in gone.offsets}
+        if entries:
+            await coordinated.commit(lambda: _if_empty(coordinated, entries))
+        coordinated.group.check_empty()
+        return gone
+
+    async def reset(self, group: str, request: ResetRequest, *, dry_run: bool) -> ResetAnswer:
+        """Move the offsets of a group without members; of topics that are named also before there is such a group.
+
+        Raises `group_not_found`, `group_not_empty`.
+        """
+        coordinated = await self._to_be_reset(group, request)
+        stands = CommittedOffsets({}) if coordinated is None else coordinated.offsets
+        metadata, now_us = self._mirror.metadata, self._shared.clock.now_us()
+        position = request.position
+        partitions = group_lag.reset_partitions(stands, request, metadata)
+        told = await self._positions.ask(group_lag.reset_asked(partitions, position, now_us))
+        offsets = group_lag.reset_offsets(stands, position, told, metadata)
+        entries: Entries = {
+            (TopicId(each.topic_id), each.partition): OffsetEntry(
+                partition=each.partition, offset=Offset(each.after), committed_us=now_us
+            )
+            for each in offsets
+            if each.after is not None
+        }
+        if entries and not dry_run:
+            # Made as late as this: a new group with nothing to write is given back.
+            written = coordinated or await self._coordinated(group, make=True)
+            await written.commit(lambda: _if_empty(written, entries))
+        return ResetAnswer(offsets=offsets)
+
+    async def _to_be_reset(self, group: str, request: ResetRequest) -> CoordinatedGroup | None:
+        """The group, which has no members; None where it is to be made."""
+        try:
+            coordinated = await self._coordinated(group)
+        except ProblemError as problem:
+            if problem.code != "group_not_found" or request.topics is None:
+                raise
+            return None
+        coordinated.group.check_empty()
+        return coordinated
+
+    # -- groups
+
+    async def describe(self, group: str) -> GroupDescription:
+        """Members and what they own. Raises `group_not_found`."""
+        coordinated = await self._coordinated(group)
+        own = self._shared.life.broker
+        return group_calls.description(group, coordinated.group, own, self._mirror.metadata.topic_name)
+
+    async def lag(self, group: str) -> LagAnswer:
+        """How far the group is behind. Raises `group_not_found`."""
+        coordinated = await self._coordinated(group)
+        metadata = self._mirror.metadata
+        partitions = group_lag.partitions_of(coordinated, metadata)
+        told = await self._positions.ask(group_lag.lag_asked(coordinated, partitions))
+        return group_lag.lag_answer(coordinated, told, metadata, self._shared.clock.now_us())
+
+    async def delete(self, group: str) -> None:
+        """Delete a group without members, offsets and all. Raises `group_not_found`, `group_not_empty`."""
+        await (await self._coordinated(group)).delete()
+
+    async def listing(self, after: str | None, limit: int) -> GroupListing:
+        """Groups in the order of their names; any broker knows them. Raises `coordination_unavailable`."""
+        with self._trouble("of the list"):
+            found, following = await self._store.names(after, limit)
+        items = [
+            GroupSummary(
+                group=name, coordinator=holder.broker if holder and self._claims.counts(holder) else None
+            )
+            for name, holder in found
+        ]
+        return Page(items=items, next=following)
+
+    # -- groups that nobody asks about
+
+    async def adoptable(self, after: str | None, limit: int) -> tuple[list[str], str | None]:
+        """One page of groups: those that this broker is to have, has not, and nobody else has; and where to go on.
+
+        Raises `CoordinationError`.
+        """
+        found, following = await self._store.names(after, limit)
+        names = [
+            name
+            for name, holder in found
+            if name not in self._groups and await self._claims.is_adoptable(name, holder)
+        ]
+        return names, following
+
+    async def adopt(self, group: str) -> None:
+        """Have a group, if it exists. Raises why not."""
+        await self._coordinated(group)
+
+    # -- life
+
+    def changed(self, update: MirrorUpdate) -> None:
+        """Take over what the mirror tells."""
+        self._shared.topics.updated(update.changes)
+
+    def life_changed(self) -> None:
+        """Claims of an ended life are worth nothing."""
+        for coordinated in self:
+            coordinated.let_go(group_refusals.beginning_anew(coordinated.name))
+
+    async def release_all(self) -> None:
+        """Let others have every group; for a stop, when other brokers know of it. Takes no group any more."""
+        self._stopping = True
+        room = asyncio.Semaphore(RELEASES_AT_ONCE)
+
+        async def release(coordinated: CoordinatedGroup) -> None:
+            # Definite, nothing of it was written: the caller looks for the next coordinator.
+            coordinated.let_go(group_refusals.not_coordinator(coordinated.name, None, None))
+            async with room:
+                await coordinated.idle()
+                await self._store.release(coordinated.claim)
+
+        try:
+            async with asyncio.timeout(RELEASE_SECONDS_MAX):
+                given_back = await asyncio.gather(*map(release, self), return_exceptions=True)
+        except TimeoutError:
+            given_back = [TimeoutError("no answer in time")]
+        if failures := [each for each in given_back if each is not None]:
+            self._shared.log.warning("groups not given back", count=len(failures), reason=str(failures[0]))
+
+    def close(self) -> None:
+        """Let every group go at once and write nothing any more: the end of a broker, whatever came before."""
+        self._stopping = True
+        self._shared.budget.close()
+        for coordinated in self:
+            coordinated.let_go(group_refusals.nobody_runs(coordinated.name))
+
+    # -- inside
+
+    def _topics_changed(self) -> None:
+        for coordinated in self:
+            coordinated.wake()
+
+    def _forget(self, coordinated: CoordinatedGroup) -> None:
+        if self._groups.get(coordinated.name) is coordinated:
+            del self._groups[coordinated.name]
+            if coordinated.group.member_count and not self._stopping:
+                self.on_loss()
+
+    @contextmanager
+    def _trouble(self, group: str) -> Iterator[None]:
+        try:
+            yield
+        except CoordinationError as error:
+            raise group_refusals.of_store(error, group) from error
+        except RecordUnreadable as error:
+            raise group_refusals.unreadable(error, group) from error
+
+    async def _coordinated(self, group: str, *, make: bool = False) -> CoordinatedGroup:
+        """The group, claimed and loaded if need be. Raises `group_not_found` unless it may be made."""
+        found = self._groups.get(group)
+        if found is not None and found.usable:
+            return self._existing(found, make=make)
+        lock = self._opening.setdefault(group, asyncio.Lock())
+        async with lock:
+            found = self._groups.get(group)
+            if found is None or not found.usable:
+                with self._trouble(group):
+                    found = await self._open(group, make=make)
+            return self._existing(found, make=make)
+
+    def _existing(self, coordinated: CoordinatedGroup, *, make: bool) -> CoordinatedGroup:
+        if not make and coordinated.is_absent:
+            raise group_refusals.group_not_found(coordinated.name)
+        return coordinated
+
+    async def _open(self, group: str, *, make: bool) -> CoordinatedGroup:
+        if self._stopping:
+            other = await self._claims.elsewhere(group, again=True)
+            if other is None:
+                raise group_refusals.nobody_runs(group)
+            raise group_refusals.not_coordinator(group, other, self._mirror.metadata)
+        if (former := self._groups.get(group)) is not None:
+            former.let_go(group_refusals.beginning_anew(group))
+            await former.idle()
+        if not make and not await self._store.exists(group):
+            # A claim on what does not exist would be all that is left of the question.
+            raise group_refusals.group_not_found(group)
+        claim = await self._claims.claim(group)
+        stored = await self._store.load(claim)
+        coordinated = CoordinatedGroup(claim, stored, self._shared)
+        self._groups[group] = coordinated
+        coordinated.begin()
+        return coordinated
+
+    def _topic_id(self, name: str) -> TopicId:
+        topic = self._mirror.metadata.topics.get(name)
+        if topic is None:
+            raise refusals.topic_not_found(name)
+        return topic.value.topic_id
+
+
+def _if_empty(coordinated: CoordinatedGroup, entries: Entries) -> Entries:
+    coordinated.group.check_empty()
+    return entries

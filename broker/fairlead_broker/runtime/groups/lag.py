@@ -1,0 +1,190 @@
+"""How far groups are behind, and where a reset takes them: committed offsets held against what the leaders tell.
+
+For `groups` and `group_upkeep`. Computes; asks and writes nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import UNSET
+
+from fairlead_api.bodies.group_answers import LagAnswer, PartitionLag, ResetOffset
+from fairlead_api.bodies.group_requests import ResetKind, ResetPosition, ResetRequest
+from fairlead_api.identifiers import Offset, PartitionIndex, TimestampUs, TopicId, TopicIdPartition
+from fairlead_broker.peers.positions import PositionAsked, PositionTold
+from fairlead_broker.registry.metadata import ClusterMetadata
+from fairlead_broker.runtime import refusals
+from fairlead_broker.runtime.groups.committed_offsets import CommittedOffsets
+from fairlead_broker.runtime.groups.coordinated_group import CoordinatedGroup
+
+
+def partitions_of(coordinated: CoordinatedGroup, metadata: ClusterMetadata) -> list[TopicIdPartition]:
+    """Return what a group reads: all of the topics that members subscribe to, and where it has offsets."""
+    found = {
+        TopicIdPartition(topic_id, PartitionIndex(entry.partition))
+        for topic_id, entry in coordinated.offsets.items()
+        if metadata.topic_by_id(topic_id) is not None
+    }
+    topics = {name for member in coordinated.group.members.values() for name in member.topics}
+    for topic in map(metadata.topics.get, topics):
+        if topic is not None:
+            found.update(_all_of(topic.value.topic_id, topic.value.partitions))
+    return sorted(found, key=lambda key: (metadata.topic_name(key.topic_id) or "", key.partition))
+
+
+def lag_asked(coordinated: CoordinatedGroup, partitions: Sequence[TopicIdPartition]) -> list[PositionAsked]:
+    """Return what to ask the leaders for the lag of a group."""
+    return [
+        PositionAsked(
+            topic_id=key.topic_id,
+            partition=key.partition,
+            offset=None if entry is None else entry.offset,
+            from_start=entry is None,
+        )
+        for key in partitions
+        for entry in (coordinated.offsets.get(key.topic_id, key.partition),)
+    ]
+
+
+def lag_answer(
+    coordinated: CoordinatedGroup,
+    told: Sequence[PositionTold],
+    metadata: ClusterMetadata,
+    now_us: TimestampUs,
+) -> LagAnswer:
+    """Return the lag of a group, from what was told about each of its partitions."""
+    lag = [_partition_lag(coordinated, each, metadata, now_us) for each in told]
+    return LagAnswer(
+        group=coordinated.name,
+        lag=lag,
+        total_records=sum(each.lag_records or 0 for each in lag),
+        max_seconds=max((each.lag_seconds or 0.0 for each in lag), default=0.0),
+    )
+
+
+def _partition_lag(
+    coordinated: CoordinatedGroup, told: PositionTold, metadata: ClusterMetadata, now_us: TimestampUs
+) -> PartitionLag:
+    entry = coordinated.offsets.get(told.topic_id, told.partition)
+    records: int | None = None
+    seconds: float | None = None
+    if told.problem is None:
+        at = max(told.log_start, entry.offset) if entry else told.log_start
+        records = max(0, told.high_watermark - at)
+        seconds = 0.0
+        if records and told.append_time_us is not None:
+            seconds = max(0, now_us - told.append_time_us) / 1e6
+    return PartitionLag(
+        topic=metadata.topic_name(told.topic_id) or "",
+        topic_id=told.topic_id,
+        partition=told.partition,
+        committed_offset=entry.offset if entry else None,
+        high_watermark=None if told.problem else told.high_watermark,
+        lag_records=records,
+        lag_seconds=seconds,
+        member_id=coordinated.group.owner(told.topic_id, told.partition),
+        problem=told.problem or UNSET,
+    )
+
+
+def reset_partitions(
+    stands: CommittedOffsets, request: ResetRequest, metadata: ClusterMetadata
+) -> list[TopicIdPartition]:
+    """Return what a reset is about. Raises `topic_not_found`, `topic_recreated`, `partition_not_found`."""
+    if request.topics is None:
+        return [
+            TopicIdPartition(topic_id, PartitionIndex(entry.partition))
+            for topic_id, entry in stands.items()
+            if metadata.topic_by_id(topic_id) is not None
+        ]
+    found: dict[TopicIdPartition, None] = {}
+    for each in request.topics:
+        name = each if isinstance(each, str) else each.topic
+        topic = metadata.topics.get(name)
+        if topic is None:
+            raise refusals.topic_not_found(name)
+        topic_id, count = topic.value.topic_id, topic.value.partitions
+        if isinstance(each, str):
+            found.update(dict.fromkeys(_all_of(topic_id, count)))
+            continue
+        if each.topic_id is not None and each.topic_id != topic_id:
+            raise refusals.topic_recreated(name, each.topic_id, topic_id)
+        for number in each.numbers:
+            if number >= count:
+                raise refusals.partition_not_found(name, number, count)
+            found[TopicIdPartition(topic_id, PartitionIndex(number))] = None
+    return list(found)
+
+
+def reset_asked(
+    partitions: Sequence[TopicIdPartition], position: ResetPosition, now_us: TimestampUs
+) -> list[PositionAsked]:
+    """Return what to ask the leaders for a reset."""
+    since: int | None = None
+    if position.kind is ResetKind.TIMESTAMP:
+        since = position.number
+    elif position.kind is ResetKind.DURATION:
+        since = max(0, now_us - position.number)
+    return [
+        PositionAsked(
+            topic_id=key.topic_id,
+            partition=key.partition,
+            timestamp_us=None if since is None else TimestampUs(since),
+        )
+        for key in partitions
+    ]
+
+
+def reset_offsets(
+    stands: CommittedOffsets,
+    position: ResetPosition,
+    told: Sequence[PositionTold],
+    metadata: ClusterMetadata,
+) -> list[ResetOffset]:
+    """Return where each partition goes, or why it stays."""
+    return [_reset(stands, position, each, metadata) for each in told]
+
+
+def _reset(
+    stands: CommittedOffsets, position: ResetPosition, told: PositionTold, metadata: ClusterMetadata
+) -> ResetOffset:
+    entry = stands.get(told.topic_id, told.partition)
+    before = None if entry is None else entry.offset
+    name = metadata.topic_name(told.topic_id) or ""
+    problem, after = told.problem, None
+    if problem is None:
+        after = _destination(position, told, before)
+        if not told.log_start <= after <= told.high_watermark:
+            refusal = refusals.offset_out_of_range(
+                name, told.partition, Offset(after), told.log_start, told.high_watermark
+            )
+            problem, after = dict(refusal.to_document()), None
+    return ResetOffset(
+        topic=name,
+        topic_id=told.topic_id,
+        partition=told.partition,
+        before=before,
+        after=after,
+        problem=problem or UNSET,
+    )
+
+
+def _destination(position: ResetPosition, told: PositionTold, before: Offset | None) -> int:
+    match position.kind:
+        case ResetKind.EARLIEST:
+            return told.log_start
+        case ResetKind.LATEST:
+            return told.high_watermark
+        case ResetKind.TIMESTAMP | ResetKind.DURATION:
+            return told.high_watermark if told.found_offset is None else told.found_offset
+        case ResetKind.SHIFT:
+            # Without a committed offset a group begins where the log does.
+            shifted = (told.log_start if before is None else before) + position.number
+            return min(max(shifted, told.log_start), told.high_watermark)
+        case ResetKind.OFFSET:
+            return position.number
+
+
+def _all_of(topic_id: TopicId, partitions: int) -> Iterator[TopicIdPartition]:
+    return (TopicIdPartition(topic_id, PartitionIndex(index)) for index in range(partitions))

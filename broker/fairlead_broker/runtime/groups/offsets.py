@@ -1,0 +1,109 @@
+"""One commit of offsets: what of it may be stored, now and again when it is written.
+
+For `groups`. A commit waits for its turn at the store; meanwhile its member may have given partitions up, so that what
+was allowed when it came is looked at once more (protocol section 5, rule 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from fairlead_api.bodies.group_answers import CommitAnswer, CommitResult
+from fairlead_api.bodies.group_requests import CommitRequest, OffsetCommit
+from fairlead_api.identifiers import (
+    LeaderEpoch,
+    Offset,
+    PartitionIndex,
+    TimestampUs,
+    TopicId,
+    TopicIdPartition,
+)
+from fairlead_api.problems import ProblemError
+from fairlead_broker.groups import Group
+from fairlead_broker.peers.positions import PositionTold
+from fairlead_broker.registry.group_records import OffsetEntry
+from fairlead_broker.registry.metadata import ClusterMetadata
+from fairlead_broker.runtime import refusals
+from fairlead_broker.runtime.groups.committed_offsets import Entries
+
+
+class OffsetsAsked:
+    """A request to commit, held against the group and the topics."""
+
+    def __init__(
+        self,
+        request: CommitRequest,
+        group: Group,
+        metadata: ClusterMetadata,
+        now_us: TimestampUs,
+        beyond: Mapping[TopicIdPartition, PositionTold],
+    ) -> None:
+        """`beyond`: where partitions stand whose offset lies outside the log."""
+        self._request = request
+        self._group = group
+        self._metadata = metadata
+        self._now_us = now_us
+        self._results: list[CommitResult] = []
+        self._beyond = beyond
+
+    def admit(self) -> Entries:
+        """Return what may be stored. Raises what concerns the member, and so the whole of it."""
+        member_id = self._request.member_id
+        self._group.check_commit(member_id, self._request.member_epoch)
+        self._results = []
+        entries: dict[tuple[TopicId, int], OffsetEntry | None] = {}
+        for each in self._request.offsets:
+            result = CommitResult(topic=each.topic, topic_id=each.topic_id, partition=each.partition)
+            try:
+                topic_id = self._topic_id(each)
+                partition = PartitionIndex(each.partition)
+                self._group.check_committed_partition(member_id, topic_id, partition)
+                self._check_within(each, TopicIdPartition(topic_id, partition))
+                entries[topic_id, partition] = self._entry(each)
+                self._results.append(msgspec.structs.replace(result, topic_id=topic_id))
+            except ProblemError as problem:
+                document = dict(problem.to_document())
+                self._results.append(msgspec.structs.replace(result, problem=document))
+        return entries
+
+    def answer(self) -> CommitAnswer:
+        """Return what became of each entry when it was last looked at."""
+        return CommitAnswer(offsets=self._results)
+
+    def _topic_id(self, entry: OffsetCommit) -> TopicId:
+        topic = self._metadata.topics.get(entry.topic)
+        if topic is None:
+            raise refusals.topic_not_found(entry.topic)
+        topic_id = topic.value.topic_id
+        if entry.topic_id is not None and entry.topic_id != topic_id:
+            raise refusals.topic_recreated(entry.topic, entry.topic_id, topic_id)
+        if entry.partition >= topic.value.partitions:
+            raise refusals.partition_not_found(entry.topic, entry.partition, topic.value.partitions)
+        return topic_id
+
+    def _check_within(self, entry: OffsetCommit, key: TopicIdPartition) -> None:
+        told = self._beyond.get(key)
+        if told is not None:
+            raise refusals.offset_out_of_range(
+                entry.topic, entry.partition, Offset(entry.offset), told.log_start, told.high_watermark
+            )
+
+    def _entry(self, entry: OffsetCommit) -> OffsetEntry:
+        return OffsetEntry(
+            partition=entry.partition,
+            offset=Offset(entry.offset),
+            leader_epoch=None if entry.leader_epoch is None else LeaderEpoch(entry.leader_epoch),
+            metadata=entry.metadata,
+            committed_us=self._now_us,
+        )
+
+
+def offsets_named(request: CommitRequest, metadata: ClusterMetadata) -> dict[TopicIdPartition, Offset]:
+    """Return the offsets of a request by partition, as far as there are such topics."""
+    return {
+        TopicIdPartition(topic.value.topic_id, PartitionIndex(each.partition)): Offset(each.offset)
+        for each in request.offsets
+        if (topic := metadata.topics.get(each.topic)) is not None
+    }

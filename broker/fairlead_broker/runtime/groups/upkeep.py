@@ -1,0 +1,107 @@
+"""What coordinators do by the clock: take on groups that nobody has, forget old offsets, show lag.
+
+For `broker_parts`. A group is claimed when somebody asks about it; this is for those that nobody asks about, whose
+members would otherwise never be missed and whose offsets never expire (protocol section 5, rule 4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from fairlead_api.identifiers import TimestampUs, TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.clock import Clock
+from fairlead_broker.coordination.cluster_values import cluster_number
+from fairlead_broker.coordination.mirror import Mirror, MirrorUpdate
+from fairlead_broker.coordination.protocol import CoordinationClosed, CoordinationError
+from fairlead_broker.registry.metadata import BrokerChange
+from fairlead_broker.registry.records import RecordUnreadable
+from fairlead_broker.runtime.groups.groups import Groups
+from fairlead_broker.runtime.groups.lag_meters import GroupLagMeters
+from fairlead_broker.telemetry import Log
+
+LAG_SECONDS: Final = 15.0
+"""How often the lag that metrics show is asked for."""
+PASS_SECONDS: Final = 600.0
+"""How often all groups of the cluster are looked at, beside after the loss of a broker."""
+PAGE_GROUPS: Final = 100
+PICTURE_SECONDS_MAX: Final = 2.0
+"""How long a look at what is gone waits for the picture of the topics."""
+OFFSETS_RETENTION: Final = "offsets.retention.minutes"
+
+
+class GroupUpkeep:
+    """Runs until cancelled."""
+
+    def __init__(self, groups: Groups, mirror: Mirror, lag: GroupLagMeters, clock: Clock, log: Log) -> None:
+        self._groups = groups
+        self._mirror = mirror
+        self._metadata = mirror.metadata
+        self._lag = lag
+        self._clock = clock
+        self._log = log
+        self._wanted = asyncio.Event()
+        self._pass_at = clock.monotonic()
+        mirror.subscribe(self._changed)
+        groups.on_loss = self._wanted.set
+
+    async def run(self) -> None:
+        """Do it again and again."""
+        while True:
+            try:
+                if self._wanted.is_set() or self._clock.monotonic() >= self._pass_at:
+                    self._wanted.clear()
+                    self._pass_at = self._clock.monotonic() + PASS_SECONDS
+                    await self.look_at_all()
+                await self._lag.show()
+            except CoordinationClosed:
+                raise
+            except (CoordinationError, ProblemError, RecordUnreadable) as error:
+                self._log.warning("groups not looked after", reason=str(error))
+            # Lag has no event of its own: it is looked at by the clock.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAG_SECONDS):
+                    await self._wanted.wait()
+
+    async def look_at_all(self) -> None:
+        """Take on every group that is for this broker and that nobody has, and forget what is old in all of its own.
+
+        Raises `CoordinationError`; what is left is for the next pass.
+        """
+        after: str | None = None
+        while True:
+            names, after = await self._groups.adoptable(after, PAGE_GROUPS)
+            for name in names:
+                # Another one may have it by now, or it is gone.
+                with suppress(ProblemError):
+                    await self._groups.adopt(name)
+            if after is None:
+                break
+        await self.forget_old()
+
+    async def forget_old(self) -> None:
+        """Forget offsets that have expired, or whose topic is gone, and groups of which nothing is left.
+
+        A group that was taken over may have offsets of a topic that is not in this broker's picture yet: without all
+        of it up to the claims nothing is forgotten before the next pass.
+        """
+        try:
+            async with asyncio.timeout(PICTURE_SECONDS_MAX):
+                await self._mirror.wait_for(max((each.claim.revision for each in self._groups), default=0))
+        except TimeoutError:
+            return
+        minutes = cluster_number(self._metadata, OFFSETS_RETENTION)
+        old_before = TimestampUs(self._clock.now_us() - minutes * 60_000_000)
+        for coordinated in self._groups:
+            # Whatever came in between, the next pass finds.
+            with suppress(ProblemError):
+                await coordinated.forget_old(old_before, self._is_gone)
+
+    def _is_gone(self, topic_id: TopicId) -> bool:
+        return self._metadata.topic_by_id(topic_id) is None
+
+    def _changed(self, update: MirrorUpdate) -> None:
+        if any(isinstance(change, BrokerChange) and change.after is None for change in update.changes):
+            self._wanted.set()

@@ -1,0 +1,87 @@
+"""Tells the controller of leader epochs that the store has issued a second time.
+
+A coordination store that was restored from a backup knows nothing of the elections since. The broker that it names as
+a leader finds the epoch in its own list already: two histories would get the same name. It does not become leader, and
+writes instead that nobody leads, in the highest epoch that it knows, and that the record is a restored one: the
+controller hears every replica and elects the longest log, in a higher epoch than any of them knows (protocol section 3,
+rule 8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from fairlead_api.identifiers import LeaderEpoch, TopicIdPartition
+from fairlead_broker.coordination.mirror import Mirror
+from fairlead_broker.coordination.protocol import Coordination, CoordinationClosed, CoordinationError
+from fairlead_broker.registry.records import InSync, encode
+from fairlead_broker.registry.transactions import Put, created_at, unchanged_since
+from fairlead_broker.runtime.hosting.replicas import Replicas
+from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
+from fairlead_broker.telemetry import Log
+
+LOOK_SECONDS: Final = 1.0
+"""A restore takes minutes: a second more is nothing."""
+
+
+class EpochReports:
+    """Looks until cancelled."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        mirror: Mirror,
+        life: Incarnation,
+        partitions: Replicas,
+        log: Log,
+    ) -> None:
+        self._coordination = coordination
+        self._mirror = mirror
+        self._life = life
+        self._partitions = partitions
+        self._log = log
+
+    async def run(self) -> None:
+        """Look again and again."""
+        while True:
+            # The only event to wait for is time.
+            await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251
+            await self.look()
+
+    async def look(self) -> None:
+        """Report every epoch that this broker should lead in and has seen before."""
+        for key, highest in self._partitions.overtaken():
+            try:
+                await self._report(key, highest)
+            except CoordinationClosed:
+                raise
+            except CoordinationError as error:
+                # It may be written or not; the next look begins with the record as it is then.
+                self._log.warning("leader epoch not reported yet", partition=str(key), reason=str(error))
+
+    async def _report(self, key: TopicIdPartition, highest: LeaderEpoch) -> None:
+        metadata = self._mirror.metadata
+        found = metadata.partitions(key.topic_id).get(key.partition)
+        own = InSync(broker=self._life.broker, broker_epoch=self._life.epoch)
+        if found is None or found.value.leader != own or found.value.leader_epoch > highest:
+            return
+        name = metadata.keys.partition(key.topic_id, key.partition)
+        reported = msgspec.structs.replace(found.value, leader=None, leader_epoch=highest, restored=True)
+        result = await self._coordination.transact(
+            (
+                unchanged_since(name, found.mod_revision),
+                created_at(metadata.keys.broker(own.broker), own.broker_epoch),
+            ),
+            (Put(name, encode(reported)),),
+        )
+        await self._mirror.wait_for(result.revision)
+        if result.succeeded:
+            self._log.error(
+                "leader epoch was issued before: the coordination store is older than the log",
+                partition=str(key),
+                issued=found.value.leader_epoch,
+                highest=highest,
+            )

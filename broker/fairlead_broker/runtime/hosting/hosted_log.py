@@ -1,0 +1,71 @@
+"""An open log, and what this broker is to it at the moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from fairlead_api.identifiers import TopicIdPartition
+from fairlead_broker.log import LogDamaged, PartitionLog
+from fairlead_broker.registry.metadata import Versioned
+from fairlead_broker.registry.records import PartitionRecord
+from fairlead_broker.runtime.following.follower_replica import FollowerReplica
+from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
+
+
+@dataclass(slots=True)
+class HostedLog:
+    """Led, followed, or neither while nobody leads; never both."""
+
+    key: TopicIdPartition
+    log: PartitionLog
+    record: Versioned[PartitionRecord]
+    """The version by which the broker acts."""
+    led: LeaderReplica | None = None
+    task: asyncio.Task[None] | None = None
+    """Runs the led partition."""
+    followed: FollowerReplica | None = None
+    left: Callable[[], Awaitable[None]] | None = None
+    """Waits until what the last role had begun at the log is over, as often as it is called."""
+    distrusted: bool = False
+    """Whether the start has cut off more than a torn end, and no record was told so."""
+
+    @property
+    def role(self) -> LeaderReplica | FollowerReplica | None:
+        """What this broker is to it."""
+        return self.led or self.followed
+
+    @property
+    def damaged(self) -> bool:
+        """Whether a part of it cannot be read, or is gone, and nobody has accepted that."""
+        return self.distrusted or any(not each.accepted for each in self.log.damaged)
+
+    @property
+    def serves(self) -> bool:
+        """Whether it does what it is there for: it is led, or the copy is complete."""
+        if self.followed is not None:
+            return self.followed.caught_up
+        # Without a leader there is nothing to catch up with. Where an earlier life of this broker leads, the
+        # controller is about to say who does.
+        return self.led is not None or self.record.value.leader is None
+
+
+async def nobody_at(hosted: HostedLog) -> None:
+    """Wait until what the last role has begun at the log is over, also where somebody else has ended that role."""
+    if hosted.left is not None:
+        await hosted.left()
+
+
+def drop_damaged(log: PartitionLog) -> None:
+    """Cut a log where its damage begins; blocks. Where there is no way to it, everything goes. Raises LogError."""
+    first = min((each.first_offset for each in log.damaged if not each.accepted), default=log.end_offset)
+    start = log.log_start_offset
+    try:
+        if first > start:
+            log.truncate_to(first)
+            return
+    except LogDamaged:
+        pass
+    # What was deleted is none of the damage: it was others' as well, and who never had it is to be found out by it.
+    log.restart_at(start, log.epoch_before(start))

@@ -1,0 +1,131 @@
+"""The logs behind the partitions: opened with what a crash left behind, kept while no record names them, deleted.
+
+For `hosted_partitions`. Everything that blocks runs in the pool for opening.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from fairlead_api.configuration import TopicConfig
+from fairlead_api.identifiers import PartitionIndex, TopicId, TopicIdPartition
+from fairlead_broker.log import LogDirectory, LogError, PartitionLog
+from fairlead_broker.runtime.engine.disk_pool import DiskPool
+from fairlead_broker.runtime.engine.side_work import SideWork
+from fairlead_broker.telemetry import Log
+
+
+class PartitionLogs:
+    """All logs of one data directory that are open."""
+
+    __slots__ = ("_directory", "_kept", "_log", "_one_removal", "_pool", "removals")
+
+    def __init__(self, directory: LogDirectory, pool: DiskPool, removals: SideWork, log: Log) -> None:
+        """`removals` carries the removal of files that nobody can find any more."""
+        self._directory = directory
+        self._pool = pool
+        self._log = log
+        self._kept: dict[TopicIdPartition, PartitionLog] = {}
+        self._one_removal = asyncio.Lock()
+        self.removals = removals
+
+    def open(self, key: TopicIdPartition, topic: str, config: TopicConfig) -> PartitionLog:
+        """Open or recover a log; blocks. What a crash left unsynced is synced before anybody relies on it.
+
+        Raises LogError.
+        """
+        log = self._kept.pop(key, None)
+        if log is not None:
+            log.update_config(config)
+        else:
+            log = self._directory.open_partition(key.topic_id, key.partition, config)
+            self._report(log, topic, key.partition)
+        if log.synced_offset < log.end_offset:
+            # Open it is also where that fails.
+            self._kept[key] = log
+            log.sync()
+            self._kept.pop(key, None)
+        return log
+
+    def keep(self, key: TopicIdPartition, log: PartitionLog) -> None:
+        """Leave a log open that no record names any more, to be opened again or deleted."""
+        self._kept[key] = log
+
+    async def delete_topic(self, topic_id: TopicId) -> None:
+        """Delete the folders of a topic whose tombstone is written; one of the two permissions to delete."""
+        indexes = await self._pool.run(self.folders, topic_id)
+        keys = [TopicIdPartition(topic_id, index) for index in indexes]
+        # All of them before the first file goes: one checkpoint without them does for all.
+        given_up = [(key, await self._give_up(key)) for key in keys]
+        for key, folder in given_up:
+            self._begin_removal(key, folder)
+
+    async def delete(self, key: TopicIdPartition) -> None:
+        """Delete the folder of a partition that its record keeps elsewhere, or whose topic is gone.
+
+        On return nobody finds it any more. Its files go one after the other in `removals`: there can be a lot of them.
+        """
+        self._begin_removal(key, await self._give_up(key))
+
+    async def _give_up(self, key: TopicIdPartition) -> Path | None:
+        self._kept.pop(key, None)
+        try:
+            return await self._pool.run(self._directory.give_up_partition, key.topic_id, key.partition)
+        except LogError as error:
+            # The folder stays; the next start tries again.
+            self._log.error("partition not deleted", partition=str(key), reason=str(error))
+            return None
+
+    def _begin_removal(self, key: TopicIdPartition, folder: Path | None) -> None:
+        if folder is not None:
+            self.removals.begin(self._remove(key, folder), f"removal of {key}")
+
+    async def _remove(self, key: TopicIdPartition, folder: Path) -> None:
+        # One at a time: threads of the pool are left to those that open logs.
+        async with self._one_removal:
+            try:
+                await self._pool.run(self._directory.remove_given_up, folder)
+            except LogError as error:
+                self._log.error("files not removed", partition=str(key), reason=str(error))
+
+    def folders(self, topic_id: TopicId) -> list[PartitionIndex]:
+        """Partitions that have a folder, opened in this life or left by one that ended before it could delete.
+
+        Blocks.
+        """
+        folder = self._directory.path / topic_id
+        if not folder.is_dir():
+            return []
+        names = [path.name for path in folder.iterdir()]
+        return sorted(PartitionIndex(int(name)) for name in names if name.isascii() and name.isdigit())
+
+    def _report(self, log: PartitionLog, topic: str, partition: PartitionIndex) -> None:
+        """Say what a recovery removed, distrusts or had to rebuild; a start in order says nothing."""
+        report = log.recovery_report
+        for cut in report.cuts:
+            self._log.warning(
+                "torn end of a log cut",
+                topic=topic,
+                partition=partition,
+                first_offset=cut.first_offset,
+                bytes=cut.nbytes,
+                reason=cut.reason,
+            )
+        for damage in report.damaged:
+            self._log.error(
+                "records damaged",
+                topic=topic,
+                partition=partition,
+                first_offset=damage.first_offset,
+                next_good_offset=damage.next_good_offset,
+            )
+        if report.scanned_bytes or report.rebuilt_indexes:
+            self._log.info(
+                "log recovered",
+                topic=topic,
+                partition=partition,
+                scanned_bytes=report.scanned_bytes,
+                rebuilt_indexes=len(report.rebuilt_indexes),
+                end_offset=log.end_offset,
+            )

@@ -1,0 +1,494 @@
+"""The partitions that this broker keeps, led or followed, kept in line with the mirrored records.
+
+One task compares: what the records say this broker keeps is opened, led or followed as they say, and closed when they
+name it no more. A folder is deleted only when the topic's tombstone or the record says so. It works by state and not by
+event, so a change that is seen twice or late does no harm. The log stays open while roles change. What the file system
+may take long for, recovery and the removal of files, goes on beside it: roles of other partitions do not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import TypeAlias
+
+from fairlead_api.identifiers import LeaderEpoch, PartitionIndex, TopicId, TopicIdPartition
+from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.log import LogDirectory, LogError, PartitionLog, StaleLeaderEpoch
+from fairlead_broker.registry.isr import taken_out
+from fairlead_broker.registry.metadata import (
+    BrokerChange,
+    Change,
+    ClusterMetadata,
+    ConfigChange,
+    DeletedTopicChange,
+    PartitionChange,
+    TopicChange,
+    Versioned,
+)
+from fairlead_broker.registry.records import PartitionRecord, TopicState
+from fairlead_broker.replication import registered_brokers
+from fairlead_broker.runtime import refusals
+from fairlead_broker.runtime.engine.disk_pool import DiskPool
+from fairlead_broker.runtime.engine.side_work import SideWork
+from fairlead_broker.runtime.following.follower_replica import FollowerReplica
+from fairlead_broker.runtime.following.replica_fetching import ReplicaFetching
+from fairlead_broker.runtime.hosting.hosted_log import HostedLog, drop_damaged
+from fairlead_broker.runtime.hosting.partition_logs import PartitionLogs
+from fairlead_broker.runtime.hosting.refused_partitions import RefusedPartitions
+from fairlead_broker.runtime.hosting.role_changes import RoleChanges
+from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
+from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
+from fairlead_broker.runtime.meters import BrokerMeters
+from fairlead_broker.runtime.roles import Roles
+from fairlead_broker.runtime.topic_views import TopicView, TopicViews
+from fairlead_broker.telemetry import Log
+
+Record: TypeAlias = Versioned[PartitionRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A partition whose log is to be opened, or that takes another role."""
+
+    key: TopicIdPartition
+    view: TopicView
+    record: Record
+
+
+class Replicas:
+    """Opens, finds and closes partitions; iterates over those that are led."""
+
+    def __init__(
+        self,
+        life: Incarnation,
+        metadata: ClusterMetadata,
+        views: TopicViews,
+        directory: LogDirectory,
+        opening: DiskPool,
+        changes: RoleChanges,
+        fetching: ReplicaFetching,
+        meters: BrokerMeters,
+        log: Log,
+    ) -> None:
+        """`opening`: the pool in which logs are opened, recovered and deleted."""
+        self._life = life
+        self._roles = Roles(life, directory.identity.directory_id)
+        self._metadata = metadata
+        self._views = views
+        self._removals = SideWork(changes.spawn)
+        self._logs = PartitionLogs(directory, opening, self._removals, log)
+        self._openings = SideWork(changes.spawn)
+        self._being_opened: set[TopicIdPartition] = set()
+        self._opened: list[_Wanted] = []
+        """Opened since the last look, without a role yet."""
+        self._opening = opening
+        self._changes = changes
+        self._fetching = fetching
+        self._meters = meters
+        self._log = log
+        self._hosted: dict[TopicId, dict[PartitionIndex, HostedLog]] = {}
+        self._refused = RefusedPartitions(self._look_at, log)
+        self._dirty: set[TopicId] = set()
+        self._brokers_dirty = False
+        self._wake = asyncio.Event()
+        self._settled: list[asyncio.Future[None]] = []
+        self._was_in_line = False
+        self._directory = directory
+        self._giving_up: set[TopicIdPartition] = set()
+        meters.watch_replication(
+            lambda: sum(1 for _ in self),
+            lambda: sum(partition.leadership.under_replicated for partition in self),
+            lambda: sum(not partition.leadership.machine.enough_in_sync for partition in self),
+        )
+        meters.watch_held(lambda: sum(partition.held_batches for partition in self))
+        meters.watch_distrusted(lambda: len(self._refused), lambda: len(directory.identity.quarantined))
+
+    # -- what is here
+
+    def __iter__(self) -> Iterator[LeaderReplica]:
+        return (hosted.led for hosted in self._all() if hosted.led is not None)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._hosted.values()))
+
+    def followed(self) -> Iterator[FollowerReplica]:
+        """Every partition that is followed."""
+        return (hosted.followed for hosted in self._all() if hosted.followed is not None)
+
+    def both(self) -> Iterator[LeaderReplica | FollowerReplica]:
+        """Every partition that is led or followed."""
+        return chain(self, self.followed())
+
+    def of_topic(self, topic_id: TopicId) -> Iterator[LeaderReplica]:
+        """The led partitions of one topic."""
+        hosted = list(self._hosted.get(topic_id, {}).values())
+        return (each.led for each in hosted if each.led is not None)
+
+    def find(self, topic_id: TopicId, index: PartitionIndex) -> LeaderReplica:
+        """The led partition. Raises the problem that says why it cannot be served here."""
+        try:
+            led = self._hosted[topic_id][index].led
+        except KeyError:
+            led = None
+        if led is None:
+            key = TopicIdPartition(topic_id, index)
+            raise self._refused.why(key) or self._views.why_not_led(topic_id, index, self._roles.leads)
+        return led
+
+    def log_of(self, key: TopicIdPartition) -> PartitionLog | None:
+        """The copy of a partition that is open here, whatever its role."""
+        return None if (hosted := self._find(key)) is None else hosted.log
+
+    @property
+    def in_line(self) -> bool:
+        """Whether, since the start, every partition here was led or caught up at one time."""
+        if not self._was_in_line:
+            self._was_in_line = not self._openings and all(
+                hosted.serves for hosted in self._all() if hosted.key not in self._refused
+            )
+        return self._was_in_line
+
+    def _find(self, key: TopicIdPartition) -> HostedLog | None:
+        return self._hosted.get(key.topic_id, {}).get(key.partition)
+
+    def _all(self) -> Iterator[HostedLog]:
+        return (hosted for topic in list(self._hosted.values()) for hosted in list(topic.values()))
+
+    # -- epochs
+
+    def overtaken(self) -> list[tuple[TopicIdPartition, LeaderEpoch]]:
+        """Partitions that this broker should lead in an epoch no higher than the highest in their logs, and that."""
+        return [
+            (hosted.key, hosted.log.leader_epochs[-1].epoch)
+            for hosted in self._all()
+            if hosted.role is None
+            and hosted.log.leader_epochs
+            and self._roles.leads(hosted.record.value)
+            and hosted.log.leader_epochs[-1].epoch >= hosted.record.value.leader_epoch
+        ]
+
+    # -- damage
+
+    def damaged(self) -> list[TopicIdPartition]:
+        """Partitions of which a part cannot be read and nobody has accepted that."""
+        return [hosted.key for hosted in self._all() if hosted.damaged]
+
+    async def drop_damaged(self, key: TopicIdPartition) -> bool:
+        """Cut a log where its damage begins, once no record counts on it; it is followed anew from there.
+
+        False where the disk did not take that: the copy has no role until it does.
+        """
+        hosted = self._find(key)
+        if hosted is None:
+            return True
+        self._giving_up.add(key)
+        try:
+            role = hosted.role
+            await self._changes.end(hosted, role.topic if role else "", refusals.leader_changed)
+            if self._find(key) is not hosted:
+                return True  # It was let go meanwhile.
+            await self._opening.run(drop_damaged, hosted.log)
+            hosted.distrusted = False
+        except LogError as error:
+            self._log.error("damaged copy not cut", partition=str(key), reason=str(error))
+            return False
+        else:
+            return True
+        finally:
+            self._giving_up.discard(key)
+            self._look_at(key.topic_id)
+
+    def _may_have_role(self, hosted: HostedLog, record: PartitionRecord) -> bool:
+        """Whether a copy may be led or followed: not while it is to be given up for damage, nor in quarantine."""
+        if hosted.key in self._giving_up or hosted.key in self._directory.identity.quarantined:
+            return False
+        return not hosted.damaged or taken_out(record, self._life.broker) is None
+
+    # -- changes
+
+    def changed(self, change: Change) -> None:
+        """Hear of a change of the records; cheap, called for every one."""
+        match change:
+            case TopicChange(before=before, after=after):
+                self._dirty.update(each.value.topic_id for each in (before, after) if each is not None)
+            case PartitionChange(topic_id=topic_id) | DeletedTopicChange(topic_id=topic_id):
+                self._dirty.add(topic_id)
+            case ConfigChange():
+                self._dirty.update(self._hosted)
+            case BrokerChange():
+                self._brokers_dirty = True
+            case _:
+                return
+        self._wake.set()
+
+    def _look_at(self, topic_id: TopicId) -> None:
+        self._dirty.add(topic_id)
+        self._wake.set()
+
+    def life_changed(self) -> None:
+        """Hear that this broker is in a new life: what it led or followed in the one before is over."""
+        self._dirty.update(self._hosted)
+        self._wake.set()
+
+    async def open_all(self) -> None:
+        """Bring everything in line once, at the start."""
+        topics = [topic.value.topic_id for topic in self._metadata.topics.values()]
+        self._dirty.update(topics)
+        self._dirty.update(self._metadata.deleted_topics)
+        await self._bring_in_line()
+        while self._openings:
+            await self._openings.over()
+            await self._bring_in_line()
+        for topic_id in topics:
+            await self._delete_left_folders(topic_id)
+
+    async def _delete_left_folders(self, topic_id: TopicId) -> None:
+        """Delete what records gave to other brokers while this one was away."""
+        records = self._metadata.partitions(topic_id)
+        for index in await self._opening.run(self._logs.folders, topic_id):
+            if index in records and self._roles.own_replica(records[index].value) is None:
+                await self._logs.delete(TopicIdPartition(topic_id, index))
+
+    async def run(self) -> None:
+        """Keep in line until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            waiting, self._settled = self._settled, []
+            await self._bring_in_line()
+            for waiter in waiting:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    async def settled(self) -> None:
+        """Wait until everything the mirror shows by now is opened or closed."""
+        await self._looked_at()
+        while self._openings:
+            await self._openings.over()
+            await self._looked_at()
+
+    async def files_removed(self) -> None:
+        """Wait until the files of everything that was deleted are gone."""
+        await self._removals.over()
+
+    async def _looked_at(self) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._settled.append(waiter)
+        self._wake.set()
+        await waiter
+
+    async def close_all(self) -> None:
+        """Stop every partition; what waits is answered `shutting_down`. The logs stay open for the last sync."""
+        tasks = []
+        for hosted in self._all():
+            if hosted.led is not None and hosted.task is not None:
+                hosted.led.refuse_writes(refusals.shutting_down)
+                hosted.led.wake_polls()
+                tasks.append(hosted.task)
+        if tasks:
+            # Not awaited one by one: after a failure they are cancelled, which is not our cancellation.
+            await asyncio.wait(tasks)
+        for followed in list(self.followed()):
+            await followed.close()
+
+    def storage_failed(self) -> None:
+        """End all writes: the directory has failed. Reads go on."""
+        for partition in self:
+            partition.storage_failed()
+
+    # -- keeping in line
+
+    async def _bring_in_line(self) -> None:
+        while self._dirty or self._brokers_dirty or self._opened:
+            if self._brokers_dirty:
+                self._tell_brokers()
+            wanted, self._opened = self._opened, []
+            topics, self._dirty = self._dirty, set()
+            waits: list[Awaitable[object]] = []
+            for topic_id in topics:
+                view = self._view(topic_id)
+                if view is None:
+                    await self._close_topic(topic_id)
+                else:
+                    self._compare(view, wanted, waits)
+            for wait in waits:
+                await wait
+            for wish in wanted:
+                if self._find(wish.key) is None:
+                    self._begin_opening(wish)
+                else:
+                    self._take_role(wish)
+            self._fetching.mirror_changed()
+
+    def _tell_brokers(self) -> None:
+        self._brokers_dirty = False
+        registered = registered_brokers(self._metadata.brokers)
+        for partition in self:
+            partition.leadership.brokers_changed(registered)
+        self._fetching.mirror_changed()
+
+    def _view(self, topic_id: TopicId) -> TopicView | None:
+        topic = self._metadata.topic_by_id(topic_id)
+        if topic is None or topic.value.state is TopicState.DELETING:
+            return None
+        return self._views.by_id(topic_id)
+
+    def _compare(self, view: TopicView, wanted: list[_Wanted], waits: list[Awaitable[object]]) -> None:
+        """Find what of a topic is to be opened or to take another role; close and tell the others.
+
+        What is begun here goes on side by side; `waits` gets what has to end before anything is opened.
+        """
+        records = self._metadata.partitions(view.topic_id)
+        for index, hosted in list(self._hosted.get(view.topic_id, {}).items()):
+            record = records.get(index)
+            if record is None or self._roles.own_replica(record.value) is None:
+                ended = self._changes.end(hosted, view.name, refusals.leader_changed)
+                waits.append(self._let_go(hosted, ended, removed=record is not None))
+        for index, record in records.items():
+            key = TopicIdPartition(view.topic_id, index)
+            if self._roles.own_replica(record.value) is None:
+                self._refused.accept(key)
+                continue
+            wish = _Wanted(key, view, record)
+            kept = self._find(wish.key)
+            if kept is None:
+                wanted.append(wish)
+            elif self._keeps_role(kept, record.value):
+                waits.extend(self._tell(kept, view, record))
+            else:
+                wanted.append(wish)
+                waits.append(self._changes.end(kept, view.name, refusals.leader_changed))
+
+    def _keeps_role(self, hosted: HostedLog, record: PartitionRecord) -> bool:
+        if hosted.led is not None:
+            return self._roles.leads(record) and record.leader_epoch == hosted.led.leader_epoch
+        if hosted.key in self._refused and record.leader_epoch == hosted.record.value.leader_epoch:
+            return True
+        followed = hosted.followed.following if hosted.followed else None
+        return not self._roles.leads(record) and self._roles.following(record) == followed
+
+    def _tell(self, hosted: HostedLog, view: TopicView, record: Record) -> list[Awaitable[object]]:
+        """Tell a partition that goes on as before what is new."""
+        if record.mod_revision != hosted.record.mod_revision:
+            hosted.record = record
+            if hosted.led is not None:
+                hosted.led.record_changed(record.value, record.mod_revision)
+            if hosted.followed is not None:
+                hosted.followed.record_changed(record)
+        role = hosted.role
+        if role is None or role.config == view.config:
+            return []
+        role.change_config(view.config)
+        return [self._opening.submit(hosted.log.update_config, view.config)]
+
+    # -- opening
+
+    def _begin_opening(self, wish: _Wanted) -> None:
+        """Open a log beside everything else, unless that goes on already."""
+        if wish.key not in self._being_opened:
+            self._being_opened.add(wish.key)
+            self._openings.begin(self._open(wish), f"opening of {wish.key}")
+
+    async def _open(self, wish: _Wanted) -> None:
+        key, view, opened = wish.key, wish.view, False
+        try:
+            log = await self._opening.run(self._logs.open, key, view.name, view.config)
+        except LogError as error:
+            self._refused.refuse(key, view.name, error)
+        else:
+            hosted = HostedLog(key, log, wish.record, distrusted=log.recovery_report.dropped_good)
+            self._hosted.setdefault(key.topic_id, {})[key.partition] = hosted
+            self._refused.accept(key)
+            opened = True
+        finally:
+            self._being_opened.discard(key)
+        now = self._view(key.topic_id)
+        if now is not view or not self._is_newest(wish):
+            self._dirty.add(key.topic_id)
+        elif opened:
+            self._opened.append(wish)
+        self._wake.set()
+
+    def _take_role(self, wish: _Wanted) -> None:
+        hosted = self._find(wish.key)
+        if hosted is None or hosted.role is not None or not self._is_newest(wish):
+            return
+        hosted.record = wish.record
+        if not self._may_have_role(hosted, wish.record.value):
+            return
+        if hosted.log.config != wish.view.config:
+            hosted.log.update_config(wish.view.config)  # Nobody is at the log: this waits for nothing.
+        # Where nobody else is left to count on, this is what there is.
+        hosted.distrusted = False
+        self._refused.accept(wish.key)
+        record, log = wish.record.value, hosted.log
+        following = self._roles.following(record)
+        begun = log.leader_epochs[-1].epoch if log.leader_epochs else None
+        last = log.last_epoch
+        # A restored coordination store can issue epochs again. Leading would mix two histories, and a follower with
+        # an older epoch must not cut the log's records of a later one (rule 3.8).
+        if self._roles.leads(record):
+            if begun is not None and begun >= record.leader_epoch:
+                self._refused.refuse(
+                    wish.key, wish.view.name, StaleLeaderEpoch(log.folder, record.leader_epoch, begun)
+                )
+            else:
+                led = self._changes.lead(hosted, wish.view, wish.record)
+                if self._directory.failure is not None:
+                    led.storage_failed()
+        elif following is not None:
+            if last is not None and last > record.leader_epoch:
+                self._refused.refuse(
+                    wish.key, wish.view.name, StaleLeaderEpoch(log.folder, record.leader_epoch, last)
+                )
+            else:
+                self._changes.follow(hosted, wish.view, wish.record, following)
+
+    def _is_newest(self, wish: _Wanted) -> bool:
+        """Whether the record is still what the mirror shows; where it is not, the topic is looked at again anyway.
+
+        A copy that took itself out of the record must not lead or follow by the one from before: it was cut since.
+        """
+        standing = self._metadata.partitions(wish.key.topic_id).get(wish.key.partition)
+        return standing is not None and standing.mod_revision == wish.record.mod_revision
+
+    # -- closing
+
+    async def _let_go(self, hosted: HostedLog, ended: Awaitable[object], *, removed: bool) -> None:
+        """Forget a partition; with `removed`, which the record says, its files go."""
+        await ended
+        self._forget(hosted)
+        if removed:
+            await self._logs.delete(hosted.key)
+        else:
+            self._logs.keep(hosted.key, hosted.log)
+
+    def _forget(self, hosted: HostedLog) -> None:
+        topic = self._hosted[hosted.key.topic_id]
+        del topic[hosted.key.partition]
+        if not topic:
+            del self._hosted[hosted.key.topic_id]
+
+    async def _close_topic(self, topic_id: TopicId) -> None:
+        name = ""
+        for hosted in list(self._hosted.get(topic_id, {}).values()):
+            role = hosted.role
+            name = role.topic if role is not None else name
+            await self._changes.end(hosted, name, _topic_gone)
+            self._forget(hosted)
+            self._logs.keep(hosted.key, hosted.log)
+        if name:
+            self._meters.forget_topic(name)
+        self._refused.forget_topic(topic_id)
+        if any(key.topic_id == topic_id for key in self._being_opened):
+            return  # Looked at again when that has ended.
+        if topic_id in self._metadata.deleted_topics:
+            await self._logs.delete_topic(topic_id)
+
+
+def _topic_gone(topic: str, index: PartitionIndex, effect: SideEffect) -> ProblemError:
+    del index
+    return refusals.topic_not_found(topic, effect)

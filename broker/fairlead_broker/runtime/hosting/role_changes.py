@@ -1,0 +1,145 @@
+"""Takes on and ends what this broker is to a log: its leader, or a follower of somebody.
+
+For `hosted_partitions`, which says when. A role begins with the log as it stands, and ends at once; what an end leaves
+behind is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, TypeAlias
+
+from fairlead_api.identifiers import PartitionIndex
+from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.registry.metadata import ClusterMetadata, Versioned
+from fairlead_broker.registry.records import PartitionRecord
+from fairlead_broker.replication import PartitionLeader, ReplicaProgress, registered_brokers
+from fairlead_broker.runtime.engine.supervisor import Supervisor
+from fairlead_broker.runtime.engine.sync_rounds import AT_ONCE
+from fairlead_broker.runtime.following.follower_replica import FollowerReplica
+from fairlead_broker.runtime.following.replica_fetching import ReplicaFetching
+from fairlead_broker.runtime.hosting.hosted_log import HostedLog, nobody_at
+from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
+from fairlead_broker.runtime.leading.shared_parts import SharedParts
+from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
+from fairlead_broker.runtime.meters import BrokerMeters
+from fairlead_broker.runtime.roles import Following
+from fairlead_broker.runtime.topic_views import TopicView
+
+Record: TypeAlias = Versioned[PartitionRecord]
+
+
+class RoleChanges:
+    """Makes leaders and followers, and ends them."""
+
+    def __init__(
+        self,
+        life: Incarnation,
+        metadata: ClusterMetadata,
+        shared: SharedParts,
+        fetching: ReplicaFetching,
+        meters: BrokerMeters,
+        supervisor: Supervisor,
+        lag_seconds: Callable[[], float],
+    ) -> None:
+        """`lag_seconds`: how long a follower may be behind and still be in sync, asked anew for every leadership."""
+        self._life = life
+        self._metadata = metadata
+        self._shared = shared
+        self._fetching = fetching
+        self._meters = meters
+        self._supervisor = supervisor
+        self.spawn: Final = supervisor.spawn
+        """Starts a task of the broker."""
+        self._lag_seconds = lag_seconds
+
+    def lead(self, hosted: HostedLog, view: TopicView, record: Record) -> LeaderReplica:
+        """Lead a partition from now on."""
+        key, log, clock = hosted.key, hosted.log, self._shared.clock
+        leader = PartitionLeader(
+            self._life.broker,
+            self._life.epoch,
+            record.value,
+            record.mod_revision,
+            registered_brokers(self._metadata.brokers),
+            ReplicaProgress(log.end_offset, log.synced_offset),
+            log.checkpoint_high_watermark,
+            log.log_start_offset,
+            clock.monotonic(),
+            self._lag_seconds(),
+        )
+        meters = self._meters.topic(view.name)
+        partition = hosted.led = LeaderReplica(view.name, key, view.config, log, leader, self._shared, meters)
+        partition.start_leading()
+        hosted.task = self._supervisor.spawn(partition.run(), f"partition {view.name}-{key.partition}")
+        self._sync_rest(partition)
+        self._meters.watch_partition(
+            view.name,
+            key.partition,
+            lambda: partition.log_start_offset,
+            lambda: partition.log_end_offset,
+            lambda: partition.size_bytes,
+            lambda: sum(not damage.accepted for damage in log.damaged),
+        )
+        leadership = partition.leadership
+        self._meters.watch_leadership(
+            view.name,
+            key.partition,
+            lambda: leadership.machine.leader_epoch,
+            lambda: leadership.machine.in_sync_count,
+            lambda: leadership.replica_lag,
+        )
+        return partition
+
+    def follow(self, hosted: HostedLog, view: TopicView, record: Record, following: Following) -> None:
+        """Follow its leader from now on."""
+        partition = hosted.followed = FollowerReplica(
+            view.name,
+            hosted.key,
+            view.config,
+            hosted.log,
+            following,
+            record,
+            self._shared,
+            self._fetching.report,
+        )
+        self._sync_rest(partition)
+        self._fetching.follow(partition)
+
+    def _sync_rest(self, partition: LeaderReplica | FollowerReplica) -> None:
+        """Have synced what an earlier role left unsynced: its rounds are over."""
+        if partition.log.synced_offset < partition.log.end_offset:
+            self._shared.rounds.mark(partition, 0, AT_ONCE)
+
+    def end(
+        self,
+        hosted: HostedLog,
+        topic: str,
+        refusal: Callable[[str, PartitionIndex, SideEffect], ProblemError],
+    ) -> Awaitable[object]:
+        """End what this broker is to a log, at once; the answer ends when nobody is at the log any more.
+
+        Also where another call has ended it, and what that left behind at the disk is still going on.
+        """
+        led, followed, task = hosted.led, hosted.followed, hosted.task
+        hosted.led = hosted.followed = hosted.task = None
+        if led is not None and task is not None:
+            led.close(partial(refusal, topic, hosted.key.partition))
+            self._meters.forget_partition(topic, hosted.key.partition)
+            self._meters.forget_leadership(topic, hosted.key.partition)
+            hosted.left = partial(self._led_no_more, led, task)
+        elif followed is not None:
+            self._fetching.forget(followed)
+            followed.end()
+            hosted.left = partial(self._followed_no_more, followed)
+        return nobody_at(hosted)
+
+    async def _led_no_more(self, partition: LeaderReplica, task: asyncio.Task[None]) -> None:
+        await asyncio.wait([task])
+        await self._shared.rounds.forget(partition)
+
+    async def _followed_no_more(self, partition: FollowerReplica) -> None:
+        await partition.idle()
+        await self._shared.rounds.forget(partition)

@@ -1,0 +1,340 @@
+"""Fetch calls: whole committed batches of many partitions, and the long poll when there are too few.
+
+Reads try the page cache on the event loop and go to the disk pool only for what is not there. A call reads at
+most twice: at once, and when its long poll ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from fairlead_api.identifiers import Offset, PartitionIndex, TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.log import LogRead
+from fairlead_broker.runtime import refusals
+from fairlead_broker.runtime.engine.budget import HeldAnswer
+from fairlead_broker.runtime.engine.disk_pool import DiskPool
+from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
+from fairlead_broker.runtime.leading.long_poll import LongPoll
+from fairlead_broker.runtime.meters import BrokerMeters
+from fairlead_broker.runtime.requests import FetchResult, FetchSpec, PartitionFetch
+
+CACHED_READ_BYTES = 1 << 20
+"""Read on the loop in one go: about 60 us, and what an answer sends in one part."""
+ON_LOOP_BYTES_MAX = 4 << 20
+"""Read on the loop for one call, a quarter of a millisecond; the rest goes to the pool."""
+
+EPOCH_WAIT_SECONDS_MAX = 1.0
+"""How long a fetch that names a later leader epoch waits for this broker's mirror to show it."""
+NEVER_ENOUGH_BYTES = 1 << 62
+
+FindPartition = Callable[[TopicId, PartitionIndex], LeaderReplica]
+
+
+class _Reading:
+    """One partition of one call while its batches are gathered.
+
+    The first batch of the first partition that has any is never held back; a later partition whose first
+    batch is larger than what is left of the call answers nothing this time.
+    """
+
+    __slots__ = ("_data", "_future", "_nbytes", "_next_offset", "_room", "_wanted", "limit", "partition")
+
+    def __init__(self, partition: LeaderReplica, offset: Offset, wanted: int, room: float) -> None:
+        """`wanted`: bytes to gather; `room`: what the first batch may take at most."""
+        self.partition = partition
+        self.limit = partition.readable_limit
+        self._next_offset = offset
+        self._wanted = wanted
+        self._room = room
+        self._data: list[memoryview] = []
+        self._nbytes = 0
+        self._future: asyncio.Future[LogRead] | None = None
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether another read is worth it: a rest below a whole read mostly ends in front of a large batch."""
+        if self._next_offset >= self.limit:
+            return False
+        if self._data:
+            return self._wanted - self._nbytes >= CACHED_READ_BYTES
+        return self._room > 0
+
+    @property
+    def claimed_bytes(self) -> int:
+        """What this partition takes from the call: read already, or promised to the pool."""
+        return self._nbytes if self._future is None else max(self._wanted, 1)
+
+    def read_cached(self, on_loop: int) -> int:
+        """Read from the page cache while it lasts; answers how many bytes were read."""
+        while self._nbytes < on_loop and self.wants_more:
+            left = max(min(self._wanted - self._nbytes, CACHED_READ_BYTES), 1)
+            read = self.partition.read_cached(self._next_offset, left)
+            if read is None or not self._take(read):
+                break
+        return self._nbytes
+
+    def submit(self, pool: DiskPool) -> None:
+        """Read in the pool what the page cache did not have."""
+        left = max(self._wanted - self._nbytes, 1)
+        self._future = pool.submit(self.partition.read, self._next_offset, left, self.limit)
+
+    async def finish(self) -> FetchResult | ProblemError:
+        """Wait for the pool where it is reading, and answer."""
+        if self._future is not None:
+            try:
+                self._take(await self._future)
+            except ProblemError as problem:
+                if not self._data:
+                    return problem
+        return FetchResult(
+            data=self._data,
+            next_offset=self._next_offset,
+            high_watermark=self.limit,
+            log_start_offset=self.partition.log_start_offset,
+            last_stable_offset=self.limit,
+            leader_epoch=self.partition.leader_epoch,
+        )
+
+    def _take(self, read: LogRead) -> bool:
+        nbytes = len(read.data)
+        if not nbytes:
+            # Behind a loss at the end that was accepted there is nothing yet.
+            self._next_offset = max(self._next_offset, read.next_offset)
+        if not nbytes or nbytes > (self._wanted - self._nbytes if self._data else self._room):
+            self._room = self._wanted = 0
+            return False
+        self._data.append(read.data)
+        self._nbytes += nbytes
+        self._next_offset = read.next_offset
+        return True
+
+
+class Fetching:
+    """Runs fetch calls against partitions, and knows the ones that wait."""
+
+    __slots__ = (
+        "_bytes_max",
+        "_find",
+        "_meters",
+        "_polls_max",
+        "_pool",
+        "_stopping",
+        "_wait_seconds_max",
+        "_waiting",
+    )
+
+    def __init__(
+        self,
+        find: FindPartition,
+        pool: DiskPool,
+        meters: BrokerMeters,
+        *,
+        bytes_max: int,
+        wait_seconds_max: float,
+        polls_max: int,
+    ) -> None:
+        """`find` raises a ProblemError for a partition that this broker cannot serve."""
+        self._find = find
+        self._pool = pool
+        self._meters = meters
+        self._bytes_max = bytes_max
+        self._wait_seconds_max = wait_seconds_max
+        self._polls_max = polls_max
+        self._waiting: dict[LongPoll, None] = {}
+        """In the order in which they came, which is that of their answers at a stop."""
+        self._stopping = False
+
+    @property
+    def waiting(self) -> int:
+        """Long polls that wait now."""
+        return len(self._waiting)
+
+    async def fetch(
+        self, spec: FetchSpec, held: HeldAnswer, *, disconnected: asyncio.Event | None = None
+    ) -> list[FetchResult | ProblemError]:
+        """Answer one result or problem a partition, in the order of the request; `held` counts what is read.
+
+        Raises `shutting_down`, or `overloaded` when too many fetches wait or too much is read and not sent.
+        """
+        if self._stopping:
+            raise refusals.shutting_down()
+        answers = await self._read(spec, held)
+        if spec.max_wait_seconds > 0 and (behind := self._behind(spec, answers)):
+            held.resize(0)
+            poll = LongPoll(NEVER_ENOUGH_BYTES)
+            await poll.wait(behind, min(spec.max_wait_seconds, EPOCH_WAIT_SECONDS_MAX), disconnected)
+            answers = await self._read(spec, held)
+        missing = self._missing_bytes(spec, answers)
+        if missing > 0 and spec.max_wait_seconds > 0:
+            marks = [_high_watermark(answer) for answer in answers]
+            # What is too little to answer is read again later: a poll that waits holds nothing.
+            del answers
+            held.resize(0)
+            await self._wait(spec, marks, missing, disconnected)
+            answers = await self._read(spec, held)
+        self._count(spec, answers)
+        return [
+            self._without_doubt(fetch, answer) for fetch, answer in zip(spec.partitions, answers, strict=True)
+        ]
+
+    def answer_all(self) -> None:
+        """End every long poll now and let none begin: the broker stops."""
+        self._stopping = True
+        for poll in tuple(self._waiting):
+            poll.wake()
+
+    def _without_doubt(
+        self, fetch: PartitionFetch, answer: FetchResult | ProblemError
+    ) -> FetchResult | ProblemError:
+        """An answer that tells no end below what the caller has read already.
+
+        A leader that does not know its high watermark yet knows an old one; its reader may know better (rule 4.9). So
+        may the reader of one whose lease is in doubt: another may have been elected (rule 3.7).
+        """
+        if isinstance(answer, FetchResult) and answer.high_watermark < fetch.offset:
+            try:
+                partition = self._find(fetch.topic_id, fetch.partition)
+                high_watermark = partition.high_watermark
+            except ProblemError as problem:  # in doubt or unknown, or the leadership has ended meanwhile
+                return problem
+            # Another one by now: what was told above may have been read while it was not known.
+            if high_watermark != answer.high_watermark:
+                return refusals.offset_not_available(partition.topic, partition.index)
+        return answer
+
+    def _behind(self, spec: FetchSpec, answers: list[FetchResult | ProblemError]) -> list[LeaderReplica]:
+        """Partitions of which the caller knows a later leader epoch than this broker.
+
+        This broker's mirror shows that epoch soon; the present leadership then ends and wakes its waiters (rule 4.9).
+        """
+        behind = []
+        for fetch, answer in zip(spec.partitions, answers, strict=True):
+            if isinstance(answer, ProblemError) and answer.code == "unknown_leader_epoch":
+                with suppress(
+                    ProblemError
+                ):  # the leadership has ended already: reading again says what is now
+                    behind.append(self._find(fetch.topic_id, fetch.partition))
+        return behind
+
+    def _count(self, spec: FetchSpec, answers: list[FetchResult | ProblemError]) -> None:
+        self._meters.fetched(answers)
+        for fetch, answer in zip(spec.partitions, answers, strict=True):
+            if isinstance(answer, FetchResult) and answer.data:
+                # The first batch may begin below the asked offset; those records are not what was asked for.
+                with suppress(ProblemError):  # deleted while the pool was reading
+                    topic = self._find(fetch.topic_id, fetch.partition).meters
+                    topic.read(answer.next_offset - fetch.offset, answer.nbytes)
+
+    def _missing_bytes(self, spec: FetchSpec, answers: list[FetchResult | ProblemError]) -> int:
+        """Bytes still to come before the call is answered; a problem is told at once."""
+        if self._stopping:
+            return 0
+        missing = min(spec.min_bytes, spec.max_bytes, self._bytes_max)
+        for fetch, answer in zip(spec.partitions, answers, strict=True):
+            if isinstance(answer, ProblemError):
+                return 0
+            missing -= answer.nbytes
+            if answer.nbytes >= fetch.bytes_max or answer.next_offset < answer.high_watermark:
+                return 0  # held back by a limit: more will not fit however long it waits
+        return missing
+
+    async def _wait(
+        self,
+        spec: FetchSpec,
+        high_watermarks: list[Offset | None],
+        missing: int,
+        disconnected: asyncio.Event | None,
+    ) -> None:
+        if len(self._waiting) >= self._polls_max:
+            waiting = f"{len(self._waiting)} fetches wait for records"
+            raise refusals.overloaded(waiting)
+        partitions = []
+        for fetch, high_watermark in zip(spec.partitions, high_watermarks, strict=True):
+            try:
+                partition = self._find(fetch.topic_id, fetch.partition)
+            except ProblemError:
+                return  # gone while the pool was reading; reading again says so
+            if high_watermark is not None and partition.readable_limit > high_watermark:
+                return  # moved on while the pool was reading
+            partitions.append(partition)
+        poll = LongPoll(missing)
+        self._waiting[poll] = None
+        try:
+            await poll.wait(partitions, min(spec.max_wait_seconds, self._wait_seconds_max), disconnected)
+        finally:
+            self._waiting.pop(poll, None)
+
+    async def _read(self, spec: FetchSpec, held: HeldAnswer) -> list[FetchResult | ProblemError]:
+        """Read every partition, and count how long it took."""
+        now = asyncio.get_running_loop().time
+        began = now()
+        answers = await self._read_all(spec, held)
+        self._meters.fetch_read(now() - began)
+        return answers
+
+    async def _read_all(self, spec: FetchSpec, held: HeldAnswer) -> list[FetchResult | ProblemError]:
+        """Read every partition: cached ones at once on the loop, the others together in the pool."""
+        budget = bytes_max = min(spec.max_bytes, self._bytes_max, held.room())
+        crowded = held.crowded
+        on_loop = ON_LOOP_BYTES_MAX
+        first, pooled = True, False
+        readings: list[_Reading | ProblemError] = []
+        for fetch in spec.partitions:
+            try:
+                reading = self._begin(fetch, budget, math.inf if first and not crowded else budget)
+                on_loop -= reading.read_cached(on_loop)
+            except ProblemError as problem:
+                readings.append(problem)
+                continue
+            if reading.wants_more:
+                reading.submit(self._pool)
+                pooled = True
+            budget -= reading.claimed_bytes
+            first = first and not reading.claimed_bytes
+            readings.append(reading)
+        held.resize(bytes_max - budget)
+        answers = [
+            reading if isinstance(reading, ProblemError) else await reading.finish() for reading in readings
+        ]
+        if pooled:
+            _hold_back(spec, answers, bytes_max)
+        nbytes = sum(answer.nbytes for answer in answers if isinstance(answer, FetchResult))
+        held.resize(nbytes)
+        if crowded and not nbytes and any(map(_lags, answers)):
+            waiting = (
+                f"answers that their readers do not take leave no room for a batch above {bytes_max} bytes"
+            )
+            raise refusals.overloaded(waiting)
+        return answers
+
+    def _begin(self, fetch: PartitionFetch, budget: int, room: float) -> _Reading:
+        partition = self._find(fetch.topic_id, fetch.partition)
+        partition.check_fetch(fetch.offset, fetch.leader_epoch, fetch.last_epoch)
+        return _Reading(partition, fetch.offset, min(fetch.bytes_max, budget), room)
+
+
+def _high_watermark(answer: FetchResult | ProblemError) -> Offset | None:
+    return answer.high_watermark if isinstance(answer, FetchResult) else None
+
+
+def _lags(answer: FetchResult | ProblemError) -> bool:
+    """Whether there is more to read than was answered."""
+    return isinstance(answer, FetchResult) and answer.next_offset < answer.high_watermark
+
+
+def _hold_back(spec: FetchSpec, answers: list[FetchResult | ProblemError], left: int) -> None:
+    """Leave out what does not fit: a first batch from the pool may be larger than was claimed for it."""
+    first = True
+    for at, answer in enumerate(answers):
+        if isinstance(answer, ProblemError) or not answer.data:
+            continue
+        if answer.nbytes > left and not first:
+            answers[at] = replace(answer, data=[], next_offset=spec.partitions[at].offset)
+        else:
+            left -= answer.nbytes
+            first = False

@@ -1,0 +1,496 @@
+"""One partition that this broker leads, owned by one task.
+
+    produce ──▶ queue ──▶ [task: stamp, one append in the disk pool] ──▶ Appended ─┐
+                                      sync rounds ──▶ Synced ──────────────────────┴▶ leadership ──▶ answers, polls
+
+While an append is in the pool the next batches gather in the queue and go in one group. Everything but the disk
+calls runs on the event loop, so there are no locks; `replication.PartitionLeader` decides, and `leadership` speaks
+for it with the followers and the coordination store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TypeAlias
+
+from fairlead_api.batch.header import STAMP_BYTES, StampFlag, make_stamp
+from fairlead_api.configuration import TimestampType, TopicConfig
+from fairlead_api.identifiers import (
+    Acks,
+    LeaderEpoch,
+    Offset,
+    PartitionIndex,
+    ProducerId,
+    Revision,
+    TimestampUs,
+    TopicId,
+    TopicIdPartition,
+)
+from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.log import LogError, LogRead, OffsetOutOfRange, PartitionLog, StampedBatch, StorageFailed
+from fairlead_broker.registry.records import PartitionRecord
+from fairlead_broker.replication import PartitionLeader
+from fairlead_broker.replication.divergence import EpochEnd, divergence, end_before
+from fairlead_broker.runtime import refusals
+from fairlead_broker.runtime.engine.sync_rounds import AT_ONCE
+from fairlead_broker.runtime.leading.leadership import Leadership
+from fairlead_broker.runtime.leading.long_poll import LongPoll
+from fairlead_broker.runtime.leading.pending_append import PendingAppend
+from fairlead_broker.runtime.leading.producer_order import ProducerOrder
+from fairlead_broker.runtime.leading.shared_parts import SharedParts
+from fairlead_broker.runtime.meters import TopicMeters
+from fairlead_broker.runtime.validation import limits_of
+
+SYNCED_ALONE_BYTES_MAX = 1 << 16
+"""A group up to this size is synced in the same visit of the disk pool if nobody else syncs at the moment: a lone
+producer then waits for one thread instead of two. Larger groups go to the rounds, so that the next group is written
+while they are synced."""
+
+Refusal: TypeAlias = Callable[[SideEffect], ProblemError]
+"""Makes the problem with which a partition answers, told whether the batch may be stored."""
+
+
+class LeaderReplica:
+    """The partition's log, its leader's machine, and everybody who waits for either."""
+
+    def __init__(
+        self,
+        topic: str,
+        key: TopicIdPartition,
+        config: TopicConfig,
+        log: PartitionLog,
+        leader: PartitionLeader,
+        shared: SharedParts,
+        meters: TopicMeters,
+    ) -> None:
+        self.topic = topic
+        self.key = key
+        self._log = log
+        self._leader = leader
+        self.leadership = Leadership(topic, key, leader, shared, meters, self._advanced)
+        """What the followers and the coordination store have to do with it."""
+        self._shared = shared
+        self._meters = meters
+        self._queue: deque[PendingAppend] = deque()
+        self._work = asyncio.Event()
+        self._uncommitted: deque[PendingAppend] = deque()
+        self._polls: dict[LongPoll, None] = {}
+        self._epoch_begun = False
+        self._unsynced_records = 0
+        self._refusal: Refusal | None = None
+        self.closed = False
+        """Whether this broker has ceased to lead it in this leader epoch."""
+        self._order = ProducerOrder(
+            topic,
+            key.partition,
+            leader.leader_epoch,
+            log.producers.state.copy(),
+            shared,
+            meters,
+            self._work.set,
+        )
+        self._set_config(config)
+
+    # -- what callers see
+
+    @property
+    def topic_id(self) -> TopicId:
+        """Id of the topic."""
+        return self.key.topic_id
+
+    @property
+    def index(self) -> PartitionIndex:
+        """Number of the partition in its topic."""
+        return self.key.partition
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch:
+        """The epoch in which this broker leads it."""
+        return self._leader.leader_epoch
+
+    @property
+    def log_start_offset(self) -> Offset:
+        """First offset that can be read."""
+        return self._log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """Offset of the next record to be appended."""
+        return self._leader.end_offset
+
+    @property
+    def high_watermark(self) -> Offset:
+        """Everything below is committed.
+
+        Raises `offset_not_available` while it is unknown, and while another leader may know a higher one.
+        """
+        return self.leadership.check_latest()
+
+    @property
+    def known_high_watermark(self) -> Offset | None:
+        """The high watermark as followers are told; None while it is unknown."""
+        return self._leader.high_watermark
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        """The high watermark, until there are transactions."""
+        return self.high_watermark
+
+    @property
+    def readable_limit(self) -> Offset:
+        """Records below it may be served, also while the high watermark is unknown."""
+        return self._leader.readable_limit
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the log's files."""
+        return self._log.size_bytes
+
+    @property
+    def meters(self) -> TopicMeters:
+        """The counters of the topic."""
+        return self._meters
+
+    @property
+    def queued_batches(self) -> int:
+        """Batches that wait for the task, or for others of their producer."""
+        return len(self._queue) + self._order.held_count
+
+    @property
+    def held_batches(self) -> int:
+        """Of those, the ones that wait for others of their producer."""
+        return self._order.held_count
+
+    # -- appending
+
+    def check_writable(self, acks: Acks) -> None:
+        """Refuse what could not be appended anyway, before anything is spent on it."""
+        if self._refusal is not None:
+            raise self._refusal(SideEffect.NONE)
+        self.leadership.check_writable(acks)
+        if self.queued_batches >= self._shared.queue_batches_max:
+            waiting = f"{self.queued_batches} batches wait for {self.topic}-{self.index}"
+            raise refusals.overloaded(waiting)
+
+    def digest_of(self, key: bytes) -> bytes | None:
+        """Digest of the request that used an idempotency key here within 24 hours; None if none did."""
+        return self._order.digest_of(key)
+
+    def knows_producer(self, producer_id: ProducerId) -> bool:
+        """Whether an idempotent producer wrote here within the last 24 hours."""
+        return self._order.knows_producer(producer_id)
+
+    def enqueue(self, append: PendingAppend) -> None:
+        """Take over a validated batch; its call hears of it. Call `check_writable` first, without an await."""
+        self._queue.append(append)
+        if append.acks is Acks.NONE:
+            append.accepted(self.leader_epoch)
+        self._work.set()
+
+    async def run(self) -> None:
+        """Append what is queued until cancelled or failed. The partition's one task."""
+        while self._refusal is None:
+            await self._work.wait()
+            self._work.clear()
+            if not self._shared.rounds.has_room():
+                await self._shared.rounds.room()
+            group = self._take_queue()
+            if group:
+                await self._append(group)
+
+    def _take_queue(self) -> list[PendingAppend]:
+        group = self._order.take(self._queue)
+        self._queue.clear()
+        return group
+
+    async def _append(self, group: list[PendingAppend]) -> None:
+        rounds = self._shared.rounds
+        nbytes = sum(append.nbytes for append in group)
+        stamped = self._stamp(group, self._shared.clock.now_us())
+        alone = self._counts_synced and nbytes <= SYNCED_ALONE_BYTES_MAX and rounds.claim()
+        try:
+            synced = await self._shared.pool.submit(self._append_on_disk, stamped, alone)
+        except LogError as error:
+            self._append_failed(group, nbytes, error)
+        else:
+            self._appended(group, nbytes, synced)
+        finally:
+            if alone:
+                rounds.release()
+
+    def _appended(self, group: list[PendingAppend], nbytes: int, synced: Offset | None) -> None:
+        self._let_go(group, nbytes)
+        self._uncommitted.extend(group)
+        self._order.appended(group, group[0].append_time_us)
+        if self._refusal is not None:
+            # The directory failed or the topic went while the disk had the group: it may be stored.
+            self._refuse(group, self._refusal)
+            self._order.refuse(self._refusal)
+        for append in group:
+            if append.acks is Acks.LEADER:
+                append.stored(self.leader_epoch)
+        end_offset = group[-1].next_offset
+        records = end_offset - group[0].base_offset
+        self._meters.appended(len(group), records, nbytes)
+        self._shared.rounds.appended_bytes += nbytes
+        self.leadership.appended(end_offset)
+        if synced is not None:
+            self.synced(synced)
+        else:
+            self._mark_dirty(nbytes, records)
+
+    def _stamp(self, group: list[PendingAppend], append_time_us: TimestampUs) -> list[StampedBatch]:
+        offset = self._leader.end_offset
+        epoch = self.leader_epoch
+        flags = StampFlag.APPEND_TIME if self._log_append_time else 0
+        stamped = []
+        for append in group:
+            header = append.header
+            batch = append.batch
+            assert batch is not None, "a queued batch has its bytes"
+            append.base_offset = offset
+            append.append_time_us = append_time_us
+            last_offset = Offset(offset + header.last_offset_delta)
+            stamped.append(
+                StampedBatch(
+                    stamp=make_stamp(header, offset, epoch, append_time_us, flags),
+                    content=batch[STAMP_BYTES:],
+                    base_offset=offset,
+                    last_offset=last_offset,
+                    max_time_us=append_time_us if flags else header.max_timestamp_us,
+                    nbytes=header.total_bytes,
+                )
+            )
+            offset = append.next_offset = Offset(last_offset + 1)
+        return stamped
+
+    def _append_on_disk(self, stamped: list[StampedBatch], alone: bool) -> Offset | None:
+        """Append, and sync where the group goes alone; blocks, runs in the disk pool."""
+        if not self._epoch_begun:
+            # Before the first write and not at the start of the epoch: partitions that nobody writes to
+            # cost a start no fsync each, and their list does not grow with every restart.
+            self._log.begin_epoch(self.leader_epoch)
+            self._epoch_begun = True
+        self._log.append(stamped, end_offset=stamped[0].base_offset)
+        return self._shared.rounds.timed(self._log.sync) if alone else None
+
+    def _let_go(self, group: list[PendingAppend], nbytes: int) -> None:
+        for append in group:
+            append.batch = None
+        self._shared.budget.give_back(nbytes)
+
+    def _append_failed(self, group: list[PendingAppend], nbytes: int, error: LogError) -> None:
+        problem = refusals.from_log(error, self.topic, self.index, writing=True)
+        self._let_go(group, nbytes)
+        for append in group:
+            append.refused(problem)
+        self._order.failed(problem)
+        if isinstance(error, StorageFailed):
+            self._shared.directory_failed(error)
+
+    def _mark_dirty(self, nbytes: int, records: int) -> None:
+        self._unsynced_records += records
+        if self._counts_synced or self._unsynced_records >= self._flush_messages:
+            due = AT_ONCE
+        else:
+            due = self._shared.clock.monotonic() + self._flush_seconds
+        self._shared.rounds.mark(self, nbytes, due)
+
+    def roll_if_due(self) -> None:
+        """Close the last segment if `segment.ms` says so, and keep the snapshot of producers near the end.
+
+        Blocks, runs in the disk pool.
+        """
+        self._log.roll_if_due(self._shared.clock.now_us())
+        self._log.save_producers_if_due()
+
+    # -- syncing, called by the rounds
+
+    @property
+    def log(self) -> PartitionLog:
+        """What the rounds sync."""
+        return self._log
+
+    def synced(self, offset: Offset) -> None:
+        """Hear from the rounds that everything below the offset is durable.
+
+        A round can reach an append whose answer is still on its way from the disk pool. Its end counts when the
+        machine has heard of it, by the next round, for which it is marked then.
+        """
+        offset = min(offset, self._leader.end_offset)
+        self._unsynced_records = max(0, self._leader.end_offset - offset)
+        self.leadership.synced(offset)
+
+    # -- the machine
+
+    def start_leading(self) -> None:
+        """Feed what the log says at the start; with one replica this makes the high watermark known."""
+        self._order.committed(self._leader.readable_limit)
+        self.leadership.synced(self._log.synced_offset)
+        self.leadership.time_passed()
+
+    def record_changed(self, record: PartitionRecord, revision: Revision) -> None:
+        """Hear of another version of the partition record in the same leader epoch."""
+        self.leadership.record_changed(record, revision)
+        if self._counts_synced and self._leader.end_offset > self._log.synced_offset:
+            self._shared.rounds.mark(self, 0, AT_ONCE)
+
+    def time_passed(self) -> None:
+        """Hear that time has passed; followers are told what retention has dropped meanwhile."""
+        log_start = self._log.log_start_offset
+        if log_start > self._leader.log_start:
+            self.leadership.log_start_moved(log_start)
+        self.leadership.time_passed()
+
+    def _advanced(self, high_watermark: Offset) -> None:
+        self._log.checkpoint_high_watermark = high_watermark
+        nbytes = 0
+        waiting = self._uncommitted
+        while waiting and waiting[0].next_offset <= high_watermark:
+            append = waiting.popleft()
+            nbytes += append.nbytes
+            append.stored(self.leader_epoch)
+        self._order.committed(high_watermark)
+        for poll in tuple(self._polls):
+            poll.advanced(nbytes)
+
+    @property
+    def _counts_synced(self) -> bool:
+        return self._leader.counts_synced
+
+    # -- reading
+
+    def add_poll(self, poll: LongPoll) -> None:
+        """Tell the poll from now on how the high watermark moves."""
+        self._polls[poll] = None
+
+    def remove_poll(self, poll: LongPoll) -> None:
+        """Tell it no more."""
+        self._polls.pop(poll, None)
+
+    def check_fetch(
+        self, offset: Offset, leader_epoch: LeaderEpoch | None, last_epoch: LeaderEpoch | None
+    ) -> None:
+        """Refuse a fetch that names another leader epoch, a log that was cut, or offsets outside the log."""
+        topic, index = self.topic, self.index
+        if leader_epoch is not None and leader_epoch != self.leader_epoch:
+            raise refusals.wrong_leader_epoch(topic, index, leader_epoch, self.leader_epoch)
+        if last_epoch is not None and offset >= self.log_start_offset:
+            # First: a reader beyond the end of a log that was cut is told that, not that it asked for too much.
+            self._check_lineage(offset, last_epoch)
+        if offset > self._leader.end_offset:
+            # In doubt that may be the reader of a successor, and to be told that its records do not exist is final.
+            self.leadership.check_latest()
+            raise refusals.offset_out_of_range(
+                topic, index, offset, self.log_start_offset, self.log_end_offset
+            )
+        if offset < self.log_start_offset:
+            raise refusals.offset_expired(topic, index, offset, self.log_start_offset)
+
+    def _check_lineage(self, offset: Offset, last_epoch: LeaderEpoch) -> None:
+        if last_epoch > self.leader_epoch:
+            raise refusals.wrong_leader_epoch(self.topic, self.index, last_epoch, self.leader_epoch)
+        end = self._log.end_offset_for_epoch(last_epoch)
+        if end is not None and end.end_offset < offset and offset > self.log_start_offset:
+            raise refusals.log_truncated(self.topic, self.index, end.epoch, end.end_offset)
+
+    def read_cached(self, offset: Offset, bytes_max: int) -> LogRead | None:
+        """Committed batches from the page cache, without blocking; None when they are not there."""
+        try:
+            return self._log.read_cached(offset, bytes_max, self._leader.readable_limit)
+        except LogError as error:
+            raise self._read_problem(error, offset) from error
+
+    def read_cached_for_follower(self, offset: Offset, bytes_max: int) -> LogRead | None:
+        """Batches up to the log's end from the page cache, without blocking; None when they are not there."""
+        try:
+            return self._log.read_cached(offset, bytes_max, self._leader.end_offset)
+        except LogError as error:
+            raise self._read_problem(error, offset) from error
+
+    def divergence(self, last_epoch: LeaderEpoch | None, fetch_offset: Offset) -> EpochEnd | None:
+        """Where a follower's log and this one part; None where the follower can go on (rule 4.8)."""
+        return divergence(self._log.leader_epochs, self._leader.end_offset, last_epoch, fetch_offset)
+
+    def end_before(self, deleted_epoch: LeaderEpoch | None, fetch_offset: Offset) -> Offset | None:
+        """Where this log ends for a follower without records that begins beyond that; None where it does not."""
+        return end_before(self._log.leader_epochs, self._leader.end_offset, deleted_epoch, fetch_offset)
+
+    def read(self, offset: Offset, bytes_max: int, limit: Offset) -> LogRead:
+        """Batches below a limit; blocks, runs in the disk pool."""
+        try:
+            return self._log.read(offset, bytes_max, limit)
+        except LogError as error:
+            raise self._read_problem(error, offset) from error
+
+    def offset_for_time(self, timestamp_us: TimestampUs) -> tuple[Offset, TimestampUs] | None:
+        """First record at or after a time; blocks, runs in the disk pool."""
+        try:
+            return self._log.offset_for_time(timestamp_us)
+        except LogError as error:
+            raise self._read_problem(error, self.log_start_offset) from error
+
+    def _read_problem(self, error: LogError, offset: Offset) -> ProblemError:
+        if isinstance(error, OffsetOutOfRange):
+            if offset < self.log_start_offset:
+                return refusals.offset_expired(self.topic, self.index, offset, self.log_start_offset)
+            return refusals.offset_out_of_range(
+                self.topic, self.index, offset, self.log_start_offset, self.log_end_offset
+            )
+        return refusals.from_log(error, self.topic, self.index, writing=False)
+
+    # -- changes from outside
+
+    @property
+    def config(self) -> TopicConfig:
+        """The topic's effective configuration."""
+        return self._config
+
+    def change_config(self, config: TopicConfig) -> None:
+        """Use another topic configuration from the next batch on. The log is told apart, in a pool."""
+        self._set_config(config)
+
+    def _set_config(self, config: TopicConfig) -> None:
+        self._config = config
+        self._log_append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        self._flush_messages = config.flush_messages
+        self._flush_seconds = min(config.flush_ms / 1000, self._shared.sync_interval_seconds)
+        self.validation_limits = limits_of(config, self._shared.decompressed_bytes_max)
+
+    def refuse_writes(self, refusal: Refusal) -> None:
+        """Answer everything that waits, and all that comes, with a problem; reads go on.
+
+        `refusal` makes the problem, told whether the batch may be stored.
+        """
+        self._refusal = refusal
+        self._refuse(self._uncommitted, refusal)
+        self._refuse(self._queue, refusal)
+        self._order.refuse(refusal)
+        self._shared.budget.give_back(sum(append.nbytes for append in self._queue))
+        self._queue.clear()
+        self._work.set()
+
+    @staticmethod
+    def _refuse(appends: Iterable[PendingAppend], refusal: Refusal) -> None:
+        for append in appends:
+            append.refused(refusal(append.side_effect))
+
+    def storage_failed(self) -> None:
+        """The data directory has failed: no more writes, and somebody else leads if there is anybody."""
+        self.refuse_writes(partial(refusals.storage_failed, self.topic, self.index))
+        self.leadership.directory_failed()
+
+    def close(self, refusal: Refusal) -> None:
+        """End the leadership: answer everybody who waits; nothing is decided or written for it any more."""
+        self.closed = True
+        self.refuse_writes(refusal)
+        self.leadership.close()
+        self.wake_polls()
+
+    def wake_polls(self) -> None:
+        """End every long poll at this partition."""
+        for poll in tuple(self._polls):
+            poll.wake()

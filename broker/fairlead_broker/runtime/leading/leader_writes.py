@@ -1,0 +1,165 @@
+"""Writes that leaders make on their own partition records, each by compare-and-set.
+
+One task carries them, those of many partitions in one transaction: a follower that comes back joins a thousand isrs at
+once. Where a transaction does not hold, its halves are tried, so that one partition that lost keeps nobody else out.
+Every write gets exactly one answer; what is tried next is the machine's to say (protocol section 3, rules 3 and 4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final
+
+from fairlead_api.identifiers import Revision, TopicIdPartition
+from fairlead_broker.coordination.protocol import (
+    Coordination,
+    CoordinationError,
+    TransactionTooLarge,
+    UnknownOutcome,
+)
+from fairlead_broker.registry.keys import Keys
+from fairlead_broker.registry.records import PartitionRecord, decode, encode
+from fairlead_broker.registry.transactions import (
+    Compare,
+    Get,
+    KeyValue,
+    Put,
+    created_at,
+    unchanged_since,
+)
+from fairlead_broker.replication import WriteOutcome, WriteRecord
+from fairlead_broker.runtime.leading.leadership import Leadership
+from fairlead_broker.telemetry import Log
+
+RETRY_SECONDS: Final = 1.0
+PARTITIONS_MAX: Final = 40
+"""Of one transaction, which holds 128 compares: two of each partition, and the own broker key."""
+
+_Write = tuple[Leadership, WriteRecord]
+
+
+class LeaderWrites:
+    """Carries what the machines of the partitions led here want to be written."""
+
+    __slots__ = ("_coordination", "_keys", "_log", "_queue", "_wake")
+
+    def __init__(self, coordination: Coordination, keys: Keys, log: Log) -> None:
+        self._coordination = coordination
+        self._keys = keys
+        self._log = log
+        self._queue: deque[_Write] = deque()
+        self._wake = asyncio.Event()
+
+    def write(self, leadership: Leadership, write: WriteRecord) -> None:
+        """Have a record written; the leadership hears what became of it."""
+        self._queue.append((leadership, write))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._queue:
+                await self._write(self._take())
+
+    def _take(self) -> list[_Write]:
+        """The next writes of leaderships that still are, at most one of each partition.
+
+        While one waited here, its machine may have heard of a newer record and decided anew: only that decision goes
+        on, since a transaction changes a key once.
+        """
+        batch: list[_Write] = []
+        epoch = None
+        while self._queue and len(batch) < PARTITIONS_MAX:
+            leadership, write = self._queue[0]
+            if epoch is not None and leadership.life.broker_epoch != epoch:
+                break  # decided in another life of this broker: under a compare of its own
+            self._queue.popleft()
+            if leadership.closed:
+                continue
+            if write.revision < leadership.machine.revision:
+                self._answer([(leadership, write)], WriteOutcome.REFUSED, None)
+            else:
+                epoch = leadership.life.broker_epoch
+                batch.append((leadership, write))
+        return batch
+
+    async def _write(self, batch: list[_Write]) -> None:
+        if not batch:
+            return
+        keys = self._keys
+        names = [_name(keys, leadership.key) for leadership, _ in batch]
+        life = batch[0][0].life
+        # Those of several partitions mostly add the same broker in the same registration: compared once.
+        compares: dict[Compare, None] = {created_at(keys.broker(life.broker), life.broker_epoch): None}
+        for name, (_, write) in zip(names, batch, strict=True):
+            compares[unchanged_since(name, write.revision)] = None
+            for broker, revision in write.added:
+                compares[unchanged_since(keys.broker(broker), revision)] = None
+        puts = [Put(name, encode(write.record)) for name, (_, write) in zip(names, batch, strict=True)]
+        # A transaction that is halved asks again: only of the last one it matters what stands there.
+        gets = [Get(names[0])] if len(batch) == 1 else []
+        try:
+            result = await self._coordination.transact(tuple(compares), puts, gets)
+        except UnknownOutcome as error:
+            self._warn(batch, error)
+            self._answer(batch, WriteOutcome.UNKNOWN, None)
+        except TransactionTooLarge:
+            await self._write_halves(batch)
+        except CoordinationError as error:
+            self._warn(batch, error)
+            # The store is away: there is no event to wait for, only another attempt.
+            await asyncio.sleep(RETRY_SECONDS)  # noqa: TID251
+            self._answer(batch, WriteOutcome.REFUSED, None)
+        else:
+            if result.succeeded:
+                self._stored(batch, result.revision)
+            elif len(batch) > 1:
+                await self._write_halves(batch)
+            else:
+                self._refused(batch[0], result.reads[0])
+
+    async def _write_halves(self, batch: list[_Write]) -> None:
+        assert len(batch) > 1, "a single record fits into a transaction"
+        middle = len(batch) // 2
+        for half in (batch[:middle], batch[middle:]):
+            await self._write([each for each in half if not each[0].closed])
+
+    def _stored(self, batch: list[_Write], revision: Revision) -> None:
+        for leadership, write in batch:
+            self._log.info(
+                "partition record written by its leader",
+                partition=str(leadership.key),
+                isr=[entry.broker for entry in write.record.isr],
+                durability=write.record.durability.value,
+                leader=write.record.leader is not None,
+            )
+        self._answer(batch, WriteOutcome.STORED, revision)
+
+    def _refused(self, refused: _Write, standing: KeyValue | None) -> None:
+        """Pass the stored record to the leadership first: it won, perhaps by a write that seemed lost."""
+        leadership, write = refused
+        if standing is not None and standing.mod_revision > leadership.machine.revision:
+            record = decode(standing.key, standing.value, PartitionRecord)
+            if record.leader_epoch == leadership.machine.leader_epoch:
+                leadership.record_changed(record, standing.mod_revision)
+        self._answer([(leadership, write)], WriteOutcome.REFUSED, None)
+
+    @staticmethod
+    def _answer(batch: list[_Write], outcome: WriteOutcome, revision: Revision | None) -> None:
+        for leadership, write in batch:
+            leadership.write_answered(write, outcome, revision)
+
+    def _warn(self, batch: list[_Write], error: CoordinationError) -> None:
+        self._log.warning(
+            "partition records not written yet",
+            partitions=len(batch),
+            first=str(batch[0][0].key),
+            reason=str(error),
+        )
+
+
+def _name(keys: Keys, key: TopicIdPartition) -> str:
+    return keys.partition(key.topic_id, key.partition)

@@ -1,0 +1,307 @@
+"""The shell of one partition's leader machine: what happens goes in, what follows from it is done.
+
+Owned by a `Partition`, which appends and reads; this part speaks with the followers, the coordination store and the
+lease. `replication.PartitionLeader` decides everything. After `close` nothing follows from anything any more: an
+answer of the store or a follower may still come for an leadership that has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol, assert_never
+
+from fairlead_api.identifiers import (
+    Acks,
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    Revision,
+    TopicIdPartition,
+)
+from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.registry.records import InSync, PartitionRecord
+from fairlead_broker.replication import (
+    AdvanceHighWatermark,
+    AdvanceLowWatermark,
+    Appended,
+    BrokersChanged,
+    DirectoryFailed,
+    FetchRefusal,
+    FollowerFetched,
+    FollowerReport,
+    FollowerSynced,
+    LeaderEffect,
+    LeaderEvent,
+    LeaseChanged,
+    LogStartMoved,
+    PartitionLeader,
+    RecordChanged,
+    RegisteredBroker,
+    Synced,
+    TimePassed,
+    WriteAnswered,
+    WriteOutcome,
+    WriteRecord,
+)
+from fairlead_broker.runtime import refusals
+from fairlead_broker.runtime.leading.shared_parts import SharedParts
+from fairlead_broker.runtime.meters import TopicMeters
+
+
+class FollowerPlace(Protocol):
+    """A follower that takes the partition from here, in the session of its fetches."""
+
+    def grown(self) -> None:
+        """Hear that there is more to fetch."""
+        ...
+
+    def offsets_moved(self) -> None:
+        """Hear that the high watermark or the log start moved."""
+        ...
+
+    def ended(self) -> None:
+        """Hear that this broker leads the partition no more."""
+        ...
+
+
+class Leadership:
+    """One partition's leadership in one leader epoch."""
+
+    __slots__ = (
+        "_advanced",
+        "_clock",
+        "_index",
+        "_low_watermark_waiters",
+        "_meters",
+        "_places",
+        "_shared",
+        "_topic",
+        "closed",
+        "key",
+        "life",
+        "machine",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        key: TopicIdPartition,
+        machine: PartitionLeader,
+        shared: SharedParts,
+        meters: TopicMeters,
+        advanced: Callable[[Offset], None],
+    ) -> None:
+        """`advanced` hears of each new high watermark."""
+        leader = machine.record.leader
+        assert leader is not None, "an leadership is taken by a record that names the leader"
+        self.machine = machine
+        self.key = key
+        self.life: Final[InSync] = leader
+        """The life of this broker in which it leads; every write is made under it."""
+        self.closed = False
+        self._topic = topic
+        self._index = key.partition
+        self._shared = shared
+        self._clock = shared.clock
+        self._meters = meters
+        self._advanced = advanced
+        self._places: dict[FollowerPlace, None] = {}
+        self._low_watermark_waiters: list[tuple[Offset, asyncio.Future[None]]] = []
+
+    # -- what may be done
+
+    def check_writable(self, acks: Acks) -> None:
+        """Refuse what could not be acknowledged as asked (rules 3.7 and 4.4), before anything is spent on it."""
+        self._look_at_lease()
+        machine = self.machine
+        if machine.resigned:
+            raise refusals.no_leader(self._topic, self._index)
+        if not machine.lease_confirmed and not self._may_acknowledge(acks):
+            raise refusals.lease_in_doubt(self._topic, self._index)
+        if acks is Acks.ALL and not machine.enough_in_sync:
+            raise refusals.not_enough_replicas(
+                self._topic, self._index, machine.in_sync_count, machine.min_isr
+            )
+
+    def _may_acknowledge(self, acks: Acks) -> bool:
+        """Rule 3.7, while the lease is in doubt: others may have been elected meanwhile."""
+        if acks is not Acks.ALL:
+            return self.machine.serves_weak_acks
+        # The others of the isr hold the high watermark back. Alone, and replaceable uncleanly, it stands still.
+        record = self.machine.record
+        return not record.unclean or len(record.isr) > 1
+
+    def check_latest(self) -> Offset:
+        """The high watermark, as the end that a client may be told. Raises `offset_not_available`."""
+        self._look_at_lease()
+        high_watermark = self.machine.high_watermark
+        if high_watermark is None or not self.machine.serves_weak_acks:
+            raise refusals.offset_not_available(self._topic, self._index)
+        return high_watermark
+
+    def timed_out(self, seconds: float, effect: SideEffect) -> ProblemError:
+        """Why a batch was not acknowledged in time."""
+        machine = self.machine
+        if effect is SideEffect.MAYBE and not machine.enough_in_sync:
+            return refusals.not_enough_replicas_after_append(
+                self._topic, self._index, machine.in_sync_count, machine.min_isr
+            )
+        return refusals.ack_timeout(self._topic, self._index, seconds, effect)
+
+    # -- the own log
+
+    def appended(self, end_offset: Offset) -> None:
+        """The own log has grown."""
+        self._step(Appended(end_offset, self._clock.monotonic()))
+        for place in self._places:
+            place.grown()
+
+    def synced(self, offset: Offset) -> None:
+        """The own log is durable below an offset."""
+        self._step(Synced(offset, self._clock.monotonic()))
+
+    def log_start_moved(self, log_start: Offset) -> None:
+        """The own log begins later; followers are told."""
+        self._step(LogStartMoved(log_start))
+        for place in self._places:
+            place.offsets_moved()
+
+    def directory_failed(self) -> None:
+        """The own disk takes no writes any more: somebody else has to lead, if there is anybody."""
+        self._step(DirectoryFailed())
+
+    # -- the cluster
+
+    def record_changed(self, record: PartitionRecord, revision: Revision) -> None:
+        """The mirror shows another version of the record, in the same leader epoch."""
+        self._step_counting(RecordChanged(record, revision))
+
+    def brokers_changed(self, registered: Mapping[BrokerId, RegisteredBroker]) -> None:
+        """The mirror shows other registrations."""
+        self._step(BrokersChanged(registered))
+
+    def write_answered(
+        self, write: WriteRecord, outcome: WriteOutcome, stored_revision: Revision | None
+    ) -> None:
+        """The store has answered a write that the machine asked for, or nobody knows what it did."""
+        self._step_counting(WriteAnswered(write.revision, outcome, stored_revision))
+
+    def time_passed(self) -> None:
+        """Time has passed; the lease may be in doubt by now."""
+        self._step(TimePassed(self._clock.monotonic()))
+
+    # -- followers
+
+    def refusal_of(self, report: FollowerReport) -> FetchRefusal | None:
+        """Why a follower's report does not count."""
+        return self.machine.refusal_of(report)
+
+    def follower_fetched(self, report: FollowerReport) -> None:
+        """A follower fetches from its end, which is part of the own log."""
+        self._step(FollowerFetched(report, self._clock.monotonic()))
+
+    def follower_synced(
+        self,
+        broker: BrokerId,
+        broker_epoch: BrokerEpoch,
+        generation: int,
+        leader_epoch: LeaderEpoch,
+        synced_offset: Offset,
+    ) -> None:
+        """A follower tells what is durable on its disk."""
+        now = self._clock.monotonic()
+        self._step(FollowerSynced(broker, broker_epoch, generation, leader_epoch, synced_offset, now))
+
+    def add_place(self, place: FollowerPlace) -> None:
+        """Tell a follower's session from now on what is new."""
+        self._places[place] = None
+
+    def remove_place(self, place: FollowerPlace) -> None:
+        """Tell it no more."""
+        self._places.pop(place, None)
+
+    @property
+    def replica_lag(self) -> int:
+        """Records by which the slowest follower that has reported lags behind."""
+        machine = self.machine
+        counted = [machine.counted_of(replica.broker) for replica in machine.record.replicas]
+        return machine.end_offset - min(
+            (each for each in counted if each is not None), default=machine.end_offset
+        )
+
+    @property
+    def under_replicated(self) -> bool:
+        """Whether a replica is out of sync; one that a reassignment adds is not expected to be in sync yet."""
+        record = self.machine.record
+        in_sync = {entry.broker for entry in record.isr}
+        return any(each.broker not in in_sync | {*record.adding} for each in record.replicas)
+
+    async def low_watermark(self, offset: Offset, seconds: float) -> bool:
+        """Wait until every member of the isr begins its log at an offset or later (rule 4.12); False if in vain."""
+        low_watermark = self.machine.low_watermark
+        if low_watermark is not None and low_watermark >= offset:
+            return True
+        if self.closed:
+            return False
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (offset, waiter)
+        self._low_watermark_waiters.append(entry)
+        try:
+            async with asyncio.timeout(seconds):
+                await waiter
+        except TimeoutError:
+            return False
+        finally:
+            if entry in self._low_watermark_waiters:
+                self._low_watermark_waiters.remove(entry)
+        return not self.closed
+
+    def close(self) -> None:
+        """End the leadership: whoever waits for it learns so, and nothing follows from what still comes."""
+        self.closed = True
+        for place in tuple(self._places):
+            place.ended()
+        self._places.clear()
+        for _, waiter in self._low_watermark_waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # -- the machine
+
+    def _look_at_lease(self) -> None:
+        """See that the lease is in doubt at once, also when this process has just slept (rule 3.7)."""
+        confirmed = self._shared.lease_confirmed(self.life.broker_epoch)
+        if confirmed is not self.machine.lease_confirmed:
+            self._run(self.machine.step(LeaseChanged(confirmed)))
+
+    def _step(self, event: LeaderEvent) -> None:
+        if not self.closed:
+            self._look_at_lease()
+            self._run(self.machine.step(event))
+
+    def _step_counting(self, event: LeaderEvent) -> None:
+        before = {entry.broker for entry in self.machine.record.isr}
+        self._step(event)
+        after = {entry.broker for entry in self.machine.record.isr}
+        self._meters.isr_changed(joined=len(after - before), left=len(before - after))
+
+    def _run(self, effects: list[LeaderEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case AdvanceHighWatermark(offset):
+                    self._advanced(offset)
+                    for place in self._places:
+                        place.offsets_moved()
+                case WriteRecord():
+                    self._shared.write_record(self, effect)
+                case AdvanceLowWatermark(offset):
+                    self._answer_low_watermark(offset)
+                case _:
+                    assert_never(effect)
+
+    def _answer_low_watermark(self, low_watermark: Offset) -> None:
+        for offset, waiter in self._low_watermark_waiters:
+            if offset <= low_watermark and not waiter.done():
+                waiter.set_result(None)

@@ -1,0 +1,167 @@
+"""A produce call on its way: one future a call, however many partitions it touches.
+
+The call waits for one future and one timer. Each of its batches is a `PendingAppend` in the queue of its
+partition, which settles it; the last one settled wakes the call. A task or a future for each partition would
+cost more than the append.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Protocol
+
+from fairlead_api.batch.header import NO_PRODUCER, BatchHeader
+from fairlead_api.identifiers import Acks, LeaderEpoch, Offset, TimestampUs
+from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.runtime.requests import AppendResult, KeyedRequest
+
+
+class AppendState(Enum):
+    """How far a batch has come; it decides whether a refusal is definite."""
+
+    QUEUED = auto()
+    """Nothing is stored, and it may still be withdrawn."""
+    APPENDING = auto()
+    """The disk has it, or will; from here on a refusal can only say `maybe`."""
+    SETTLED = auto()
+    """Its answer is given; the partition still counts its bytes until the high watermark passes them."""
+
+
+class PendingAppend:
+    """One batch of one call."""
+
+    __slots__ = (
+        "acks",
+        "append_time_us",
+        "base_offset",
+        "batch",
+        "call",
+        "duplicate",
+        "header",
+        "is_ordered",
+        "keyed",
+        "nbytes",
+        "next_offset",
+        "slot",
+        "state",
+    )
+
+    def __init__(
+        self,
+        call: PendingProduce,
+        slot: int,
+        batch: memoryview,
+        header: BatchHeader,
+        acks: Acks,
+        keyed: KeyedRequest | None = None,
+    ) -> None:
+        self.call = call
+        self.slot = slot
+        self.batch: memoryview | None = batch
+        """The producer's bytes; let go once appended, so that waiting for acks holds no memory."""
+        self.header = header
+        self.keyed = keyed
+        """The idempotency key under which the batch is stored, if it has one."""
+        self.is_ordered = keyed is not None or header.producer_id != NO_PRODUCER
+        """Whether the partition must look for repeats of it before it is appended."""
+        self.duplicate = False
+        """Whether an earlier attempt had stored it."""
+        self.nbytes = header.total_bytes
+        self.acks = acks
+        self.state = AppendState.QUEUED
+        self.base_offset = Offset(-1)
+        self.next_offset = Offset(-1)
+        self.append_time_us = TimestampUs(-1)
+
+    @property
+    def side_effect(self) -> SideEffect:
+        """What a refusal now has to say."""
+        return SideEffect.NONE if self.state is AppendState.QUEUED else SideEffect.MAYBE
+
+    def stored(self, leader_epoch: LeaderEpoch) -> None:
+        """Answer that the batch is where its acks wanted it."""
+        if self.state is not AppendState.SETTLED:
+            last_offset = Offset(self.next_offset - 1)
+            self._settle(
+                AppendResult(self.base_offset, last_offset, self.append_time_us, leader_epoch, self.duplicate)
+            )
+
+    def is_repeat_of(self, base_offset: Offset, last_offset: Offset, append_time_us: TimestampUs) -> None:
+        """Note where an earlier attempt stored the batch; it is not stored again."""
+        self.duplicate = True
+        self.base_offset = base_offset
+        self.next_offset = Offset(last_offset + 1)
+        self.append_time_us = append_time_us
+        if self.state is AppendState.QUEUED:
+            self.state = AppendState.APPENDING
+
+    def accepted(self, leader_epoch: LeaderEpoch) -> None:
+        """Answer an acks=0 batch, which is told nothing but that it was valid; it is appended all the same."""
+        nothing = Offset(-1)
+        self.call.settle(self.slot, AppendResult(nothing, nothing, TimestampUs(-1), leader_epoch))
+
+    def refused(self, problem: ProblemError) -> None:
+        """Answer with a problem."""
+        if self.state is not AppendState.SETTLED:
+            self._settle(problem)
+
+    def _settle(self, answer: AppendResult | ProblemError) -> None:
+        self.state = AppendState.SETTLED
+        self.call.settle(self.slot, answer)
+
+
+class Acknowledging(Protocol):
+    """What a call needs of the partition of a batch."""
+
+    def timed_out(self, seconds: float, effect: SideEffect) -> ProblemError:
+        """Why the batch was not acknowledged in time."""
+        ...
+
+
+class PendingProduce:
+    """One produce call: its answers so far, and how many are missing."""
+
+    __slots__ = ("_done", "_timer", "answers", "appends", "missing")
+
+    def __init__(self, count: int) -> None:
+        self.answers: list[AppendResult | ProblemError | None] = [None] * count
+        self.appends: list[tuple[Acknowledging, PendingAppend]] = []
+        """Partition and batch of everything that was queued, to answer at a timeout."""
+        self.missing = count
+        self._done: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def settle(self, slot: int, answer: AppendResult | ProblemError) -> None:
+        """Give one answer; the first one counts."""
+        if self.answers[slot] is not None:
+            return
+        self.answers[slot] = answer
+        self.missing -= 1
+        if not self.missing and self._done is not None and not self._done.done():
+            self._done.set_result(None)
+
+    async def wait(self, timeout_seconds: float) -> list[AppendResult | ProblemError]:
+        """Wait until every answer is there, or until the timeout has given the missing ones."""
+        if self.missing:
+            loop = asyncio.get_running_loop()
+            self._done = loop.create_future()
+            self._timer = loop.call_later(timeout_seconds, self._time_out, timeout_seconds)
+            try:
+                await self._done
+            finally:
+                self._timer.cancel()
+        return [answer for answer in self.answers if answer is not None]
+
+    def refuse(self, refusal: Callable[[SideEffect], ProblemError]) -> None:
+        """Answer everything that is missing with a problem."""
+        for _, append in self.appends:
+            append.refused(refusal(append.side_effect))
+        for slot in range(len(self.answers)):
+            self.settle(slot, refusal(SideEffect.NONE))
+
+    def _time_out(self, seconds: float) -> None:
+        for partition, append in self.appends:
+            if append.state is not AppendState.SETTLED:
+                append.refused(partition.timed_out(seconds, append.side_effect))

@@ -1,0 +1,194 @@
+"""Produce calls: validate, hand to the partitions, wait together.
+
+Everything up to the queue is a definite refusal: nothing of that batch is stored. Batches of one call succeed and
+fail each for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from fairlead_api.batch.header import HEADER_BYTES, BatchHeader, Codec
+from fairlead_api.batch.validation import KEYED_EXTENSIONS, NO_EXTENSIONS, validate_produced
+from fairlead_api.identifiers import Acks
+from fairlead_api.problems import ProblemError
+from fairlead_broker.clock import Clock
+from fairlead_broker.runtime import refusals
+from fairlead_broker.runtime.engine.budget import ByteBudget
+from fairlead_broker.runtime.engine.disk_pool import DiskPool
+from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
+from fairlead_broker.runtime.leading.pending_append import PendingAppend, PendingProduce
+from fairlead_broker.runtime.meters import BrokerMeters
+from fairlead_broker.runtime.requests import AppendResult, ProduceItem
+
+CODEC_AT = 37
+"""Byte of a batch that says how its body is compressed."""
+
+
+class Producing:
+    """Runs produce calls against partitions."""
+
+    __slots__ = (
+        "_budget",
+        "_calls",
+        "_clock",
+        "_idle",
+        "_meters",
+        "_on_loop_bytes_max",
+        "_pool",
+        "_stopping",
+        "_timeout_seconds_max",
+    )
+
+    def __init__(
+        self,
+        clock: Clock,
+        pool: DiskPool,
+        budget: ByteBudget,
+        meters: BrokerMeters,
+        *,
+        on_loop_bytes_max: int,
+        timeout_seconds_max: float,
+    ) -> None:
+        """`pool` validates what is compressed, or more than `on_loop_bytes_max` uncompressed bytes of one call."""
+        self._clock = clock
+        self._pool = pool
+        self._budget = budget
+        self._meters = meters
+        self._calls: dict[PendingProduce, None] = {}
+        """In the order in which they came."""
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._stopping = False
+        self._on_loop_bytes_max = on_loop_bytes_max
+        self._timeout_seconds_max = timeout_seconds_max
+
+    async def produce(
+        self, items: Sequence[ProduceItem], *, acks: Acks, timeout_seconds: float
+    ) -> list[AppendResult | ProblemError]:
+        """Store each batch under the acks; one result or problem an item, in order."""
+        if self._stopping:
+            raise refusals.shutting_down()
+        call = PendingProduce(len(items))
+        self._calls[call] = None
+        self._idle.clear()
+        try:
+            await self._start(call, items, acks)
+            answers = await call.wait(min(timeout_seconds, self._timeout_seconds_max))
+        finally:
+            self._calls.pop(call, None)
+            if not self._calls:
+                self._idle.set()
+        self._meters.produced(answers)
+        return answers
+
+    async def stop(self, seconds: float) -> None:
+        """Take no new calls; give those under way some time, then answer them that they may be stored."""
+        self._stopping = True
+        try:
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            for call in tuple(self._calls):
+                call.refuse(refusals.shutting_down)
+
+    async def _start(self, call: PendingProduce, items: Sequence[ProduceItem], acks: Acks) -> None:
+        elsewhere: list[tuple[int, ProduceItem]] = []
+        on_loop_bytes = self._on_loop_bytes_max
+        for slot, item in enumerate(items):
+            batch = item.batch
+            if len(batch) <= on_loop_bytes and not _compressed(batch):
+                on_loop_bytes -= len(batch)
+                self._take(call, slot, item, acks)
+            else:
+                elsewhere.append((slot, item))
+        if elsewhere:
+            await self._validate_in_pool(call, elsewhere, acks)
+
+    async def _validate_in_pool(
+        self, call: PendingProduce, items: list[tuple[int, ProduceItem]], acks: Acks
+    ) -> None:
+        # What waits for a thread is counted before it waits: these are the batches that are large, or open to much.
+        reserved = deque(
+            (slot, item, self._pool.submit(self._validate, item))
+            for slot, item in items
+            if self._reserve(call, slot, item, acks)
+        )
+        try:
+            while reserved:
+                slot, item, future = reserved[0]
+                try:
+                    header = await future
+                except ProblemError as problem:
+                    call.settle(slot, problem)
+                    self._budget.give_back(len(item.batch))
+                else:
+                    self._check_again(call, slot, item, acks)
+                    self._enqueue(call, slot, item, acks, header)
+                reserved.popleft()
+        finally:
+            for _, item, _ in reserved:
+                self._budget.give_back(len(item.batch))
+
+    def _take(self, call: PendingProduce, slot: int, item: ProduceItem, acks: Acks) -> None:
+        """Hand a batch to its partition, or settle its refusal; all of it without an await."""
+        if not self._reserve(call, slot, item, acks):
+            return
+        try:
+            header = self._validate(item)
+        except ProblemError as problem:
+            call.settle(slot, problem)
+            self._budget.give_back(len(item.batch))
+        else:
+            self._enqueue(call, slot, item, acks, header)
+
+    def _reserve(self, call: PendingProduce, slot: int, item: ProduceItem, acks: Acks) -> bool:
+        """Take the bytes of a batch from the budget; false if it is refused, and settled."""
+        partition = item.partition
+        assert isinstance(partition, LeaderReplica), "handles come from this runtime"
+        try:
+            partition.check_writable(acks)
+            if not self._budget.take(len(item.batch)):
+                waiting = f"{self._budget.taken} bytes wait to be appended"
+                raise refusals.overloaded(waiting)
+        except ProblemError as problem:
+            call.settle(slot, problem)
+            return False
+        return True
+
+    @staticmethod
+    def _check_again(call: PendingProduce, slot: int, item: ProduceItem, acks: Acks) -> None:
+        """Settle the refusal of a partition that took batches before the validation and does not any more."""
+        partition = item.partition
+        assert isinstance(partition, LeaderReplica), "handles come from this runtime"
+        try:
+            partition.check_writable(acks)
+        except ProblemError as problem:
+            call.settle(slot, problem)
+
+    def _enqueue(
+        self, call: PendingProduce, slot: int, item: ProduceItem, acks: Acks, header: BatchHeader
+    ) -> None:
+        """Hand a batch whose bytes are taken to its partition, unless it has its answer."""
+        partition = item.partition
+        assert isinstance(partition, LeaderReplica), "handles come from this runtime"
+        assert header.total_bytes == len(item.batch), "a batch that is valid is whole"
+        # The first answer counts: a stop may have told the caller meanwhile that nothing of it is stored.
+        if call.answers[slot] is not None:
+            self._budget.give_back(header.total_bytes)
+            return
+        append = PendingAppend(call, slot, item.batch, header, acks, item.keyed)
+        call.appends.append((partition.leadership, append))
+        partition.enqueue(append)
+
+    def _validate(self, item: ProduceItem) -> BatchHeader:
+        partition = item.partition
+        assert isinstance(partition, LeaderReplica), "handles come from this runtime"
+        own = NO_EXTENSIONS if item.keyed is None else KEYED_EXTENSIONS
+        return validate_produced(item.batch, partition.validation_limits, self._clock.now_us(), own)
+
+
+def _compressed(batch: memoryview) -> bool:
+    return len(batch) >= HEADER_BYTES and batch[CODEC_AT] != Codec.NONE

@@ -1,0 +1,81 @@
+"""Deleting the records of a partition below an offset, as its leader (KIP-107).
+
+Answered when every replica in sync begins there: whoever is elected next must not show again what was deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from fairlead_api.identifiers import Offset, TimestampUs
+from fairlead_api.problems import SideEffect
+from fairlead_broker.clock import Clock
+from fairlead_broker.log import LogError, Reason, StorageFailed
+from fairlead_broker.log.segments.segments import Segment
+from fairlead_broker.runtime import refusals
+from fairlead_broker.runtime.engine.disk_pool import DiskPool
+from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
+
+WAIT_SECONDS_MAX: Final = 30.0
+"""How long the replicas in sync may take; a follower that does not fetch is out of sync by then."""
+
+
+class RecordsDeletion:
+    """Moves log starts on demand."""
+
+    def __init__(
+        self,
+        pool: DiskPool,
+        clock: Clock,
+        failed: Callable[[LogError], None],
+        count_deleted: Callable[[str, int, int], None],
+    ) -> None:
+        """`failed` hears of a disk that failed, `count_deleted` of reason, segments and bytes, as with `Retention`."""
+        self._pool = pool
+        self._clock = clock
+        self._failed = failed
+        self._count_deleted = count_deleted
+
+    async def delete(self, partition: LeaderReplica, offset: Offset | None) -> Offset:
+        """Move the log start up to an offset, None for the high watermark; return where the log begins, durably.
+
+        An offset below the log start changes nothing. Raises the problems of `BrokerRuntime.delete_records`.
+        """
+        high_watermark = partition.high_watermark
+        wanted = high_watermark if offset is None else offset
+        if wanted > high_watermark:
+            raise refusals.offset_out_of_range(
+                partition.topic, partition.index, wanted, partition.log_start_offset, high_watermark
+            )
+        try:
+            log_start = await self._pool.run(self._advance, partition, wanted)
+        except LogError as error:
+            if isinstance(error, StorageFailed):
+                self._failed(error)
+            raise refusals.from_log(error, partition.topic, partition.index, writing=True) from error
+        partition.leadership.log_start_moved(log_start)
+        if not await partition.leadership.low_watermark(wanted, WAIT_SECONDS_MAX):
+            if partition.closed:
+                raise refusals.leader_changed(partition.topic, partition.index, SideEffect.MAYBE)
+            raise refusals.trim_timeout(partition.topic, partition.index, log_start)
+        return log_start
+
+    def _advance(self, partition: LeaderReplica, offset: Offset) -> Offset:
+        """Blocks, runs in the disk pool."""
+        log = partition.log
+        if offset > log.synced_offset:
+            # With durability=replicated: a recovery point amid what is not on the disk would be a lie.
+            log.sync()
+        delay_us = partition.config.file_delete_delay_ms * 1000
+        gone = log.advance_log_start(offset, remove_us=TimestampUs(self._clock.now_us() + delay_us))
+        if gone:
+            self._count_deleted(Reason.LOG_START.name.lower(), len(gone), sum(map(_size, gone)))
+        return log.log_start_offset
+
+
+def _size(segment: Segment) -> int:
+    try:
+        return segment.size
+    except OSError:
+        return 0  # its file has gone already

@@ -1,0 +1,129 @@
+"""Looks for segments whose retention is over in every partition that this broker leads, and lets them go.
+
+One task, every `log.retention.check.interval.ms`. What goes is decided by `log.retention`; the order is a rule: readers
+are told the new log start, one checkpoint makes it durable for all partitions, then segments leave their logs, and
+their files go `file.delete.delay.ms` later by the upkeep.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from fairlead_api.identifiers import TimestampUs
+from fairlead_broker.clock import Clock
+from fairlead_broker.log import (
+    Expiry,
+    LogClosed,
+    LogDirectory,
+    LogError,
+    StorageFailed,
+    expire,
+    make_starts_durable,
+    retention_facts,
+)
+from fairlead_broker.runtime.engine.disk_pool import DiskPool
+from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
+from fairlead_broker.telemetry import Log
+
+
+class Retention:
+    """Evaluates retention until cancelled."""
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        partitions: Iterable[LeaderReplica],
+        pool: DiskPool,
+        clock: Clock,
+        *,
+        interval_seconds: Callable[[], float],
+        failed: Callable[[StorageFailed], None],
+        count_deleted: Callable[[str, int, int], None],
+        log: Log,
+    ) -> None:
+        """`interval_seconds` is asked anew for every wait; `failed` hears of a disk that failed.
+
+        `count_deleted` hears reason, segments and bytes; called from the threads of the pool.
+        """
+        self._directory = directory
+        self._partitions = partitions
+        self._pool = pool
+        self._clock = clock
+        self._interval_seconds = interval_seconds
+        self._failed = failed
+        self._count_deleted = count_deleted
+        self._log = log
+        self._changed = asyncio.Event()
+
+    def config_changed(self) -> None:
+        """Hear that the interval may be another one: the wait begins anew."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Look again and again."""
+        while True:
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(self._interval_seconds()):
+                    await self._changed.wait()
+            except TimeoutError:
+                await self.check()
+
+    async def check(self) -> None:
+        """Look at every partition once."""
+        try:
+            await self._pool.run(self._check, list(self._partitions))
+        except StorageFailed as error:
+            self._failed(error)
+        except LogError as error:
+            # Nothing is lost: what this look decided, the next one decides again.
+            self._log.warning("retention not applied", reason=str(error))
+
+    def _check(self, partitions: list[LeaderReplica]) -> None:
+        """Blocks, runs in the disk pool."""
+        expired = [(partition, expiry) for partition in partitions if (expiry := self._expire(partition))]
+        if not expired:
+            return
+        make_starts_durable(self._directory.write_checkpoint, [partition.log for partition, _ in expired])
+        for partition, expiry in expired:
+            partition.log.drop_below_start(self._removal_time(partition))
+            self._tell(partition, expiry)
+
+    def _expire(self, partition: LeaderReplica) -> Expiry | None:
+        """Decide, and tell readers where the log begins now."""
+        log, now_us = partition.log, self._clock.now_us()
+        try:
+            expiry = expire(
+                retention_facts(log),
+                partition.config,
+                log_start=log.log_start_offset,
+                high_watermark=log.checkpoint_high_watermark,
+                now_us=now_us,
+            )
+            if expiry.segments:
+                log.move_log_start(expiry.log_start)
+        except LogClosed:
+            return None
+        except LogError as error:
+            self._log.warning(
+                "retention not evaluated", topic=partition.topic, partition=partition.index, reason=str(error)
+            )
+            return None
+        return expiry if expiry.segments else None
+
+    def _removal_time(self, partition: LeaderReplica) -> TimestampUs:
+        return TimestampUs(self._clock.now_us() + partition.config.file_delete_delay_ms * 1000)
+
+    def _tell(self, partition: LeaderReplica, expiry: Expiry) -> None:
+        for segment, reason in expiry.segments:
+            self._count_deleted(reason.name.lower(), 1, segment.size_bytes)
+        self._log.info(
+            "segments expired",
+            topic=partition.topic,
+            partition=partition.index,
+            segments=len(expiry.segments),
+            nbytes=expiry.size_bytes,
+            log_start_offset=expiry.log_start,
+            reasons=sorted({reason.value for _, reason in expiry.segments}),
+        )

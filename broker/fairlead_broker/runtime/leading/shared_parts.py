@@ -1,0 +1,37 @@
+"""What all partitions of one data directory share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fairlead_api.identifiers import BrokerEpoch
+from fairlead_broker.clock import Clock
+from fairlead_broker.log import LogError
+from fairlead_broker.runtime.engine.budget import ByteBudget
+from fairlead_broker.runtime.engine.disk_pool import DiskPool
+from fairlead_broker.runtime.engine.sync_rounds import SyncRounds
+
+if TYPE_CHECKING:
+    from fairlead_broker.replication import WriteRecord
+    from fairlead_broker.runtime.leading.leadership import Leadership
+
+
+@dataclass(frozen=True, slots=True)
+class SharedParts:
+    """Handed to every partition; the limits are copies of the settings'."""
+
+    clock: Clock
+    pool: DiskPool
+    rounds: SyncRounds
+    budget: ByteBudget
+    queue_batches_max: int
+    sync_interval_seconds: float
+    decompressed_bytes_max: int
+    directory_failed: Callable[[LogError], None]
+    """Called with the first error that ends the directory for writes."""
+    write_record: Callable[[Leadership, WriteRecord], None]
+    """Called when a partition's record is to be written; the leadership hears what became of it."""
+    lease_confirmed: Callable[[BrokerEpoch], bool]
+    """Whether this broker is still in that life, and the lease of its registration cannot have ended yet."""

@@ -1,0 +1,344 @@
+"""How a broker comes into its cluster, and how it leaves: directory, coordination, registration.
+
+The order is a rule (protocol sections 2 and 3): lock the directory, learn the cluster's id and hold it against the
+directory's, register without a directory, disown what a newer copy of the directory was counted for, write the new
+broker epoch into the directory, and only then, once its logs are recovered, register the directory. Nobody elects or
+counts a broker without one, or places anything there, so no record names a life that the directory does not know, and
+nobody waits for a recovery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+import structlog
+
+from fairlead_api.identifiers import BrokerEpoch, BrokerId
+from fairlead_broker.clock import Clock
+from fairlead_broker.controlling.moving import check_not_moved
+from fairlead_broker.coordination.bootstrap import ClusterBootstrap
+from fairlead_broker.coordination.measured import MeasuredCoordination
+from fairlead_broker.coordination.membership import Membership
+from fairlead_broker.coordination.mirror import Mirror, MirrorUpdate
+from fairlead_broker.coordination.protocol import Coordination, CoordinationUnavailable
+from fairlead_broker.log import LogDirectory
+from fairlead_broker.log.segments.storage import PosixStorage, Storage
+from fairlead_broker.peers.identity import secret_hash
+from fairlead_broker.registry.keys import Keys
+from fairlead_broker.registry.metadata import BrokerChange, ConfigChange
+from fairlead_broker.registry.records import (
+    Addresses,
+    BrokerRegistration,
+    BrokerState,
+    ClusterRecord,
+    Directory,
+    QuarantinedReplica,
+    config_texts,
+)
+from fairlead_broker.runtime.engine.disk_pool import DiskPool
+from fairlead_broker.runtime.engine.supervisor import Supervisor
+from fairlead_broker.runtime.lifecycle.coordination_access import (
+    CoordinationElsewhere,
+    open_coordination,
+    patiently,
+    store_path,
+)
+from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
+from fairlead_broker.runtime.lifecycle.old_copies import newer_lives, take_out
+from fairlead_broker.runtime.lifecycle.own_registration import OwnRegistration
+from fairlead_broker.runtime.lifecycle.residence import kept_since, residence_of
+from fairlead_broker.settings import BrokerSettings
+from fairlead_broker.telemetry import Log
+
+GIVE_BACK_SECONDS_MAX = 1.0
+"""Of the ten seconds of a stop."""
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Advertised:
+    """Addresses that others are told, each `host:port`."""
+
+    data: str
+    peer: str
+    ops: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A broker that is in its cluster."""
+
+    directory: LogDirectory
+    coordination: Coordination
+    keys: Keys
+    cluster: ClusterRecord
+    life: Incarnation
+    registration: OwnRegistration
+    mirror: Mirror
+    own_directory: Directory
+    """As it is to be registered."""
+
+    async def open_directory(self) -> None:
+        """Register the directory, whose logs are recovered: from here on this broker is elected and gets partitions."""
+        await self.registration.begin(self.own_directory)
+        # Whoever looks at the mirror from here on finds this broker with what it has.
+        await self.mirror.wait_for(self.life.membership.revision)
+
+    @property
+    def membership(self) -> Membership:
+        """The registration of the newest life."""
+        return self.life.membership
+
+
+class ClusterEntry:
+    """Opens in order, and remembers what has to be closed when a later step fails."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        clock: Clock,
+        storage: Storage,
+        pool: DiskPool,
+        supervisor: Supervisor,
+        new_id: Callable[[], str],
+        coordination: Coordination | None = None,
+        *,
+        log: Log | None = None,
+        observe: Callable[[str, float], None] | None = None,
+    ) -> None:
+        """`coordination`: a client of the cluster's store, closed by `leave`; without, the settings say which.
+
+        `observe` gets the name and the seconds of every call to the store.
+        """
+        self._observe = observe
+        self._settings = settings
+        self._clock = clock
+        self._storage = storage
+        self._pool = pool
+        self._supervisor = supervisor
+        self._new_id = new_id
+        self._log = log or structlog.get_logger("fairlead.runtime")
+        self._keys = Keys(settings.cluster)
+        self._given = coordination is not None
+        self.directory: LogDirectory | None = None
+        self._coordination = coordination
+        self._life: Incarnation | None = None
+        self._residence: str | None = None
+
+    async def enter(self, advertised: Advertised, release: str, peer_secret: str) -> Entry:
+        """Take every step. What was opened stays to be closed by `leave`, also when a step raises."""
+        settings, keys = self._settings, self._keys
+        directory = self.directory = await self._pool.run(self._open_directory)
+        coordination = await self._open_coordination(directory)
+        bootstrap = ClusterBootstrap(coordination, keys, self._clock)
+        cluster = await self._cluster(bootstrap, directory)
+        await self._pool.run(directory.adopt_cluster, cluster.cluster_id)
+        before = BrokerEpoch(directory.identity.last_broker_epoch)
+        wanted = self._registration(directory, advertised, release, peer_secret)
+        membership = await self._patiently(
+            lambda: bootstrap.register(BrokerId(settings.id), wanted, settings.lease_seconds), "register"
+        )
+        life = self._life = Incarnation(membership)
+        mirror = Mirror(coordination, keys)
+        registration = self._keep_registered(bootstrap, life, mirror)
+        await self._patiently(mirror.load, "read the metadata")
+        await self._disown_newer_lives(coordination, mirror, membership)
+        await self._remember(membership)
+        self._supervisor.spawn(mirror.run(), "mirror")
+        own = Directory(id=directory.identity.directory_id, last_broker_epoch=before)
+        return Entry(directory, coordination, keys, cluster, life, registration, mirror, own)
+
+    async def leave(self, *, clean: bool) -> None:
+        """Go out in reverse order; with `clean`, everything is synced and the directory says so."""
+        try:
+            if self.directory is not None:
+                await self._pool.run(partial(self.directory.close, clean=clean))
+        finally:
+            await self._give_back_lease()
+            if self._coordination is not None:
+                await self._coordination.close()
+
+    async def _give_back_lease(self) -> None:
+        """Let others know at once. A store that is away does not hold up the stop: the lease ends by itself."""
+        if self._life is None:
+            return
+        try:
+            async with asyncio.timeout(GIVE_BACK_SECONDS_MAX):
+                await self._life.membership.leave()
+        except (CoordinationUnavailable, TimeoutError) as error:
+            self._log.warning("lease not given back; it runs out", reason=str(error) or "no answer in time")
+
+    # -- steps
+
+    def _open_directory(self) -> LogDirectory:
+        here = self._present_residence()
+        directory = LogDirectory.open(
+            self._settings.data,
+            cluster_id=None,
+            broker_id=BrokerId(self._settings.id),
+            clock=self._clock,
+            new_directory_id=self._new_id(),
+            storage=self._storage,
+            residence=here,
+        )
+        # A folder that was just made had none before.
+        self._residence = here or self._present_residence()
+        return directory
+
+    def _present_residence(self) -> str | None:
+        return residence_of(self._settings.data) if type(self._storage) is PosixStorage else None
+
+    async def _open_coordination(self, directory: LogDirectory) -> Coordination:
+        if self._coordination is None:
+            store = store_path(self._settings.data)
+            embedded = not self._settings.etcd_endpoints
+            if embedded and directory.cluster_id is not None and not await self._pool.run(store.exists):
+                # Before a new store is made, whose cluster would be another one.
+                raise self._elsewhere(directory.cluster_id, None)
+            self._coordination = await open_coordination(self._settings, self._clock, self._log)
+            if embedded:
+                await check_not_moved(self._coordination, self._keys, self._settings.data)
+        if self._observe is None:
+            return self._coordination
+        return MeasuredCoordination(self._coordination, self._clock, self._observe)
+
+    async def _cluster(self, bootstrap: ClusterBootstrap, directory: LogDirectory) -> ClusterRecord:
+        """The cluster's record, which a directory that belongs to a cluster must never make anew."""
+        belongs_to = directory.cluster_id
+        if belongs_to is None:
+            new_id = self._new_id()
+            return await self._patiently(lambda: bootstrap.cluster(new_id), "read the cluster's record")
+        standing = await self._patiently(bootstrap.standing_cluster, "read the cluster's record")
+        if standing is None or standing.cluster_id != belongs_to:
+            raise self._elsewhere(belongs_to, standing)
+        return standing
+
+    def _elsewhere(self, belongs_to: str, found: ClusterRecord | None) -> CoordinationElsewhere:
+        """Say to which store the directory belongs, and what to do."""
+        data, etcd = self._settings.data, self._settings.etcd
+        there = f"etcd at {etcd}" if etcd else "the embedded store"
+        holds = f"cluster {found.cluster_id}" if found else "no cluster"
+        said = f"{data} belongs to cluster {belongs_to}, but {there} holds {holds} named {self._settings.cluster}"
+        if etcd and store_path(data).exists():
+            advice = (
+                "its own coordination is the embedded store in it; to take that to etcd, stop the broker and run: "
+                f"fairlead cluster move-coordination --from {data} --etcd {etcd}"
+                + (f" --cluster {self._settings.cluster}" if self._settings.cluster != "fairlead" else "")
+            )
+        elif etcd or self._given:
+            advice = "start it where its cluster is, or with a data directory of its own here"
+        else:
+            advice = "start it with the --etcd of its cluster, or put its coordination.sqlite back"
+        return CoordinationElsewhere(f"{said}; {advice}")
+
+    def _registration(
+        self, directory: LogDirectory, advertised: Advertised, release: str, peer_secret: str
+    ) -> BrokerRegistration:
+        identity = directory.identity
+        return BrokerRegistration(
+            state=BrokerState.RUNNING,
+            addresses=Addresses(data=advertised.data, peer=advertised.peer, ops=advertised.ops),
+            rack=self._settings.rack,
+            release=release,
+            peer_secret_hash=secret_hash(peer_secret),
+            directories=(),
+            quarantined=tuple(
+                QuarantinedReplica(topic_id=key.topic_id, partition=key.partition)
+                for key in identity.quarantined
+            ),
+            intact_since=kept_since(identity, was_clean=directory.was_clean, residence=self._residence),
+            lease_seconds=self._settings.lease_seconds,
+        )
+
+    def _keep_registered(
+        self, bootstrap: ClusterBootstrap, life: Incarnation, mirror: Mirror
+    ) -> OwnRegistration:
+        def draining() -> bool:
+            config = mirror.metadata.broker_config(life.broker)
+            return config is not None and config_texts(config.value.values).get("draining") == "true"
+
+        def changed(update: MirrorUpdate) -> None:
+            for change in update.changes:
+                if not isinstance(change, ConfigChange | BrokerChange) or change.broker != life.broker:
+                    continue
+                if isinstance(change, ConfigChange):
+                    registration.look_again()
+                elif change.before is not None and (
+                    change.after is None or change.after.create_revision != change.before.create_revision
+                ):
+                    registration.gone(BrokerEpoch(change.before.create_revision))
+
+        registration = OwnRegistration(
+            bootstrap,
+            life,
+            self._settings.lease_seconds,
+            self._log,
+            remember=self._remember,
+            draining=draining,
+        )
+        mirror.subscribe(changed)
+        self._supervisor.spawn(registration.keep(), "membership")
+        self._supervisor.spawn(registration.run(), "registration")
+        return registration
+
+    async def _disown_newer_lives(
+        self, coordination: Coordination, mirror: Mirror, membership: Membership
+    ) -> None:
+        """Take this broker out of what counts on a newer copy of its directory, or quarantine it there."""
+        directory = self.directory
+        assert directory is not None, "the directory is open"
+        distrusted = []
+        newer = newer_lives(
+            mirror.metadata, membership.broker_id, membership.broker_epoch, directory.identity
+        )
+        for key in list(newer):
+            taken = await self._patiently(
+                partial(take_out, coordination, self._keys, membership, directory.identity, key),
+                "leave the in-sync replicas",
+            )
+            self._log.error(
+                "the data directory is an older copy than the cluster counts on",
+                partition=str(key),
+                done="left isr and elr; fetched anew"
+                if taken
+                else "quarantined: nobody else has its records",
+            )
+            if not taken:
+                distrusted.append(key)
+        if distrusted:
+            await self._pool.run(directory.quarantine, distrusted)
+            quarantined = tuple(
+                QuarantinedReplica(topic_id=key.topic_id, partition=key.partition)
+                for key in directory.identity.quarantined
+            )
+            await self._patiently(
+                lambda: membership.update(
+                    lambda before: msgspec.structs.replace(before, quarantined=quarantined)
+                ),
+                "register what is quarantined",
+            )
+
+    async def _remember(self, membership: Membership) -> None:
+        """Write a new life into the directory, before this broker leads or fetches in it."""
+        directory = self.directory
+        assert directory is not None, "the directory is open"
+        epoch = membership.broker_epoch
+        await self._pool.run(
+            partial(
+                directory.set_broker_epoch,
+                epoch,
+                intact_since=membership.registration.intact_since or epoch,
+                residence=self._residence,
+            )
+        )
+
+    async def _patiently(self, attempt: Callable[[], Awaitable[Answer]], what: str) -> Answer:
+        """Try as long as etcd is away; a store of this process has no reason to come back."""
+        if not self._settings.etcd_endpoints:
+            return await attempt()
+        return await patiently(attempt, what, self._log)

@@ -1,0 +1,105 @@
+"""A stop that the cluster knows of before anything ends: others lead, nobody waits for it, and everybody knows.
+
+For the runtime's stop (protocol section 4, rule 10). Until this returns the broker serves as before and forwards what
+it leads no more, so that no client sees a failed write; when nobody can take over, there is nothing to wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from fairlead_api.identifiers import BrokerId, Revision
+from fairlead_api.problems import ProblemError
+from fairlead_broker.coordination.mirror import Mirror
+from fairlead_broker.peers.peers import Peers, PeerUnavailable
+from fairlead_broker.registry.records import BrokerState, PartitionRecord
+from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
+from fairlead_broker.runtime.lifecycle.own_registration import OwnRegistration
+from fairlead_broker.telemetry import Log
+
+DEPARTURE_SECONDS_MAX = 4.0
+"""Of the ten seconds of a stop: a controller moves thousands of leaders in less, and clients retry what is left."""
+LOOK_SECONDS = 0.02
+"""How often it is looked whether others have taken over and heard."""
+
+
+class Departure:
+    """One broker's way out."""
+
+    def __init__(
+        self,
+        registration: OwnRegistration,
+        life: Incarnation,
+        mirror: Mirror,
+        peers: Peers,
+        log: Log,
+    ) -> None:
+        self._registration = registration
+        self._life = life
+        self._mirror = mirror
+        self._peer_calls = peers
+        self._log = log
+
+    async def announce(self, seconds_max: float = DEPARTURE_SECONDS_MAX) -> None:
+        """Register as stopping, and wait until nothing depends on this broker any more, or the time is over."""
+        if not self._peers():
+            return
+        try:
+            async with asyncio.timeout(seconds_max):
+                revision = await self._registration.stopping()
+                await self._mirror.wait_for(revision)
+                # Records change one transaction after the other, and nothing else tells of the last one.
+                while self._leads() or self._is_waited_for():  # noqa: ASYNC110
+                    await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251
+                await self._heard(self._mirror.metadata.revision)
+        except TimeoutError:
+            leads = self._leads()
+            self._log.warning("stopping although others have not taken over everything", still_leading=leads)
+
+    async def _heard(self, revision: Revision) -> None:
+        """Wait until every peer that goes on has seen a revision; who does not answer is asked again."""
+        while late := [peer for peer in self._peers() if self._peer_calls.seen_revision(peer) < revision]:
+            await asyncio.gather(*(self._ask(peer) for peer in late))
+            await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251 - its mirror lags; there is no event of that here
+
+    async def _ask(self, peer: BrokerId) -> None:
+        """Any answer carries how far the peer's mirror has come."""
+        with suppress(PeerUnavailable, ProblemError):
+            await self._peer_calls.log_ends(peer, ())
+
+    def _peers(self) -> list[BrokerId]:
+        """Other brokers that go on: those that stop as well wait for nobody."""
+        return [
+            broker
+            for broker, registered in self._mirror.metadata.brokers.items()
+            if broker != self._life.broker and registered.value.state is not BrokerState.STOPPING
+        ]
+
+    def _leads(self) -> int:
+        """Partitions led here that another broker could lead."""
+        metadata, peers = self._mirror.metadata, set(self._peers())
+        return sum(
+            self._is_leader(partition.value) and any(entry.broker in peers for entry in partition.value.isr)
+            for topic in metadata.topics.values()
+            for partition in metadata.partitions(topic.value.topic_id).values()
+        )
+
+    def _is_waited_for(self) -> bool:
+        """Whether a leader that goes on still waits for this broker with its acknowledgements."""
+        metadata, peers = self._mirror.metadata, set(self._peers())
+        own = (self._life.broker, self._life.epoch)
+        return any(
+            partition.value.leader is not None
+            and partition.value.leader.broker in peers
+            and any((entry.broker, entry.broker_epoch) == own for entry in partition.value.isr)
+            for topic in metadata.topics.values()
+            for partition in metadata.partitions(topic.value.topic_id).values()
+        )
+
+    def _is_leader(self, record: PartitionRecord) -> bool:
+        leader = record.leader
+        return leader is not None and (leader.broker, leader.broker_epoch) == (
+            self._life.broker,
+            self._life.epoch,
+        )

@@ -1,0 +1,177 @@
+"""Keeps this broker registered, and its registration true.
+
+One task keeps the lease alive and, when it was lost all the same, registers the broker anew in a new life; another
+writes what changes: draining, stopping, a failed directory. Run by the runtime, wired by `cluster_entry`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import msgspec
+
+from fairlead_api.identifiers import BrokerEpoch, Revision
+from fairlead_broker.coordination.bootstrap import ClusterBootstrap
+from fairlead_broker.coordination.membership import Membership, MembershipLost
+from fairlead_broker.coordination.protocol import CoordinationClosed, CoordinationUnavailable, UnknownOutcome
+from fairlead_broker.registry.records import BrokerRegistration, BrokerState, Directory
+from fairlead_broker.runtime.lifecycle.coordination_access import patiently
+from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
+from fairlead_broker.telemetry import Log
+
+RETRY_SECONDS = 0.5
+
+
+class OwnRegistration:
+    """What stands under this broker's key, for as long as the process runs."""
+
+    def __init__(
+        self,
+        bootstrap: ClusterBootstrap,
+        life: Incarnation,
+        lease_seconds: int,
+        log: Log,
+        *,
+        remember: Callable[[Membership], Awaitable[None]],
+        draining: Callable[[], bool],
+    ) -> None:
+        """`remember` writes a new life into the data directory; `draining` says what is wanted of this broker.
+
+        A life begins without a directory: it gets one when the directory knows of it.
+        """
+        self._bootstrap = bootstrap
+        self._life = life
+        self._lease_seconds = lease_seconds
+        self._log = log
+        self._remember = remember
+        self._draining = draining
+        self._begun = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._directories: tuple[Directory, ...] = ()
+        """What is to be registered: nothing before the directory knows the present life."""
+        self._scope: asyncio.Timeout | None = None
+        """Around the keeping of one lease."""
+        self._written: set[asyncio.Future[None]] = set()
+
+    async def begin(self, directory: Directory) -> None:
+        """Register the data directory, which knows the first life and is recovered by now.
+
+        A life that was lost is followed by the next one from here on.
+
+        Returns once it is registered, in whichever life. May wait for coordination.
+        """
+        self._directories = (directory,)
+        self._begun.set()
+        await self._in_line()
+
+    def look_again(self) -> None:
+        """Compare what is wanted with what stands; for whoever changes what is wanted."""
+        self._wake.set()
+
+    def gone(self, epoch: BrokerEpoch) -> None:
+        """Hear that the registration of a life is not there any more, whatever its lease says."""
+        if epoch != self._life.epoch:
+            return
+        self._life.membership.end()
+        if self._scope is not None:
+            self._scope.reschedule(asyncio.get_running_loop().time())
+
+    def directory_failed(self) -> None:
+        """Register the directory no more: what it holds is not to be counted on."""
+        self._directories = ()
+        self.look_again()
+
+    async def stopping(self) -> Revision:
+        """Register as stopping; return the revision from which on others know. May wait for coordination."""
+        self._stopping = True
+        await self._in_line()
+        return self._life.membership.revision
+
+    async def keep(self) -> None:
+        """Stay registered until cancelled. Raises `BrokerIdHeld` if another broker has taken the id."""
+        while True:
+            membership = self._life.membership
+            try:
+                async with asyncio.timeout(None) as self._scope:
+                    await membership.run()
+            except (MembershipLost, TimeoutError) as error:
+                reason = str(error) or "the registration was removed"
+                self._log.error("registration lost; registering again", reason=reason)
+            self._scope = None
+            # What else hangs on the lease, such as the controller's term, must not outlive this life.
+            with suppress(CoordinationUnavailable, UnknownOutcome):
+                await membership.leave()
+            await self._begun.wait()
+            await self._begin_again(membership.registration, membership.broker_epoch)
+
+    async def run(self) -> None:
+        """Write what changes until cancelled."""
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                await self._bring_in_line()
+        finally:
+            for written in self._written:
+                if not written.done():
+                    written.set_exception(MembershipLost("nobody keeps the registration any more"))
+
+    async def _in_line(self) -> None:
+        """Wait until what is wanted now stands in coordination."""
+        written = asyncio.get_running_loop().create_future()
+        self._written.add(written)
+        self.look_again()
+        try:
+            await written
+        finally:
+            self._written.discard(written)
+
+    async def _begin_again(self, before: BrokerRegistration, epoch: BrokerEpoch) -> None:
+        """Register the same process in a new life. Nothing was lost in between: it never stopped."""
+        successor = msgspec.structs.replace(
+            self._wanted(before), directories=(), intact_since=before.intact_since or epoch
+        )
+        membership = await patiently(
+            lambda: self._bootstrap.register(self._life.broker, successor, self._lease_seconds),
+            "register again",
+            self._log,
+        )
+        # Before anybody acts in it or elects it: an older copy of the directory must be known for what it is.
+        await self._remember(membership)
+        self._directories = tuple(
+            Directory(id=each.id, last_broker_epoch=epoch) for each in self._directories
+        )
+        self._life.begin(membership)
+        self._log.info("registered again", broker_epoch=membership.broker_epoch, before=epoch)
+        self.look_again()
+
+    async def _bring_in_line(self) -> None:
+        membership = self._life.membership
+        while self._wanted(membership.registration) != membership.registration:
+            try:
+                await membership.update(self._wanted)
+            except MembershipLost:
+                # What is wanted is registered with the next life.
+                self.gone(membership.broker_epoch)
+                return
+            except CoordinationClosed:
+                raise
+            except (CoordinationUnavailable, UnknownOutcome) as error:
+                self._log.warning("registration not written yet", reason=str(error))
+                # The store is away: there is no event to wait for, only another attempt.
+                await asyncio.sleep(RETRY_SECONDS)  # noqa: TID251
+        for written in self._written:
+            if not written.done():
+                written.set_result(None)
+
+    def _wanted(self, registration: BrokerRegistration) -> BrokerRegistration:
+        """The registration as it should be."""
+        state = BrokerState.RUNNING
+        if self._stopping:
+            state = BrokerState.STOPPING
+        elif self._draining():
+            state = BrokerState.DRAINING
+        return msgspec.structs.replace(registration, state=state, directories=self._directories)

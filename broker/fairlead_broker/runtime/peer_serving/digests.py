@@ -1,0 +1,221 @@
+"""Compares the copies of a partition byte by byte, as its leader: a digest of an offset range from each replica.
+
+The range is taken in pieces that end where the leader's own batches end. Each replica is asked for the digest of the
+same piece at once; one that has failed is not asked again. Every broker answers for its own copy (`digest`), only the
+leader compares (`compare`). Nothing is changed, whatever is found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from fairlead_api.bodies.operations import PartitionDigest, ReplicaDigest, ReplicaDigestState
+from fairlead_api.identifiers import BrokerId, Offset, TopicIdPartition
+from fairlead_api.problems import ProblemError
+from fairlead_broker.clock import Clock
+from fairlead_broker.log import LogError, OffsetOutOfRange, PartitionLog, digest_range
+from fairlead_broker.peers.digests import DigestRequest, RangeDigest
+from fairlead_broker.peers.peers import Peers, PeerUnavailable
+from fairlead_broker.registry.metadata import ClusterMetadata
+from fairlead_broker.runtime import refusals
+from fairlead_broker.runtime.engine.disk_pool import DiskPool
+from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
+
+PIECE_BYTES: Final = 8 << 20
+"""Read in far less than the time of a call between brokers."""
+COMPARE_SECONDS_MAX: Final = 15.0
+"""Then the answer says where to go on: well within the time for which another broker waits for it."""
+
+
+@dataclass(slots=True)
+class _Replica:
+    """One replica while it is compared."""
+
+    broker: BrokerId
+    state: ReplicaDigestState = "compared"
+    answer: RangeDigest | None = None
+    """The last one."""
+    first_difference: Offset | None = None
+    detail: str | None = None
+    taken: hashlib._Hash = field(default_factory=hashlib.sha256)
+
+
+class Digests:
+    """Answers for this broker's copies, and compares those of partitions that it leads."""
+
+    def __init__(
+        self,
+        log_of: Callable[[TopicIdPartition], PartitionLog | None],
+        metadata: ClusterMetadata,
+        peers: Peers,
+        pool: DiskPool,
+        clock: Clock,
+    ) -> None:
+        """`log_of`: a copy that is open here."""
+        self._log_of = log_of
+        self._metadata = metadata
+        self._peers = peers
+        self._pool = pool
+        self._clock = clock
+
+    async def digest(self, request: DigestRequest) -> RangeDigest:
+        """Digest a range of this broker's copy; what is missing or cannot be read is told in the answer."""
+        log = self._log_of(request.key)
+        first, end = request.first_offset, request.end_offset
+        if log is None:
+            return RangeDigest(state="not_held", next_offset=first, detail="it has no copy that is open")
+        start_offset, end_offset = log.log_start_offset, log.end_offset
+
+        def answer(told: RangeDigest) -> RangeDigest:
+            return RangeDigest(
+                state=told.state,
+                digest=told.digest,
+                next_offset=told.next_offset,
+                log_start_offset=start_offset,
+                log_end_offset=end_offset,
+                damaged_offset=told.damaged_offset,
+                detail=told.detail,
+            )
+
+        if end_offset < end:
+            return answer(RangeDigest(state="not_held", next_offset=first, detail="its log ends before"))
+        try:
+            found = await self._pool.run(digest_range, log, first, end, request.max_bytes)
+        except OffsetOutOfRange:
+            return answer(RangeDigest(state="not_held", next_offset=first, detail="its log begins behind"))
+        except LogError as error:
+            return answer(RangeDigest(state="unreadable", next_offset=first, detail=str(error)))
+        if found.damaged_offset is not None:
+            damaged = RangeDigest(
+                state="damaged", next_offset=found.next_offset, damaged_offset=found.damaged_offset
+            )
+            return answer(damaged)
+        return answer(RangeDigest(state="digested", digest=found.digest, next_offset=found.next_offset))
+
+    async def compare(
+        self, partition: LeaderReplica, first_offset: Offset | None, end_offset: Offset | None
+    ) -> PartitionDigest:
+        """Compare every replica's copy from an offset up to another: without them from log start to high watermark.
+
+        Ends early after some seconds; `next_offset` of the answer says where to go on. Raises `offset_expired` and
+        `offset_out_of_range` outside of what is committed, `offset_not_available` while that is unknown.
+        """
+        first, end = _checked_range(partition, first_offset, end_offset)
+        key = TopicIdPartition(partition.topic_id, partition.index)
+        own = self._peers.own.broker
+        record = self._metadata.partitions(key.topic_id)[key.partition].value
+        replicas = [_Replica(each.broker) for each in record.replicas]
+        over = self._clock.monotonic() + COMPARE_SECONDS_MAX
+        at, more = first, True
+        while more:
+            request = DigestRequest(
+                topic_id=key.topic_id,
+                partition=key.partition,
+                first_offset=at,
+                end_offset=end,
+                max_bytes=PIECE_BYTES,
+            )
+            led = await self.digest(request)
+            # Nothing more where a batch reaches beyond the end, or where this broker itself cannot read.
+            more = at < led.next_offset < end
+            at = max(at, led.next_offset)
+            await self._take_piece(
+                request if led.next_offset == request.first_offset else _up_to(request, at),
+                replicas,
+                own,
+                led,
+            )
+            if self._clock.monotonic() >= over:
+                break
+        return PartitionDigest(
+            topic=partition.topic,
+            topic_id=partition.topic_id,
+            partition=partition.index,
+            leader=own,
+            leader_epoch=partition.leader_epoch,
+            first_offset=first,
+            end_offset=at,
+            next_offset=at if more else None,
+            identical=_identical(replicas),
+            replicas=[_told(replica) for replica in replicas],
+        )
+
+    async def _take_piece(
+        self, request: DigestRequest, replicas: list[_Replica], own: BrokerId, led: RangeDigest
+    ) -> None:
+        """Ask everybody who has not failed yet, and hold the answers against the leader's."""
+        asked = [replica for replica in replicas if replica.state == "compared"]
+        async with asyncio.TaskGroup() as group:
+            for replica in asked:
+                if replica.broker == own:
+                    _take(replica, request, led, led)
+                else:
+                    group.create_task(self._ask(replica, request, led))
+
+    async def _ask(self, replica: _Replica, request: DigestRequest, led: RangeDigest) -> None:
+        try:
+            answer = await self._peers.digest(replica.broker, request)
+        except (PeerUnavailable, ProblemError) as error:
+            replica.state, replica.detail = "no_answer", str(error)
+            return
+        _take(replica, request, answer, led)
+
+
+def _checked_range(
+    partition: LeaderReplica, first_offset: Offset | None, end_offset: Offset | None
+) -> tuple[Offset, Offset]:
+    start, high_watermark = partition.log_start_offset, partition.high_watermark
+    first = start if first_offset is None else first_offset
+    end = high_watermark if end_offset is None else end_offset
+    if first < start:
+        raise refusals.offset_expired(partition.topic, partition.index, first, start)
+    for each in (end, first):
+        if each > high_watermark:
+            raise refusals.offset_out_of_range(partition.topic, partition.index, each, start, high_watermark)
+    return first, max(first, end)
+
+
+def _up_to(request: DigestRequest, end_offset: Offset) -> DigestRequest:
+    """The same piece for everybody else: it ends where the leader's batches end, however large they are."""
+    return DigestRequest(
+        topic_id=request.topic_id,
+        partition=request.partition,
+        first_offset=request.first_offset,
+        end_offset=end_offset,
+        max_bytes=2**62,
+    )
+
+
+def _take(replica: _Replica, request: DigestRequest, answer: RangeDigest, led: RangeDigest) -> None:
+    replica.answer = answer
+    if answer.state != "digested" or answer.digest is None:
+        replica.state = "unreadable" if answer.state == "digested" else answer.state
+        replica.detail = answer.detail
+        return
+    replica.taken.update(bytes.fromhex(answer.digest))
+    differs = led.digest is not None and (answer.digest, answer.next_offset) != (led.digest, led.next_offset)
+    if differs and replica.first_difference is None:
+        replica.first_difference = request.first_offset
+
+
+def _identical(replicas: list[_Replica]) -> bool:
+    digests = {replica.taken.digest() for replica in replicas}
+    return len(digests) == 1 and all(replica.state == "compared" for replica in replicas)
+
+
+def _told(replica: _Replica) -> ReplicaDigest:
+    answer = replica.answer
+    return ReplicaDigest(
+        broker=replica.broker,
+        state=replica.state,
+        digest=replica.taken.hexdigest() if replica.state == "compared" else None,
+        log_start_offset=None if answer is None else answer.log_start_offset,
+        log_end_offset=None if answer is None else answer.log_end_offset,
+        damaged_offset=None if answer is None else answer.damaged_offset,
+        first_difference=replica.first_difference,
+        detail=replica.detail,
+    )

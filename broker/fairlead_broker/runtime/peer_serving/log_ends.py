@@ -1,0 +1,95 @@
+"""Where the logs of this broker end, and how far the replicas of a move have come.
+
+For other brokers, which ask when they elect or leave, and for operators, who watch moves. Reads only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from fairlead_api.bodies.operations import ReplicaProgress
+from fairlead_api.identifiers import BrokerId, TopicIdPartition
+from fairlead_api.problems import ProblemError
+from fairlead_broker.log import PartitionLog
+from fairlead_broker.peers.messages import LogEnd
+from fairlead_broker.peers.peers import Peers, PeerUnavailable
+from fairlead_broker.registry.metadata import ClusterMetadata
+
+LogOf: TypeAlias = Callable[[TopicIdPartition], PartitionLog | None]
+"""Tells a copy that is open here."""
+
+
+def log_ends(log_of: LogOf, keys: Iterable[TopicIdPartition]) -> list[LogEnd]:
+    """Return where the logs of these partitions end, as far as they are open here."""
+    held = ((key, log) for key in keys if (log := log_of(key)) is not None)
+    return [
+        LogEnd(
+            topic_id=key.topic_id,
+            partition=key.partition,
+            epoch=log.last_epoch,
+            end_offset=log.end_offset,
+            size_bytes=log.size_bytes,
+        )
+        for key, log in held
+    ]
+
+
+class MoveProgress:
+    """Asks leaders and the replicas that are added, each broker once for all moves."""
+
+    def __init__(self, log_of: LogOf, metadata: ClusterMetadata, peers: Peers) -> None:
+        self._log_of = log_of
+        self._metadata = metadata
+        self._peers = peers
+
+    async def of(self, moves: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, list[ReplicaProgress]]:
+        """Return what each added replica of these partitions has; who does not answer has numbers of None."""
+        leaders, added = dict[TopicIdPartition, BrokerId](), dict[TopicIdPartition, Sequence[BrokerId]]()
+        asked: dict[BrokerId, list[TopicIdPartition]] = {}
+        for key in moves:
+            found = self._metadata.partitions(key.topic_id).get(key.partition)
+            if found is None:
+                continue
+            added[key] = found.value.adding
+            brokers = set(found.value.adding)
+            if found.value.leader is not None:
+                leaders[key] = found.value.leader.broker
+                brokers.add(leaders[key])
+            for broker in brokers:
+                asked.setdefault(broker, []).append(key)
+        async with asyncio.TaskGroup() as group:
+            tasks = {broker: group.create_task(self._ask(broker, wanted)) for broker, wanted in asked.items()}
+        told = {broker: task.result() for broker, task in tasks.items()}
+        return {
+            key: [
+                _progress(
+                    broker, told[broker].get(key), told[leaders[key]].get(key) if key in leaders else None
+                )
+                for broker in brokers
+            ]
+            for key, brokers in added.items()
+        }
+
+    async def _ask(
+        self, broker: BrokerId, wanted: Sequence[TopicIdPartition]
+    ) -> Mapping[TopicIdPartition, LogEnd]:
+        if broker == self._peers.own.broker:
+            return {end.key: end for end in log_ends(self._log_of, wanted)}
+        try:
+            return await self._peers.log_ends(broker, wanted)
+        except (PeerUnavailable, ProblemError):
+            return {}
+
+
+def _progress(broker: BrokerId, own: LogEnd | None, leader: LogEnd | None) -> ReplicaProgress:
+    """Hold a replica against the leader; both grow while they are asked, so that it may seem to be ahead."""
+    lag = None if own is None or leader is None else max(0, leader.end_offset - own.end_offset)
+    return ReplicaProgress(
+        broker=broker,
+        log_end_offset=None if own is None else own.end_offset,
+        lag_records=lag,
+        copied_bytes=None if own is None else own.size_bytes,
+        total_bytes=None if leader is None else leader.size_bytes,
+    )

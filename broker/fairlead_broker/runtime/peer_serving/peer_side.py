@@ -1,0 +1,91 @@
+"""What the server needs of the runtime to speak with other brokers: calls out, calls in, and who is who.
+
+Built with the other parts of a broker. The peer listener checks and serves by it, forwarding asks it for the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fairlead_api.identifiers import BrokerId, PartitionIndex, Revision, TopicId, TopicIdPartition
+from fairlead_broker.coordination.mirror import Mirror
+from fairlead_broker.peers.digests import DigestRequest, RangeDigest
+from fairlead_broker.peers.messages import (
+    LogEnd,
+    PeerLife,
+    ProgressRequest,
+    ReplicaFetchAnswer,
+    ReplicaFetchRequest,
+)
+from fairlead_broker.peers.peers import Peers
+from fairlead_broker.peers.positions import PositionAsked, PositionTold
+from fairlead_broker.registry.metadata import Versioned
+from fairlead_broker.registry.records import BrokerRegistration
+
+
+class FollowerCalls(Protocol):
+    """What followers ask of the partitions that are led here."""
+
+    async def fetch(self, peer: PeerLife, request: ReplicaFetchRequest) -> ReplicaFetchAnswer:
+        """Answer a follower's long poll; cancelled when the follower is gone."""
+        ...
+
+    def progress(self, peer: PeerLife, request: ProgressRequest) -> None:
+        """Take note of what a follower has made durable."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSide:
+    """This broker among its peers."""
+
+    peers: Peers
+    mirror: Mirror
+    followers: FollowerCalls
+    log_ends: Callable[[Sequence[TopicIdPartition]], list[LogEnd]]
+    """Tells where the logs of partitions end, as far as they are held here."""
+    digest: Callable[[DigestRequest], Awaitable[RangeDigest]]
+    """Tells the checksum of a range of a copy that is held here."""
+    positions: Callable[[Sequence[PositionAsked]], Awaitable[list[PositionTold]]]
+    """Tells where partitions stand that are led here."""
+
+    @property
+    def registrations(self) -> Mapping[BrokerId, Versioned[BrokerRegistration]]:
+        """Every registered broker, this one too."""
+        return self.mirror.metadata.brokers
+
+    @property
+    def controller(self) -> BrokerId | None:
+        """Who holds the controller's leadership."""
+        controller = self.mirror.metadata.controller
+        return controller.value.broker if controller else None
+
+    def leader_elsewhere(self, topic_id: TopicId, partition: PartitionIndex) -> BrokerId | None:
+        """Another broker that leads a partition; None where that is this one, or nobody."""
+        record = self.mirror.metadata.partitions(topic_id).get(partition)
+        leader = record and record.value.leader
+        if not leader or leader.broker == self.peers.own.broker:
+            return None
+        return leader.broker
+
+    def has_leader(self, topic_id: TopicId, partition: PartitionIndex) -> bool:
+        """Whether anybody leads a partition."""
+        record = self.mirror.metadata.partitions(topic_id).get(partition)
+        return record is not None and record.value.leader is not None
+
+    def named_leader(self, topic_id: TopicId, partition: PartitionIndex) -> bool:
+        """Whether the record names this broker, which may not have taken leadership yet."""
+        record = self.mirror.metadata.partitions(topic_id).get(partition)
+        leader = None if record is None else record.value.leader
+        return leader is not None and leader.broker == self.peers.own.broker
+
+    def controller_elsewhere(self) -> BrokerId | None:
+        """Another broker that is the controller; None where that is this one, or nobody."""
+        controller = self.controller
+        return None if controller == self.peers.own.broker else controller
+
+    async def wait_for(self, revision: Revision) -> None:
+        """Return once the mirror has come to a revision. Raises `CoordinationUnavailable` if it ends before."""
+        await self.mirror.wait_for(revision)

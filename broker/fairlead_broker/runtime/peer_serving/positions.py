@@ -1,0 +1,223 @@
+"""Where partitions stand, whoever leads them: log start, high watermark, the age of a record, the record of a time.
+
+For the coordinators of groups. Asks each leader once for all that it leads, itself without a call. A partition that
+cannot be asked is told as a problem of its own and holds up no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final
+
+from fairlead_api.batch.header import read_header
+from fairlead_api.identifiers import BrokerId, Offset, PartitionIndex, TimestampUs, TopicId, TopicIdPartition
+from fairlead_api.problems import ProblemError
+from fairlead_broker.log import PartitionLog
+from fairlead_broker.peers.peers import POSITIONS_SECONDS_MAX, Peers, PeerUnavailable
+from fairlead_broker.peers.positions import PositionAsked, PositionsRequest, PositionTold
+from fairlead_broker.registry.metadata import ClusterMetadata
+from fairlead_broker.runtime import refusals
+from fairlead_broker.runtime.engine.disk_pool import DiskPool
+from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
+from fairlead_broker.runtime.peer_serving.append_times import AppendTime, AppendTimes
+
+ASKED_AT_ONCE: Final = 1_000
+"""Partitions of one request to a leader."""
+BEYOND_SECONDS_MAX: Final = 1.0
+"""How long a commit waits to hear whether its offsets can be."""
+
+
+class Positions:
+    """Answers for the partitions led here, and asks for the others."""
+
+    def __init__(
+        self,
+        find: Callable[[TopicId, PartitionIndex], LeaderReplica],
+        copy_of: Callable[[TopicIdPartition], PartitionLog | None],
+        metadata: ClusterMetadata,
+        peers: Peers,
+        pool: DiskPool,
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+    ) -> None:
+        """`find` raises the problem why a partition is not led here; `copy_of`: the copy held here, if there is one."""
+        self._find = find
+        self._copy_of = copy_of
+        self._metadata = metadata
+        self._peers = peers
+        self._pool = pool
+        self._spawn = spawn
+        self._append_times = AppendTimes()
+        self._gathered: list[
+            tuple[Sequence[TopicIdPartition], asyncio.Future[Mapping[TopicIdPartition, PositionTold]]]
+        ] = []
+        self._asking = False
+
+    async def tell(self, asked: Sequence[PositionAsked]) -> list[PositionTold]:
+        """Answer for partitions that are led here, in their order."""
+        return [await self._tell(each) for each in asked]
+
+    async def ask(
+        self, asked: Sequence[PositionAsked], seconds_max: float = POSITIONS_SECONDS_MAX
+    ) -> list[PositionTold]:
+        """Ask the leaders of partitions; one entry for each that was asked about, in their order."""
+        told: list[PositionTold | None] = [None] * len(asked)
+        by_leader: dict[BrokerId, list[int]] = defaultdict(list)
+        for at, each in enumerate(asked):
+            leader = self._leader(each.key)
+            if leader is None:
+                told[at] = _refused(each, refusals.no_leader(self._name(each), each.partition))
+            else:
+                by_leader[leader].append(at)
+
+        async def ask(leader: BrokerId, places: Sequence[int]) -> None:
+            answers = await self._ask(leader, [asked[at] for at in places], seconds_max)
+            for at, answer in zip(places, answers, strict=True):
+                told[at] = answer
+
+        await asyncio.gather(
+            *(
+                ask(leader, places[at : at + ASKED_AT_ONCE])
+                for leader, places in by_leader.items()
+                for at in range(0, len(places), ASKED_AT_ONCE)
+            )
+        )
+        return [each for each in told if each is not None]
+
+    async def beyond(
+        self, offsets: Mapping[TopicIdPartition, Offset]
+    ) -> dict[TopicIdPartition, PositionTold]:
+        """Return the partitions in which an offset lies above the high watermark, and where they stand.
+
+        What a copy in sync holds was readable, so that leaders are asked of few; what gets no answer passes,
+        for progress must not be lost with a leader.
+        """
+        doubtful = [key for key, offset in offsets.items() if offset > self._known_end(key)]
+        if not doubtful:
+            return {}
+        try:
+            async with asyncio.timeout(BEYOND_SECONDS_MAX):
+                told = await self._ask_with_others(doubtful)
+        except TimeoutError:
+            return {}
+        return {
+            key: each
+            for key in doubtful
+            if (each := told[key]).problem is None and offsets[key] > each.high_watermark
+        }
+
+    async def _ask_with_others(
+        self, keys: Sequence[TopicIdPartition]
+    ) -> Mapping[TopicIdPartition, PositionTold]:
+        """Ask together with whoever asks while an earlier question is under way: commits are many and small."""
+        own = self._peers.own.broker
+        if all(self._leader(key) == own for key in keys):
+            return dict(zip(keys, await self.tell(_where(keys)), strict=True))
+        told: asyncio.Future[Mapping[TopicIdPartition, PositionTold]]
+        told = asyncio.get_running_loop().create_future()
+        self._gathered.append((keys, told))
+        if not self._asking:
+            self._asking = True
+            self._spawn(self._ask_gathered(), "positions")
+        return await told
+
+    async def _ask_gathered(self) -> None:
+        try:
+            while self._gathered:
+                gathered, self._gathered = self._gathered, []
+                keys = list(dict.fromkeys(key for keys, _ in gathered for key in keys))
+                answers = await self.ask(_where(keys), seconds_max=BEYOND_SECONDS_MAX)
+                told = dict(zip(keys, answers, strict=True))
+                for _, waiting in gathered:
+                    # Whoever asked may have given up.
+                    if not waiting.done():
+                        waiting.set_result(told)
+        finally:
+            self._asking = False
+
+    def _known_end(self, key: TopicIdPartition) -> Offset:
+        """An offset up to which there are records for sure; 0 where nothing is known here."""
+        if self._leader(key) == self._peers.own.broker:
+            return Offset(0)
+        log = self._copy_of(key)
+        return Offset(0) if log is None else log.end_offset
+
+    async def _ask(
+        self, leader: BrokerId, asked: Sequence[PositionAsked], seconds_max: float
+    ) -> Sequence[PositionTold]:
+        if leader == self._peers.own.broker:
+            return await self.tell(asked)
+        try:
+            return await self._peers.positions(leader, PositionsRequest(partitions=list(asked)), seconds_max)
+        except PeerUnavailable as unavailable:
+            problem = ProblemError("no_leader", f"the leader gives no answer: {unavailable}")
+        except ProblemError as refused:
+            problem = refused
+        return [_refused(each, problem) for each in asked]
+
+    def _leader(self, key: TopicIdPartition) -> BrokerId | None:
+        record = self._metadata.partitions(key.topic_id).get(key.partition)
+        leader = None if record is None else record.value.leader
+        return None if leader is None else leader.broker
+
+    async def _tell(self, asked: PositionAsked) -> PositionTold:
+        try:
+            partition = self._find(asked.topic_id, asked.partition)
+            high_watermark, log_start = partition.high_watermark, partition.log_start_offset
+            found_offset = None
+            if asked.timestamp_us is not None:
+                found_offset = await self._since(partition, asked.timestamp_us, high_watermark)
+            offset = log_start if asked.from_start else asked.offset
+            append_time_us = None
+            if offset is not None:
+                append_time_us = await self._append_time(partition, max(offset, log_start), high_watermark)
+        except ProblemError as problem:
+            return _refused(asked, problem)
+        return PositionTold(
+            topic_id=asked.topic_id,
+            partition=asked.partition,
+            log_start=log_start,
+            high_watermark=high_watermark,
+            append_time_us=append_time_us,
+            found_offset=found_offset,
+        )
+
+    async def _since(
+        self, partition: LeaderReplica, timestamp_us: TimestampUs, limit: Offset
+    ) -> Offset | None:
+        found = await self._pool.submit(partition.offset_for_time, timestamp_us)
+        return None if found is None or found[0] >= limit else found[0]
+
+    async def _append_time(
+        self, partition: LeaderReplica, offset: Offset, high_watermark: Offset
+    ) -> TimestampUs | None:
+        """When the batch with an offset was appended. Only its header is looked at."""
+        if offset >= high_watermark:
+            return None
+        now = asyncio.get_running_loop().time
+        place = AppendTime(partition.topic_id, partition.index, partition.leader_epoch, offset)
+        if (remembered := self._append_times.get(place, now())) is not None:
+            return remembered
+        read = partition.read_cached(offset, 1)
+        if read is None:
+            read = await self._pool.submit(partition.read, offset, 1, high_watermark)
+        if not read.data:
+            return None
+        append_time_us = TimestampUs(read_header(read.data).append_time_us)
+        self._append_times.put(place, append_time_us, now())
+        return append_time_us
+
+    def _name(self, asked: PositionAsked) -> str:
+        return self._metadata.topic_name(asked.topic_id) or asked.topic_id
+
+
+def _where(keys: Sequence[TopicIdPartition]) -> list[PositionAsked]:
+    """Ask where logs stand, and nothing else."""
+    return [PositionAsked(topic_id=key.topic_id, partition=key.partition) for key in keys]
+
+
+def _refused(asked: PositionAsked, problem: ProblemError) -> PositionTold:
+    return PositionTold(
+        topic_id=asked.topic_id, partition=asked.partition, problem=dict(problem.to_document())
+    )

@@ -1,0 +1,61 @@
+"""Damage of which a follower tells its leader: what it was sent does not hold its checksum.
+
+The leader serves bytes unread, so that it is the last to know. It looks for itself before it believes: the link or the
+follower's memory may be what is broken. What is found is noted in the log, and `damage_repair` does the rest.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from fairlead_api.identifiers import LeaderEpoch, Offset, TopicIdPartition
+from fairlead_broker.log import DamagedRange, LogError, PartitionLog
+from fairlead_broker.runtime.engine.disk_pool import DiskPool
+from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
+
+_log = structlog.get_logger("fairlead.runtime")
+
+
+class ReportedDamage:
+    """Verifies what led logs hold where followers find damage."""
+
+    __slots__ = ("_looked_at", "_pool")
+
+    def __init__(self, pool: DiskPool) -> None:
+        self._pool = pool
+        self._looked_at: dict[TopicIdPartition, tuple[LeaderEpoch, Offset]] = {}
+
+    def verify(self, partition: LeaderReplica, offset: Offset) -> None:
+        """Read the segment from an offset on, beside everything else; once for what is told again and again."""
+        place = (partition.leader_epoch, offset)
+        if self._looked_at.get(partition.key) == place:
+            return
+        self._looked_at[partition.key] = place
+        self._pool.submit(_look, partition.log, partition.key, offset)
+
+
+def _look(log: PartitionLog, key: TopicIdPartition, offset: Offset) -> None:
+    """Note the first damage from an offset on; blocks, runs in the disk pool."""
+    found: DamagedRange | None = None
+    try:
+        for segment in log.segments:
+            if segment.base_offset <= offset < segment.next_offset:
+                found = segment.first_damage(offset)
+                break
+        if found is not None:
+            log.note_damage([found])
+    except LogError as error:
+        _log.warning("not verified what a follower calls damaged", partition=str(key), reason=str(error))
+        return
+    if found is None:
+        _log.warning(
+            "a follower calls records damaged that are whole here", partition=str(key), offset=offset
+        )
+    else:
+        _log.error(
+            "records damaged",
+            partition=str(key),
+            first_offset=found.first_offset,
+            next_good_offset=found.next_good_offset,
+            found="follower",
+        )

@@ -1,0 +1,1 @@
+"""Administration over HTTP: topics, configuration, cluster, operations, groups, producers, documentation pages."""

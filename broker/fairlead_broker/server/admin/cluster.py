@@ -1,0 +1,176 @@
+"""What the cluster is: versions, brokers, metadata.
+
+Callers: ``application`` for the routes named in ``endpoints``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from fastapi import Response
+
+from fairlead_api.bodies.media_types import JSON
+from fairlead_api.bodies.metadata import (
+    BrokerDescription,
+    ClusterDescription,
+    Metadata,
+    Page,
+    PartitionMetadata,
+    TopicMetadata,
+    Versions,
+)
+from fairlead_api.identifiers import BrokerId, PartitionIndex
+from fairlead_api.versions import API_VERSIONS, BATCH_FORMATS, CODECS
+from fairlead_broker.registry.metadata import Versioned
+from fairlead_broker.registry.records import BrokerRegistration, PartitionRecord, Replica
+from fairlead_broker.runtime import BrokerRuntime, TopicView
+from fairlead_broker.server.http.paging import page
+from fairlead_broker.server.http.responses import AdminEndpoint, CurrentCall, json_response
+
+
+class ClusterCalls:
+    """The calls about the cluster as a whole."""
+
+    def __init__(self, runtime: BrokerRuntime) -> None:
+        self._runtime = runtime
+
+    def endpoints(self) -> Mapping[str, AdminEndpoint]:
+        """The endpoint of each route of this family, by route name."""
+        return {
+            "versions": self.versions,
+            "describe_cluster": self.describe_cluster,
+            "list_brokers": self.list_brokers,
+            "metadata": self.metadata,
+        }
+
+    async def versions(self, call: CurrentCall) -> Response:
+        """``GET /v1/versions``."""
+        del call
+        return json_response(
+            Versions(
+                release=self._runtime.release,
+                api=list(API_VERSIONS),
+                batch_formats=list(BATCH_FORMATS),
+                codecs=list(CODECS),
+                cluster_id=self._runtime.cluster_id,
+                cluster=self._runtime.cluster,
+                feature_level=self._runtime.feature_level,
+            )
+        )
+
+    async def describe_cluster(self, call: CurrentCall) -> Response:
+        """``GET /v1/cluster``."""
+        del call
+        return json_response(
+            ClusterDescription(
+                cluster_id=self._runtime.cluster_id,
+                cluster=self._runtime.cluster,
+                controller=self._runtime.controller,
+                brokers=with_urls(self._runtime.known_brokers()),
+            )
+        )
+
+    async def list_brokers(self, call: CurrentCall) -> Response:
+        """``GET /v1/brokers``, sorted by id, those that are gone among them."""
+        chosen, following = page(
+            with_urls(self._runtime.known_brokers()),
+            lambda broker: f"{broker.id:010d}",
+            limit=call.query.integer("limit"),
+            after=call.query.text_or_none("after"),
+        )
+        return json_response(Page(items=chosen, next=following))
+
+    async def metadata(self, call: CurrentCall) -> Response:
+        """``GET /v1/metadata``: 304 when the caller's copy (If-None-Match) is the current one."""
+        names = call.query.names("topics")
+        views = self._runtime.topics() if names is None else [self._runtime.topic(name) for name in names]
+        tag = self._tag(names)
+        headers = {"etag": tag, "cache-control": "no-cache"}
+        if _matches(call.header_text(b"if-none-match"), tag):
+            return Response(status_code=304, headers=headers)
+        body = msgspec.json.encode(
+            Metadata(
+                cluster_id=self._runtime.cluster_id,
+                controller=self._runtime.controller,
+                brokers=with_urls(self._runtime.brokers()),
+                topics=[topic_metadata(view, self._runtime.peer_side.registrations) for view in views],
+            )
+        )
+        return Response(body, headers=headers, media_type=JSON)
+
+    def _tag(self, names: tuple[str, ...] | None) -> str:
+        """Changes with everything the answer is made of: the mirrored revision and the topics asked for."""
+        chosen = "" if names is None else hashlib.sha256(",".join(sorted(names)).encode()).hexdigest()[:16]
+        return f'"{self._runtime.cluster_id[:8]}-{self._runtime.metadata_revision}-{chosen}"'
+
+
+def with_urls(brokers: Iterable[BrokerDescription]) -> list[BrokerDescription]:
+    """Return brokers with the base URLs of their data listeners in place of the addresses."""
+    return [
+        broker
+        if broker.address is None
+        else msgspec.structs.replace(broker, address=f"http://{broker.address}")
+        for broker in brokers
+    ]
+
+
+def topic_metadata(
+    view: TopicView, registrations: Mapping[BrokerId, Versioned[BrokerRegistration]]
+) -> TopicMetadata:
+    """Return where the partitions of a topic live."""
+    return TopicMetadata(
+        name=view.name,
+        topic_id=view.topic_id,
+        partitions=[
+            _partition_metadata(index, view.partitions.get(PartitionIndex(index)), registrations)
+            for index in range(view.partition_count)
+        ],
+    )
+
+
+def _partition_metadata(
+    index: int,
+    record: PartitionRecord | None,
+    registrations: Mapping[BrokerId, Versioned[BrokerRegistration]],
+) -> PartitionMetadata:
+    """Return where a partition lives; nowhere yet while its topic is being created.
+
+    It is told all the same: a producer that knew only some of a topic's partitions would send keys to others than it
+    does a moment later.
+    """
+    if record is None:
+        return PartitionMetadata(
+            partition=index, leader=None, leader_epoch=0, replicas=[], isr=[], elr=[], offline=[]
+        )
+    return PartitionMetadata(
+        partition=index,
+        leader=None if record.leader is None else record.leader.broker,
+        leader_epoch=record.leader_epoch,
+        replicas=[replica.broker for replica in record.replicas],
+        isr=[member.broker for member in record.isr],
+        elr=[member.broker for member in record.elr],
+        offline=[replica.broker for replica in record.replicas if _is_offline(replica, registrations)],
+        adding=list(record.adding),
+        removing=list(record.removing),
+        min_isr=record.min_isr,
+    )
+
+
+def _is_offline(replica: Replica, registrations: Mapping[BrokerId, Versioned[BrokerRegistration]]) -> bool:
+    """Whether the broker of a replica is away, or the directory that keeps it is not healthy."""
+    registered = registrations.get(replica.broker)
+    if registered is None:
+        return True
+    # Where a replica has no directory yet, any will do.
+    return bool(replica.directory) and all(
+        directory.id != replica.directory for directory in registered.value.directories
+    )
+
+
+def _matches(if_none_match: str, tag: str) -> bool:
+    """Whether the header names this tag (RFC 9110, 13.1.2; weak comparison)."""
+    if if_none_match.strip() == "*":
+        return True
+    return tag in (candidate.strip().removeprefix("W/") for candidate in if_none_match.split(","))

@@ -1,0 +1,74 @@
+"""Configuration of the cluster and of brokers: show and change.
+
+Callers: ``application`` for the routes named in ``endpoints``. What a key means and where it is kept the runtime knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from fastapi import Response
+
+from fairlead_api.bodies.metadata import ConfigDescription
+from fairlead_api.bodies.requests import AlterConfigRequest, decode_request
+from fairlead_api.excerpts import shown
+from fairlead_api.identifiers import BrokerId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.server.http.admin_body import json_body
+from fairlead_broker.server.http.call import Call
+from fairlead_broker.server.http.responses import AdminEndpoint, CurrentCall, json_response
+
+BROKER_ID_MAX: Final = 2**31 - 1
+
+
+class ConfigCalls:
+    """The calls about configuration beyond topics."""
+
+    def __init__(self, runtime: BrokerRuntime) -> None:
+        self._runtime = runtime
+
+    def endpoints(self) -> Mapping[str, AdminEndpoint]:
+        """The endpoint of each route of this family, by route name."""
+        return {
+            "describe_cluster_config": self.describe_cluster_config,
+            "alter_cluster_config": self.alter_cluster_config,
+            "describe_broker_config": self.describe_broker_config,
+            "alter_broker_config": self.alter_broker_config,
+        }
+
+    async def describe_cluster_config(self, call: CurrentCall) -> Response:
+        """``GET /v1/cluster/config``."""
+        del call
+        return json_response(ConfigDescription(config=self._runtime.cluster_config()))
+
+    async def alter_cluster_config(self, call: CurrentCall) -> Response:
+        """``PATCH /v1/cluster/config``."""
+        request = decode_request(AlterConfigRequest, await json_body(call))
+        return json_response(
+            ConfigDescription(config=await self._runtime.alter_cluster_config(request.config))
+        )
+
+    async def describe_broker_config(self, call: CurrentCall) -> Response:
+        """``GET /v1/brokers/{broker}/config``."""
+        return json_response(ConfigDescription(config=self._runtime.broker_config(broker_in_path(call))))
+
+    async def alter_broker_config(self, call: CurrentCall) -> Response:
+        """``PATCH /v1/brokers/{broker}/config``."""
+        broker = broker_in_path(call)
+        request = decode_request(AlterConfigRequest, await json_body(call))
+        changed = await self._runtime.alter_broker_config(broker, request.config)
+        return json_response(ConfigDescription(config=changed))
+
+
+def broker_in_path(call: Call) -> BrokerId:
+    """The broker in the path. Raises malformed_request for what is no id."""
+    text = call.parameters["broker"]
+    if not text.isascii() or not text.isdigit() or len(text) > 10 or int(text) > BROKER_ID_MAX:
+        raise ProblemError(
+            "malformed_request",
+            f"broker {shown(text)} is not a number from 0 to {BROKER_ID_MAX}",
+            data={"parameter": "broker", "value": text[:80], "allowed": f"0 to {BROKER_ID_MAX}"},
+        )
+    return BrokerId(int(text))

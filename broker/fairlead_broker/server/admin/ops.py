@@ -1,0 +1,96 @@
+"""The ops listener's application: is the process alive, does it serve, what does it count.
+
+Callers: ``listeners``. It must work before the runtime has recovered and after the data listener is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from fairlead_api.bodies.media_types import TEXT
+from fairlead_api.problems import ProblemError
+from fairlead_api.routes import Route
+from fairlead_broker.server.http.asgi import HeaderList, Receive, Scope, Send
+from fairlead_broker.server.http.problem_handler import FailureLog, problem_answer
+from fairlead_broker.server.http.route_table import RouteTable
+
+
+class Readiness(Protocol):
+    """What the ops listener asks the runtime."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the broker recovered, is registered and takes requests."""
+        ...
+
+
+Answer = tuple[int, HeaderList, bytes]
+OpsEndpoint = Callable[[Scope], Awaitable[Answer]]
+
+
+class OpsApplication:
+    """An ASGI application for probes and scrapers."""
+
+    def __init__(
+        self,
+        routes: Mapping[str, Route],
+        readiness: Readiness,
+        registry: CollectorRegistry,
+        failures: FailureLog,
+    ) -> None:
+        self._endpoints: dict[str, OpsEndpoint] = {
+            "healthz": self.healthz,
+            "readyz": self.readyz,
+            "metrics": self.metrics,
+        }
+        assert routes.keys() == self._endpoints.keys(), f"the ops listener serves {sorted(self._endpoints)}"
+        self._routes = RouteTable(routes.values())
+        self._readiness = readiness
+        self._registry = registry
+        self._failures = failures
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        del receive
+        try:
+            route, _ = self._routes.find(scope["method"], scope["raw_path"].decode("latin-1"))
+            status, headers, body = await self._endpoints[route.name](scope)
+        except ProblemError as problem:
+            answer = problem_answer(problem)
+            status, headers, body = answer.status, answer.headers, answer.body
+        except Exception as error:  # noqa: BLE001 - the last handler: nothing may escape without an answer
+            answer = problem_answer(self._failures.record(error, "ops"))
+            status, headers, body = answer.status, answer.headers, answer.body
+        headers.append((b"content-length", b"%d" % len(body)))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+    async def healthz(self, scope: Scope) -> Answer:
+        """``GET /healthz``: the process lives and its loop turns."""
+        del scope
+        return _text(200, "alive")
+
+    async def readyz(self, scope: Scope) -> Answer:
+        """``GET /readyz``: 200 once the broker serves, 503 before and while it stops."""
+        del scope
+        if self._readiness.ready:
+            return _text(200, "ready")
+        return _text(503, "not ready")
+
+    async def metrics(self, scope: Scope) -> Answer:
+        """``GET /metrics``: Prometheus text, or OpenMetrics for who asks."""
+        accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
+        try:
+            encoder, content_type = choose_encoder(accept)
+        except TypeError:
+            # It compares the version that is asked for with numbers; one that is none stays a text.
+            encoder, content_type = choose_encoder("")
+        return 200, [(b"content-type", content_type.encode())], encoder(self._registry)
+
+
+def _text(status: int, word: str) -> Answer:
+    return status, [(b"content-type", TEXT.encode()), (b"cache-control", b"no-store")], f"{word}\n".encode()

@@ -1,0 +1,39 @@
+"""Who a producer is.
+
+Callers: ``application`` for the route named in ``endpoints``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fastapi import Response
+
+from fairlead_api.bodies.requests import decode_request
+from fairlead_api.routes.producers import AllocateProducerRequest, ProducerAnswer
+from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.server.http.admin_body import json_body
+from fairlead_broker.server.http.responses import AdminEndpoint, CurrentCall, json_response
+
+
+class ProducerCalls:
+    """The call that gives out producer ids and epochs."""
+
+    def __init__(self, runtime: BrokerRuntime) -> None:
+        self._runtime = runtime
+
+    def endpoints(self) -> Mapping[str, AdminEndpoint]:
+        """The endpoint of each route of this family, by route name."""
+        return {"allocate_producer": self.allocate_producer}
+
+    async def allocate_producer(self, call: CurrentCall) -> Response:
+        """``POST /v1/producers``."""
+        request = decode_request(AllocateProducerRequest, await json_body(call))
+        producer = await self._runtime.allocate_producer(request.name)
+        return json_response(
+            ProducerAnswer(
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                name=request.name,
+            )
+        )

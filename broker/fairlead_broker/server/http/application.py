@@ -1,0 +1,208 @@
+"""The application behind the data listener: route, authorize, run the endpoint, answer every failure.
+
+Callers: ``listeners``. The one path that each request takes, whatever answers it. Hot calls write their answer
+themselves; admin calls are FastAPI endpoints (``admin``), whose own routing and parsing would cost a hot call as
+much again as all the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from fairlead_api.identifiers import check_group_name, check_topic_name
+from fairlead_api.problems import ProblemError
+from fairlead_api.routes import Route
+from fairlead_broker.clock import Clock
+from fairlead_broker.server.http.asgi import Receive, Scope, Send
+from fairlead_broker.server.http.authorize import ANONYMOUS, authorize
+from fairlead_broker.server.http.body import (
+    DRAIN_BYTES_MAX,
+    HTTP1_DRAIN_BYTES_MAX,
+    BodyBudget,
+    BodyLimits,
+    ClientGone,
+)
+from fairlead_broker.server.http.call import STALL_SECONDS_MAX, Call, Endpoint, ReaderStalled
+from fairlead_broker.server.http.connections import Connections
+from fairlead_broker.server.http.parsed_queries import ParsedQueries
+from fairlead_broker.server.http.peer_gate import PeerGate
+from fairlead_broker.server.http.problem_handler import FailureLog, problem_answer
+from fairlead_broker.server.http.request_head import check_head
+from fairlead_broker.server.http.request_metrics import RequestMetrics
+from fairlead_broker.server.http.request_tracing import traced
+from fairlead_broker.server.http.route_table import RouteTable
+
+OVERLOADED: Final = "overloaded"
+SHED: Final = problem_answer(
+    ProblemError(
+        OVERLOADED,
+        "as many produce calls are under way as the broker can serve in time",
+        retry_after_seconds=1,
+    )
+)
+SHED_HEADERS: Final = [*SHED.headers, (b"content-length", b"%d" % len(SHED.body))]
+CUT_OFF: Final = problem_answer(
+    ProblemError(
+        "malformed_request", "the body ended, or broke the rules of its transfer, before it was whole"
+    )
+)
+CUT_OFF_HEADERS: Final = [*CUT_OFF.headers, (b"content-length", b"%d" % len(CUT_OFF.body))]
+SHED_PATHS: Final = (b"/records", b"/v1/produce")
+UNROUTED: Final = "none"
+HEADER_BYTES_MAX: Final = 32 << 10
+_READING_METHODS: Final = frozenset({"GET", "HEAD"})
+
+
+class Application:
+    """An ASGI application that serves ``routes``, each by the endpoint of its name."""
+
+    def __init__(
+        self,
+        routes: Iterable[Route],
+        endpoints: Mapping[str, Endpoint],
+        clock: Clock,
+        metrics: RequestMetrics,
+        failures: FailureLog,
+        budget: BodyBudget | None = None,
+        stall_seconds_max: float = STALL_SECONDS_MAX,
+        gate: PeerGate | None = None,
+        header_bytes_max: int = HEADER_BYTES_MAX,
+    ) -> None:
+        """`budget`: of all listeners together; `stall_seconds_max`: how long a reader may take nothing.
+
+        `gate`: whom to ask before anything is done for a call, where only brokers may call. `header_bytes_max`: of the
+        head of an HTTP/1.1 request.
+        """
+        self._header_bytes_max = header_bytes_max
+        self._gate = gate
+        self._endpoints = {name: traced(name, endpoint) for name, endpoint in endpoints.items()}
+        self._routes = RouteTable(routes)
+        self._clock = clock
+        self._metrics = metrics
+        self._failures = failures
+        self._budget = budget or BodyBudget(BodyLimits())
+        self._stall_seconds_max = stall_seconds_max
+        self._connections = Connections()
+        self._queries = ParsedQueries()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        started = self._clock.monotonic()
+        if self._budget.calls.full and is_shed(scope):
+            await self._shed(scope, send)
+            return
+        call = Call(scope, receive, send, self._budget, self._stall_seconds_max)
+        if self._gate is not None:
+            call.stamp = self._gate.stamp
+        try:
+            await self._answer(call)
+        except ClientGone:
+            await self._tell_cut_off(call, send)
+        except ReaderStalled:
+            self._metrics.count_stalled()
+            self._connections.cut(*scope["client"])
+        except ProblemError as problem:
+            await self._refuse(call, problem)
+        except Exception as error:  # noqa: BLE001 - the last handler: nothing may escape without an answer
+            await self._fail(call, error)
+        finally:
+            call.body_reader.release()
+            if call.held is not None:
+                call.held.release()
+            self._metrics.observe(call, self._clock.monotonic() - started)
+
+    async def _answer(self, call: Call) -> None:
+        if call.http1:
+            check_head(call.scope, self._header_bytes_max)
+        raw_path = call.scope["raw_path"].decode("latin-1")
+        route, call.parameters = self._routes.find(call.scope["method"], raw_path)
+        call.route = route
+        authorize(ANONYMOUS, route.operation, _resource(route, call.parameters))
+        call.check_query(self._queries)
+        if self._gate is not None:
+            await self._gate.admit(call)
+        await self._endpoints[route.name](call)
+
+    async def _shed(self, scope: Scope, send: Send) -> None:
+        """Refuse a produce call with as little work as there can be: its share of the loop is not for the others.
+
+        Measured: a third of a refusal that goes the common way. No call is made, nothing is read; over HTTP/2 the
+        client may take the reset of a stream that it still sends on for the answer, which says the same.
+        """
+        headers = SHED_HEADERS if self._gate is None else [*SHED_HEADERS, *self._gate.stamp()]
+        self._metrics.count_shed("produce" if scope["raw_path"].endswith(b"produce") else "produce_partition")
+        await send({"type": "http.response.start", "status": SHED.status, "headers": headers})
+        await send({"type": "http.response.body", "body": SHED.body})
+
+    @staticmethod
+    async def _tell_cut_off(call: Call, send: Send) -> None:
+        """Answer whoever may still listen: a body can end too early on a connection that is there.
+
+        It counts as a client that went away, which most of them are.
+        """
+        if call.status or call.body_reader.complete:
+            return
+        headers = [*CUT_OFF_HEADERS, (b"connection", b"close")] if call.http1 else CUT_OFF_HEADERS
+        await send({"type": "http.response.start", "status": CUT_OFF.status, "headers": headers})
+        await send({"type": "http.response.body", "body": CUT_OFF.body})
+
+    async def _refuse(self, call: Call, problem: ProblemError) -> None:
+        """Tell the caller, if nothing was told yet."""
+        if call.status:
+            self._failures.record(problem, self._route_name(call))
+            return
+        answer = problem_answer(problem)
+        call.problem_code = problem.code
+        call.body_reader.release()
+        if problem.code == OVERLOADED and not call.http1:
+            # At once, and nothing is spent on what it still sends.
+            await call.answer(answer.status, answer.headers, answer.body)
+            return
+        await self._drain(call)
+        if not call.body_reader.complete and call.http1:
+            # What is left of the body would be read as the next request.
+            answer.headers.append((b"connection", b"close"))
+        await call.answer(answer.status, answer.headers, answer.body)
+
+    @staticmethod
+    async def _drain(call: Call) -> None:
+        """Let a client finish sending what is about to be refused, within bounds."""
+        reader = call.body_reader
+        if b"expect" in call.headers and not reader.received_bytes:
+            # It asked first and sent nothing yet; reading would tell it to go on.
+            return
+        await reader.drain(HTTP1_DRAIN_BYTES_MAX if call.http1 else DRAIN_BYTES_MAX)
+
+    async def _fail(self, call: Call, error: Exception) -> None:
+        problem = self._failures.record(
+            error, self._route_name(call), mutating=call.scope["method"] not in _READING_METHODS
+        )
+        if not call.status:
+            await self._refuse(call, problem)
+
+    @staticmethod
+    def _route_name(call: Call) -> str:
+        return UNROUTED if call.route is None else call.route.name
+
+
+def _resource(route: Route, parameters: Mapping[str, str]) -> str:
+    """What a call is about, its name checked. Raises invalid_topic_name or invalid_group_name."""
+    topic = parameters.get("topic")
+    if topic is not None:
+        return f"{route.resource}:{check_topic_name(topic)}"
+    group = parameters.get("group")
+    if group is None:
+        return route.resource
+    if "member" in parameters:
+        check_group_name(parameters["member"])
+    return f"{route.resource}:{check_group_name(group)}"
+
+
+def is_shed(scope: Scope) -> bool:
+    """Whether a request is a produce call of HTTP/2; over HTTP/1.1 a refusal has to deal with the body."""
+    return (
+        scope["method"] == "POST"
+        and scope["raw_path"].endswith(SHED_PATHS)
+        and not scope["http_version"].startswith("1")
+    )

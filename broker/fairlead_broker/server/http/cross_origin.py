@@ -1,0 +1,75 @@
+"""Pages of other origins (CORS): which of them may call, and what their browsers are told.
+
+Callers: ``listeners``, around the application of the data listener, where origins are allowed at all. Without a
+setting no header is sent, and browsers keep pages of other origins out. Must not know any call: what the caller may
+do is not decided here, and never by an origin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from fairlead_api.bodies.media_types import Header
+from fairlead_broker.server.http.asgi import AsgiApplication, HeaderList, Message, Receive, Scope, Send
+
+ANY_ORIGIN: Final = "*"
+PREFLIGHT_SECONDS: Final = b"7200"
+"""How long a browser may remember the answer to its question; Chrome takes no more than two hours."""
+METHODS: Final = b"GET, POST, PUT, PATCH, DELETE"
+_ORIGIN: Final = b"origin"
+_ASKS_FOR: Final = b"access-control-request-headers"
+_EXPOSED: Final = ", ".join(
+    value for name, value in vars(Header).items() if name.isupper() and value.startswith("Fairlead-")
+).encode()
+
+
+class CrossOrigin:
+    """Answers browsers for an application."""
+
+    def __init__(self, application: AsgiApplication, origins: Iterable[str]) -> None:
+        """`origins`: as browsers send them (`https://shop.example`), or `*` for all."""
+        self._application = application
+        allowed = frozenset(origins)
+        self._any = ANY_ORIGIN in allowed
+        self._allowed = frozenset(origin.encode() for origin in allowed)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        headers = dict(scope["headers"])
+        origin = headers.get(_ORIGIN)
+        if origin is None:
+            await self._application(scope, receive, send)
+            return
+        told = self._told(origin)
+        if scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
+            await _answer_preflight(told, headers.get(_ASKS_FOR, b""), send)
+            return
+
+        async def send_with_origin(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *told]
+            await send(message)
+
+        await self._application(scope, receive, send_with_origin)
+
+    def _told(self, origin: bytes) -> HeaderList:
+        # Caches must not give one origin's answer to another.
+        told: HeaderList = [] if self._any else [(b"vary", b"origin")]
+        if self._any or origin in self._allowed:
+            told.append((b"access-control-allow-origin", b"*" if self._any else origin))
+            told.append((b"access-control-expose-headers", _EXPOSED + b", Retry-After, ETag, Location"))
+        return told
+
+
+async def _answer_preflight(told: HeaderList, asked_headers: bytes, send: Send) -> None:
+    headers = [
+        *told,
+        (b"access-control-allow-methods", METHODS),
+        # Headers decide nothing here: whatever the page wants to send it may, if its origin may.
+        (b"access-control-allow-headers", asked_headers),
+        (b"access-control-max-age", PREFLIGHT_SECONDS),
+        (b"vary", _ASKS_FOR),
+    ]
+    await send({"type": "http.response.start", "status": 204, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})

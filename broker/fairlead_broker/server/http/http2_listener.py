@@ -1,0 +1,135 @@
+"""One HTTP/2 and HTTP/1.1 listener: granian, embedded in the running loop, on a socket of our own.
+
+Callers: ``listeners`` (data and peer listeners). It knows nothing of topics, routes or the runtime: it serves
+whatever ASGI callable it is given.
+
+Why a socket of our own: granian binds with SO_REUSEPORT, so a second broker on the same port would silently take
+half of the clients of the first, and it hides which port it got for port 0. The hand-over replaces the private
+``Server._init_shared_socket``; granian is pinned for that, and a test holds the pin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+from dataclasses import dataclass
+
+from granian._granian import SocketHolder
+from granian.constants import HTTPModes, Interfaces
+from granian.http import HTTP1Settings, HTTP2Settings
+from granian.server.embed import Server
+
+from fairlead_broker.server.http.asgi import AsgiApplication
+from fairlead_broker.server.http.bound_socket import BACKLOG, BoundSocket
+
+# Windows and frames: granian's defaults (1 MiB, 16 KiB) make bodies of a MiB three to five times slower.
+STREAM_WINDOW_BYTES = 16 << 20
+CONNECTION_WINDOW_BYTES = 64 << 20
+FRAME_BYTES_MAX = 1 << 20
+# A part of an answer at once: with granian's 400 KiB its threads wake each other twice as often.
+SEND_BUFFER_BYTES_MAX = 1 << 20
+PING_TIMEOUT_SECONDS = 20
+# Descriptors kept back from clients: segments and indexes, coordination, the other listeners, the log.
+DESCRIPTORS_RESERVED_MIN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What one connection may take; the settings say why."""
+
+    streams_max: int = 256
+    header_bytes_max: int = 32 << 10
+    header_seconds_max: float = 75.0
+    ping_interval_seconds: float = 30.0
+
+
+class Http2Listener:
+    """Serves one ASGI application on a bound address; ``start`` then ``stop``, once each."""
+
+    def __init__(
+        self,
+        application: AsgiApplication,
+        bound: BoundSocket,
+        *,
+        connections_max: int,
+        connection_limits: ConnectionLimits | None = None,
+    ) -> None:
+        self._limits = connection_limits or ConnectionLimits()
+        self._application = application
+        self._bound = bound
+        self._connections_max = connections_max
+        self._server: Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Listen and accept. Raises ListenError when somebody else listens on the address by now."""
+        server = self._build_server()
+        # granian closes the descriptor when it stops: ours must forget it, or it would close a reused number.
+        hand_over(server, self._bound.listen().detach())
+        self._server = server
+        self._serving = asyncio.get_running_loop().create_task(
+            server.serve(), name=f"listener-{self._bound.name}"
+        )
+        # serve() spawns its worker before it first waits; one turn of the loop later connections are accepted.
+        await asyncio.sleep(0)  # noqa: TID251 - one turn of the loop, no time
+        if self._serving.done():
+            await self._serving
+
+    async def stop(self, timeout_seconds: float) -> None:
+        """Accept no more, let running requests finish for at most ``timeout_seconds``, then drop the rest."""
+        if self._server is None or self._serving is None:
+            return
+        self._server.stop()  # type: ignore[no-untyped-call]
+        done, _ = await asyncio.wait({self._serving}, timeout=timeout_seconds)
+        if not done:
+            self._serving.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._serving
+        else:
+            self._serving.result()
+        self._server = None
+
+    def _build_server(self) -> Server:
+        limits = self._limits
+        return Server(
+            self._application,
+            address=self._bound.host,
+            port=self._bound.port,
+            interface=Interfaces.ASGINL,
+            http=HTTPModes.auto,
+            websockets=False,
+            backlog=BACKLOG,
+            backpressure=self._connections_max,
+            log_enabled=False,
+            http1_settings=HTTP1Settings(header_read_timeout=round(limits.header_seconds_max * 1000)),
+            http2_settings=HTTP2Settings(
+                initial_connection_window_size=CONNECTION_WINDOW_BYTES,
+                initial_stream_window_size=STREAM_WINDOW_BYTES,
+                max_frame_size=FRAME_BYTES_MAX,
+                max_headers_size=limits.header_bytes_max,
+                max_concurrent_streams=limits.streams_max,
+                max_send_buffer_size=SEND_BUFFER_BYTES_MAX,
+                keep_alive_interval=round(limits.ping_interval_seconds * 1000),
+                keep_alive_timeout=PING_TIMEOUT_SECONDS,
+            ),
+        )
+
+
+def hand_over(server: Server, descriptor: int) -> None:
+    """Make granian serve ``descriptor`` in place of a socket it binds itself; it owns and closes it from now."""
+
+    def take_descriptor() -> None:
+        # The names under which granian's workers look for a socket: a holder, its descriptor, or a specification.
+        handed_over = {"_shd": SocketHolder(descriptor, False, BACKLOG), "_sfd": descriptor, "_ssp": None}  # type: ignore[call-arg]
+        vars(server).update(handed_over)
+
+    vars(server)["_init_shared_socket"] = take_descriptor
+
+
+def connections_from_descriptor_limit() -> int:
+    """How many connections fit: the descriptor limit of the process less a quarter for files."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return 65_536
+    return max(16, soft - max(DESCRIPTORS_RESERVED_MIN, soft // 4))

@@ -1,0 +1,120 @@
+"""Who may call the peer listener: brokers of this cluster, in their newest life.
+
+Callers: ``application`` before any endpoint of the peer listener runs. What a peer says of itself is compared with
+its registration, which holds the hash of its secret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from fairlead_api.excerpts import shown
+from fairlead_api.identifiers import BrokerEpoch, BrokerId, Revision
+from fairlead_api.problems import ProblemError
+from fairlead_api.routes.definitions import Listener
+from fairlead_broker.coordination.protocol import CoordinationUnavailable
+from fairlead_broker.peers import identity
+from fairlead_broker.peers.messages import PeerLife
+from fairlead_broker.registry.metadata import Versioned
+from fairlead_broker.registry.records import BrokerRegistration
+from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
+from fairlead_broker.server.http.asgi import HeaderList
+from fairlead_broker.server.http.call import Call
+
+MIRROR_SECONDS_MAX: Final = 1.0
+"""How long a peer that this broker has not heard of yet may wait for the mirror to tell of it."""
+NUMBER_MAX: Final = 2**63 - 1
+REASONS_MAX: Final = 1000
+"""Refusals that are remembered, so that each is logged once."""
+
+_log = structlog.get_logger("fairlead.peers")
+
+
+class PeerGate:
+    """Lets peers in, learns how far they are, and signs what they are answered."""
+
+    def __init__(self, side: PeerSide) -> None:
+        self._side = side
+        self._own = side.peers.own
+        self._logged: set[tuple[BrokerId, str]] = set()
+
+    def stamp(self) -> HeaderList:
+        """Headers of every answer: who answers, and how far its mirror is."""
+        return [(name.encode(), value.encode()) for name, value in self._own.headers().items()]
+
+    async def admit(self, call: Call) -> None:
+        """Set ``call.peer``. Raises peer_refused, or stale_broker_epoch for a life that is over."""
+        cluster = call.header_text(identity.CLUSTER_ID.encode())
+        broker = BrokerId(_number(call, identity.BROKER_ID))
+        epoch = BrokerEpoch(_number(call, identity.BROKER_EPOCH))
+        revision = Revision(_number(call, identity.MIRROR_REVISION))
+        if cluster != self._own.cluster_id:
+            raise self._refused(
+                broker, f"it belongs to cluster {shown(cluster)}, this one is {self._own.cluster_id}"
+            )
+        registered = await self._registration(broker, epoch)
+        if registered is None:
+            raise self._refused(broker, "it is not registered in this cluster")
+        secret = call.header_text(identity.PEER_SECRET.encode())
+        known = BrokerEpoch(registered.create_revision) == epoch
+        if known and not hmac.compare_digest(identity.secret_hash(secret), registered.value.peer_secret_hash):
+            raise self._refused(broker, "its secret is not the one of its registration")
+        if not known:
+            raise _stale(broker, epoch, BrokerEpoch(registered.create_revision))
+        call.peer = PeerLife(broker, epoch)
+        self._side.peers.note_revision(broker, revision)
+        if call.matched_route.listener is Listener.DATA:
+            await self._catch_up(revision)
+
+    async def _registration(
+        self, broker: BrokerId, epoch: BrokerEpoch
+    ) -> Versioned[BrokerRegistration] | None:
+        """The newest registration of a broker, at least as new as the life that it names."""
+        registered = self._side.registrations.get(broker)
+        if registered is None or registered.create_revision < epoch:
+            try:
+                async with asyncio.timeout(MIRROR_SECONDS_MAX):
+                    await self._side.wait_for(Revision(epoch))
+            except (TimeoutError, CoordinationUnavailable):
+                return registered
+            registered = self._side.registrations.get(broker)
+        return registered
+
+    async def _catch_up(self, revision: Revision) -> None:
+        """See what a peer saw when it passed a call on: it may know a leader that this broker has not heard of."""
+        if self._side.mirror.metadata.revision < revision:
+            with suppress(TimeoutError, CoordinationUnavailable):
+                async with asyncio.timeout(MIRROR_SECONDS_MAX):
+                    await self._side.wait_for(revision)
+
+    def _refused(self, broker: BrokerId, reason: str) -> ProblemError:
+        if (broker, reason) not in self._logged and len(self._logged) < REASONS_MAX:
+            self._logged.add((broker, reason))
+            _log.warning("peer_refused", peer=broker, reason=reason)
+        return ProblemError(
+            "peer_refused",
+            f"broker {broker} may not call broker {self._own.broker}: {reason}",
+            data={"broker": broker},
+        )
+
+
+def _number(call: Call, name: str) -> int:
+    text = call.header_text(name.encode())
+    if not text.isascii() or not text.isdigit() or len(text) > 19 or int(text) > NUMBER_MAX:
+        raise ProblemError(
+            "peer_refused", f"header {name} of a call between brokers is {shown(text)}, not a number"
+        )
+    return int(text)
+
+
+def _stale(broker: BrokerId, told: BrokerEpoch, registered: BrokerEpoch) -> ProblemError:
+    return ProblemError(
+        "stale_broker_epoch",
+        f"broker {broker} is registered in epoch {registered}, the call was made in epoch {told}",
+        data={"broker": broker, "broker_epoch": registered},
+    )

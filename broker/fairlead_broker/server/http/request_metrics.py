@@ -1,0 +1,60 @@
+"""What is counted about requests, and the access log.
+
+Callers: ``application``, once a request, when it is over. The labelled children of a metric are kept, since looking
+one up costs more than counting.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import Histogram
+
+from fairlead_broker.server.http.call import Call
+from fairlead_broker.telemetry import Log, Telemetry
+
+CLIENT_GONE_STATUS = 499
+"""Recorded where nothing was answered because nobody was there any more (nginx's number)."""
+
+SHED_STATUS = 503
+
+
+class RequestMetrics:
+    """Counts requests by route and status; logs each where ``access_log`` is on."""
+
+    def __init__(self, telemetry: Telemetry, *, access_log: bool) -> None:
+        self._durations = telemetry.metric("fairlead_request_duration_seconds")
+        self._stalled = telemetry.metric("fairlead_stalled_readers_total")
+        self._log: Log | None = telemetry.log if access_log else None
+        self._children: dict[tuple[str, int], Histogram] = {}
+
+    def count_stalled(self) -> None:
+        """Count a reader that took nothing."""
+        self._stalled.inc()
+
+    def count_shed(self, route: str) -> None:
+        """Count a produce call that was refused before anything was done for it."""
+        self._child(route, SHED_STATUS).observe(0.0)
+
+    def observe(self, call: Call, seconds: float) -> None:
+        """Count a finished request."""
+        route = "none" if call.route is None else call.route.name
+        status = call.status or CLIENT_GONE_STATUS
+        self._child(route, status).observe(seconds)
+        if self._log is not None:
+            self._log.info(
+                "request",
+                method=call.scope["method"],
+                path=call.scope["path"],
+                route=route,
+                status=status,
+                seconds=round(seconds, 6),
+                received_bytes=call.body_reader.received_bytes,
+                sent_bytes=call.bytes_sent,
+                code=call.problem_code,
+                client=call.scope["client"][0],
+            )
+
+    def _child(self, route: str, status: int) -> Histogram:
+        child = self._children.get((route, status))
+        if child is None:
+            child = self._children[route, status] = self._durations.labels(route, str(status))
+        return child

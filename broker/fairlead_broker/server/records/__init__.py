@@ -1,0 +1,1 @@
+"""Producing, fetching, tailing and deleting records over HTTP, and their forms: batches, JSON, lines, Arrow."""

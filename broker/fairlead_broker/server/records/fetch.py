@@ -1,0 +1,185 @@
+"""Fetching: one partition by GET, many by one long poll with frames in the answer.
+
+Callers: ``application`` for the routes named in ``endpoints``. Hot: whole batches pass from the log to the socket
+as they are stored; only readers who ask for JSON or Arrow make the broker look inside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+from fairlead_api.batch.header import Buffer
+from fairlead_api.bodies.json_records import Encoding
+from fairlead_api.bodies.media_types import ARROW_STREAM, BATCHES, FRAMES
+from fairlead_api.bodies.requests import FetchRequest, PartitionFetchRequest, decode_request
+from fairlead_api.identifiers import BrokerId, LeaderEpoch, Offset
+from fairlead_api.problems import ProblemError
+from fairlead_api.routes.query_parameters import OffsetExpression, OffsetOrigin
+from fairlead_broker.runtime import (
+    BrokerRuntime,
+    FetchResult,
+    FetchSpec,
+    PartitionFetch,
+    PartitionHandle,
+    refusals,
+)
+from fairlead_broker.runtime.engine.budget import HeldAnswer
+from fairlead_broker.server.http.asgi import HeaderList
+from fairlead_broker.server.http.call import Call, Endpoint
+from fairlead_broker.server.http.codec_threads import CODEC_THREADS, in_thread
+from fairlead_broker.server.http.disconnect import DisconnectWatch, unless_gone
+from fairlead_broker.server.http.negotiation import answer_type, body_type
+from fairlead_broker.server.records.fetch_routing import FetchRouting, fetched, partition_fetch
+from fairlead_broker.server.records.fetched_records import FetchedRecords
+from fairlead_broker.server.routing.forwarding import Forwarding
+from fairlead_broker.server.routing.partition_lookup import partition_of
+
+FRAMES_TYPE: Final = (b"content-type", FRAMES.encode())
+REQUEST_BYTES_MAX: Final = 4 << 20
+# A JSON or Arrow answer is built in memory and in Python: a request for more is answered in part, as always.
+DECODED_BYTES_MAX: Final = 8 << 20
+
+
+class FetchCalls:
+    """The calls that read records."""
+
+    def __init__(self, runtime: BrokerRuntime, forwarding: Forwarding) -> None:
+        self._runtime = runtime
+        self._forwarding = forwarding
+        self._routing = FetchRouting(runtime, forwarding)
+        self._opening = asyncio.Semaphore(CODEC_THREADS)
+
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """The endpoint of each route of this family, by route name."""
+        return {"fetch_partition": self.fetch_partition, "fetch": self.fetch_many}
+
+    async def fetch_partition(self, call: Call) -> None:
+        """``GET /v1/topics/{topic}/partitions/{partition}/records``."""
+        query = call.query
+        media_type = answer_type(call)
+        encoding = Encoding(query.text("encoding"))
+        leader = self._forwarding.leader_of_path(call)
+        if leader is not None:
+            heard = await self._routing.pass_on(call, leader, query.integer("max_wait_ms"))
+            await self._forwarding.answer(call, heard)
+            return
+        handle = await partition_of(call, self._runtime)
+        offset = await self._start_offset(handle, query.offset("offset"), query.timestamp_us("timestamp"))
+        bytes_max = query.integer("max_bytes")
+        if media_type != BATCHES:
+            bytes_max = min(bytes_max, DECODED_BYTES_MAX)
+        last_epoch = query.integer_or_none("last_epoch")
+        wanted = PartitionFetch(
+            handle.topic_id,
+            handle.index,
+            offset,
+            last_epoch=None if last_epoch is None else LeaderEpoch(last_epoch),
+            leader_epoch=call.leader_epoch,
+            bytes_max=bytes_max,
+        )
+        spec = FetchSpec(
+            partitions=[wanted],
+            min_bytes=query.integer("min_bytes"),
+            max_bytes=bytes_max,
+            max_wait_seconds=query.integer("max_wait_ms") / 1000,
+        )
+        call.held = self._runtime.hold_answer()
+        with DisconnectWatch(call.receive) as watch:
+            [result] = await self._runtime.fetch(spec, disconnected=watch.gone, held=call.held)
+        if isinstance(result, ProblemError):
+            raise result
+        if media_type == BATCHES or not result.data:
+            headers = _offset_headers(handle, result, result.next_offset)
+            if not result.data:
+                await call.answer(204, headers)
+                return
+            await call.answer_parts(200, [(b"content-type", BATCHES.encode()), *headers], result.data)
+            return
+        records = FetchedRecords(handle.index, offset, result)
+        write = records.to_arrow_stream if media_type == ARROW_STREAM else partial(records.to_json, encoding)
+        body = write() if records.small else await self._written(write, call.held)
+        call.held.resize(len(body))
+        headers = _offset_headers(handle, result, records.next_offset)
+        await call.answer_parts(200, [(b"content-type", media_type.encode()), *headers], [body])
+
+    async def _written(self, write: Callable[[], Buffer], held: HeldAnswer) -> Buffer:
+        """What a thread writes. Raises overloaded where other answers hold all there is room for."""
+        # One after the other, as the threads take them: each sees what those before it hold.
+        async with self._opening:
+            if held.crowded:
+                waiting = "answers that their readers do not take leave no room to open another"
+                raise refusals.overloaded(waiting)
+            body = await in_thread(write)
+            held.resize(len(body))
+            return body
+
+    async def fetch_many(self, call: Call) -> None:
+        """``POST /v1/fetch``."""
+        body_type(call)
+        answer_type(call)
+        request = decode_request(FetchRequest, await call.body(REQUEST_BYTES_MAX), unique_keys=False)
+        # Understood: a long poll needs its body no more.
+        call.body_reader.release()
+        call.held = self._runtime.hold_answer()
+        elsewhere = self._routing.elsewhere(call, request)
+        if elsewhere:
+            await self._fetch_everywhere(call, request, elsewhere, call.held)
+            return
+        spec = FetchSpec(
+            partitions=[partition_fetch(wanted) for wanted in request.partitions],
+            min_bytes=request.min_bytes,
+            max_bytes=request.max_bytes,
+            max_wait_seconds=request.max_wait_ms / 1000,
+        )
+        with DisconnectWatch(call.receive) as watch:
+            results = await self._runtime.fetch(spec, disconnected=watch.gone, held=call.held)
+        parts: list[Buffer] = []
+        for wanted, result in zip(request.partitions, results, strict=True):
+            parts += fetched(wanted, result).frame
+        await call.answer_parts(200, [FRAMES_TYPE], parts)
+
+    async def _fetch_everywhere(
+        self,
+        call: Call,
+        request: FetchRequest,
+        elsewhere: Mapping[BrokerId, Mapping[int, PartitionFetchRequest]],
+        held: HeldAnswer,
+    ) -> None:
+        remote = self._runtime.hold_answer()
+        try:
+            fetching = self._routing.fetch(request, elsewhere, held, remote)
+            answers = await unless_gone(call.receive, fetching)
+            await call.answer_parts(200, [FRAMES_TYPE], [part for answer in answers for part in answer.frame])
+        finally:
+            remote.release()
+
+    async def _start_offset(
+        self, handle: PartitionHandle, asked: OffsetExpression, timestamp_us: int | None
+    ) -> Offset:
+        if timestamp_us is not None:
+            found, _ = await self._runtime.offset_lookup(handle, timestamp_us)
+            return handle.high_watermark if found is None else found
+        match asked.origin:
+            case OffsetOrigin.NUMBER:
+                return Offset(asked.number)
+            case OffsetOrigin.EARLIEST:
+                return handle.log_start_offset
+            case OffsetOrigin.LATEST:
+                return handle.high_watermark
+            case OffsetOrigin.BEFORE_END:
+                return Offset(max(handle.log_start_offset, handle.high_watermark - asked.number))
+
+
+def _offset_headers(handle: PartitionHandle, result: FetchResult, next_offset: Offset) -> HeaderList:
+    return [
+        (b"fairlead-next-offset", b"%d" % next_offset),
+        (b"fairlead-high-watermark", b"%d" % result.high_watermark),
+        (b"fairlead-log-start-offset", b"%d" % result.log_start_offset),
+        (b"fairlead-last-stable-offset", b"%d" % result.last_stable_offset),
+        (b"fairlead-leader-epoch", b"%d" % result.leader_epoch),
+        (b"fairlead-topic-id", handle.topic_id.encode()),
+        (b"vary", b"accept"),
+    ]

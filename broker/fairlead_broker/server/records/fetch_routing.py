@@ -1,0 +1,275 @@
+"""Reading partitions where they are led: one long poll of a caller over this broker and others.
+
+Callers: ``fetch``. Everybody is asked at once for what there is; only when that is too little the wait begins, in
+slices, because another broker goes on waiting for its slice when the caller has gone. The first who has something
+ends the wait for all; what the others said before stands. So it does when this broker stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode
+
+import msgspec
+
+from fairlead_api.batch.header import Buffer
+from fairlead_api.bodies.frames import encode_frame, iterate_frames
+from fairlead_api.bodies.requests import FetchFrameMeta, FetchProblemMeta, FetchRequest, PartitionFetchRequest
+from fairlead_api.identifiers import BrokerId, LeaderEpoch, Offset, PartitionIndex, TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.peers import messages
+from fairlead_broker.peers.peers import ANSWER_MARGIN_SECONDS, PeerAnswer, PeerUnavailable, problem_of
+from fairlead_broker.runtime import BrokerRuntime, FetchResult, FetchSpec, PartitionFetch
+from fairlead_broker.runtime.engine.budget import HeldAnswer
+from fairlead_broker.server.http.call import Call
+from fairlead_broker.server.http.disconnect import unless_gone
+from fairlead_broker.server.routing.forwarding import JSON_BODY, Forwarding, no_answer, passed_on
+
+SLICE_MS: Final = 2000
+"""How long another broker is asked to wait at a time."""
+PEER_BYTES_MAX: Final = 8 << 20
+"""What another broker is asked for at once. Its answer has seconds to come, which thirty of 64 MiB at once did not do,
+and is held here until it is whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedPartition:
+    """One partition's part of an answer: a frame."""
+
+    frame: Sequence[Buffer]
+    nbytes: int
+    refused: bool
+
+    @property
+    def ends_wait(self) -> bool:
+        """Whether there is something to tell."""
+        return self.nbytes > 0 or self.refused
+
+
+Places = Mapping[int, PartitionFetchRequest]
+Answers = dict[int, FetchedPartition]
+
+
+class FetchRouting:
+    """Fetches from leaders."""
+
+    def __init__(self, runtime: BrokerRuntime, forwarding: Forwarding) -> None:
+        self._runtime = runtime
+        self._forwarding = forwarding
+
+    async def pass_on(self, call: Call, leader: BrokerId, max_wait_ms: int) -> PeerAnswer:
+        """What the leader of the partition in the path answers to a fetch, at the latest when the wait ends."""
+        query = dict(parse_qsl(call.scope["query_string"].decode("latin-1"), keep_blank_values=True))
+        query["max_bytes"] = str(min(call.query.integer("max_bytes"), PEER_BYTES_MAX))
+        path, left_ms = call.scope["raw_path"].decode("latin-1"), max_wait_ms
+        while True:
+            slice_ms = 0 if self._forwarding.stopping else min(left_ms, SLICE_MS)
+            query["max_wait_ms"] = str(slice_ms)
+            asking = self._forwarding.ask(
+                leader,
+                call.scope["method"],
+                f"{path}?{urlencode(query)}",
+                passed_on(call),
+                b"",
+                slice_ms / 1000 + ANSWER_MARGIN_SECONDS,
+            )
+            waiting = self._forwarding.until_stop(asking) if slice_ms else asking
+            try:
+                heard = await unless_gone(call.receive, waiting)
+            except PeerUnavailable as unavailable:
+                raise no_answer(unavailable, call.topic, call.partition, writing=False) from unavailable
+            if heard is None:
+                continue
+            left_ms -= slice_ms or left_ms
+            if heard.status != HTTPStatus.NO_CONTENT or left_ms <= 0:
+                return heard
+            # The place that `latest` or a time meant at first.
+            query["offset"] = heard.headers["fairlead-next-offset"]
+            query.pop("timestamp", None)
+
+    def elsewhere(
+        self, call: Call, request: FetchRequest
+    ) -> dict[BrokerId, dict[int, PartitionFetchRequest]]:
+        """Which of the wanted partitions, by their places in the request, other brokers lead."""
+        found: dict[BrokerId, dict[int, PartitionFetchRequest]] = {}
+        if not self._forwarding.allowed(call):
+            return found
+        for place, wanted in enumerate(request.partitions):
+            leader = self._forwarding.leader_elsewhere(call, wanted.topic_id, wanted.partition)
+            if leader is not None:
+                found.setdefault(leader, {})[place] = wanted
+        return found
+
+    async def fetch(
+        self,
+        request: FetchRequest,
+        elsewhere: Mapping[BrokerId, Places],
+        local_held: HeldAnswer,
+        remote_held: HeldAnswer,
+    ) -> list[FetchedPartition]:
+        """Every partition's part, in order of the request. Cancelled when the caller is gone."""
+        poll = _Poll(self, request, elsewhere, local_held)
+        answers = await poll.ask_all(0)
+        left_ms = request.max_wait_ms
+        while left_ms > 0 and not _enough(answers, request.min_bytes) and not self._forwarding.stopping:
+            slice_ms = min(left_ms, SLICE_MS)
+            answers |= await self._forwarding.until_stop(poll.ask_until_one_has(slice_ms)) or {}
+            left_ms -= slice_ms
+            if any(answer.ends_wait for answer in answers.values()):
+                break
+        remote_held.resize(sum(answers[place].nbytes for places in elsewhere.values() for place in places))
+        return [answers[place] for place in range(len(request.partitions))]
+
+    async def fetch_here(
+        self, wanted: Places, wait_ms: int, min_bytes: int, max_bytes: int, held: HeldAnswer
+    ) -> Answers:
+        """What this broker has of its partitions."""
+        if not wanted:
+            return {}
+        spec = FetchSpec(
+            partitions=[partition_fetch(each) for each in wanted.values()],
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            max_wait_seconds=wait_ms / 1000,
+        )
+        try:
+            results: Sequence[FetchResult | ProblemError] = await self._runtime.fetch(spec, held=held)
+        except ProblemError as problem:
+            results = [problem] * len(wanted)
+        return {
+            place: fetched(each, result)
+            for (place, each), result in zip(wanted.items(), results, strict=True)
+        }
+
+    async def fetch_at(
+        self, leader: BrokerId, wanted: Places, wait_ms: int, min_bytes: int, max_bytes: int
+    ) -> Answers:
+        """What another broker has of its partitions."""
+        request = FetchRequest(
+            max_wait_ms=wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, partitions=list(wanted.values())
+        )
+        limit = wait_ms / 1000 + ANSWER_MARGIN_SECONDS
+        body = messages.encode(request)
+        try:
+            heard = await self._forwarding.ask(leader, "POST", "/v1/fetch", [JSON_BODY], body, limit)
+        except PeerUnavailable as unavailable:
+            return {
+                place: refused(each, no_answer(unavailable, each.topic_id, each.partition, writing=False))
+                for place, each in wanted.items()
+            }
+        if heard.status >= HTTPStatus.BAD_REQUEST:
+            problem = problem_of(heard)
+            return {place: refused(each, problem) for place, each in wanted.items()}
+        frames = iterate_frames(heard.body)
+        return {
+            place: FetchedPartition(
+                encode_frame(frame.meta, [frame.data]), len(frame.data), refused=_tells_problem(frame.meta)
+            )
+            for place, frame in zip(wanted, frames, strict=True)
+        }
+
+
+class _Poll:
+    """One long poll at several brokers."""
+
+    def __init__(
+        self,
+        routing: FetchRouting,
+        request: FetchRequest,
+        elsewhere: Mapping[BrokerId, Places],
+        held: HeldAnswer,
+    ) -> None:
+        taken = {place for places in elsewhere.values() for place in places}
+        self._here = {place: each for place, each in enumerate(request.partitions) if place not in taken}
+        self._elsewhere = elsewhere
+        self._routing = routing
+        self._held = held
+        self._share = max(1, request.max_bytes // (len(elsewhere) + bool(self._here)))
+        """Bytes for each of the brokers, so that all together keep to what was asked."""
+
+    async def ask_all(self, wait_ms: int) -> Answers:
+        """What everybody has."""
+        answers: Answers = {}
+        for part in await asyncio.gather(*self._asking(wait_ms)):
+            answers |= part
+        return answers
+
+    async def ask_until_one_has(self, wait_ms: int) -> Answers:
+        """What those say who answer until the first has something."""
+        create_task = asyncio.get_running_loop().create_task
+        tasks = {create_task(asking) for asking in self._asking(wait_ms)}
+        answers: Answers = {}
+        try:
+            waiting = tasks
+            while waiting and not any(answer.ends_wait for answer in answers.values()):
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    answers |= task.result()
+        finally:
+            # Owned here: all have ended when this returns.
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        return answers
+
+    def _asking(self, wait_ms: int) -> Iterator[Coroutine[Any, Any, Answers]]:
+        if self._here:
+            yield self._routing.fetch_here(self._here, wait_ms, 1, self._share, self._held)
+        for leader, wanted in self._elsewhere.items():
+            yield self._routing.fetch_at(leader, wanted, wait_ms, 1, min(self._share, PEER_BYTES_MAX))
+
+
+def partition_fetch(wanted: PartitionFetchRequest) -> PartitionFetch:
+    """What the runtime is asked for one partition."""
+    return PartitionFetch(
+        TopicId(wanted.topic_id),
+        PartitionIndex(wanted.partition),
+        Offset(wanted.offset),
+        last_epoch=None if wanted.last_epoch is None else LeaderEpoch(wanted.last_epoch),
+        leader_epoch=None if wanted.leader_epoch is None else LeaderEpoch(wanted.leader_epoch),
+        bytes_max=wanted.max_bytes,
+    )
+
+
+def fetched(wanted: PartitionFetchRequest, result: FetchResult | ProblemError) -> FetchedPartition:
+    """One partition's part of an answer, of what the runtime says."""
+    if isinstance(result, ProblemError):
+        return refused(wanted, result)
+    meta = FetchFrameMeta(
+        topic_id=wanted.topic_id,
+        partition=wanted.partition,
+        next_offset=result.next_offset,
+        high_watermark=result.high_watermark,
+        log_start_offset=result.log_start_offset,
+        last_stable_offset=result.last_stable_offset,
+        leader_epoch=result.leader_epoch,
+    )
+    return FetchedPartition(encode_frame(meta, result.data), result.nbytes, refused=False)
+
+
+def refused(wanted: PartitionFetchRequest, problem: ProblemError) -> FetchedPartition:
+    """The part of a partition that could not be read."""
+    meta = FetchProblemMeta(
+        topic_id=wanted.topic_id, partition=wanted.partition, problem=dict(problem.to_document())
+    )
+    return FetchedPartition(encode_frame(meta), 0, refused=True)
+
+
+class _Told(msgspec.Struct):
+    """The member of a frame's meta that tells a problem."""
+
+    problem: dict[str, object] | None = None
+
+
+def _tells_problem(meta: bytes) -> bool:
+    return msgspec.json.decode(meta, type=_Told).problem is not None
+
+
+def _enough(answers: Answers, min_bytes: int) -> bool:
+    if any(answer.refused for answer in answers.values()):
+        return True
+    return sum(answer.nbytes for answer in answers.values()) >= min_bytes

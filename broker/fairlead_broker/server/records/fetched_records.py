@@ -1,0 +1,160 @@
+"""Stored batches opened for readers who ask for JSON or Arrow.
+
+Callers: ``fetch``, perhaps in a thread. Every batch is validated on decode like by any reader: the disk is not
+trusted more than the network. These answers begin exactly at the asked offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from fairlead_api.batch.batches import decode, offsets_of
+from fairlead_api.batch.header import (
+    BatchHeader,
+    Buffer,
+    Codec,
+    check_checksums,
+    iterate_headers,
+)
+from fairlead_api.bodies.json_records import (
+    Encoding,
+    FetchedColumns,
+    FetchedRecord,
+    JsonFetchAnswer,
+    fetched_records,
+)
+from fairlead_api.identifiers import Offset, PartitionIndex
+from fairlead_api.problems import ProblemError
+from fairlead_broker.runtime import FetchResult
+from fairlead_broker.server.records.arrow_bodies import FETCH_SCHEMA, write_arrow_stream
+
+# Decoding more would hold the loop for longer than a hop to a thread takes: a batch of one record costs 100 µs.
+ON_LOOP_BYTES_MAX: Final = 16 << 10
+# What an answer opens before it ends early, as if it had reached max_bytes: stored batches may be a thousandth of it.
+OPENED_BYTES_MAX: Final = 16 << 20
+# Of columns that become text at once, in ten milliseconds: small records are ten times as much then, and objects until
+# they are written.
+SLICE_BYTES_MAX: Final = 32 << 10
+
+
+class FetchedRecords:
+    """The records of one partition's fetch result from ``offset`` on.
+
+    ``next_offset`` is where to read on, once one of the writing methods has run: not all that was read is answered
+    when it opens to too much.
+    """
+
+    __slots__ = ("_offset", "_partition", "_result", "next_offset", "open_bytes")
+
+    def __init__(self, partition: PartitionIndex, offset: Offset, result: FetchResult) -> None:
+        self._partition = partition
+        self._offset = offset
+        self._result = result
+        self.next_offset = result.next_offset
+        self.open_bytes = 0
+        """What the batch takes that ``slices`` is at."""
+
+    @property
+    def small(self) -> bool:
+        """Whether opening it takes less than handing it to a thread."""
+        return self._result.nbytes <= ON_LOOP_BYTES_MAX and all(
+            header.codec == Codec.NONE for part in self._result.data for _, header in iterate_headers(part)
+        )
+
+    def to_arrow_stream(self) -> Buffer:
+        """An Arrow IPC stream of one Arrow batch a stored batch, with the column ``offset``."""
+        return write_arrow_stream(list(self._batches()))
+
+    def slices(self, encoding: Encoding) -> Iterator[list[FetchedRecord]]:
+        """The records as they stand in JSON, some at a time: a small batch may open to a million of them."""
+        for batch in self._batches():
+            self.open_bytes = batch.nbytes
+            rows = max(1, batch.num_rows * SLICE_BYTES_MAX // batch.nbytes)
+            for at in range(0, batch.num_rows, rows):
+                yield fetched_records(self._partition, _columns(batch.slice(at, rows)), encoding)
+
+    def to_json(self, encoding: Encoding) -> Buffer:
+        """The JSON fetch answer."""
+        records = list(chain.from_iterable(self.slices(encoding)))
+        return msgspec.json.encode(
+            JsonFetchAnswer(
+                records=records,
+                next_offset=self.next_offset,
+                high_watermark=self._result.high_watermark,
+                log_start_offset=self._result.log_start_offset,
+            )
+        )
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        """Batches of FETCH_SCHEMA without the records below the asked offset; control batches are not delivered."""
+        opened_bytes, following = 0, self._offset
+        for part in self._result.data:
+            for at, header in iterate_headers(part):
+                if opened_bytes >= OPENED_BYTES_MAX:
+                    self.next_offset = following
+                    return
+                stored = part[at : at + header.total_bytes]
+                if header.is_control or header.next_offset <= self._offset:
+                    self._check(header, stored)
+                    continue
+                batch = self._from_offset(header, stored)
+                following = Offset(header.next_offset)
+                opened_bytes += batch.nbytes
+                if batch.num_rows:
+                    yield batch
+
+    def _check(self, header: BatchHeader, stored: memoryview) -> None:
+        """Refuse a batch that would be left out only because of a flipped bit."""
+        try:
+            check_checksums(stored, 0, header)
+        except ProblemError as problem:
+            raise _damaged(self._partition, header, problem) from problem
+
+    def _from_offset(self, header: BatchHeader, stored: memoryview) -> pa.RecordBatch:
+        try:
+            columns = decode(stored, header)
+        except ProblemError as problem:
+            raise _damaged(self._partition, header, problem) from problem
+        offsets = offsets_of(header, columns)
+        batch = pa.RecordBatch.from_arrays(
+            [*columns.columns[: len(FETCH_SCHEMA) - 1], offsets], schema=FETCH_SCHEMA
+        )
+        if header.base_offset >= self._offset:
+            return batch
+        first = int(np.searchsorted(offsets.to_numpy(), self._offset))
+        return batch.slice(first)
+
+
+def _damaged(partition: PartitionIndex, header: BatchHeader, problem: ProblemError) -> ProblemError:
+    """What is wrong with a stored batch is not the reader's mistake."""
+    return ProblemError(
+        "log_damaged",
+        f"the batch at offset {header.base_offset} of partition {partition} cannot be read: {problem.detail}",
+        data={
+            "partition": partition,
+            "first_offset": header.base_offset,
+            "next_good_offset": header.next_offset,
+        },
+    )
+
+
+def _columns(batch: pa.RecordBatch) -> FetchedColumns:
+    headers = batch.column("headers")
+    return FetchedColumns(
+        offsets=batch.column("offset").to_numpy().tolist(),
+        timestamps_us=batch.column("timestamp").cast(pa.int64()).to_numpy().tolist(),
+        keys=batch.column("key").to_pylist(),
+        values=batch.column("value").to_pylist(),
+        headers=[None] * batch.num_rows
+        if headers.null_count == batch.num_rows
+        else [
+            None if pairs is None else [(pair["key"], pair["value"]) for pair in pairs]
+            for pairs in headers.to_pylist()
+        ],
+    )

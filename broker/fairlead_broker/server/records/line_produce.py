@@ -1,0 +1,143 @@
+"""Producing line by line (NDJSON), for as long as the sender likes: each group of lines is stored and told at once.
+
+Callers: ``produce`` and ``easy_produce``. A group that is refused holds back no other; the last line of the answer
+says whether all were stored. When the broker has as many produce calls as it can serve, a stream waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from fairlead_api.bodies.json_records import Encoding
+from fairlead_api.bodies.media_types import NDJSON
+from fairlead_api.bodies.requests import ProducedLines, ProducedSummary
+from fairlead_api.identifiers import Acks
+from fairlead_api.problems import ProblemError
+from fairlead_broker.clock import Clock
+from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.server.http.body import ProduceBodyLimits
+from fairlead_broker.server.http.call import Call
+from fairlead_broker.server.records.line_stream import Lines, LineStream
+from fairlead_broker.server.records.produce_routing import partition_result
+from fairlead_broker.server.records.produced_records import read_lines
+from fairlead_broker.server.records.producer_headers import refuse_idempotency_key, refuse_producer_headers
+from fairlead_broker.server.records.record_storing import RecordStoring, Split
+from fairlead_broker.server.routing.forwarding import Forwarding
+from fairlead_broker.server.routing.partition_lookup import topic_to_write
+
+OVERLOADED: Final = "overloaded"
+PAUSE_SECONDS: Final = 0.1
+ONE_REQUEST_EACH: Final = "none on a body of lines, which becomes many batches"
+
+
+class LineProduce:
+    """Answers produce calls whose body is NDJSON."""
+
+    def __init__(
+        self, runtime: BrokerRuntime, forwarding: Forwarding, clock: Clock, bodies: ProduceBodyLimits
+    ) -> None:
+        self._runtime = runtime
+        self._storing = RecordStoring(runtime, forwarding)
+        self._clock = clock
+        self._bodies = bodies
+
+    async def answer(self, call: Call, acks: Acks, timeout_seconds: float, split: Split) -> None:
+        """Store what comes. Raises what refuses the call as a whole, before anything is read."""
+        refuse_producer_headers(call, ONE_REQUEST_EACH)
+        refuse_idempotency_key(call)
+        call.refuse_coded_body()
+        await topic_to_write(call, self._runtime)
+        stream = LineStream(call.body_reader, self._bodies.json_bytes_max)
+        totals = _Totals()
+        await call.start_stream([(b"content-type", NDJSON.encode())])
+        try:
+            async for lines in stream.groups():
+                produced = await self._produced(call, lines, acks, timeout_seconds, split, totals)
+                await call.send_piece(msgspec.json.encode(produced) + b"\n")
+        except ProblemError as problem:
+            totals.status = problem.status
+            refused = {"problem": problem.to_document()}
+            await call.send_piece(msgspec.json.encode(refused) + b"\n")
+        await call.send_piece(msgspec.json.encode(totals.summary()) + b"\n", more=False)
+
+    async def _produced(
+        self,
+        call: Call,
+        lines: Lines,
+        acks: Acks,
+        timeout_seconds: float,
+        split: Split,
+        totals: _Totals,
+    ) -> ProducedLines:
+        first, last = lines[0][0], lines[-1][0]
+        try:
+            await self._admitted(call, timeout_seconds)
+            records = await read_lines(lines, Encoding(call.query.text("encoding")), self._clock.now_us())
+            target = await topic_to_write(call, self._runtime)
+            _, shares, outcomes = await self._storing.store(
+                call, target, records, split, acks, timeout_seconds
+            )
+        except ProblemError as problem:
+            totals.add(len(lines), 0, problem.status)
+            return ProducedLines(
+                first_line=first, last_line=last, status=problem.status, problem=dict(problem.to_document())
+            )
+        finally:
+            call.body_reader.end_call()
+        stored = sum(
+            share.records.num_rows
+            for share, outcome in zip(shares, outcomes, strict=True)
+            if not isinstance(outcome, ProblemError)
+        )
+        status = 207 if stored < len(lines) else (202 if acks is Acks.NONE else 200)
+        totals.add(len(lines), stored, status)
+        if status == 202:
+            return ProducedLines(first_line=first, last_line=last, status=status)
+        results = [
+            partition_result(share.partition, outcome)
+            for share, outcome in zip(shares, outcomes, strict=True)
+        ]
+        return ProducedLines(first_line=first, last_line=last, status=status, results=results)
+
+    async def _admitted(self, call: Call, seconds_max: float) -> None:
+        """Wait for a place among the produce calls. Raises overloaded when there is none for that long."""
+        end = self._clock.monotonic() + seconds_max
+        while True:
+            try:
+                call.body_reader.begin_call()
+            except ProblemError:
+                if self._clock.monotonic() >= end:
+                    raise
+                await asyncio.sleep(PAUSE_SECONDS)  # noqa: TID251 - a stream may wait where a request may not
+            else:
+                return
+
+
+class _Totals:
+    """What became of all lines so far."""
+
+    def __init__(self) -> None:
+        self.status = 200
+        self._records = 0
+        self._stored = 0
+
+    def add(self, records: int, stored: int, status: int) -> None:
+        """Count a group."""
+        self._records += records
+        self._stored += stored
+        if status >= 207 and self.status < 207:
+            self.status = 207
+        elif status == 202 and self.status == 200:
+            self.status = 202
+
+    def summary(self) -> ProducedSummary:
+        """The last line."""
+        return ProducedSummary(
+            status=self.status,
+            records=self._records,
+            stored=self._stored,
+            refused=self._records - self._stored,
+        )

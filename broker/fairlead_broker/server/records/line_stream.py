@@ -1,0 +1,107 @@
+"""The lines of a body that comes as long as its sender likes, gathered into groups.
+
+Callers: ``line_produce``. A group ends when enough has come, or when nothing more comes for a moment: a file becomes
+large batches, and what somebody types is stored at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Final
+
+from fairlead_api.problems import ProblemError
+from fairlead_broker.server.http.body import BodyReader, ClientGone
+
+GROUP_BYTES_MAX: Final = 256 << 10
+"""Of text in a group: large enough that a batch costs little, small enough to be parsed within milliseconds."""
+LINGER_SECONDS: Final = 0.01
+"""How long an unfinished group waits for more."""
+IDLE_SECONDS_MAX: Final = 300.0
+"""How long a sender may be silent between two lines; its stream holds no more than a place on its connection."""
+
+Lines = list[tuple[int, bytes]]
+"""Numbered from 1; empty ones are counted and left out."""
+
+
+class LineStream:
+    """Reads one body."""
+
+    def __init__(self, reader: BodyReader, line_bytes_max: int) -> None:
+        """`line_bytes_max`: of one line. The reader counts the bytes of the group that was taken last."""
+        self._reader = reader
+        self._line_bytes_max = line_bytes_max
+        self._rest: list[bytes] = []
+        self._rest_bytes = 0
+        self._number = 0
+        self._lines: Lines = []
+        self._lines_bytes = 0
+
+    async def groups(self) -> AsyncIterator[Lines]:
+        """Yield groups of lines until the body ends.
+
+        Raises body_too_large for a line beyond the limit, malformed_request when nothing comes for too long,
+        overloaded, shutting_down, and ClientGone; the groups before were yielded.
+        """
+        pending: asyncio.Task[bytes] | None = None
+        try:
+            while True:
+                pending = pending or asyncio.get_running_loop().create_task(self._reader.next_piece())
+                seconds = LINGER_SECONDS if self._lines else IDLE_SECONDS_MAX
+                await asyncio.wait({pending}, timeout=seconds)
+                if not pending.done():
+                    if not self._lines:
+                        raise _silent()
+                    yield self._taken()
+                    continue
+                piece, pending = pending.result(), None
+                self._add(piece)
+                if self._reader.complete:
+                    break
+                if self._lines_bytes >= GROUP_BYTES_MAX:
+                    yield self._taken()
+            self._end_line()
+            if self._lines:
+                yield self._taken()
+        finally:
+            if pending is not None:
+                pending.cancel()
+                with suppress(asyncio.CancelledError, ClientGone, ProblemError):
+                    await pending
+
+    def _add(self, piece: bytes) -> None:
+        first, *others = piece.split(b"\n")
+        self._extend(first)
+        for each in others:
+            self._end_line()
+            self._extend(each)
+
+    def _extend(self, part: bytes) -> None:
+        self._rest_bytes += len(part)
+        if self._rest_bytes > self._line_bytes_max:
+            raise ProblemError(
+                "body_too_large",
+                f"line {self._number + 1} is longer than {self._line_bytes_max} bytes",
+                data={"limit_bytes": self._line_bytes_max},
+            )
+        self._rest.append(part)
+
+    def _end_line(self) -> None:
+        self._number += 1
+        line = b"".join(self._rest).strip()
+        self._lines_bytes += self._rest_bytes
+        self._rest, self._rest_bytes = [], 0
+        if line:
+            self._lines.append((self._number, line))
+
+    def _taken(self) -> Lines:
+        lines, self._lines, self._lines_bytes = self._lines, [], 0
+        self._reader.keep_only(self._rest_bytes)
+        return lines
+
+
+def _silent() -> ProblemError:
+    return ProblemError(
+        "malformed_request", f"no line came for {IDLE_SECONDS_MAX:g} s, and no end of the body"
+    )

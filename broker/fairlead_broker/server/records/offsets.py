@@ -1,0 +1,196 @@
+"""Where logs begin and end, which offset a time means, letting a log begin later, and accepting damage.
+
+Callers: ``application`` for the routes named in ``endpoints``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from fairlead_api.bodies.requests import (
+    HIGH_WATERMARK,
+    AcceptDamageAnswer,
+    AcceptDamageRequest,
+    DeleteRecordsAnswer,
+    DeleteRecordsRequest,
+    OffsetAtTime,
+    OffsetsLookupAnswer,
+    OffsetsLookupRequest,
+    PartitionOffsets,
+    PartitionOffsetsLookup,
+    TopicOffsetLookup,
+    decode_request,
+)
+from fairlead_api.identifiers import BrokerId, LeaderEpoch, Offset, PartitionIndex, TimestampUs, TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_api.timestamps import format_timestamp
+from fairlead_broker.peers import messages
+from fairlead_broker.peers.peers import PeerUnavailable, problem_of
+from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.runtime.refusals import wrong_leader_epoch
+from fairlead_broker.server.http.admin_body import json_body
+from fairlead_broker.server.http.call import Call, Endpoint
+from fairlead_broker.server.routing.forwarding import JSON_BODY, LEADER_SECONDS_MAX, Forwarding, no_answer
+from fairlead_broker.server.routing.partition_lookup import checked_topic, led_partition, partition_of
+
+
+class OffsetCalls:
+    """The calls about offsets of partitions."""
+
+    def __init__(self, runtime: BrokerRuntime, forwarding: Forwarding) -> None:
+        self._runtime = runtime
+        self._forwarding = forwarding
+
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """The endpoint of each route of this family, by route name."""
+        at_leader = self._forwarding.at_leader
+        return {
+            "partition_offsets": at_leader(self.partition_offsets, writing=False),
+            "lookup_offsets": self.lookup_offsets,
+            "delete_records": at_leader(self.delete_records, writing=True),
+            "accept_damage": at_leader(self.accept_damage, writing=True),
+            "digest_partition": at_leader(self.digest_partition, writing=False),
+        }
+
+    async def partition_offsets(self, call: Call) -> None:
+        """``GET /v1/topics/{topic}/partitions/{partition}/offsets``."""
+        timestamp_us = call.query.timestamp_us("timestamp")
+        handle = await partition_of(call, self._runtime)
+        if timestamp_us is None:
+            answer: object = PartitionOffsets(
+                log_start_offset=handle.log_start_offset,
+                high_watermark=handle.high_watermark,
+                log_end_offset=handle.log_end_offset,
+                last_stable_offset=handle.last_stable_offset,
+                leader_epoch=handle.leader_epoch,
+            )
+        else:
+            offset, found_us = await self._runtime.offset_lookup(handle, timestamp_us)
+            answer = OffsetAtTime(
+                offset=offset, timestamp=_formatted(found_us), leader_epoch=handle.leader_epoch
+            )
+        await call.answer_json(answer)
+
+    async def lookup_offsets(self, call: Call) -> None:
+        """``POST /v1/offsets:lookup``: one offset or problem a partition, in order of the request."""
+        request = decode_request(OffsetsLookupRequest, await json_body(call))
+        partitions = await self.look_up(call, request)
+        refused = any(isinstance(entry.problem, dict) for entry in partitions)
+        await call.answer_json(OffsetsLookupAnswer(partitions=partitions), 207 if refused else 200)
+
+    async def look_up(self, call: Call, request: OffsetsLookupRequest) -> list[PartitionOffsetsLookup]:
+        """One offset or problem a partition, in order of the request, from their leaders."""
+        passed_on = await self._looked_up_elsewhere(call, request)
+        return [
+            passed_on.get(place) or await self._looked_up(wanted)
+            for place, wanted in enumerate(request.partitions)
+        ]
+
+    async def delete_records(self, call: Call) -> None:
+        """``POST /v1/topics/{topic}/partitions/{partition}:delete-records``."""
+        request = decode_request(DeleteRecordsRequest, await json_body(call))
+        handle = await partition_of(call, self._runtime)
+        offset = None if request.offset == HIGH_WATERMARK else Offset(request.offset)
+        low_watermark = await self._runtime.delete_records(handle, offset)
+        await call.answer_json(
+            DeleteRecordsAnswer(low_watermark=low_watermark, leader_epoch=handle.leader_epoch)
+        )
+
+    async def accept_damage(self, call: Call) -> None:
+        """``POST /v1/topics/{topic}/partitions/{partition}:accept-damage``."""
+        request = decode_request(AcceptDamageRequest, await json_body(call))
+        handle = await partition_of(call, self._runtime)
+        first, following = Offset(request.first_offset), Offset(request.next_good_offset)
+        await self._runtime.accept_damage(handle, first, following)
+        await call.answer_json(
+            AcceptDamageAnswer(
+                first_offset=first, next_good_offset=following, leader_epoch=handle.leader_epoch
+            )
+        )
+
+    async def digest_partition(self, call: Call) -> None:
+        """``GET /v1/topics/{topic}/partitions/{partition}:digest``."""
+        first, end = (call.query.integer_or_none(name) for name in ("from", "to"))
+        handle = await partition_of(call, self._runtime)
+        await call.answer_json(
+            await self._runtime.compare_replicas(
+                handle, None if first is None else Offset(first), None if end is None else Offset(end)
+            )
+        )
+
+    async def _looked_up_elsewhere(
+        self, call: Call, request: OffsetsLookupRequest
+    ) -> dict[int, PartitionOffsetsLookup]:
+        """What other leaders say, by the places in the request."""
+        elsewhere: dict[BrokerId, dict[int, TopicOffsetLookup]] = {}
+        for place, wanted in enumerate(request.partitions):
+            try:
+                topic_id = self._runtime.topic(wanted.topic).topic_id
+            except ProblemError:
+                continue
+            leader = self._forwarding.leader_elsewhere(call, topic_id, wanted.partition)
+            if leader is not None:
+                elsewhere.setdefault(leader, {})[place] = wanted
+        asked = await asyncio.gather(*(self._ask(leader, each) for leader, each in elsewhere.items()))
+        return {place: entry for answered in asked for place, entry in answered.items()}
+
+    async def _ask(
+        self, leader: BrokerId, wanted: Mapping[int, TopicOffsetLookup]
+    ) -> dict[int, PartitionOffsetsLookup]:
+        body = messages.encode(OffsetsLookupRequest(partitions=list(wanted.values())))
+        try:
+            heard = await self._forwarding.ask(
+                leader, "POST", "/v1/offsets:lookup", [JSON_BODY], body, LEADER_SECONDS_MAX
+            )
+            if heard.status >= HTTPStatus.BAD_REQUEST:
+                raise problem_of(heard)
+        except PeerUnavailable as unavailable:
+            return {
+                place: _refused(each, no_answer(unavailable, each.topic, each.partition, writing=False))
+                for place, each in wanted.items()
+            }
+        except ProblemError as problem:
+            return {place: _refused(each, problem) for place, each in wanted.items()}
+        answer = messages.decode(OffsetsLookupAnswer, heard.body)
+        return dict(zip(wanted, answer.partitions, strict=True))
+
+    async def _looked_up(self, wanted: TopicOffsetLookup) -> PartitionOffsetsLookup:
+        topic_id: str | None = wanted.topic_id
+        try:
+            expected = None if wanted.topic_id is None else TopicId(wanted.topic_id)
+            topic_id = checked_topic(self._runtime.topic(wanted.topic), expected).topic_id
+            handle = await led_partition(self._runtime, TopicId(topic_id), PartitionIndex(wanted.partition))
+            seen = wanted.leader_epoch
+            if seen is not None and seen > handle.leader_epoch:
+                raise wrong_leader_epoch(handle.topic, handle.index, LeaderEpoch(seen), handle.leader_epoch)
+            found: tuple[Offset | None, TimestampUs | None]
+            found = await self._runtime.offset_lookup(handle, wanted.position)
+        except ProblemError as problem:
+            return _refused(wanted, problem, topic_id)
+        return PartitionOffsetsLookup(
+            topic=wanted.topic,
+            topic_id=topic_id,
+            partition=wanted.partition,
+            offset=found[0],
+            timestamp=_formatted(found[1]),
+            leader_epoch=handle.leader_epoch,
+        )
+
+
+def _refused(
+    wanted: TopicOffsetLookup, problem: ProblemError, topic_id: str | None = None
+) -> PartitionOffsetsLookup:
+    return PartitionOffsetsLookup(
+        topic=wanted.topic,
+        topic_id=topic_id or wanted.topic_id,
+        partition=wanted.partition,
+        offset=None,
+        timestamp=None,
+        problem=dict(problem.to_document()),
+    )
+
+
+def _formatted(timestamp_us: TimestampUs | None) -> str | None:
+    return None if timestamp_us is None else format_timestamp(timestamp_us)

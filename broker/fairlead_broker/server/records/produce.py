@@ -1,0 +1,136 @@
+"""Producing to one partition: one request, one batch.
+
+Callers: ``application`` for the routes named in ``endpoints``. Hot: a binary batch goes to the runtime as the bytes
+that came; only JSON and Arrow bodies are encoded here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from fairlead_api.bodies.media_types import BATCHES, NDJSON
+from fairlead_api.bodies.requests import ProduceResult
+from fairlead_api.identifiers import Acks, PartitionIndex
+from fairlead_api.problems import ProblemError
+from fairlead_api.timestamps import format_timestamp
+from fairlead_broker.clock import Clock
+from fairlead_broker.runtime import AppendResult, BrokerRuntime, KeyedRequest, ProduceItem, TopicView
+from fairlead_broker.runtime.refusals import partition_not_found
+from fairlead_broker.server.http.body import ProduceBodyLimits
+from fairlead_broker.server.http.call import Call, Endpoint
+from fairlead_broker.server.http.negotiation import record_body_type
+from fairlead_broker.server.records.line_produce import LineProduce
+from fairlead_broker.server.records.produced_records import encoded, read_records
+from fairlead_broker.server.records.producer_headers import (
+    keyed_request,
+    producer_stamp,
+    refuse_idempotency_key,
+    refuse_producer_headers,
+)
+from fairlead_broker.server.records.record_shares import Share
+from fairlead_broker.server.records.topic_creation import create_to_write
+from fairlead_broker.server.routing.forwarding import Forwarding
+from fairlead_broker.server.routing.partition_lookup import partition_in, topic_to_write
+
+DUPLICATE: Final = (b"fairlead-duplicate", b"true")
+"""Header of an answer that tells of records stored by an earlier attempt."""
+IN_THE_BATCH: Final = "none on a binary body, whose batch carries the producer"
+
+
+class ProduceCalls:
+    """The call that writes one batch to one partition. ``bodies`` bounds what it reads."""
+
+    def __init__(
+        self, runtime: BrokerRuntime, forwarding: Forwarding, clock: Clock, bodies: ProduceBodyLimits
+    ) -> None:
+        self._runtime = runtime
+        self._forwarding = forwarding
+        self._clock = clock
+        self._bodies = bodies
+        self._lines = LineProduce(runtime, forwarding, clock, bodies)
+
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """The endpoint of each route of this family, by route name."""
+        return {"produce_partition": self.produce_partition}
+
+    async def produce_partition(self, call: Call) -> None:
+        """``POST /v1/topics/{topic}/partitions/{partition}/records``."""
+        acks, timeout_seconds = acknowledgement(call)
+        media_type = record_body_type(call)
+        if media_type == NDJSON:
+            await self._lines.answer(call, acks, timeout_seconds, partial(_to_partition, call.partition))
+            return
+        topic, missing = await topic_to_write(call, self._runtime)
+        leader = None if missing else self._forwarding.leader_elsewhere(call, topic.topic_id, call.partition)
+        handle = None if missing or leader is not None else await partition_in(call, topic, self._runtime)
+        if call.partition >= topic.partition_count:
+            raise partition_not_found(topic.name, call.partition, topic.partition_count)
+        call.body_reader.begin_call()
+        body = await call.body(self._bodies.of(media_type))
+        if leader is not None:
+            await self._forwarding.pass_on(call, leader, body, timeout_seconds, writing=True)
+            return
+        if media_type == BATCHES:
+            refuse_producer_headers(call, IN_THE_BATCH)
+            refuse_idempotency_key(call)
+            batch, keyed = memoryview(body), None
+        else:
+            batch, keyed = await self._batch(call, topic, media_type, body)
+        if handle is None:
+            batches = [(batch, keyed is not None)]
+            topic = await create_to_write(call, self._runtime, self._forwarding, topic, batches)
+            leader = self._forwarding.leader_elsewhere(call, topic.topic_id, call.partition)
+            if leader is not None:
+                await self._forwarding.pass_on(call, leader, body, timeout_seconds, writing=True)
+                return
+            handle = await partition_in(call, topic, self._runtime)
+        item = ProduceItem(handle, batch, keyed)
+        [result] = await self._runtime.produce([item], acks=acks, timeout_seconds=timeout_seconds)
+        if isinstance(result, ProblemError):
+            raise result
+        if acks is Acks.NONE:
+            await call.answer(202, [])
+        else:
+            await answer_result(call, result)
+
+    async def _batch(
+        self, call: Call, topic: TopicView, media_type: str, body: bytes
+    ) -> tuple[memoryview, KeyedRequest | None]:
+        """The one batch of a JSON or Arrow body, and the idempotency key it came with."""
+        producer = producer_stamp(call)
+        keyed = await keyed_request(call, media_type, body)
+        records = await read_records(call, media_type, body, self._clock.now_us())
+        return await encoded(records, topic.config, producer, keyed), keyed
+
+
+def acknowledgement(call: Call) -> tuple[Acks, float]:
+    """What a produce call waits for, and how many seconds."""
+    return Acks(call.query.text("acks")), call.query.integer("timeout_ms") / 1000
+
+
+def _to_partition(partition: PartitionIndex, topic: TopicView, records: pa.RecordBatch) -> list[Share]:
+    """All records to one partition. Raises partition_not_found."""
+    if partition >= topic.partition_count:
+        raise partition_not_found(topic.name, partition, topic.partition_count)
+    return [Share(partition, np.arange(records.num_rows, dtype=np.int64), records)]
+
+
+def produce_result(result: AppendResult) -> ProduceResult:
+    """Where a batch was stored, as the API answers it."""
+    return ProduceResult(
+        base_offset=result.base_offset,
+        last_offset=result.last_offset,
+        log_append_time=format_timestamp(result.log_append_time_us),
+        leader_epoch=result.leader_epoch,
+        duplicate=result.duplicate,
+    )
+
+
+async def answer_result(call: Call, result: AppendResult) -> None:
+    """Answer the result of one batch."""
+    await call.answer_json(produce_result(result), 200, [DUPLICATE] if result.duplicate else [])

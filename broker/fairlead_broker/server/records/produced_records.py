@@ -1,0 +1,94 @@
+"""JSON and Arrow bodies on their way into a batch.
+
+Callers: ``produce`` and ``easy_produce``. The records of a request become columns here, and columns become batches
+in the topic's compression; partitions are chosen elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from fairlead_api.batch.batches import ProducerStamp, encode, record_batch
+from fairlead_api.batch.extension import idempotency_extension
+from fairlead_api.batch.header import Codec
+from fairlead_api.bodies.cloud_events import parse_event, parse_event_batch, parse_event_headers
+from fairlead_api.bodies.json_records import Encoding, RecordColumns, parse_record_lines, parse_records
+from fairlead_api.bodies.media_types import CLOUD_EVENT, CLOUD_EVENTS, JSON
+from fairlead_api.configuration import TopicConfig
+from fairlead_api.problems import ProblemError
+from fairlead_broker.runtime import KeyedRequest
+from fairlead_broker.server.http.call import Call
+from fairlead_broker.server.http.codec_threads import in_thread
+from fairlead_broker.server.http.negotiation import BINARY_EVENT
+from fairlead_broker.server.records.arrow_bodies import read_arrow_stream
+
+# Larger bodies are read in a thread: parsing a MiB of JSON takes the loop 10 ms.
+ON_LOOP_BYTES_MAX = 128 << 10
+# `producer` and `uncompressed` alike: a body of JSON or Arrow names no compression of its own.
+_EVENT_PARSERS = {CLOUD_EVENT: parse_event, CLOUD_EVENTS: parse_event_batch}
+_CODECS = {"lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+
+
+async def read_records(call: Call, media_type: str, body: bytes, now_us: int) -> pa.RecordBatch:
+    """The records of a JSON or Arrow body; records without a time get ``now_us``.
+
+    Raises ProblemError malformed_request, unknown_option, invalid_record or batch_too_large.
+    """
+    if media_type == BINARY_EVENT:
+        return _as_batch(parse_event_headers(_texts(call), call.header_text(b"content-type"), body), now_us)
+    if media_type in _EVENT_PARSERS:
+        return await _from_events(_EVENT_PARSERS[media_type], body, now_us)
+    if media_type == JSON:
+        encoding = Encoding(call.query.text("encoding"))
+        if len(body) <= ON_LOOP_BYTES_MAX:
+            return _from_json(body, encoding, now_us)
+        return await in_thread(_from_json, body, encoding, now_us)
+    if len(body) <= ON_LOOP_BYTES_MAX:
+        return read_arrow_stream(body, now_us)
+    return await in_thread(read_arrow_stream, body, now_us)
+
+
+async def _from_events(parse: Callable[[bytes], RecordColumns], body: bytes, now_us: int) -> pa.RecordBatch:
+    columns = parse(body) if len(body) <= ON_LOOP_BYTES_MAX else await in_thread(parse, body)
+    return _as_batch(columns, now_us)
+
+
+def _texts(call: Call) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in call.headers.items()}
+
+
+async def read_lines(lines: Sequence[tuple[int, bytes]], encoding: Encoding, now_us: int) -> pa.RecordBatch:
+    """The records of numbered NDJSON lines; raises as ``read_records`` does, naming the line."""
+    if sum(len(line) for _, line in lines) <= ON_LOOP_BYTES_MAX:
+        return _as_batch(parse_record_lines(lines, encoding), now_us)
+    columns = await in_thread(parse_record_lines, lines, encoding)
+    return await in_thread(_as_batch, columns, now_us)
+
+
+async def encoded(
+    records: pa.RecordBatch,
+    config: TopicConfig,
+    producer: ProducerStamp | None = None,
+    keyed: KeyedRequest | None = None,
+) -> memoryview:
+    """The records as one unstamped batch in the topic's compression, with whoever sent it."""
+    codec = _CODECS.get(config.compression_type, Codec.NONE)
+    extension = () if keyed is None else idempotency_extension(keyed.key, keyed.digest)
+    if records.nbytes <= ON_LOOP_BYTES_MAX:
+        return memoryview(encode(records, codec, producer, extension).to_bytes())
+    batch = await in_thread(encode, records, codec, producer, extension)
+    return memoryview(batch.to_bytes())
+
+
+def _from_json(body: bytes, encoding: Encoding, now_us: int) -> pa.RecordBatch:
+    return _as_batch(parse_records(body, encoding), now_us)
+
+
+def _as_batch(columns: RecordColumns, now_us: int) -> pa.RecordBatch:
+    if not len(columns):
+        raise ProblemError("malformed_request", "the body has no records")
+    return record_batch(
+        columns.values, columns.keys, columns.timestamps_us, columns.headers, default_timestamp_us=now_us
+    )

@@ -1,0 +1,285 @@
+"""Following a topic: every partition, wherever it is led, record by record, for curl and for browsers.
+
+Callers: ``application`` for the route named in ``endpoints``. The answer begins at once and ends with the client, the
+broker, the topic or the limits that were asked for. What goes wrong after it has begun is told in it: a partition whose
+records expired before they were read goes on at its start, after a line that says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from fairlead_api.bodies.frames import Frame, iterate_frames
+from fairlead_api.bodies.json_records import Encoding, FetchedRecord
+from fairlead_api.bodies.requests import (
+    FetchFrameMeta,
+    FetchProblemMeta,
+    FetchRequest,
+    OffsetsLookupRequest,
+    PartitionFetchRequest,
+    TopicOffsetLookup,
+)
+from fairlead_api.identifiers import LeaderEpoch, Offset, PartitionIndex
+from fairlead_api.problems import ProblemError
+from fairlead_broker.clock import Clock
+from fairlead_broker.runtime import BrokerRuntime, FetchResult, TopicView, refusals
+from fairlead_broker.runtime.engine.budget import HeldAnswer
+from fairlead_broker.server.http.asgi import HeaderList
+from fairlead_broker.server.http.call import PART_BYTES_MAX, Call, Endpoint
+from fairlead_broker.server.http.codec_threads import CODEC_THREADS, in_thread
+from fairlead_broker.server.http.disconnect import unless_gone
+from fairlead_broker.server.http.negotiation import answer_type
+from fairlead_broker.server.records.fetch_routing import FetchedPartition, FetchRouting
+from fairlead_broker.server.records.fetched_records import FetchedRecords
+from fairlead_broker.server.records.offsets import OffsetCalls
+from fairlead_broker.server.records.tail_events import Positions, TailFormat, parse_event_id, tail_format
+from fairlead_broker.server.routing.forwarding import Forwarding
+from fairlead_broker.server.routing.partition_lookup import topic_of
+
+ROUND_BYTES_MAX: Final = 1 << 20
+"""Read at a time: what one reader holds in memory, ten times that as JSON."""
+POLL_MS: Final = 15_000
+"""After which an idle stream gives a sign of life; balancers cut idle connections after 60 s."""
+SILENCE_SECONDS: Final = 14.0
+"""The same where there is no wait, while a partition has no leader: less than a wait, which may end a moment early."""
+PAUSE_SECONDS: Final = 0.2
+"""Before a partition without a leader is asked again."""
+CROWDED_PAUSE_SECONDS: Final = 1.0
+"""Before more is read where others hold all there is room for: many tails that ask at once would take the loop."""
+OVERLOADED: Final = "overloaded"
+PASSING: Final = frozenset(
+    {
+        "no_leader", "not_leader", "offset_not_available", "stale_leader_epoch", "unknown_leader_epoch",
+        "leader_changed", OVERLOADED, "coordination_unavailable",
+    }
+)  # fmt: skip
+"""What other rounds will not meet."""
+SKIPPED: Final = {"offset_expired": "earliest", "offset_out_of_range": "latest"}
+"""Where a partition goes on whose next record is not there any more."""
+
+
+class TailCalls:
+    """The call that follows a topic."""
+
+    def __init__(
+        self, runtime: BrokerRuntime, forwarding: Forwarding, offsets: OffsetCalls, clock: Clock
+    ) -> None:
+        self._runtime = runtime
+        self._forwarding = forwarding
+        self._routing = FetchRouting(runtime, forwarding)
+        self._offsets = offsets
+        self._clock = clock
+        self._opening = asyncio.Semaphore(CODEC_THREADS)
+
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """The endpoint of each route of this family, by route name."""
+        return {"tail_topic": self.tail_topic}
+
+    async def tail_topic(self, call: Call) -> None:
+        """``GET /v1/topics/{topic}/records``."""
+        media_type = answer_type(call)
+        topic = topic_of(call, self._runtime)
+        known = parse_event_id(call.header_text(b"last-event-id"), topic.partition_count)
+        missing = [each for each in range(topic.partition_count) if each not in known]
+        # An event's id names every partition there was: the others were added since, and nobody has read them.
+        begin = "earliest" if known else call.query.text("from")
+        positions = known | await self._look_up(call, topic, missing, begin)
+        headers: HeaderList = [
+            (b"content-type", media_type.encode()),
+            (b"cache-control", b"no-store"),
+            (b"fairlead-topic-id", topic.topic_id.encode()),
+            (b"vary", b"accept"),
+        ]
+        if call.scope["method"] == "HEAD":
+            # Without a length: that of the answer to a GET is not known.
+            await call.start_stream(headers)
+            await call.send_piece(b"", more=False)
+            return
+        tail = _Tail(call, topic, positions, tail_format(media_type), self._clock.monotonic())
+        call.held = self._runtime.hold_answer()
+        await call.start_stream(headers)
+        await unless_gone(call.receive, self._run(tail))
+
+    async def _run(self, tail: _Tail) -> None:
+        seconds = tail.call.query.integer_or_none("max_seconds")
+        ends_at = None if seconds is None else self._clock.monotonic() + seconds
+        await tail.send(tail.format.begin(tail.positions))
+        try:
+            while not tail.complete:
+                left = None if ends_at is None else ends_at - self._clock.monotonic()
+                if left is not None and left <= 0:
+                    break
+                await self._round(tail, POLL_MS if left is None else min(POLL_MS, int(left * 1000) + 1))
+        except ProblemError as problem:
+            await tail.send(tail.format.problem(problem.to_document()))
+        await tail.call.send_piece(b"", more=False)
+
+    async def _round(self, tail: _Tail, wait_ms: int) -> None:
+        """Read what has come, once. Raises the problem that ends the stream."""
+        if self._forwarding.stopping:
+            raise refusals.shutting_down()
+        call = tail.call
+        topic = topic_of(call, self._runtime)
+        if topic.topic_id != tail.topic.topic_id:
+            raise ProblemError("topic_recreated", f"topic {topic.name} was deleted and created again")
+        # Partitions that were added meanwhile: nobody has read them.
+        for partition in range(topic.partition_count):
+            tail.positions.setdefault(partition, 0)
+        request = FetchRequest(
+            max_wait_ms=wait_ms,
+            max_bytes=ROUND_BYTES_MAX,
+            partitions=[
+                PartitionFetchRequest(
+                    topic_id=topic.topic_id, partition=partition, offset=offset, max_bytes=ROUND_BYTES_MAX
+                )
+                for partition, offset in tail.positions.items()
+            ],
+        )
+        here, remote = self._runtime.hold_answer(), self._runtime.hold_answer()
+        try:
+            elsewhere = self._routing.elsewhere(call, request)
+            answers = await self._routing.fetch(request, elsewhere, here, remote)
+            sent, pause = call.bytes_sent, 0.0
+            for answer in answers:
+                pause = max(pause, await self._tell(tail, answer))
+        finally:
+            here.release()
+            remote.release()
+        now = self._clock.monotonic()
+        if sent != call.bytes_sent:
+            tail.told_at = now
+            return
+        if now - tail.told_at >= SILENCE_SECONDS:
+            await tail.send(tail.format.sign_of_life())
+            tail.told_at = now
+        if pause:
+            await asyncio.sleep(pause)  # noqa: TID251 - whoever leads next is on another broker
+
+    async def _tell(self, tail: _Tail, answer: FetchedPartition) -> float:
+        """Send the records of one partition; returns how many seconds to wait where something was in the way."""
+        [frame] = iterate_frames(b"".join(answer.frame))
+        if answer.refused:
+            return await self._meet(tail, msgspec.json.decode(frame.meta, type=FetchProblemMeta))
+        if not answer.nbytes or tail.complete:
+            return 0.0
+        partition, records = _fetched(frame, tail.positions)
+        slices = records.slices(Encoding(tail.call.query.text("encoding")))
+        try:
+            told = await self._first_slice(tail, records, slices)
+            if told is None:
+                return CROWDED_PAUSE_SECONDS
+            while told and not tail.complete:
+                await tail.send_records(told, records.open_bytes)
+                told = [] if tail.complete else await _next_slice(records, slices)
+        finally:
+            tail.held.resize(0)
+        if not told:
+            tail.positions[partition] = records.next_offset
+        return 0.0
+
+    async def _first_slice(
+        self, tail: _Tail, records: FetchedRecords, slices: Iterator[list[FetchedRecord]]
+    ) -> list[FetchedRecord] | None:
+        """Open what was read; None where that may be much and others hold all there is room for."""
+        if records.small:
+            return await _next_slice(records, slices)
+        # One after the other, as the threads take them: each sees what those before it hold.
+        async with self._opening:
+            if tail.held.crowded:
+                return None
+            told = await _next_slice(records, slices)
+            tail.held.resize(records.open_bytes)
+            return told
+
+    async def _meet(self, tail: _Tail, meta: FetchProblemMeta) -> float:
+        code = str(meta.problem["code"])
+        if code in PASSING and self._forwarding.allowed(tail.call):
+            return CROWDED_PAUSE_SECONDS if code == OVERLOADED else PAUSE_SECONDS
+        if code not in SKIPPED:
+            raise ProblemError.from_document(meta.problem)  # type: ignore[arg-type]
+        await tail.send(tail.format.problem(meta.problem))
+        tail.positions |= await self._look_up(tail.call, tail.topic, [meta.partition], SKIPPED[code])
+        return 0.0
+
+    async def _look_up(self, call: Call, topic: TopicView, partitions: list[int], where: str) -> Positions:
+        """Where partitions begin or end. Raises the first refusal."""
+        if not partitions:
+            return {}
+        wanted = [
+            TopicOffsetLookup(topic=topic.name, topic_id=topic.topic_id, partition=each, timestamp=where)
+            for each in partitions
+        ]
+        found = await self._offsets.look_up(call, OffsetsLookupRequest(partitions=wanted))
+        positions: Positions = {}
+        for entry in found:
+            if isinstance(entry.problem, dict):
+                raise ProblemError.from_document(entry.problem)  # type: ignore[arg-type]
+            assert entry.offset is not None, "both ends of a log have an offset"
+            positions[entry.partition] = entry.offset
+        return positions
+
+
+class _Tail:
+    """One answer under way."""
+
+    __slots__ = ("_left", "call", "format", "positions", "told_at", "topic")
+
+    def __init__(
+        self, call: Call, topic: TopicView, positions: Positions, form: TailFormat, now: float
+    ) -> None:
+        self.told_at = now
+        """When something was sent last."""
+        self.call = call
+        self.topic = topic
+        self.positions = positions
+        self.format = form
+        self._left = call.query.integer_or_none("max_records")
+
+    @property
+    def held(self) -> HeldAnswer:
+        """What counts the bytes that are told."""
+        assert self.call.held is not None, "a tail counts what it holds"
+        return self.call.held
+
+    @property
+    def complete(self) -> bool:
+        """Whether as many records were told as were asked for."""
+        return self._left == 0
+
+    async def send_records(self, records: list[FetchedRecord], open_bytes: int) -> None:
+        """Tell records, no more than are left; `open_bytes`: what else is held of their batch meanwhile."""
+        if self._left is not None:
+            records = records[: self._left]
+            self._left -= len(records)
+        text = self.format.records(records, self.positions)
+        self.held.resize(open_bytes + len(text))
+        await self.send(text)
+
+    async def send(self, text: bytes) -> None:
+        """Send text in pieces."""
+        for at in range(0, len(text), PART_BYTES_MAX):
+            await self.call.send_piece(text[at : at + PART_BYTES_MAX])
+
+
+async def _next_slice(records: FetchedRecords, slices: Iterator[list[FetchedRecord]]) -> list[FetchedRecord]:
+    """Some more records, none at the end."""
+    return next(slices, []) if records.small else await in_thread(next, slices, [])
+
+
+def _fetched(frame: Frame, positions: Positions) -> tuple[int, FetchedRecords]:
+    """The partition of a frame, and its records from where the tail is."""
+    meta = msgspec.json.decode(frame.meta, type=FetchFrameMeta)
+    result = FetchResult(
+        data=[frame.data],
+        next_offset=Offset(meta.next_offset),
+        high_watermark=Offset(meta.high_watermark),
+        log_start_offset=Offset(meta.log_start_offset),
+        last_stable_offset=Offset(meta.last_stable_offset),
+        leader_epoch=LeaderEpoch(meta.leader_epoch),
+    )
+    offset = Offset(positions[meta.partition])
+    return meta.partition, FetchedRecords(PartitionIndex(meta.partition), offset, result)

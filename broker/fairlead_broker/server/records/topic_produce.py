@@ -1,0 +1,144 @@
+"""Producing to a topic: the server picks the partition of every record.
+
+Callers: ``application`` for the route named in ``endpoints``. Records with a key go where Kafka's rule sends them;
+those without go together to one partition, another one with each request, so that a small request stays one batch. With
+an idempotency key that partition follows from the key, so that a repeat meets what the first attempt stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from fairlead_api.bodies.media_types import NDJSON
+from fairlead_api.bodies.requests import RecordStatus, TopicProduceAnswer
+from fairlead_api.identifiers import Acks, PartitionIndex
+from fairlead_api.partitioning import partition_for_key
+from fairlead_api.problems import ProblemError
+from fairlead_broker.clock import Clock
+from fairlead_broker.runtime import AppendResult, BrokerRuntime, KeyedRequest, TopicView
+from fairlead_broker.runtime.refusals import idempotency_key_reused
+from fairlead_broker.server.http.body import ProduceBodyLimits
+from fairlead_broker.server.http.call import Call, Endpoint
+from fairlead_broker.server.http.negotiation import record_body_type
+from fairlead_broker.server.records.line_produce import LineProduce
+from fairlead_broker.server.records.produce import DUPLICATE, acknowledgement
+from fairlead_broker.server.records.produce_routing import partition_result
+from fairlead_broker.server.records.produced_records import read_records
+from fairlead_broker.server.records.producer_headers import keyed_request, refuse_producer_headers
+from fairlead_broker.server.records.record_shares import Share, shares_of
+from fairlead_broker.server.records.record_storing import RecordStoring
+from fairlead_broker.server.routing.forwarding import Forwarding
+from fairlead_broker.server.routing.partition_lookup import topic_to_write
+
+TURNS_MAX: Final = 10_000
+"""Topics whose turn is remembered; beyond it all begin anew, which costs nothing but evenness."""
+SEQUENCES_ARE_OF_PARTITIONS: Final = (
+    "none where the broker picks partitions: sequences belong to one partition each"
+)
+
+
+class EasyProduceCalls:
+    """The call that writes records to a topic. ``bodies`` bounds what it reads."""
+
+    def __init__(
+        self, runtime: BrokerRuntime, forwarding: Forwarding, clock: Clock, bodies: ProduceBodyLimits
+    ) -> None:
+        self._runtime = runtime
+        self._storing = RecordStoring(runtime, forwarding)
+        self._clock = clock
+        self._bodies = bodies
+        self._last: dict[str, int] = {}
+        self._lines = LineProduce(runtime, forwarding, clock, bodies)
+
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """The endpoint of each route of this family, by route name."""
+        return {"produce_topic": self.produce_topic}
+
+    async def produce_topic(self, call: Call) -> None:
+        """``POST /v1/topics/{topic}/records``: 200 if all was stored, else 207 with a status a record."""
+        acks, timeout_seconds = acknowledgement(call)
+        media_type = record_body_type(call)
+        if media_type == NDJSON:
+            await self._lines.answer(call, acks, timeout_seconds, self._split)
+            return
+        refuse_producer_headers(call, SEQUENCES_ARE_OF_PARTITIONS)
+        topic, missing = await topic_to_write(call, self._runtime)
+        call.body_reader.begin_call()
+        body = await call.body(self._bodies.of(media_type))
+        keyed = await keyed_request(call, media_type, body)
+        if keyed is not None and not missing:
+            self._check_key(topic, keyed)
+        records = await read_records(call, media_type, body, self._clock.now_us())
+        target = (topic, missing)
+        split = partial(self._split, keyed=keyed)
+        topic, shares, outcomes = await self._storing.store(
+            call, target, records, split, acks, timeout_seconds, keyed
+        )
+        problems = [outcome for outcome in outcomes if isinstance(outcome, ProblemError)]
+        if len(problems) == len(shares) and len({problem.code for problem in problems}) == 1:
+            raise problems[0]
+        if acks is Acks.NONE and not problems:
+            await call.answer(202, [])
+            return
+        answer = TopicProduceAnswer(
+            topic=topic.name,
+            topic_id=topic.topic_id,
+            results=[
+                partition_result(share.partition, outcome)
+                for share, outcome in zip(shares, outcomes, strict=True)
+            ],
+        )
+        if problems:
+            answer = msgspec.structs.replace(answer, records=_statuses(records.num_rows, shares, outcomes))
+        repeated = all(isinstance(outcome, AppendResult) and outcome.duplicate for outcome in outcomes)
+        await call.answer_json(answer, 207 if problems else 200, [DUPLICATE] if repeated else [])
+
+    def _split(
+        self, topic: TopicView, records: pa.RecordBatch, keyed: KeyedRequest | None = None
+    ) -> list[Share]:
+        return shares_of(records, topic.partition_count, self._place_of_rest(topic, keyed, records))
+
+    def _check_key(self, topic: TopicView, keyed: KeyedRequest) -> None:
+        """Refuse a key of another request also where that one went to other partitions."""
+        digest = self._runtime.digest_of_key(topic, keyed.key)
+        if digest is not None and digest != keyed.digest:
+            raise idempotency_key_reused(topic.name, keyed.key)
+
+    def _place_of_rest(self, topic: TopicView, keyed: KeyedRequest | None, records: pa.RecordBatch) -> int:
+        """The partition of records without a key: the next with a leader, but the same one for each repeat."""
+        if keyed is not None:
+            return partition_for_key(keyed.key, topic.partition_count)
+        if not records.column("key").null_count:
+            return 0
+        count, last = topic.partition_count, self._last.get(topic.topic_id, -1)
+        places = ((last + step) % count for step in range(1, count + 1))
+        has_leader = self._runtime.peer_side.has_leader
+        place = next(
+            (each for each in places if has_leader(topic.topic_id, PartitionIndex(each))), (last + 1) % count
+        )
+        if len(self._last) >= TURNS_MAX:
+            self._last.clear()
+        self._last[topic.topic_id] = place
+        return place
+
+
+def _statuses(
+    count: int, shares: Sequence[Share], outcomes: Sequence[AppendResult | ProblemError]
+) -> list[RecordStatus]:
+    """What became of each record, in the order of the request."""
+    statuses: list[RecordStatus | None] = [None] * count
+    for share, outcome in zip(shares, outcomes, strict=True):
+        for position, row in enumerate(share.rows.tolist()):
+            if isinstance(outcome, ProblemError):
+                status = RecordStatus(status=outcome.status, partition=share.partition, code=outcome.code)
+            else:
+                status = RecordStatus(
+                    status=200, partition=share.partition, offset=outcome.base_offset + position
+                )
+            statuses[row] = status
+    return [status for status in statuses if status is not None]

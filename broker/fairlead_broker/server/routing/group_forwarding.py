@@ -1,0 +1,139 @@
+"""Bringing a call about a group to the group's coordinator, one hop at most.
+
+Callers: ``groups``. Who coordinates a group is known from a cache: where the broker that was asked says that it is not
+the one, or cannot be reached, the coordinator is looked up once more before the caller hears of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final, TypeAlias, TypeVar
+
+from fairlead_api.identifiers import Revision
+from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.peers import identity
+from fairlead_broker.peers.peers import ANSWER_MARGIN_SECONDS, PeerAnswer, PeerUnavailable
+from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.server.http.call import BODILESS_STATUSES, Call, Endpoint
+from fairlead_broker.server.http.negotiation import body_type
+from fairlead_broker.server.routing.forwarding import RETRY_SECONDS, Forwarding, passed_on, target
+
+COORDINATOR_SECONDS_MAX: Final = 20.0
+"""What a coordinator may take: to claim and load a large group, wait for its turn to write, and write."""
+NOT_COORDINATOR: Final = "not_coordinator"
+_READING: Final = frozenset({"GET", "HEAD"})
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What the coordinator answers: a value that msgspec can encode (None without a body), and its status."""
+
+    value: object
+    status: int = HTTPStatus.OK
+
+
+GroupCall: TypeAlias = Callable[[Call, bytes], Awaitable[Answered]]
+"""Carries a call out on its coordinator; called again with the same body where this broker was none."""
+
+
+class AtCoordinator:
+    """Makes endpoints that any broker can serve out of calls that only a coordinator can."""
+
+    def __init__(self, runtime: BrokerRuntime, forwarding: Forwarding) -> None:
+        self._runtime = runtime
+        self._forwarding = forwarding
+
+    def endpoint(self, group_call: GroupCall, *, body_bytes_max: int = 0) -> Endpoint:
+        """An endpoint for a route with ``group`` in its path; ``body_bytes_max`` where it has a JSON body."""
+
+        async def answer(call: Call) -> None:
+            body = b""
+            if body_bytes_max:
+                body_type(call)
+                body = await call.body(body_bytes_max)
+            elif call.scope["method"] == "DELETE":
+                # Whoever names there what to delete would lose all the rest.
+                await call.body(0)
+            if not self._forwarding.allowed(call):
+                await _send(call, await _bounded(call, group_call(call, body), _effect(call)))
+            elif not await self._attempt(call, group_call, body, last=False):
+                await self._attempt(call, group_call, body, last=True)
+
+        return answer
+
+    async def _attempt(self, call: Call, group_call: GroupCall, body: bytes, *, last: bool) -> bool:
+        """Answer, here or through the coordinator. False: it is worth looking the coordinator up again."""
+        group = call.parameters["group"]
+        lookup = self._runtime.groups.coordinator_elsewhere(group, again=last)
+        coordinator = await _bounded(call, lookup, SideEffect.NONE)
+        if coordinator is None:
+            try:
+                answered = await _bounded(call, group_call(call, body), _effect(call))
+            except ProblemError as problem:
+                if last or problem.code != NOT_COORDINATOR:
+                    raise
+                return False
+            await _send(call, answered)
+            return True
+        try:
+            heard = await self._forwarding.ask(
+                coordinator,
+                call.scope["method"],
+                target(call),
+                passed_on(call),
+                body,
+                COORDINATOR_SECONDS_MAX + ANSWER_MARGIN_SECONDS,
+            )
+        except PeerUnavailable as unavailable:
+            if last or unavailable.sent:
+                raise _no_answer(call, unavailable) from unavailable
+            return False
+        if heard.status == HTTPStatus.MISDIRECTED_REQUEST and not last:
+            await self._see_what_it_saw(heard)
+            return False
+        await self._forwarding.answer(call, heard)
+        return True
+
+    async def _see_what_it_saw(self, heard: PeerAnswer) -> None:
+        """Know at least as much as the broker that says that it is not the coordinator."""
+        await self._forwarding.see(Revision(int(heard.headers.get(identity.MIRROR_REVISION, "0"))))
+
+
+async def _bounded(call: Call, work: Awaitable[T], effect: SideEffect) -> T:
+    """What the work returns. Raises coordination_unavailable with this effect where it takes too long."""
+    try:
+        async with asyncio.timeout(COORDINATOR_SECONDS_MAX):
+            return await work
+    except TimeoutError as timeout:
+        raise ProblemError(
+            "coordination_unavailable",
+            f"group {call.parameters['group']} did not answer within {COORDINATOR_SECONDS_MAX:.0f} s",
+            side_effect=effect,
+            retry_after_seconds=RETRY_SECONDS,
+        ) from timeout
+
+
+async def _send(call: Call, answered: Answered) -> None:
+    if answered.status in BODILESS_STATUSES:
+        await call.answer(answered.status, [])
+    else:
+        await call.answer_json(answered.value, answered.status)
+
+
+def _no_answer(call: Call, unavailable: PeerUnavailable) -> ProblemError:
+    """What a caller hears whose coordinator did not answer: refused for sure, or perhaps carried out."""
+    return ProblemError(
+        "coordination_unavailable",
+        f"the coordinator of group {call.parameters['group']} gives no answer: {unavailable}",
+        side_effect=_effect(call) if unavailable.sent else SideEffect.NONE,
+        retry_after_seconds=RETRY_SECONDS,
+    )
+
+
+def _effect(call: Call) -> SideEffect:
+    return SideEffect.NONE if call.scope["method"] in _READING else SideEffect.MAYBE

@@ -1,0 +1,110 @@
+"""The calls that only brokers make: fetching copies, telling what is synced, asking where logs end.
+
+Callers: ``application`` of the peer listener, whose gate has found out who calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from fairlead_api.bodies.media_types import FRAMES, JSON
+from fairlead_api.routes.definitions import AnswerForm, Listener, Operation, Resource, Route
+from fairlead_broker.peers import messages
+from fairlead_broker.peers.digests import DigestRequest
+from fairlead_broker.peers.messages import (
+    LogEndsAnswer,
+    LogEndsRequest,
+    PeerLife,
+    ProgressRequest,
+    ReplicaFetchRequest,
+)
+from fairlead_broker.peers.peers import (
+    DIGEST_PATH,
+    LOG_ENDS_PATH,
+    POSITIONS_PATH,
+    PROGRESS_PATH,
+    REPLICA_FETCH_PATH,
+)
+from fairlead_broker.peers.positions import PositionsAnswer, PositionsRequest
+from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
+from fairlead_broker.server.http.call import Call, Endpoint
+from fairlead_broker.server.http.disconnect import unless_gone
+
+REQUEST_BYTES_MAX: Final = 64 << 20
+"""Room for as many partitions as a message may have."""
+
+
+def _route(name: str, path: str, summary: str) -> Route:
+    return Route(
+        name=name,
+        method="POST",
+        path=path,
+        summary=summary,
+        operation=Operation.ALTER,
+        resource=Resource.CLUSTER,
+        listener=Listener.PEER,
+        answers=(AnswerForm(status=200, explanation="what was asked for"),),
+    )
+
+
+PEER_ROUTES: Final = (
+    _route("replica_fetch", REPLICA_FETCH_PATH, "Copy records to a follower"),
+    _route("replica_progress", PROGRESS_PATH, "Tell a leader what a follower has synced"),
+    _route("log_ends", LOG_ENDS_PATH, "Ask a replica where its logs end"),
+    _route("replica_digest", DIGEST_PATH, "Ask a replica for the checksum of a range"),
+    _route("positions", POSITIONS_PATH, "Ask a leader where its partitions stand"),
+)
+
+
+class PeerCalls:
+    """The calls between brokers."""
+
+    def __init__(self, side: PeerSide) -> None:
+        self._side = side
+
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """The endpoint of each route of this family, by route name."""
+        return {
+            "replica_fetch": self.replica_fetch,
+            "replica_progress": self.replica_progress,
+            "log_ends": self.log_ends,
+            "replica_digest": self.replica_digest,
+            "positions": self.positions,
+        }
+
+    async def replica_fetch(self, call: Call) -> None:
+        """``POST /peer/v1/replica-fetch``: a long poll, answered in frames."""
+        request = messages.decode(ReplicaFetchRequest, await call.body(REQUEST_BYTES_MAX))
+        call.body_reader.release()
+        answer = await unless_gone(call.receive, self._side.followers.fetch(_peer(call), request))
+        await call.answer_parts(200, [(b"content-type", FRAMES.encode())], messages.encode_answer(answer))
+
+    async def replica_progress(self, call: Call) -> None:
+        """``POST /peer/v1/progress``."""
+        request = messages.decode(ProgressRequest, await call.body(REQUEST_BYTES_MAX))
+        self._side.followers.progress(_peer(call), request)
+        await call.answer(204, [])
+
+    async def log_ends(self, call: Call) -> None:
+        """``POST /peer/v1/log-ends``."""
+        request = messages.decode(LogEndsRequest, await call.body(REQUEST_BYTES_MAX))
+        ends = self._side.log_ends([wanted.key for wanted in request.partitions])
+        await call.answer(200, [(b"content-type", JSON.encode())], messages.encode(LogEndsAnswer(ends=ends)))
+
+    async def replica_digest(self, call: Call) -> None:
+        """``POST /peer/v1/digest``."""
+        request = messages.decode(DigestRequest, await call.body(REQUEST_BYTES_MAX))
+        answer = await self._side.digest(request)
+        await call.answer(200, [(b"content-type", JSON.encode())], messages.encode(answer))
+
+    async def positions(self, call: Call) -> None:
+        """``POST /peer/v1/positions``."""
+        request = messages.decode(PositionsRequest, await call.body(REQUEST_BYTES_MAX))
+        told = PositionsAnswer(partitions=await self._side.positions(request.partitions))
+        await call.answer(200, [(b"content-type", JSON.encode())], messages.encode(told))
+
+
+def _peer(call: Call) -> PeerLife:
+    assert call.peer is not None, "the gate of the peer listener runs before its endpoints"
+    return call.peer

@@ -1,0 +1,190 @@
+"""Lines of standard input as records: read as they come, taken apart, bounded.
+
+Used by `produce`. A line that cannot be a record ends the reading, after the records before it were handed
+out, so that a caller can store those and name the line. Knows nothing of brokers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import msgspec
+import pyarrow as pa
+
+from fairlead.cli.options import Encoding
+from fairlead.cli.records.byte_order_mark import BYTE_ORDER_MARK, without_mark
+from fairlead.cli.records.record_format import FormatError, parser, shown
+from fairlead_api.bodies.json_bodies import number_beyond
+
+READ_BYTES = 1024 * 1024  # one read; a terminal or a slow pipe gives what it has, line by line
+BESIDE_A_LINE_BYTES = len(BYTE_ORDER_MARK + b"\r")  # what is held with a line and is no part of it
+
+Pair = tuple[bytes | None, bytes | None]
+LineParser = Callable[[bytes], Pair]
+
+
+class LineBuffer:
+    """Cuts bytes into lines and keeps the start of the line whose end has not come yet."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self.held_bytes = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the lines that end in `data`, without their line breaks (a line feed, or CR LF)."""
+        *lines, rest = data.split(b"\n")
+        if lines:
+            lines[0] = self.take() + lines[0]
+        if rest:
+            self._parts.append(rest)
+            self.held_bytes += len(rest)
+        return [line.removesuffix(b"\r") for line in lines]
+
+    def take(self) -> bytes:
+        """Return what is held and hold nothing."""
+        held = b"".join(self._parts)
+        self._parts.clear()
+        self.held_bytes = 0
+        return held
+
+
+def line_parser(key: str | None, line_format: str | None, key_separator: str | None) -> LineParser:
+    """Return the function that makes (key, value) of a line, by the one option of these that is given.
+
+    Raises:
+        FormatError: two of them, or a format that cannot be understood.
+    """
+    given = [option for option in (key, line_format, key_separator) if option is not None]
+    if len(given) > 1:
+        msg = "only one of -k, -f and --key-separator can say where the key comes from"
+        raise FormatError(msg)
+    if line_format is not None:
+        return parser(line_format)
+    if key_separator:
+        escaped = key_separator.replace("%", "%%").replace("\\", "\\\\")
+        return parser(f"%k{escaped}%v")
+    # The bytes as they were typed, which need not be text.
+    constant = None if key is None else os.fsencode(key)
+    return lambda line: (constant, line)
+
+
+def decoding(parse: LineParser, encoding: Encoding) -> LineParser:
+    """Return `parse` with key and value taken from base64, or checked as JSON, where the encoding says so."""
+    if encoding is Encoding.UTF8:
+        return parse
+    decode = _from_base64 if encoding is Encoding.BASE64 else _checked_json
+
+    def parse_and_decode(line: bytes) -> Pair:
+        key, value = parse(line)
+        return (None if key is None else decode(key), None if value is None else decode(value))
+
+    return parse_and_decode
+
+
+def _from_base64(text: bytes) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:  # binascii.Error is one; what is not ASCII is a plain one
+        msg = f"'{shown(text)}' is not base64 ({error})"
+        raise FormatError(msg) from error
+
+
+def _checked_json(text: bytes) -> bytes:
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        number = number_beyond(text)
+        msg = f"'{shown(text)}' is not JSON ({error})"
+        if number is not None:
+            msg = f"{number} is no number that JSON can have, in '{shown(text)}'"
+        raise FormatError(msg) from error
+    return text
+
+
+async def read_records(
+    data: AsyncIterator[bytes], parse: LineParser, line_bytes_max: int
+) -> AsyncIterator[pa.RecordBatch]:
+    """Hand out the records of the lines in `data`, as many at a time as there are.
+
+    A byte order mark before a first line that is text is no part of it.
+
+    Raises:
+        FormatError: a line that does not parse or is longer than `line_bytes_max`; the message has its number.
+    """
+    buffer, done = LineBuffer(), 0
+    async for piece in data:
+        lines = buffer.feed(piece)
+        if lines and not done:
+            lines[0] = without_mark(lines[0])
+        pairs, problem = _parsed(lines, parse, line_bytes_max)
+        if pairs:
+            yield _columns(pairs)
+        done += len(pairs)
+        if problem is None and buffer.held_bytes > line_bytes_max + BESIDE_A_LINE_BYTES:
+            problem = _too_long(line_bytes_max)
+        if problem is not None:
+            raise _numbered(problem, done + 1)
+    last = buffer.take() if done else without_mark(buffer.take())
+    if last:
+        pairs, problem = _parsed([last], parse, line_bytes_max)
+        if problem is not None:
+            raise _numbered(problem, done + 1)
+        yield _columns(pairs)
+
+
+def _parsed(
+    lines: Sequence[bytes], parse: LineParser, line_bytes_max: int
+) -> tuple[list[Pair], FormatError | None]:
+    """Return what the lines are up to the first that is wrong, and what is wrong with that one."""
+    pairs: list[Pair] = []
+    try:
+        for line in lines:
+            if len(line) > line_bytes_max:
+                return pairs, _too_long(line_bytes_max)
+            pairs.append(parse(line))
+    except FormatError as error:
+        return pairs, error
+    return pairs, None
+
+
+def _too_long(line_bytes_max: int) -> FormatError:
+    return FormatError(f"longer than the {line_bytes_max} bytes that a batch may hold")
+
+
+def _numbered(problem: FormatError, line_number: int) -> FormatError:
+    return FormatError(f"line {line_number}: {problem}")
+
+
+def _columns(pairs: Sequence[Pair]) -> pa.RecordBatch:
+    arrays = [pa.array([pair[column] for pair in pairs], pa.binary()) for column in (0, 1)]
+    return pa.RecordBatch.from_arrays(arrays, names=["key", "value"])
+
+
+async def standard_input() -> AsyncIterator[bytes]:
+    """Bytes of standard input, as they come.
+
+    No thread waits in a read: it could not be interrupted, and Ctrl-C would hang until the next line.
+    """
+    descriptor = sys.stdin.fileno()
+    while True:
+        await _readable(descriptor)
+        data = os.read(descriptor, READ_BYTES)
+        if not data:
+            return
+        yield data
+
+
+async def _readable(descriptor: int) -> None:
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    try:
+        loop.add_reader(descriptor, readable.set)
+    except PermissionError:
+        return  # a regular file: the kernel always has its bytes, and watches none
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(descriptor)

@@ -1,0 +1,233 @@
+"""`fairlead group`: list, describe, measure, reset and delete consumer groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from fairlead import Admin
+from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat
+from fairlead.cli.printing import print_document, print_done, print_pairs, print_rows
+from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, ExitCode, fail_usage, is_terminal, run
+from fairlead.cli.verbs.reset_targets import ResetTargetError, reset_target, reset_topics
+from fairlead_api.bodies.group_answers import (
+    AssignedPartitions,
+    GroupDescription,
+    GroupSummary,
+    LagAnswer,
+    PartitionLag,
+    ResetAnswer,
+    ResetOffset,
+)
+
+app = typer.Typer(no_args_is_help=True, help="List, describe, measure, reset and delete consumer groups.")
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
+
+
+@app.callback()
+def group() -> None:
+    """List, describe, measure, reset and delete consumer groups."""
+
+
+@app.command("list")
+def list_groups(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE) -> None:
+    """List the groups of the cluster, each with the broker that coordinates it.
+
+    Example: fairlead group list --output json
+    """
+
+    async def work() -> list[GroupSummary]:
+        async with Admin(bootstrap, request_timeout=ASK_TIMEOUT, retry_timeout=RETRY_TIMEOUT) as admin:
+            return await admin.list_groups()
+
+    groups = run(work())
+    if output is OutputFormat.TABLE:
+        print_rows(["GROUP", "COORDINATOR"], [(each.group, each.coordinator) for each in groups])
+    else:
+        print_document(groups, output)
+
+
+@app.command("describe")
+def describe(
+    name: GroupName, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE
+) -> None:
+    """Show a group: its state, its members, and the partitions that each of them owns.
+
+    Example: fairlead group describe billing
+    """
+
+    async def work() -> GroupDescription:
+        async with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+            return await admin.describe_group(name)
+
+    found = run(work())
+    if output is not OutputFormat.TABLE:
+        print_document(found, output)
+        return
+    print_pairs(
+        {
+            "group": found.group,
+            "state": found.state,
+            "epoch": found.epoch,
+            "assignor": found.assignor,
+            "coordinator": found.coordinator,
+            "members": len(found.members),
+        }
+    )
+    typer.echo()
+    columns = ["MEMBER", "INSTANCE", "EPOCH", "READS", "OWNS"]
+    rows: list[list[object]] = [
+        [
+            member.member_id,
+            member.instance_id,
+            member.member_epoch,
+            member.topic_pattern or ",".join(member.topics),
+            _cell(member.assignment),
+        ]
+        for member in found.members
+    ]
+    if any(member.revoking for member in found.members):
+        columns.append("GIVES UP")
+        for cells, member in zip(rows, found.members, strict=True):
+            cells.append(_cell(member.revoking))
+    print_rows(columns, rows)
+
+
+@app.command("lag")
+def lag(
+    name: GroupName, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE
+) -> None:
+    """Show how far a group is behind, in records and seconds, partition by partition.
+
+    The age of a partition's first unread record is its lag in seconds.
+
+    Example: fairlead group lag billing
+    """
+
+    async def work() -> LagAnswer:
+        async with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+            return await admin.group_lag(name)
+
+    found = run(work())
+    if output is OutputFormat.TABLE:
+        print_pairs(
+            {
+                "group": found.group,
+                "total records": found.total_records,
+                "longest seconds": f"{found.max_seconds:.1f}",
+            }
+        )
+        typer.echo()
+        columns = ["TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "SECONDS", "MEMBER"]
+        print_rows(columns, [_lag_cells(row) for row in found.lag])
+    else:
+        print_document(found, output)
+    _tell_problems(found.lag, ExitCode.FAILED)
+
+
+def _lag_cells(row: PartitionLag) -> tuple[object, ...]:
+    seconds = None if row.lag_seconds is None else f"{row.lag_seconds:.1f}"
+    return (
+        row.topic,
+        row.partition,
+        row.committed_offset,
+        row.high_watermark,
+        row.lag_records,
+        seconds,
+        row.member_id,
+    )
+
+
+@app.command("reset")
+def reset(
+    name: GroupName,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="POSITION",
+            help="earliest, latest, @TIME, a duration ago such as 10m, a shift such as +100 or -100, or an offset.",
+        ),
+    ],
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            metavar="TOPIC[:P,P]",
+            help="Only this topic, or only these partitions of it; may be repeated.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be, and change nothing.")
+    ] = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Move the committed offsets of a group that has no members; a live group is refused with exit code 4.
+
+    Without --topic every partition is reset of which the group has an offset; with it a group that is yet to begin
+    is given its place. A time or a duration means the first record at or after it. Shifts that lead out of the log
+    end at its edge.
+
+    Example: fairlead group reset billing --to @2013-01-01T00:00:00Z --topic orders:0,1 --dry-run
+    """
+    try:
+        target, topics = reset_target(to), reset_topics(topic or [])
+    except ResetTargetError as error:
+        fail_usage(str(error))
+
+    async def work() -> ResetAnswer:
+        async with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+            return await admin.reset_group_offsets(name, target, topics, dry_run=dry_run)
+
+    answer = run(work())
+    if output is OutputFormat.TABLE:
+        rows = [(row.topic, row.partition, row.before, row.after) for row in answer.offsets]
+        print_rows(["TOPIC", "PARTITION", "BEFORE", "AFTER"], rows)
+        if dry_run:
+            typer.echo("nothing was changed: --dry-run", err=True)
+    else:
+        print_document(answer, output)
+    _tell_problems(answer.offsets, ExitCode.REFUSED)
+
+
+@app.command("delete")
+def delete(
+    name: GroupName,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Delete a group that has no members, with its committed offsets; asks on a terminal unless --yes.
+
+    Example: fairlead group delete billing --yes
+    """
+    question = f"Delete group {name} and its committed offsets?"
+    if not yes and is_terminal() and not typer.confirm(question, err=True):
+        typer.echo("nothing deleted", err=True)
+        raise typer.Exit(ExitCode.FAILED)
+
+    async def work() -> None:
+        async with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+            await admin.delete_group(name)
+
+    run(work())
+    print_done(f"deleted group {name}", {"group": name}, output)
+
+
+def _cell(assignment: Sequence[AssignedPartitions]) -> str:
+    """Partitions as one cell, in the form that `--topic` takes."""
+    return " ".join(f"{each.topic}:{','.join(map(str, each.partitions))}" for each in assignment) or "-"
+
+
+def _tell_problems(rows: Sequence[PartitionLag | ResetOffset], code: ExitCode) -> None:
+    """Name each partition that could not be served, and end with `code` if there is one: part is not all."""
+    failed = [row for row in rows if row.problem]
+    for row in failed:
+        assert row.problem, "only rows with a problem"
+        detail = row.problem.get("detail") or row.problem.get("code")
+        typer.echo(f"error: {row.topic}-{row.partition}: {detail}", err=True)
+    if failed:
+        raise typer.Exit(code)

@@ -1,0 +1,245 @@
+"""`fairlead partition`: move partitions between brokers, have leaders elected, accept damage."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from fairlead import Admin
+from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat, TopicName
+from fairlead.cli.printing import ids_of, print_document, print_done, print_rows
+from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, ExitCode, fail_usage, run
+from fairlead_api.bodies.operations import (
+    PartitionDigest,
+    PartitionState,
+    ReassignmentDescription,
+    ReplicaDigest,
+    ReplicaProgress,
+)
+
+app = typer.Typer(
+    no_args_is_help=True, help="Move partitions between brokers, have leaders elected, accept damage."
+)
+Partition = Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="Number of the partition.")]
+
+
+class Kind(StrEnum):
+    """Which election."""
+
+    PREFERRED = "preferred"
+    UNCLEAN = "unclean"
+
+
+@app.callback()
+def partition() -> None:
+    """Move partitions between brokers, have leaders elected, accept damage."""
+
+
+@app.command("reassign")
+def reassign(
+    name: TopicName,
+    number: Partition,
+    to: Annotated[
+        str,
+        typer.Option("--to", metavar="BROKER,BROKER", help="Brokers to keep it, the preferred leader first."),
+    ] = "",
+    cancel: Annotated[bool, typer.Option("--cancel", help="Take back the move that is under way.")] = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Move a partition to other brokers: it grows, catches up, then shrinks.
+
+    Example: fairlead partition reassign orders 0 --to 2,3,4
+    """
+    if bool(to) is cancel:
+        fail_usage("name the brokers with --to, or take a move back with --cancel")
+    replicas = [_number(text) for text in to.split(",")] if to else []
+
+    async def work() -> PartitionState:
+        async with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+            if cancel:
+                return await admin.cancel_reassignment(name, number)
+            return await admin.reassign(name, number, replicas)
+
+    _show(run(work()), output)
+
+
+@app.command("moves")
+def moves(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE) -> None:
+    """List the moves that are under way: what each new replica lacks, in records, and how much of it is copied.
+
+    Example: fairlead partition moves --output json
+    """
+
+    async def work() -> list[ReassignmentDescription]:
+        async with Admin(bootstrap, request_timeout=ASK_TIMEOUT, retry_timeout=RETRY_TIMEOUT) as admin:
+            return await admin.reassignments()
+
+    found = run(work())
+    if output is not OutputFormat.TABLE:
+        print_document(found, output)
+        return
+    rows = [
+        (
+            each.topic,
+            each.partition,
+            ids_of(each.replicas),
+            ids_of(each.adding),
+            ids_of(each.removing),
+            ids_of(each.isr),
+            " ".join(f"{one.broker}:{_or_dash(one.lag_records)}" for one in each.progress) or "-",
+            " ".join(f"{one.broker}:{_share(one)}" for one in each.progress) or "-",
+        )
+        for each in found
+    ]
+    print_rows(["TOPIC", "PARTITION", "TO", "ADDING", "REMOVING", "ISR", "LAG", "COPIED"], rows)
+
+
+def _or_dash(number: int | None) -> str:
+    return "-" if number is None else str(number)
+
+
+def _share(progress: ReplicaProgress) -> str:
+    """Return how much of the leader's bytes a replica has."""
+    if progress.copied_bytes is None or progress.total_bytes is None:
+        return "-"
+    share = progress.copied_bytes / progress.total_bytes if progress.total_bytes else 1.0
+    # Both grow while they are asked, one after the other.
+    return f"{min(100, int(100 * share))}%"
+
+
+@app.command("elect")
+def elect(
+    name: TopicName,
+    number: Partition,
+    kind: Annotated[
+        Kind,
+        typer.Option("--kind", help="The preferred leader, or an unclean election, which may lose records."),
+    ] = Kind.PREFERRED,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Have a leader elected now.
+
+    Example: fairlead partition elect orders 0 --kind preferred
+    """
+
+    async def work() -> PartitionState:
+        async with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+            return await admin.elect(name, number, kind.value)
+
+    _show(run(work()), output)
+
+
+@app.command("accept-damage")
+def accept_damage(
+    name: TopicName,
+    number: Partition,
+    first_offset: Annotated[
+        int, typer.Option("--first-offset", min=0, help="first_offset as log_damaged told it.")
+    ],
+    next_good_offset: Annotated[
+        int, typer.Option("--next-good-offset", min=0, help="next_good_offset as log_damaged told it.")
+    ],
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Accept that the records of a damaged range are lost; readers pass it from then on. It cannot be taken back.
+
+    Example: fairlead partition accept-damage readings 0 --first-offset 1200 --next-good-offset 1260
+    """
+
+    async def work() -> None:
+        async with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+            await admin.accept_damage(name, number, first_offset, next_good_offset)
+
+    run(work())
+    sentence = f"readers of {name}-{number} pass {first_offset} and go on at {next_good_offset}"
+    lost = {"first_offset": first_offset, "next_good_offset": next_good_offset}
+    print_done(sentence, {"topic": name, "partition": number, **lost}, output)
+
+
+@app.command("digest")
+def digest(
+    name: TopicName,
+    number: Partition,
+    first: Annotated[
+        int | None, typer.Option("--from", min=0, help="First offset; the partition's begin without it.")
+    ] = None,
+    end: Annotated[
+        int | None,
+        typer.Option("--to", min=0, help="Offset behind the last one; the high watermark without it."),
+    ] = None,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Compare the replicas of a partition: a checksum of what each has stored.
+
+    Ends with exit code 1 unless every replica has told its checksum and all are the same.
+
+    Example: fairlead partition digest orders 0 --from 1000 --to 2000
+    """
+
+    async def work() -> list[PartitionDigest]:
+        parts: list[PartitionDigest] = []
+        at: int | None = first
+        async with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+            while not parts or at is not None:
+                parts.append(await admin.compare_replicas(name, number, at, end))
+                at = parts[-1].next_offset if parts[-1].identical else None
+        return parts
+
+    parts = run(work())
+    if output is not OutputFormat.TABLE:
+        print_document(parts, output)
+    else:
+        rows = [_compared(part, replica) for part in parts for replica in part.replicas]
+        print_rows(["FROM", "TO", "BROKER", "STATE", "DIGEST", "HELD", "DETAIL"], rows)
+    if not all(part.identical for part in parts):
+        typer.echo(f"error: the replicas of {name}-{number} are not all the same", err=True)
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _compared(part: PartitionDigest, replica: ReplicaDigest) -> tuple[object, ...]:
+    """Return the cells of one replica."""
+    held = None
+    if replica.log_end_offset is not None:
+        held = f"{replica.log_start_offset}..{replica.log_end_offset}"
+    state, detail = str(replica.state), replica.detail
+    if replica.state == "compared" and replica.broker == part.leader:
+        state = "leader"
+    elif replica.first_difference is not None:
+        state, detail = "differs", f"first in the piece from {replica.first_difference}"
+    if replica.damaged_offset is not None:
+        detail = f"damaged at {replica.damaged_offset}"
+    shown = None if replica.digest is None else replica.digest[:16]
+    return part.first_offset, part.end_offset, replica.broker, state, shown, held, detail
+
+
+def _show(state: PartitionState, output: OutputFormat) -> None:
+    if output is not OutputFormat.TABLE:
+        print_document(state, output)
+        return
+    print_rows(
+        ["TOPIC", "PARTITION", "LEADER", "EPOCH", "REPLICAS", "ADDING", "REMOVING", "ISR"],
+        [
+            (
+                state.topic,
+                state.partition,
+                state.leader,
+                state.leader_epoch,
+                ids_of(state.replicas),
+                ids_of(state.adding),
+                ids_of(state.removing),
+                ids_of(state.isr),
+            )
+        ],
+    )
+
+
+def _number(text: str) -> int:
+    if not text.strip().isdecimal():
+        fail_usage(f"--to names {text!r}, which is no broker id; give ids with commas between: --to 1,2,3")
+    return int(text)

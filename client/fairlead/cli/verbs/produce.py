@@ -1,0 +1,274 @@
+"""`fairlead produce`: lines of standard input, or the rows of a file, become records."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pyarrow as pa
+import typer
+
+from fairlead import Admin, BatchDelivery, BatchMetadata, Producer
+from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Encoding, EncodingOption, TopicName
+from fairlead.cli.records.column_files import HEADERS
+from fairlead.cli.records.files import FileError, table_file
+from fairlead.cli.records.lines import LineParser, decoding, line_parser, read_records, standard_input
+from fairlead.cli.records.record_format import FormatError
+from fairlead.cli.session import RETRY_TIMEOUT, fail_usage, is_terminal, run
+from fairlead.errors import FairleadError
+
+CHUNKS_IN_FLIGHT = 4  # read ahead of the acknowledgements, so that reading and sending overlap
+BATCH_BYTES_MAX = 64 * 1024 * 1024  # what a batch may open to, however well it packs
+NOTHING = pa.RecordBatch.from_arrays([pa.nulls(0, pa.binary())], names=["value"])
+
+Source = Callable[[int], AsyncIterator[pa.RecordBatch]]
+"""Records to send, given how many bytes one line may have."""
+
+
+class Compression(StrEnum):
+    """Codec of the record batches."""
+
+    NONE = "none"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+class Acknowledgement(StrEnum):
+    """What is waited for."""
+
+    NONE = "0"
+    LEADER = "1"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where and how the records go."""
+
+    bootstrap: str
+    topic: str
+    partition: int | None
+    acks: str
+    compression: str
+    told: Literal["words", "json"] | None
+    """How it is printed where records are stored."""
+
+
+def produce(
+    topic: TopicName,
+    key: Annotated[str | None, typer.Option("-k", "--key", help="Key of every record.")] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("-H", "--header", metavar="NAME:VALUE", help="A header; repeat for more."),
+    ] = None,
+    line_format: Annotated[
+        str | None, typer.Option("-f", "--format", help="How a line is taken apart, such as '%k %v\\n'.")
+    ] = None,
+    key_separator: Annotated[
+        str | None, typer.Option("--key-separator", help="Text between key and value in each line.")
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file",
+            help="Load .parquet, .arrow(s), .csv, .ndjson or .jsonl (the last three also .gz, .zip), not stdin.",
+        ),
+    ] = None,
+    key_column: Annotated[
+        str | None, typer.Option("--key-column", help="With --file: column or member that is the key.")
+    ] = None,
+    acks: Annotated[Acknowledgement, typer.Option("--acks", help="Acknowledgement to wait for.")] = (
+        Acknowledgement.ALL
+    ),
+    partition: Annotated[
+        int | None, typer.Option("--partition", min=0, help="Partition to write to.")
+    ] = None,
+    compression: Annotated[Compression, typer.Option("--compression", help="Codec.")] = Compression.NONE,
+    encoding: EncodingOption = Encoding.UTF8,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print partition and offsets.")] = False,
+    output: Annotated[
+        str | None, typer.Option("--output", help="json: print what -v does, one JSON object a line.")
+    ] = None,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+) -> None:
+    """Write records: each line of standard input is one, or each row of --file.
+
+    Rows of a file become JSON objects, unless a Parquet or Arrow file has a binary column `value`: then they are
+    records, with `key` and `headers` where it has those. Prints nothing but errors unless -v or --output.
+
+    Example: fairlead produce orders --key-separator : < orders.txt
+    """
+    told = _told(verbose=verbose, output=output)
+    target = Target(bootstrap, topic, partition, acks.value, compression.value, told)
+    headers = _headers(header or [])
+    if file is not None:
+        if key is not None or line_format is not None or key_separator is not None:
+            fail_usage("--file takes its keys from --key-column; -k, -f and --key-separator are for lines")
+        run(_load(target, file, key_column, headers))
+        return
+    if key_column is not None:
+        fail_usage("--key-column goes with --file")
+    try:
+        parse = decoding(line_parser(key, line_format, key_separator), encoding)
+    except FormatError as error:
+        fail_usage(str(error))
+    _send_lines(target, parse, headers)
+
+
+def _told(*, verbose: bool, output: str | None) -> Literal["words", "json"] | None:
+    if output == "json":
+        return "json"
+    if output is not None:
+        fail_usage(f"--output {output!r} is not known here; allowed: json")
+    return "words" if verbose else None
+
+
+def _send_lines(target: Target, parse: LineParser, headers: list[tuple[str, bytes]]) -> None:
+    lines = _send(
+        target, lambda line_bytes_max: read_records(standard_input(), parse, line_bytes_max), headers
+    )
+    # Whoever types has seen each line stored, and ends as they like.
+    run(lines, is_endless=sys.stdin.isatty())
+
+
+def _headers(pairs: Sequence[str]) -> list[tuple[str, bytes]]:
+    found = []
+    for pair in pairs:
+        name, colon, value = pair.partition(":")
+        if not colon or not name:
+            fail_usage(f"-H {pair!r} is not of the form name:value")
+        found.append((name, os.fsencode(value)))
+    return found
+
+
+def _with_headers(records: pa.RecordBatch, headers: list[tuple[str, bytes]]) -> pa.RecordBatch:
+    if not headers:
+        return records
+    if "headers" in records.schema.names:
+        msg = "the file has headers of its own; leave out -H"
+        raise FileError(msg)
+    entries = [{"key": name, "value": value} for name, value in headers]
+    return records.append_column("headers", pa.array([entries] * records.num_rows, HEADERS))
+
+
+async def _load(target: Target, path: Path, key_column: str | None, headers: list[tuple[str, bytes]]) -> None:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    file = table_file(path)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not is_terminal()) as progress:
+        task = progress.add_task(path.name, total=file.size_bytes)
+
+        async def chunks(line_bytes_max: int) -> AsyncIterator[pa.RecordBatch]:
+            blocks = file.blocks(key_column, line_bytes_max)
+            while (block := await asyncio.to_thread(next, blocks, None)) is not None:
+                yield block.records
+                progress.advance(task, block.bytes_read)
+
+        await _send(target, chunks, headers)
+        progress.update(task, completed=file.size_bytes)
+
+
+class Acknowledgements:
+    """What was sent and is not acknowledged yet, and how many records are."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._in_flight: deque[Sequence[BatchDelivery]] = deque()
+        self.records = 0
+
+    @property
+    def told(self) -> str:
+        """How many records arrived, in the word that the chosen acknowledgement allows."""
+        word = "sent" if self._target.acks == Acknowledgement.NONE else "stored"
+        return f"{self.records} record{'s are' if self.records != 1 else ' is'} {word}"
+
+    def add(self, deliveries: Sequence[BatchDelivery]) -> None:
+        """Count the batches of one chunk as sent."""
+        self._in_flight.append(deliveries)
+
+    async def settle(self, chunks_max: int = 0) -> None:
+        """Wait until at most `chunks_max` chunks are in flight; raises the first failure when all are known."""
+        failure: FairleadError | None = None
+        while len(self._in_flight) > chunks_max or (failure and self._in_flight):
+            for delivery in self._in_flight.popleft():
+                try:
+                    stored = await delivery
+                except FairleadError as error:
+                    failure = failure or error
+                    continue
+                self.records += delivery.record_count
+                if self._target.told is not None:
+                    self._tell(stored, delivery.record_count)
+        if failure is not None:
+            raise failure
+
+    def _tell(self, stored: BatchMetadata, record_count: int) -> None:
+        if self._target.told == "json":
+            _print_line(stored, record_count)
+            return
+        place = f"{stored.topic}-{stored.partition}"
+        if self._target.acks == Acknowledgement.NONE:
+            typer.echo(f"{place} sent {record_count}")
+        else:
+            typer.echo(f"{place} offsets {stored.base_offset} to {stored.last_offset}")
+
+
+def _print_line(stored: BatchMetadata, record_count: int) -> None:
+    is_known = stored.base_offset >= 0
+    line = {
+        "topic": stored.topic,
+        "partition": stored.partition,
+        "records": record_count,
+        "base_offset": stored.base_offset if is_known else None,
+        "last_offset": stored.last_offset if is_known else None,
+    }
+    typer.echo(json.dumps(line, ensure_ascii=False))
+
+
+async def _send(target: Target, source: Source, headers: list[tuple[str, bytes]]) -> None:
+    acknowledgements = Acknowledgements(target)
+    at_once = target.told is not None or sys.stdin.isatty()
+    async with Producer(
+        target.bootstrap, acks=target.acks, compression=target.compression, retry_timeout=RETRY_TIMEOUT
+    ) as producer:
+        line_bytes_max = await _open(producer, target)
+        try:
+            async for chunk in source(line_bytes_max):
+                records = _with_headers(chunk, headers)
+                acknowledgements.add(await producer.send_batch(target.topic, records, target.partition))
+                await acknowledgements.settle(0 if at_once else CHUNKS_IN_FLIGHT)
+            await acknowledgements.settle()
+        except (FileError, FormatError) as error:
+            await acknowledgements.settle()
+            told = f"{error}; {acknowledgements.told}"
+            raise type(error)(told) from error
+        except (FairleadError, asyncio.CancelledError):
+            await _settle_rest(acknowledgements)
+            raise
+
+
+async def _settle_rest(acknowledgements: Acknowledgements) -> None:
+    with suppress(FairleadError):
+        await acknowledgements.settle()
+    typer.echo(f"{acknowledgements.told}; for what was read beyond there is no acknowledgement", err=True)
+
+
+async def _open(producer: Producer, target: Target) -> int:
+    """Find the topic, or let the cluster create it, before anything is read; answers how long a line may be."""
+    await producer.send_batch(target.topic, NOTHING, target.partition)
+    if target.compression != Compression.NONE:
+        return BATCH_BYTES_MAX
+    async with Admin(target.bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+        topic = await admin.describe_topic(target.topic)
+    return int(str(topic.config["max.message.bytes"].value))

@@ -1,0 +1,209 @@
+"""The client's picture of the cluster: which broker leads which partition, cached by ETag.
+
+Used by producer, consumer and admin. Refreshed when a problem says so, when a name is missing or when the
+picture grows old; many callers who find it wrong at once share one request. Must not know what is sent to the
+leaders.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from fairlead import clock
+from fairlead.connection.simple_calls import decoded
+from fairlead.connection.transport import Answer, Call, Transport
+from fairlead.errors import PartitionNotFoundError, TopicNotFoundError, error_of
+from fairlead.settings import KIB
+from fairlead.topic_partition import TopicPartition
+from fairlead_api.bodies.metadata import Metadata, TopicMetadata
+from fairlead_api.identifiers import check_topic_name
+from fairlead_api.problems import JSON, ProblemError
+
+QUERY_BYTES_MAX: Final = 6 * KIB
+"""Of names in a URL. With more all topics are asked for: brokers and proxies take heads of 8 to 32 KiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One answer of the cluster, indexed.
+
+    `asked` holds the topics asked for; those not in `topics` do not exist. `etag` belongs to `topics`.
+    """
+
+    cluster_id: str = ""
+    addresses: Mapping[int, str] = field(default_factory=dict)
+    topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
+    asked: frozenset[str] = frozenset()
+    etag: str | None = None
+    taken_at: float = float("-inf")
+
+    def leader(self, topic: str, partition: int) -> str | None:
+        """Return the address of a partition's leader; None while there is none or it is not known."""
+        found = self.topics.get(topic)
+        if found is None or partition >= len(found.partitions):
+            return None
+        leader = found.partitions[partition].leader
+        return None if leader is None else self.addresses.get(leader)
+
+    def is_newer(self, other: Picture) -> bool:
+        """Whether a partition has had a later leader than the other picture knows of."""
+        return any(
+            mine.leader_epoch > theirs.leader_epoch
+            for name, topic in self.topics.items()
+            if name in other.topics and other.topics[name].topic_id == topic.topic_id
+            for mine, theirs in zip(topic.partitions, other.topics[name].partitions, strict=False)
+        )
+
+
+class MetadataCache:
+    """The newest picture, and the topics that it should hold."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._wanted: set[str] = set()
+        self._lock = asyncio.Lock()
+        self._refreshes = 0
+        self._answered_by = ""
+        self.picture = Picture()
+
+    async def topic(self, name: str) -> TopicMetadata:
+        """Return a topic; asks the cluster if the picture lacks it. Raises `TopicNotFoundError`."""
+        return (await self.topics([name]))[name]
+
+    async def topics(self, names: Iterable[str]) -> Mapping[str, TopicMetadata]:
+        """Return topics by name, asking once for all that the picture lacks."""
+        wanted = {check_name(name) for name in names}
+        if not wanted <= self.picture.topics.keys():
+            new = wanted - self._wanted
+            self._wanted |= wanted
+            try:
+                await self._refresh(compared=False)
+            finally:
+                # A name that does not exist must not be asked for, for ever.
+                self._wanted -= new - self.picture.topics.keys()
+        missing = sorted(wanted - self.picture.topics.keys())
+        if missing:
+            raise topic_not_found(missing[0])
+        return {name: self.picture.topics[name] for name in wanted}
+
+    def want(self, names: Iterable[str]) -> None:
+        """Have these topics in the next picture, if they exist."""
+        self._wanted.update(names)
+
+    @property
+    def is_old(self) -> bool:
+        """Whether the picture should be taken again although nobody complained."""
+        age = clock.monotonic() - self.picture.taken_at
+        return bool(self._wanted) and age > self._transport.settings.metadata_age_seconds_max
+
+    async def refresh(self) -> None:
+        """Take the picture again. Callers who wait while it is taken for another share that answer."""
+        await self._refresh(compared=True)
+
+    async def _refresh(self, *, compared: bool) -> None:
+        seen = self._refreshes
+        async with self._lock:
+            if self._refreshes != seen and self._wanted <= self.picture.asked:
+                return
+            before = self.picture
+            await self._fetch(frozenset(self._wanted))
+            if compared and before.topics and self.picture.topics is before.topics:
+                await self._ask_another()
+            self._refreshes += 1
+
+    async def _fetch(self, names: frozenset[str]) -> None:
+        """Take the picture of these topics; those that do not exist are left out of it."""
+        existing = names
+        while True:
+            try:
+                await self._ask(existing, names)
+            except TopicNotFoundError as error:
+                # The call is about all topics or none, and names the one that is missing.
+                missing = existing & {error.data.get("topic")}
+                if not missing:
+                    raise
+                existing -= missing
+            else:
+                self._wanted -= names - self.picture.topics.keys()
+                return
+
+    async def _ask(self, names: frozenset[str], asked: frozenset[str]) -> None:
+        before = self.picture
+        known = before.etag is not None and before.topics.keys() == names
+        answer = await self._transport.call(_call(names, before.etag if known else None))
+        now = clock.monotonic()
+        self._answered_by = answer.broker
+        if answer.status == 304:
+            self.picture = replace(before, asked=asked, taken_at=now)
+        else:
+            self._take(_picture_of(answer, names, asked, now))
+
+    async def _ask_another(self) -> None:
+        """Take another broker's picture if it is newer, where one is wrong or old and its broker stands by it.
+
+        A broker that is cut off from the cluster's store, but not from us, tells for ever what was when it last heard;
+        and nobody complains who reads from it, where nothing new comes any more.
+        """
+        before = self.picture
+        names = frozenset(before.topics)
+        answer = await self._transport.second_opinion(_call(names, before.etag), self._answered_by)
+        if answer is None or answer.status == 304:
+            return
+        other = _picture_of(answer, names, before.asked, clock.monotonic())
+        if other.is_newer(before):
+            self._take(other)
+            self._transport.prefer(answer.broker)
+
+    def _take(self, picture: Picture) -> None:
+        self.picture = picture
+        self._transport.known_brokers = tuple(picture.addresses.values())
+
+
+def _call(names: frozenset[str], etag: str | None) -> Call:
+    listed = ",".join(sorted(names))
+    return Call(
+        method="GET",
+        path="/v1/metadata",
+        subject="metadata",
+        query={"topics": listed} if 0 < len(listed) <= QUERY_BYTES_MAX else {},
+        headers={} if etag is None else {"if-none-match": etag},
+    )
+
+
+def check_name(name: str) -> str:
+    """Return a topic name that the cluster could accept; raises `InvalidTopicNameError` before any call."""
+    try:
+        return check_topic_name(name)
+    except ProblemError as problem:
+        raise error_of(problem, subject=f"topic {name!r}") from problem
+
+
+def topic_not_found(name: str) -> TopicNotFoundError:
+    """Return the error for a topic that the metadata does not list."""
+    problem = ProblemError("topic_not_found", f"topic {name} does not exist", data={"topic": name})
+    return TopicNotFoundError(problem, subject="metadata")
+
+
+def _picture_of(answer: Answer, names: frozenset[str], asked: frozenset[str], now: float) -> Picture:
+    metadata = decoded(answer, Metadata, "metadata")
+    return Picture(
+        cluster_id=metadata.cluster_id,
+        addresses={
+            broker.id: broker.address.rstrip("/") for broker in metadata.brokers if broker.address is not None
+        },
+        # Without names the cluster answers with every topic: only those wanted are kept.
+        topics={topic.name: topic for topic in metadata.topics if topic.name in names},
+        asked=asked,
+        etag=answer.etag,
+        taken_at=now,
+    )
+
+
+def partition_not_found(place: TopicPartition, partition_count: int) -> PartitionNotFoundError:
+    """Return the error for a partition that its topic does not have."""
+    detail = f"topic {place.topic} has partitions 0 to {partition_count - 1}, not {place.partition}"
+    data: dict[str, JSON] = {"topic": place.topic, "partition": place.partition}
+    return PartitionNotFoundError(ProblemError("partition_not_found", detail, data=data), subject=str(place))

@@ -1,0 +1,377 @@
+"""HTTP/2 to the brokers: one attempt at one broker, or a call that any broker may answer, with retries.
+
+Used by every room that talks to the cluster; knows pyreqwest, whose exceptions stop here. An answer of 400 or
+more becomes the typed error of its problem. Must not know what the calls mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeAlias, TypeVar
+
+import msgspec
+import pyreqwest.client
+import pyreqwest.exceptions
+
+from fairlead import clock
+from fairlead.connection.http_threads import rest_before_exit
+from fairlead.connection.wrong_listener import WANTED, told_of
+from fairlead.errors import (
+    ClosedError,
+    ClusterError,
+    SettingError,
+    TopicRecreatedError,
+    UnreachableError,
+    error_of,
+    second_start,
+)
+from fairlead.settings import MIB, ConnectionSettings
+from fairlead_api.bodies.media_types import FORWARD_NEVER, JSON, Header
+from fairlead_api.problems import ProblemError
+
+if TYPE_CHECKING:
+    from pyreqwest.response import Response
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+STREAM_WINDOW_BYTES: Final = 16 * MIB
+CONNECTION_WINDOW_BYTES: Final = 64 * MIB
+FRAME_BYTES: Final = 1 * MIB
+"""HTTP/2's defaults (64 KiB windows, 16 KiB frames) are three to five times slower."""
+
+KEEP_ALIVE_INTERVAL: Final = timedelta(seconds=20)
+KEEP_ALIVE_TIMEOUT: Final = timedelta(seconds=10)
+"""A broker whose machine vanished is noticed by pings, also under a parked fetch."""
+
+ANSWER_MARGIN_SECONDS: Final = 5.0
+"""The client waits this much longer than the time it asked the broker to keep to, so that the broker's own
+typed answer wins over a bare timeout."""
+
+SILENT_SECONDS: Final = 10.0
+"""A broker that gave no answer is asked after all others for so long: to try an address in vain may take seconds."""
+
+SECOND_OPINION_SECONDS: Final = 1.0
+"""How long another broker may take to say what it knows; the first one's answer waits for it."""
+
+NO_BROKER: Final = f"Something else than a broker answers there, or a proxy before one: {WANTED}."
+PEER_LISTENER: Final = f"That is the listener on which brokers call each other: {WANTED}."
+
+Query: TypeAlias = Mapping[str, str | int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One HTTP request, wherever it is sent. `subject` is how messages call it."""
+
+    method: str
+    path: str
+    subject: str
+    query: Query = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    timeout_seconds: float | None = None
+    """How long the broker may take; None is the connection's request timeout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A good answer: below 400, its body read whole. `body` is a view that keeps the bytes alive."""
+
+    status: int
+    body: memoryview
+    etag: str | None
+    broker: str
+
+
+class Transport:
+    """All connections of one client. Opened by `async with`; one connection a broker carries all its streams.
+
+    `owner`: what errors call that client, whose user knows of no transport.
+    """
+
+    def __init__(self, settings: ConnectionSettings, owner: str = "connection") -> None:
+        self.settings = settings
+        self._owner = owner
+        self._client: pyreqwest.client.Client | None = None
+        self._first = 0
+        """Place of the address that is asked first."""
+        self._second = 0
+        """Place of the one that was asked for a second opinion last."""
+        self._silent_until: dict[str, float] = {}
+        self._unclear: set[str] = set()
+        """Addresses where somebody listens who has not answered, or not in HTTP/2."""
+        self.known_brokers: tuple[str, ...] = ()
+        """Addresses from the metadata: asked after the bootstrap addresses failed."""
+
+    async def __aenter__(self) -> Self:
+        if self._client is not None:
+            raise second_start()
+        rest_before_exit()
+        try:
+            self._client = _client(self.settings)
+        except RuntimeError as error:
+            # The threads of the HTTP client are not in a fork of a process that has had clients.
+            if "fork" not in str(error):
+                raise
+            allowed = "in a process that was spawned, or in a fork of one that has opened no client before"
+            raise SettingError("start", "called in a fork", allowed) from error
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection; calls under way fail."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    async def send(self, call: Call, broker: str) -> Answer:
+        """Send once to the broker that must answer itself.
+
+        Raises `UnreachableError` without an answer, and the typed `ClusterError` for a problem.
+        """
+        return await self._send(call, broker, {Header.FORWARD: FORWARD_NEVER, **call.headers})
+
+    async def _send(self, call: Call, broker: str, headers: Mapping[str, str]) -> Answer:
+        if self._client is None:
+            raise ClosedError(self._owner)
+        timeout = (call.timeout_seconds or self.settings.request_timeout_seconds) + ANSWER_MARGIN_SECONDS
+        builder = self._client.request(call.method, broker + call.path)
+        builder = builder.timeout(timedelta(seconds=timeout))
+        builder = builder.headers(headers)
+        if call.query:
+            builder = builder.query({name: str(value) for name, value in call.query.items()})
+        if call.body is not None:
+            builder = builder.body_bytes(call.body)
+        began = clock.monotonic()
+        try:
+            response = await builder.build().send()
+            body = memoryview(await response.bytes())
+        except pyreqwest.exceptions.ClientClosedError as error:
+            raise ClosedError(self._owner) from error
+        except pyreqwest.exceptions.RequestError as error:
+            if _is_unclear(error):
+                self._unclear.add(broker)
+            # Pings give a connection up before the time of a call is over.
+            waited = min(timeout, clock.monotonic() - began)
+            raise _unreachable(call.subject, broker, error, waited) from error
+        if response.status >= 400:
+            raise _refusal(response, body, call.subject, broker)
+        return Answer(response.status, body, response.get_header("etag"), broker)
+
+    async def call(self, call: Call) -> Answer:
+        """Send to any broker, and again by the problem's kind until `retry_timeout`.
+
+        Only for calls that may be repeated: reads, and writes that mean the same twice.
+        """
+        return await self.retry(self.send_to_any, call)
+
+    async def retry(self, attempt: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Make attempts, with pauses, until one succeeds or `retry_timeout` ends; then raise its last error.
+
+        A problem is tried again if its kind says so, no answer always. Where something else than a broker seems to be
+        at an address, the last error tells what.
+        """
+        deadline = clock.monotonic() + self.settings.retry_timeout_seconds
+        attempts = 0
+        while True:
+            try:
+                return await attempt(*args, **kwargs)
+            except (ClusterError, UnreachableError) as error:
+                attempts += 1
+                pause = self._pause_before_retry(error, attempts)
+                if pause is None or clock.monotonic() + pause > deadline:
+                    if isinstance(error, UnreachableError):
+                        await self._look_at(error)
+                    raise
+            await asyncio.sleep(pause)  # noqa: TID251 - the pause before a retry, at the edge
+
+    async def _look_at(self, error: UnreachableError) -> None:
+        """Tell with an error what is at the addresses that gave no answer although somebody listens there."""
+        unclear = self._unclear & error.attempts.keys()
+        self._unclear -= unclear
+        for broker, told in (await told_of(unclear)).items():
+            error.attempts[broker] += f"; {told}"
+
+    def _pause_before_retry(self, error: ClusterError | UnreachableError, attempts: int) -> float | None:
+        """Return how long to wait before the next attempt; None if there is none to make."""
+        advice = None
+        if isinstance(error, ClusterError):
+            # The call carries the id of a topic that is gone: asking again does not bring it back.
+            if not error.retryable or isinstance(error, TopicRecreatedError):
+                return None
+            advice = error.retry_after_seconds
+        return self.settings.backoff.seconds(attempts, clock.chance(), advice)
+
+    async def send_to_any(self, call: Call) -> Answer:
+        """Ask each address once until one answers, beginning with the one that answered last.
+
+        What only the controller can do, the broker that is asked passes on to it. After a refusal that may pass the
+        next call begins with another one: a broker that is cut off from the others refuses for as long as it is.
+        """
+        addresses = self._addresses
+        first = self._first % len(addresses)
+        failures: dict[str, str] = {}
+        sent = False
+        # Sorting keeps the order of those that are not told apart.
+        for broker in sorted(addresses[first:] + addresses[:first], key=self._is_silent):
+            try:
+                answer = await self._send(call, broker, call.headers)
+            except UnreachableError as error:
+                failures.update(error.attempts)
+                sent = sent or error.side_effect.value == "maybe"
+                self._silent_until[broker] = clock.monotonic() + SILENT_SECONDS
+                continue
+            except ClusterError as error:
+                if error.retryable:
+                    self._first = addresses.index(broker) + 1
+                raise
+            self.prefer(broker)
+            return answer
+        raise UnreachableError(call.subject, failures, sent=sent)
+
+    async def second_opinion(self, call: Call, first: str) -> Answer | None:
+        """Ask a broker other than the first, each time another one; None where it has no good answer soon."""
+        others = [broker for broker in self._addresses if broker != first and not self._is_silent(broker)]
+        if not others:
+            return None
+        self._second += 1
+        broker = others[self._second % len(others)]
+        try:
+            async with asyncio.timeout(SECOND_OPINION_SECONDS):
+                return await self._send(call, broker, call.headers)
+        except (UnreachableError, TimeoutError):
+            self._silent_until[broker] = clock.monotonic() + SILENT_SECONDS
+        except ClusterError:
+            pass
+        return None
+
+    def prefer(self, broker: str) -> None:
+        """Begin the next call with this address."""
+        self._silent_until.pop(broker, None)
+        addresses = self._addresses
+        # What is known of brokers may have changed while this one answered.
+        self._first = addresses.index(broker) if broker in addresses else 0
+
+    @property
+    def _addresses(self) -> list[str]:
+        return list(dict.fromkeys(self.settings.bootstrap + self.known_brokers))
+
+    def _is_silent(self, broker: str) -> bool:
+        return self._silent_until.get(broker, 0.0) > clock.monotonic()
+
+
+def json_call(
+    method: str,
+    path: str,
+    subject: str,
+    body: object = None,
+    query: Query | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Call:
+    """Return a call that carries JSON, or nothing; `headers` are those beyond what JSON needs."""
+    encoded = None if body is None else msgspec.json.encode(body)
+    content = {} if encoded is None else {"content-type": JSON}
+    return Call(
+        method=method,
+        path=path,
+        subject=subject,
+        query=query or {},
+        headers={"accept": JSON, **content, **(headers or {})},
+        body=encoded,
+    )
+
+
+def _client(settings: ConnectionSettings) -> pyreqwest.client.Client:
+    return (
+        pyreqwest.client.ClientBuilder()
+        .http2_prior_knowledge()
+        .http2_initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .http2_initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .http2_max_frame_size(FRAME_BYTES)
+        .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        .http2_keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+        .connect_timeout(timedelta(seconds=settings.connect_timeout_seconds))
+        .follow_redirects(False)
+        .gzip(False)
+        .brotli(False)
+        .zstd(False)
+        .deflate(False)
+        # A proxy of the environment between an SDK and its brokers would break HTTP/2 without TLS.
+        .no_proxy()
+        .user_agent("fairlead-python")
+        .build()
+    )
+
+
+def _unreachable(
+    subject: str, broker: str, error: pyreqwest.exceptions.RequestError, waited_seconds: float
+) -> UnreachableError:
+    # A timeout of the whole request is raised as ConnectTimeoutError too, however far the request came, and a
+    # connection that broke while an answer was awaited as ConnectError: only one that was never made proves that
+    # nothing was sent.
+    sent = not isinstance(error, pyreqwest.exceptions.ConnectError) or not _was_never_connected(error)
+    if isinstance(error, pyreqwest.exceptions.RequestTimeoutError):
+        return UnreachableError(
+            subject, {broker: f"no answer within {round(waited_seconds, 1):g} s"}, sent=True
+        )
+    return UnreachableError(subject, {broker: _cause_of(error)}, sent=sent)
+
+
+def _was_never_connected(error: pyreqwest.exceptions.RequestError) -> bool:
+    """Say whether the request failed before there was a connection to send it on."""
+    return "client error (Connect)" in _causes_of(error)
+
+
+def _is_unclear(error: pyreqwest.exceptions.RequestError) -> bool:
+    """Say whether it may be somebody else who listens: silence, other words than HTTP/2's, or no TLS."""
+    causes = _causes_of(error)
+    if isinstance(error, pyreqwest.exceptions.RequestTimeoutError):
+        return bool(causes)
+    is_garbled = "client error (SendRequest)" in causes or "client error (Canceled)" in causes
+    return is_garbled or any("InvalidContentType" in cause for cause in causes)
+
+
+def _cause_of(error: pyreqwest.exceptions.RequestError) -> str:
+    """Return the innermost cause, which is what a person can act on ("Connection refused")."""
+    return f"{type(error).__name__}: {[error.message, *_causes_of(error)][-1]}"
+
+
+def _causes_of(error: pyreqwest.exceptions.RequestError) -> list[str]:
+    return [cause["message"] for cause in (error.details or {}).get("causes") or []]
+
+
+def _refusal(response: Response, body: memoryview, subject: str, broker: str) -> ClusterError:
+    try:
+        document = msgspec.json.decode(body, type=dict[str, object])
+    except msgspec.DecodeError:
+        document = {}
+    is_ours = isinstance(document.get("code"), str)
+    if not is_ours:
+        # A proxy, or another server altogether.
+        document = {
+            "status": response.status,
+            "detail": f"status {response.status} without a problem document",
+        }
+    document.setdefault("status", response.status)
+    if "retry_after_seconds" not in document and (pause := response.get_header("retry-after")):
+        document["retry_after_seconds"] = _seconds(pause)
+    problem = ProblemError.from_document(document)  # type: ignore[arg-type]
+    advice = PEER_LISTENER if problem.code == "peer_refused" else None if is_ours else NO_BROKER
+    return error_of(problem, subject=subject, broker=broker, advice=advice)
+
+
+def _seconds(retry_after: str) -> float | None:
+    """Read `Retry-After` in seconds; its other form, a date, is not worth a clock."""
+    try:
+        return float(retry_after)
+    except ValueError:
+        return None

@@ -1,0 +1,262 @@
+"""Commits the offsets of a member: one commit at a time, under the member's epoch, again where that was stale.
+
+Two commits of one client could overtake each other on HTTP/2, and the older one would win: a lock keeps them apart.
+Called by the consumer and by whoever gives partitions up. Must not know callbacks and heartbeats, only that one can be
+had.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fairlead import clock
+from fairlead.errors import (
+    ClosedError,
+    ClusterError,
+    FairleadError,
+    FencedError,
+    MemberFencedError,
+    MemberNotFoundError,
+    StaleMemberEpochError,
+    UnreachableError,
+)
+from fairlead.group.calls import GroupCalls
+from fairlead.group.member import GroupMember
+from fairlead.reading.cursors import Cursor, Prefetch
+from fairlead.reading.reader import BatchReader
+from fairlead.settings import ConnectionSettings
+from fairlead.topic_partition import TopicPartition
+from fairlead_api.bodies.group_requests import OffsetCommit
+from fairlead_api.problems import ProblemError
+
+_LOG: Final = logging.getLogger("fairlead")
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """A batch that was to be committed before it is handed out, and never will be handed out."""
+
+    cursor: Cursor
+    """Its partition."""
+    offset: int
+    """Where that stood before the batch; a seek may have moved it since."""
+    leader_epoch: int | None
+    next_offset: int
+    """Behind the batch: what its commit said."""
+
+
+class OffsetCommitter:
+    """What was committed, what could be, and the way there. `heard` waits for the next heartbeat's outcome."""
+
+    def __init__(
+        self,
+        calls: GroupCalls,
+        member: GroupMember,
+        prefetch: Prefetch,
+        reader: BatchReader,
+        settings: ConnectionSettings,
+        heard: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._calls = calls
+        self._member = member
+        self._prefetch = prefetch
+        self._reader = reader
+        self._settings = settings
+        self._heard = heard
+        self._lock = asyncio.Lock()
+        self._committed: dict[TopicPartition, int] = {}
+
+    def took(self, cursor: Cursor) -> None:
+        """Take note that a partition begins where it need not be committed again."""
+        self._committed[cursor.topic_partition] = cursor.position
+
+    def forget(self, places: Iterable[TopicPartition]) -> None:
+        """Forget partitions that were given up."""
+        for place in places:
+            self._committed.pop(place, None)
+
+    def processed(self, places: Iterable[TopicPartition] | None = None) -> list[OffsetCommit]:
+        """Return what was processed and not committed yet, of these partitions or of all."""
+        return self._moved(places, self._reader.processed)
+
+    def handed_out(self) -> list[OffsetCommit]:
+        """Return the positions after all that was handed out and not committed yet."""
+        return self._moved(None, self._reader.handed_out)
+
+    async def commit(self, offsets: Iterable[OffsetCommit]) -> None:
+        """Commit offsets of partitions that the member has, trying again until `retry_timeout`.
+
+        Raises the error of the first partition that was not stored, after the others were; `MemberFencedError` and
+        its like say that the partition is somebody else's now.
+        """
+        left, cursors = self._with_cursors(offsets)
+        deadline = clock.monotonic() + self._settings.retry_timeout_seconds
+        async with self._lock:
+            await self._commit(left, cursors, deadline)
+
+    async def commit_processed(self, places: Iterable[TopicPartition] | None = None) -> None:
+        """Commit what was processed; a refusal is told to the log, and what it was about will be read again."""
+        try:
+            async with self._lock:
+                # Only now: the commit before this one may have been of the same, or of what is gone since.
+                left, cursors = self._with_cursors(self.processed(places))
+                deadline = clock.monotonic() + self._settings.retry_timeout_seconds
+                await self._commit(left, cursors, deadline)
+        except ClosedError:
+            raise
+        except FairleadError as error:
+            _LOG.warning("%s What was processed since the last commit may be read again.", error)
+
+    async def take_back(self, unseen: Unseen) -> None:
+        """Commit the position before a batch that nobody has seen; a refusal is told to the log.
+
+        Only under the ownership under which it was committed: whoever had the partition in between may have handed
+        out what is behind that position.
+        """
+        cursor, place = unseen.cursor, unseen.cursor.topic_partition
+        deadline = clock.monotonic() + self._settings.retry_timeout_seconds
+        try:
+            async with self._lock:
+                # Only now: the batch's own commit may have been under way. What failed, or what the program has
+                # committed since, stays; where there was no answer, the batch may have been committed.
+                if self._committed.get(place, unseen.next_offset) == unseen.next_offset:
+                    entry = _entry(cursor, unseen.offset, unseen.leader_epoch)
+                    await self._commit({place: entry}, {place: cursor}, deadline)
+        except ClosedError:
+            raise
+        except FairleadError as error:
+            _LOG.warning("%s A batch that was committed and not handed out may be skipped.", error)
+
+    async def take_rests_back(self, places: Iterable[TopicPartition]) -> None:
+        """Take the commits of batches back as far as their readers, who stopped inside of them, have not seen them."""
+        cursors = [self._prefetch.cursors[place] for place in places if place in self._prefetch.cursors]
+        for cursor in cursors:
+            if cursor.rest_until is not None:
+                unseen = Unseen(cursor, cursor.position, cursor.position_epoch, cursor.rest_until)
+                await self.take_back(unseen)
+
+    def _with_cursors(
+        self, offsets: Iterable[OffsetCommit]
+    ) -> tuple[dict[TopicPartition, OffsetCommit], dict[TopicPartition, Cursor | None]]:
+        left = {TopicPartition(entry.topic, entry.partition): entry for entry in offsets}
+        return left, {place: self._prefetch.cursors.get(place) for place in left}
+
+    async def _commit(
+        self,
+        left: dict[TopicPartition, OffsetCommit],
+        cursors: Mapping[TopicPartition, Cursor | None],
+        deadline: float,
+    ) -> None:
+        """Commit under the lock; `cursors` are those from which the offsets were read."""
+        attempts = 0
+        lost: FairleadError | None = None
+        while True:
+            lost = self._drop_lost(cursors, left) or lost
+            error = await self._attempt(left) if left else None
+            if error is None:
+                break
+            attempts += 1
+            pause = self._pause(error, attempts)
+            if pause is None or clock.monotonic() + pause > deadline:
+                raise error
+            if isinstance(error, StaleMemberEpochError):
+                await self._until_heard(deadline)
+            if pause:
+                await asyncio.sleep(pause)  # noqa: TID251 - the pause before a retry, at the edge
+        if lost is not None:
+            raise lost
+
+    def _moved(
+        self,
+        places: Iterable[TopicPartition] | None,
+        offset_of: Callable[[Cursor], tuple[int, int | None]],
+    ) -> list[OffsetCommit]:
+        cursors = self._prefetch.cursors
+        moved = []
+        for place in cursors if places is None else [place for place in places if place in cursors]:
+            cursor = cursors[place]
+            offset, epoch = offset_of(cursor)
+            if self._committed.get(place) != offset:
+                moved.append(_entry(cursor, offset, epoch))
+        return moved
+
+    def _drop_lost(
+        self, cursors: Mapping[TopicPartition, Cursor | None], left: dict[TopicPartition, OffsetCommit]
+    ) -> FairleadError | None:
+        """Leave out what was taken away since its offset was read, even if it has come back.
+
+        Somebody else may have had it in between and committed more: an attempt now would put that back.
+        """
+        now = self._prefetch.cursors
+        lost = [place for place in left if cursors[place] is None or now.get(place) is not cursors[place]]
+        for place in lost:
+            del left[place]
+        return _no_member(min(lost), self._calls.member_id) if lost else None
+
+    async def _attempt(self, left: dict[TopicPartition, OffsetCommit]) -> FairleadError | None:
+        """Commit what is left and keep what is to be tried again; returns why."""
+        epoch = self._member.epoch
+        if epoch == 0:
+            return _no_member(min(left), self._calls.member_id)
+        try:
+            errors = await self._calls.commit(epoch, list(left.values()))
+        except (FairleadError, asyncio.CancelledError) as error:
+            # It may have been stored all the same.
+            self.forget(left)
+            if isinstance(error, ClosedError | asyncio.CancelledError):
+                raise
+            return error
+        self._note_stored(left, errors)
+        final = [error for error in errors.values() if not error.retryable]
+        for place in list(left):
+            if place not in errors:
+                del left[place]
+        return final[0] if final else next(iter(errors.values()), None)
+
+    def _note_stored(
+        self, left: Mapping[TopicPartition, OffsetCommit], errors: Mapping[TopicPartition, ClusterError]
+    ) -> None:
+        for place, entry in left.items():
+            if place not in errors and place in self._prefetch.cursors:
+                self._committed[place] = entry.offset
+                self._reader.committed(self._prefetch.cursors[place], entry.offset)
+
+    async def _until_heard(self, deadline: float) -> None:
+        """Wait for a heartbeat: the coordinator is ahead, and its answer says where."""
+        try:
+            async with asyncio.timeout(max(deadline - clock.monotonic(), 0)):
+                await self._heard()
+        except TimeoutError:
+            pass
+
+    def _pause(self, error: FairleadError, attempts: int) -> float | None:
+        """Return how long to wait before the next attempt; None if there is none to make."""
+        advice = None
+        if isinstance(error, ClusterError):
+            if isinstance(error, StaleMemberEpochError):
+                return 0.0 if attempts == 1 else self._settings.backoff.seconds(attempts, clock.chance())
+            if isinstance(error, FencedError | MemberNotFoundError) or not error.retryable:
+                return None
+            advice = error.retry_after_seconds
+        elif not isinstance(error, UnreachableError):
+            return None
+        return self._settings.backoff.seconds(attempts, clock.chance(), advice)
+
+
+def _entry(cursor: Cursor, offset: int, epoch: int | None) -> OffsetCommit:
+    return OffsetCommit(
+        topic=cursor.topic,
+        topic_id=cursor.topic_id,
+        partition=cursor.partition,
+        offset=offset,
+        leader_epoch=epoch,
+    )
+
+
+def _no_member(place: TopicPartition, member_id: str) -> MemberFencedError:
+    detail = f"member {member_id} has no place in the group now, so {place} is not its to commit"
+    return MemberFencedError(ProblemError("member_fenced", detail), subject=f"commit of {place}")

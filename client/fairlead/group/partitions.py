@@ -1,0 +1,305 @@
+"""Gives up and takes partitions as the group says: one order after the other, callbacks and commits included.
+
+The worker of `group_session`. A partition that goes is withheld at once, waits for the batch in hand, is told to
+`on_revoked`, committed, and only then reported as released; one that comes is read from its committed offset, after
+`on_assigned`. Partitions that stay are not touched. Must not know heartbeats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fairlead import clock
+from fairlead.connection.metadata import MetadataCache
+from fairlead.errors import ClosedError, FairleadError, NoCommittedOffsetError
+from fairlead.group.calls import GroupCalls
+from fairlead.group.commits import OffsetCommitter
+from fairlead.group.events import Assign, Drop, Event, Partitions, Released, Revoke, Taken
+from fairlead.group.member import GroupMember
+from fairlead.group.settings import CommitMode, GroupSettings, RebalanceCallback
+from fairlead.reading.cursors import Cursor, Prefetch
+from fairlead.reading.offsets import OffsetLookup
+from fairlead.reading.reader import BatchReader
+from fairlead.settings import Backoff, OffsetPolicy
+from fairlead.topic_partition import TopicPartition
+from fairlead_api.bodies.group_answers import CommittedOffset
+from fairlead_api.bodies.metadata import TopicMetadata
+
+_LOG: Final = logging.getLogger("fairlead")
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Give everything up for good; `done` is set when it is."""
+
+    done: asyncio.Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a consumer reads with, as far as its group needs it."""
+
+    prefetch: Prefetch
+    reader: BatchReader
+    metadata: MetadataCache
+    lookup: OffsetLookup
+    wake: Callable[[], None]
+    """Have the fetcher and whoever reads look again."""
+
+
+class GroupPartitions:
+    """The partitions of one member. `report` takes the outcome of an order, `failed` what a callback raised."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        member: GroupMember,
+        calls: GroupCalls,
+        committer: OffsetCommitter,
+        reading: Reading,
+        backoff: Backoff,
+        *,
+        report: Callable[[Event], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._settings = settings
+        self._member = member
+        self._calls = calls
+        self._committer = committer
+        self._reading = reading
+        self._prefetch = reading.prefetch
+        self._reader = reading.reader
+        self._backoff = backoff
+        self._report = report
+        self._failed = failed
+        self._orders: asyncio.Queue[Revoke | Assign | Drop | Finish] = asyncio.Queue()
+        self._told: set[TopicPartition] = set()
+        """What `on_assigned` was called for, and `on_revoked` not yet."""
+        self._seen: dict[str, int] | None = None
+        """Partitions of each topic when it was first looked at: those it grew later are read from their beginning."""
+        self._closing = False
+        self._moved = asyncio.Event()
+
+    def order(self, action: Revoke | Assign | Drop) -> None:
+        """Take an order in. What goes is not handed out any more from here on; what is dropped is gone."""
+        if isinstance(action, Revoke):
+            for cursor in self._cursors(action.partitions):
+                cursor.withheld = True
+        elif isinstance(action, Drop):
+            self._remove(action.partitions)
+        self._orders.put_nowait(action)
+        self.moved()
+
+    def moved(self) -> None:
+        """Say that a batch was finished, or that an order changed."""
+        self._moved.set()
+
+    async def finish(self, worker: asyncio.Task[None]) -> None:
+        """Give everything up: callback and commit, and no order after it."""
+        self._closing = True
+        done = asyncio.Event()
+        self._orders.put_nowait(Finish(done))
+        self.moved()
+        waiting = asyncio.get_running_loop().create_task(done.wait(), name="group is given up")
+        try:
+            await asyncio.wait([waiting, worker], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+
+    async def run(self) -> None:
+        """Carry orders out until cancelled."""
+        while True:
+            match await self._orders.get():
+                case Revoke() as action:
+                    await self._revoke(action)
+                case Assign() as action:
+                    await self._assign(action)
+                case Drop(partitions):
+                    await self._tell_revoked(partitions)
+                case Finish(done):
+                    await self._finish()
+                    done.set()
+
+    async def _revoke(self, action: Revoke) -> None:
+        cursors = self._cursors(action.partitions)
+        while self._reader.hand in cursors and self._is_current(action):
+            self._moved.clear()
+            await self._moved.wait()
+        if not self._is_current(action):
+            return
+        await self._give_up(action.partitions)
+        if self._is_current(action):
+            self._report(Released(action.round))
+
+    async def _finish(self) -> None:
+        cursors = list(self._prefetch.cursors.values())
+        for cursor in cursors:
+            cursor.withheld = True
+        await self._give_up([cursor.topic_partition for cursor in cursors])
+
+    async def _give_up(self, places: Iterable[TopicPartition]) -> None:
+        await self._tell_revoked(places)
+        if self._settings.commit is CommitMode.AFTER:
+            await self._committer.commit_processed(places)
+        elif self._settings.commit is CommitMode.BEFORE:
+            await self._committer.take_rests_back(places)
+        self._remove(places)
+
+    async def _tell_revoked(self, places: Iterable[TopicPartition]) -> None:
+        told = self._told.intersection(places)
+        self._told -= told
+        if told:
+            await self._call(self._settings.on_revoked, told)
+
+    async def _assign(self, action: Assign) -> None:
+        placed = await self._placed_at_last(action)
+        if placed is None:
+            return
+        fresh, cursors = placed
+        self._prefetch.add(cursors)
+        self._committer.forget(cursor.topic_partition for cursor in cursors)
+        for cursor in cursors:
+            if cursor.topic_partition not in fresh:
+                self._committer.took(cursor)
+        # What a newer answer has taken away again was never there.
+        came = {cursor.topic_partition for cursor in cursors}
+        self._told.update(came)
+        if came or not action.partitions:
+            await self._call(self._settings.on_assigned, came)
+        if not self._is_current(action):
+            return
+        for cursor in cursors:
+            cursor.withheld = False
+        self._reading.wake()
+        if fresh and self._settings.commit is not CommitMode.MANUAL:
+            # Or a crash before the first commit would begin at another end of the log than this time.
+            await self._committer.commit_processed(fresh)
+        self._report(Taken(action.round))
+
+    async def _placed_at_last(self, action: Assign) -> tuple[set[TopicPartition], list[Cursor]] | None:
+        """Make attempts until one succeeds; None if the order is out of date before."""
+        attempts = 0
+        while self._is_current(action):
+            try:
+                found = await self._placed(action)
+            except ClosedError:
+                raise
+            except FairleadError as error:
+                attempts += 1
+                _LOG.warning("%s Trying again to begin %d partitions.", error, len(action.partitions))
+                pause = self._backoff.seconds(attempts, clock.chance())
+                await asyncio.sleep(pause)  # noqa: TID251 - the pause before a retry, at the edge
+            else:
+                return found if self._is_current(action) else None
+        return None
+
+    async def _placed(self, action: Assign) -> tuple[set[TopicPartition], list[Cursor]]:
+        """Return where each partition begins, and which of them begin at an end that should be committed."""
+        # What a newer answer has taken away again must not hold the others back, if its topic is gone.
+        places = {
+            place: topic_id
+            for place, topic_id in action.partitions.items()
+            if self._member.is_assigned(place, topic_id)
+        }
+        if not places:
+            return set(), []
+        committed = await self._committed()
+        await self._look_at(places)
+        cursors, unknown = [], {}
+        for place, topic_id in places.items():
+            found = committed.get((topic_id, place.partition))
+            if found is None:
+                unknown[place] = topic_id
+            else:
+                cursors.append(_cursor(place, topic_id, found.offset, found.leader_epoch))
+        started = await self._started(unknown)
+        fresh = set() if self._settings.start in (OffsetPolicy.EARLIEST, OffsetPolicy.ERROR) else set(unknown)
+        return fresh, [*cursors, *started]
+
+    async def _committed(self) -> Mapping[tuple[str, int], CommittedOffset]:
+        return {(entry.topic_id, entry.partition): entry for entry in await self._calls.committed()}
+
+    async def _look_at(self, places: Partitions) -> None:
+        """Have the topics in the client's picture as the group knows them; raises where a broker lags."""
+        metadata = self._reading.metadata
+        names = {place.topic for place in places}
+        if self._seen is None:
+            # The first look tells what the named topics are like now, those that do not exist yet among them.
+            metadata.want(names.union(self._settings.topics))
+            await metadata.refresh()
+            shown = metadata.picture.topics
+            self._seen = {
+                name: len(shown[name].partitions) if name in shown else 0
+                for name in names.union(self._settings.topics)
+            }
+        topics = await metadata.topics(names)
+        if any(_is_unknown(place, topic_id, topics[place.topic]) for place, topic_id in places.items()):
+            await metadata.refresh()
+            topics = await metadata.topics(names)
+        for name, topic in topics.items():
+            self._seen.setdefault(name, len(topic.partitions))
+
+    async def _started(self, places: Mapping[TopicPartition, str]) -> list[Cursor]:
+        """Return cursors of partitions that the group never committed, where its policy begins."""
+        start = self._settings.start
+        if start is OffsetPolicy.ERROR:
+            cursors = [_cursor(place, topic_id, 0, None) for place, topic_id in places.items()]
+            for cursor in cursors:
+                error = NoCommittedOffsetError(self._settings.group, str(cursor))
+                self._prefetch.failed(cursor, cursor.life, error)
+            return cursors
+        seen = self._seen or {}
+        grown = [place for place in places if place.partition >= seen.get(place.topic, 0)]
+        offsets = await self._reading.lookup.offsets(dict.fromkeys(grown, "earliest"))
+        rest = [place for place in places if place not in offsets]
+        offsets |= await self._reading.lookup.reset_offsets(rest, start)
+        return [_cursor(place, topic_id, offsets[place], None) for place, topic_id in places.items()]
+
+    async def _call(self, callback: RebalanceCallback | None, places: set[TopicPartition]) -> None:
+        if callback is None:
+            return
+        try:
+            result = callback(frozenset(places))
+            if inspect.isawaitable(result):
+                await result
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Not this task was cancelled, but something that the callback waited for.
+            message = f"{self._name_of(callback)} ended with CancelledError: what it waited for was cancelled"
+            failure = RuntimeError(message)
+            failure.__cause__ = error
+            self._failed(failure)
+        except Exception as error:  # noqa: BLE001 - the caller's own code: it is raised to whoever reads
+            self._failed(error)
+
+    def _name_of(self, callback: RebalanceCallback) -> str:
+        return "on_assigned" if callback is self._settings.on_assigned else "on_revoked"
+
+    def _is_current(self, action: Revoke | Assign) -> bool:
+        return action.round == self._member.round and not self._closing
+
+    def _cursors(self, places: Iterable[TopicPartition]) -> list[Cursor]:
+        cursors = self._prefetch.cursors
+        return [cursors[place] for place in places if place in cursors]
+
+    def _remove(self, places: Iterable[TopicPartition]) -> None:
+        self._prefetch.remove(places)
+        self._committer.forget(places)
+
+
+def _is_unknown(place: TopicPartition, topic_id: str, topic: TopicMetadata) -> bool:
+    return topic.topic_id != topic_id or place.partition >= len(topic.partitions)
+
+
+def _cursor(place: TopicPartition, topic_id: str, offset: int, last_epoch: int | None) -> Cursor:
+    cursor = Cursor(place.topic, topic_id, place.partition, offset, last_epoch)
+    # Nothing is fetched before the callback had its say.
+    cursor.withheld = True
+    return cursor

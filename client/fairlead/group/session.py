@@ -1,0 +1,416 @@
+"""The life of a consumer in its group: heartbeats in a task of their own, and everything else that is not reading.
+
+A shell around `group_member`: it sends what the machine orders, reports what became of it, and hands partitions to
+`group_partitions`. What must be raised to whoever reads waits here. Nothing runs in the reader's task but `begin_take`
+and `end_take`, once a batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+from fairlead import clock
+from fairlead.connection.transport import Transport
+from fairlead.errors import (
+    ClosedError,
+    FairleadError,
+    GroupNotFoundError,
+    ProcessingTimeoutError,
+    SettingError,
+)
+from fairlead.group.calls import GroupCalls
+from fairlead.group.commits import OffsetCommitter, Unseen
+from fairlead.group.events import (
+    Action,
+    Assign,
+    Closed,
+    Drop,
+    Event,
+    Fail,
+    HeartbeatAnswered,
+    HeartbeatRefused,
+    HeartbeatWanted,
+    Leave,
+    Overdue,
+    Resumed,
+    Revoke,
+    SendHeartbeat,
+    Tell,
+    Woken,
+)
+from fairlead.group.member import GroupMember, MemberState, is_fenced
+from fairlead.group.partitions import GroupPartitions, Reading
+from fairlead.group.settings import CommitMode, GroupSettings
+from fairlead.group.topics import GroupTopics
+from fairlead.topic_partition import TopicPartition
+from fairlead_api.bodies.group_requests import HeartbeatRequest
+
+_LOG: Final = logging.getLogger("fairlead")
+
+HEARTBEAT_SECONDS_MIN: Final = 1.0
+"""A heartbeat's answer is waited for a third of the session, and never less than this."""
+JOIN_SECONDS_MAX: Final = 2.0
+"""How long a consumer that is closed waits for the outcome of its join before it leaves."""
+_NO_MEMBER: Final = (MemberState.LEFT, MemberState.FAILED)
+"""Where no heartbeat is sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """How a consumer stands in its group, as it knows it."""
+
+    group: str
+    member_id: str
+    member_epoch: int
+    """0 while it is no member."""
+    state: MemberState
+    heartbeat_failing_seconds: float | None
+    """Since when no heartbeat succeeded; None while they do. Beyond the session timeout the group may have given the
+    partitions to others."""
+    heartbeat_error: FairleadError | None
+
+
+class GroupSession:
+    """One member of a group, from joining to leaving. `on_change`: whoever reads may find something new."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        member_id: str,
+        transport: Transport,
+        reading: Reading,
+        *,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._reader = reading.reader
+        self._on_change = on_change
+        self._calls = GroupCalls(
+            transport,
+            settings.group,
+            member_id,
+            heartbeat_seconds_max=max(settings.session_timeout_seconds / 3, HEARTBEAT_SECONDS_MIN),
+        )
+        backoff = transport.settings.backoff
+        self._member = GroupMember(settings.subscription, backoff, clock.monotonic())
+        self.committer = OffsetCommitter(
+            self._calls, self._member, reading.prefetch, reading.reader, transport.settings, self._heard
+        )
+        self._partitions = GroupPartitions(
+            settings,
+            self._member,
+            self._calls,
+            self.committer,
+            reading,
+            backoff,
+            report=self._report,
+            failed=self._callback_failed,
+        )
+        self._topics = GroupTopics(settings, reading.metadata, transport)
+        self._awake = asyncio.Event()
+        self._worker: asyncio.Task[None] | None = None
+        """The task that carries out what moves; None before the first turn of the loop."""
+        self._hearing: list[asyncio.Future[None]] = []
+        self._failures: deque[BaseException] = deque()
+        self._end: FairleadError | None = None
+        """Why the membership ended for good; raised at every take."""
+        self._away_since: float | None = clock.monotonic()
+        """Since when the reader is busy with something else than taking a batch; None while it waits for one."""
+        self._seen_offset: int | None = None
+        """The record that it had when that was last looked at, if it takes them one by one."""
+
+    @property
+    def membership(self) -> Membership:
+        """How the consumer stands in its group now."""
+        member = self._member
+        failing = member.failing_since
+        return Membership(
+            group=self._settings.group,
+            member_id=self._calls.member_id,
+            member_epoch=member.epoch,
+            state=member.state,
+            heartbeat_failing_seconds=None if failing is None else clock.monotonic() - failing,
+            heartbeat_error=member.last_error,
+        )
+
+    @property
+    def commits_before(self) -> bool:
+        """Whether a batch is committed before it is handed out."""
+        return self._settings.commit is CommitMode.BEFORE
+
+    async def committed(self) -> dict[TopicPartition, int]:
+        """Ask once for the committed offsets of the group; none before its first member has joined."""
+        try:
+            found = await self._calls.committed()
+        except GroupNotFoundError:
+            return {}
+        return {TopicPartition(entry.topic, entry.partition): entry.offset for entry in found}
+
+    def start(self) -> None:
+        """Join, in tasks of this object's own; `close` ends them."""
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(self._run(), name=f"fairlead group {self._settings.group}")
+        self._task.add_done_callback(self._ended)
+
+    def begin_take(self, *, finished: bool = True) -> None:
+        """Say that the next batch is wanted and the one in hand `finished`; raises what is to be told first."""
+        self._away_since = None
+        if finished:
+            self.finished()
+        self.raise_failure()
+
+    def finished(self) -> None:
+        """Say that the batch in hand is finished, so that its partition may go."""
+        self._reader.finished()
+        self._partitions.moved()
+
+    def end_take(self) -> None:
+        """Say that the reader is busy with a batch, or with something else."""
+        self._away_since, self._seen_offset = clock.monotonic(), None
+
+    def raise_failure(self) -> None:
+        """Raise what a callback raised, a deadline that passed, or why the membership ended."""
+        if self._member.state is MemberState.LEFT and not self._failures:
+            self._feed(Resumed())
+        if self._failures:
+            raise self._failures.popleft()
+        if self._end is not None:
+            raise self._end.with_traceback(None)
+
+    def begin_commit(self) -> asyncio.Future[FairleadError | None]:
+        """Commit all that was handed out, in a task of this object's own: whoever waits for it may give up."""
+        return self._begin(lambda: self.committer.commit(self.committer.handed_out()))
+
+    def begin_take_back(self, unseen: Unseen) -> asyncio.Future[FairleadError | None]:
+        """Take a commit back likewise; see `OffsetCommitter.take_back`."""
+        return self._begin(lambda: self.committer.take_back(unseen))
+
+    def check_closable(self) -> None:
+        """Raise `SettingError` in a callback: closing waits for callbacks, and would wait for itself."""
+        if self._worker is not None and asyncio.current_task() is self._worker:
+            raise closed_by_callback()
+
+    async def close(self, *, processed: bool, unseen: Unseen | None) -> None:
+        """Give the partitions up, commit, leave; raises what a callback raised meanwhile.
+
+        `processed`: whether the batch in hand counts as processed, which it does not when its reader failed.
+        `unseen`: the batch in hand, if it was never handed out.
+        """
+        worker = self._worker
+        try:
+            if unseen is not None and not self._task.done():
+                # While it is in hand its partition does not go.
+                await self.committer.take_back(unseen)
+            if processed or self.commits_before:
+                self._reader.finished()
+            if worker is not None and not self._task.done():
+                await self._partitions.finish(worker)
+                await self._leave_at_last()
+        finally:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        # Who leaves has no use for the word that it was too slow; what its own code raised is told.
+        told = [failure for failure in self._failures if not isinstance(failure, ProcessingTimeoutError)]
+        if told:
+            raise told[0]
+
+    async def _leave_at_last(self) -> None:
+        """Leave, once: whoever does not hear it finds out when the session ends."""
+        if self._member.is_joining:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(JOIN_SECONDS_MAX):
+                    await self._outcome()
+        actions = self._member.step(Closed(), clock.monotonic())
+        if any(isinstance(action, Leave) for action in actions):
+            await self._leave()
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            self._worker = tasks.create_task(self._partitions.run(), name="partitions of the group")
+            if self._settings.commit is CommitMode.AFTER:
+                tasks.create_task(self._commit_again_and_again(), name="commits of the group")
+            while True:
+                self._awake.clear()
+                self._check_progress()
+                self._feed(Woken())
+                await self._sleep()
+
+    async def _sleep(self) -> None:
+        now = clock.monotonic()
+        # A reader that is waiting now may take a batch in a moment, without a word to this task.
+        deadline = (self._away_since or now) + self._settings.processing_seconds_max
+        if self._member.deadline is not None:
+            deadline = min(deadline, self._member.deadline)
+        try:
+            async with asyncio.timeout(max(deadline - now, 0)):
+                await self._awake.wait()
+        except TimeoutError:
+            self._tell_standstill(clock.monotonic() - max(deadline, now))
+
+    def _check_progress(self) -> None:
+        """Leave the group if the next batch was not taken in time."""
+        limit = self._settings.processing_seconds_max
+        away_since = self._away_since
+        if away_since is None or clock.monotonic() - away_since < limit:
+            return
+        record = self._reader.record
+        if record is not None and record.offset != self._seen_offset:
+            # It takes record after record of a large batch.
+            self._away_since, self._seen_offset = clock.monotonic(), record.offset
+            return
+        # Told again only after another span, should the reader never come back.
+        self._away_since = clock.monotonic()
+        if self._member.state in _NO_MEMBER:
+            return
+        hand = self._reader.hand
+        error = ProcessingTimeoutError(
+            self._settings.group,
+            limit_seconds=limit,
+            partition=None if hand is None else str(hand),
+            position=None if hand is None else self._reader.hand_offset,
+        )
+        self._failures.append(error)
+        self._feed(Overdue(error))
+        self._on_change()
+
+    def _report(self, event: Event) -> None:
+        self._feed(event)
+        self._awake.set()
+
+    def _feed(self, event: Event) -> None:
+        for action in self._member.step(event, clock.monotonic()):
+            self._do(action)
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case SendHeartbeat(number, request):
+                self._tasks.create_task(self._heartbeat(number, request), name="heartbeat")
+            case Revoke():
+                self._partitions.order(action)
+            case Assign():
+                self._partitions.order(action)
+                topics = {place.topic for place in self._member.held}
+                self._tasks.create_task(self._topics.look(topics), name="topics of the group")
+            case Drop(partitions, error):
+                _LOG.warning(
+                    "group %s: %d partitions are dropped, and what was not committed of them is read again: %s",
+                    self._settings.group, len(partitions), error,
+                )  # fmt: skip
+                self._partitions.order(action)
+            case Leave():
+                self._tasks.create_task(self._leave(), name="leave the group")
+            case Fail(error):
+                self._end = error
+                self._on_change()
+            case Tell(error, seconds):
+                self._tell(error, seconds)
+            case _:
+                assert_never(action)
+
+    async def _heartbeat(self, number: int, request: HeartbeatRequest) -> None:
+        try:
+            answer = await self._calls.heartbeat(request)
+        except ClosedError:
+            raise
+        except FairleadError as error:
+            self._report(HeartbeatRefused(number, error, clock.chance()))
+        else:
+            self._report(HeartbeatAnswered(number, answer))
+        hearing, self._hearing = self._hearing, []
+        for waiting in hearing:
+            if not waiting.done():
+                waiting.set_result(None)
+
+    async def _heard(self) -> None:
+        """Have a heartbeat now and wait for its outcome."""
+        outcome = self._outcome()
+        self._report(HeartbeatWanted())
+        await outcome
+
+    def _outcome(self) -> asyncio.Future[None]:
+        """Return what is done when the next heartbeat has ended, well or not."""
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._hearing.append(waiting)
+        return waiting
+
+    async def _leave(self) -> None:
+        try:
+            await self._calls.leave(static=self._settings.instance_id is not None)
+        except (FairleadError, TimeoutError) as error:
+            _LOG.info(
+                "group %s: leaving was not heard and shows when the session ends: %s",
+                self._settings.group,
+                error,
+            )
+
+    def _begin(self, commit: Callable[[], Awaitable[None]]) -> asyncio.Future[FairleadError | None]:
+        outcome: asyncio.Future[FairleadError | None] = asyncio.get_running_loop().create_future()
+        self._tasks.create_task(self._commit(commit, outcome), name="commit before a batch")
+        return outcome
+
+    async def _commit(
+        self, commit: Callable[[], Awaitable[None]], outcome: asyncio.Future[FairleadError | None]
+    ) -> None:
+        error: FairleadError | None = ClosedError("consumer")
+        try:
+            await commit()
+            error = None
+        except FairleadError as refused:
+            error = refused
+            if is_fenced(refused) and self._member.state not in _NO_MEMBER:
+                # What is still read of a membership that is gone would be refused again and again.
+                await self._heard()
+        finally:
+            outcome.set_result(error)
+
+    async def _commit_again_and_again(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.commit_interval_seconds)  # noqa: TID251 - the interval of commits
+            await self.committer.commit_processed()
+
+    def _tell_standstill(self, seconds: float) -> None:
+        """Tell of a program that blocks the loop: it will be put out of the group, and would not know why."""
+        session = self._settings.session_timeout_seconds
+        if seconds >= session / 3:
+            _LOG.warning(
+                "group %s: the event loop stood still for %.1f s and the heartbeats with it; the session ends after "
+                "%g s. Let long computations run in a thread: await asyncio.to_thread(...)",
+                self._settings.group, seconds, session,
+            )  # fmt: skip
+
+    def _tell(self, error: FairleadError | None, seconds: float) -> None:
+        group, session = self._settings.group, self._settings.session_timeout_seconds
+        if error is None:
+            _LOG.info("group %s: heartbeats succeed again, after %.1f s", group, seconds)
+        elif seconds < session:
+            _LOG.warning(
+                "group %s: the heartbeat does not succeed since %.1f s, the session ends after %g s: %s",
+                group, seconds, session, error,
+            )  # fmt: skip
+        else:
+            _LOG.error(
+                "group %s: no heartbeat succeeded for %.1f s, longer than the session of %g s: others may have the "
+                "partitions by now: %s", group, seconds, session, error,
+            )  # fmt: skip
+
+    def _callback_failed(self, error: BaseException) -> None:
+        self._failures.append(error)
+        self._on_change()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _LOG.error("group %s: the member stopped", self._settings.group, exc_info=error)
+            self._failures.append(error)
+        self._on_change()
+
+
+def closed_by_callback() -> SettingError:
+    """Return what refuses to close a consumer in a callback, which closing would wait for."""
+    return SettingError("close", "called by a callback", "outside of on_assigned and on_revoked")

@@ -1,0 +1,1 @@
+"""Sending records: batches by partition, sequences, the sender, delivery results."""

@@ -1,0 +1,446 @@
+"""Gathers records into batches and says which batches may be sent now.
+
+The producer appends, the sender drains. Pure and synchronous: time is an argument, `drain` answers what to send
+and `next_deadline` when to ask again; no loop, no network, no clock. The rules it holds:
+
+- A partition's batches leave in the order of their appends. HTTP/2 streams overtake each other, so without
+  sequences at most one is unfinished; with them five, which the broker puts in order. Counted from the oldest
+  unfinished one, whether it is under way or waits to be sent again.
+- A batch leaves when it is full, when it has lingered, or when somebody flushes or closes.
+- A batch that is too large for its topic is cut, and its pieces leave in its place.
+- Payload not yet acknowledged is bounded by `buffer_bytes`; whoever finds no room waits his turn outside.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from fairlead.errors import FairleadError
+from fairlead.producing.fitting import BatchSizes, fitting_bytes
+from fairlead.producing.pending_batch import ColumnsBatch, PendingBatch, RecordsBatch
+from fairlead.producing.sequencing import (
+    BATCHES_UNFINISHED_MAX,
+    PartitionSequences,
+    ProducerIdentity,
+    Renewal,
+)
+from fairlead.settings import ProducerSettings
+from fairlead_api.problems import SideEffect
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NUMBER: Final = attrgetter("number")
+
+
+class PartitionQueue:
+    """The batches of one partition: the open one, the closed ones, the unfinished ones, and their sequences.
+
+    Closed and unfinished ones stand in the order of their numbers, whatever was sent again. A producer has one
+    queue for a partition all its life, or two would give out the same sequences.
+    """
+
+    __slots__ = (
+        "_numbers",
+        "closed",
+        "in_flight",
+        "left_by",
+        "open",
+        "partition",
+        "retry_at",
+        "sequences",
+        "sizes",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str, partition: int, sizes: BatchSizes | None = None) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.topic_id: str | None = None
+        """Of the topic that had the partition when records were last sent there; another one may have fewer."""
+        self.sizes = BatchSizes() if sizes is None else sizes
+        """Those of the topic, which all its queues share."""
+        self.open: RecordsBatch | None = None
+        self.closed: deque[PendingBatch] = deque()
+        self.in_flight: list[PendingBatch] = []
+        self.sequences = PartitionSequences()
+        self.retry_at = 0.0
+        """Not drained before this time: the back-off after a refusal."""
+        self.left_by: str | None = None
+        """Address of the leader that did not answer, or leads no more; None while there is no doubt."""
+        self._numbers = 0
+
+    def next_number(self) -> int:
+        """Return the number of a new batch."""
+        self._numbers += 1
+        return self._numbers
+
+    def place_behind(self, batch: PendingBatch, pieces: Sequence[PendingBatch]) -> None:
+        """Give the pieces of a waiting batch the places behind it; the last numbers were taken for them."""
+        count = len(pieces)
+        for later in (*self.in_flight, *self.closed, *([self.open] if self.open else ())):
+            if later.number > batch.number:
+                later.number += count
+        self.sequences.move(batch.number, count)
+        place = self.closed.index(batch)
+        for step, piece in enumerate(pieces, 1):
+            piece.number = batch.number + step
+            self.closed.insert(place + step, piece)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits to be sent."""
+        return self.open is None and not self.closed
+
+    def close_open(self) -> None:
+        """Let the open batch grow no more."""
+        if self.open is not None:
+            self.closed.append(self.open)
+            self.open = None
+
+
+class Accumulator:
+    """All partition queues of a producer under one memory bound.
+
+    `room` is the payload that may still be appended. The producer's `send` reads and lowers it in place, since
+    a call a record would cost as much as the append itself. `identity` is the newest one of an idempotent producer:
+    the sender sets it, queues take it when they need one.
+    """
+
+    __slots__ = (
+        "_active",
+        "_idempotence",
+        "_linger_seconds",
+        "_timeout_seconds",
+        "_unfinished",
+        "_unfinished_max",
+        "identity",
+        "room",
+    )
+
+    def __init__(self, settings: ProducerSettings) -> None:
+        self._linger_seconds = settings.linger_seconds
+        self._timeout_seconds = settings.delivery_timeout_seconds
+        self._idempotence = settings.idempotence
+        self._unfinished_max = BATCHES_UNFINISHED_MAX if settings.idempotence else 1
+        self.identity: ProducerIdentity | None = None
+        self._active: dict[PartitionQueue, None] = {}
+        self._unfinished: dict[PendingBatch, None] = {}
+        self.room = settings.buffer_bytes
+
+    @property
+    def unfinished(self) -> tuple[PendingBatch, ...]:
+        """Every batch without an outcome, oldest first."""
+        return tuple(self._unfinished)
+
+    def open_batch(self, queue: PartitionQueue, now: float) -> RecordsBatch:
+        """Open a batch of a partition, closing the one before it."""
+        queue.close_open()
+        batch = RecordsBatch(queue, now)
+        queue.open = batch
+        self._watch(batch)
+        return batch
+
+    def append_columns(self, queue: PartitionQueue, columns: pa.RecordBatch, now: float) -> ColumnsBatch:
+        """Append a piece of a table as a closed batch, after the records sent before it; room is taken already."""
+        batch = ColumnsBatch(queue, columns, now)
+        queue.close_open()
+        queue.closed.append(batch)
+        self._watch(batch)
+        return batch
+
+    def _watch(self, batch: PendingBatch) -> None:
+        self._unfinished[batch] = None
+        self._active[batch.queue] = None
+
+    def close_all(self) -> None:
+        """Close every open batch: nothing lingers any more. The place of `flush`."""
+        for queue in self._active:
+            queue.close_open()
+
+    def drain(self, now: float) -> list[PartitionQueue]:
+        """Return the partitions whose first batch may be sent now, those that waited longest first.
+
+        The batch stays in its queue until `start` takes it: the sender may lack a leader or a free request.
+        """
+        ready = []
+        for queue in self._active:
+            if queue.retry_at > now:
+                continue
+            if not queue.closed and queue.open is not None and self._lingered_at(queue.open) <= now:
+                queue.close_open()
+            if queue.closed and self._may_start(queue):
+                ready.append(queue)
+        return ready
+
+    def _may_start(self, queue: PartitionQueue) -> bool:
+        first, in_flight = queue.closed[0], queue.in_flight
+        if self._is_full(queue, first):
+            return False
+        if not self._idempotence or not queue.sequences.renews(first.number):
+            return True
+        return not in_flight and (_may_resume(queue) or self.identity not in (None, queue.sequences.identity))
+
+    def _is_full(self, queue: PartitionQueue, first: PendingBatch) -> bool:
+        in_flight = queue.in_flight
+        if not in_flight or in_flight[0].number > first.number:
+            return False
+        if any(_is_tried(batch) for batch in in_flight if batch.number < first.number):
+            return True
+        return _sent_through(queue, first) - in_flight[0].number >= self._unfinished_max
+
+    def identity_wanted(self) -> bool:
+        """Whether a queue waits for an identity that nobody has got yet."""
+        return self._idempotence and any(self._waiting_for_identity())
+
+    def renewals(self) -> list[Renewal]:
+        """Return why queues wait for another identity than the newest."""
+        return [queue.sequences.renewal for queue in self._waiting_for_identity() if queue.sequences.renewal]
+
+    def _waiting_for_identity(self) -> Iterator[PartitionQueue]:
+        for queue in self._active:
+            if self.identity in (None, queue.sequences.identity):
+                first = _first(queue)
+                if first is not None and queue.sequences.renews(first.number) and not _may_resume(queue):
+                    yield queue
+
+    def start(self, queue: PartitionQueue) -> PendingBatch:
+        """Take the first closed batch of a partition into flight."""
+        assert self._may_start(queue), f"{queue.topic}-{queue.partition} has too many unfinished requests"
+        batch = queue.closed[0]
+        if batch.nbytes > queue.sizes.fitting_bytes and batch.record_count > 1 and not batch.attempts:
+            self._divide(batch)
+        self._stamp(batch)
+        queue.closed.popleft()
+        batch.attempts += 1
+        batch.leads = not queue.in_flight or queue.in_flight[0].number > batch.number
+        insort(queue.in_flight, batch, key=_NUMBER)
+        # Behind the others, so that a partition with much to send cannot starve them.
+        del self._active[queue]
+        self._active[queue] = None
+        return batch
+
+    def _stamp(self, batch: PendingBatch) -> None:
+        """Give a batch its sequence; after a break those behind it lose theirs."""
+        if not self._idempotence:
+            return
+        queue = batch.queue
+        if queue.sequences.renews(batch.number):
+            if _may_resume(queue):
+                queue.sequences.resume()
+            else:
+                assert self.identity is not None, "a queue renews when there is an identity"
+                queue.sequences.begin(self.identity)
+            for waiting in queue.closed:
+                waiting.unstamp()
+        if batch.stamp is None:
+            batch.stamp = queue.sequences.stamp(batch.record_count)
+
+    def retry(self, batch: PendingBatch, at: float) -> None:
+        """Put an unacknowledged batch back before everything behind it; not before time `at`."""
+        queue = batch.queue
+        queue.in_flight.remove(batch)
+        queue.retry_at = max(queue.retry_at, at)
+        place = 0
+        while place < len(queue.closed) and queue.closed[place].number < batch.number:
+            place += 1
+        queue.closed.insert(place, batch)
+
+    def cut(self, batch: PendingBatch, limit_bytes: int) -> bool:
+        """Put a batch that is too large for its topic back in pieces, to be sent next; False where none would fit."""
+        encoded_bytes = 0 if batch.encoded is None else batch.encoded.nbytes
+        fitting = fitting_bytes(batch.nbytes, encoded_bytes, limit_bytes)
+        if fitting is None or batch.record_count == 1:
+            return False
+        batch.queue.sizes.fit(fitting)
+        self.retry(batch, at=0.0)
+        self._divide(batch)
+        return True
+
+    def _divide(self, batch: PendingBatch) -> None:
+        queue = batch.queue
+        pieces = batch.cut(queue.sizes.fitting_bytes)
+        queue.place_behind(batch, pieces)
+        for piece in pieces:
+            self._watch(piece)
+
+    def seeks_leaders(self) -> bool:
+        """Whether a partition waits for another leader than the one that failed it."""
+        return any(queue.left_by is not None for queue in self._active)
+
+    def hurry(self, leader_of: Callable[[str, int], str | None], now: float) -> None:
+        """Let partitions that have another leader by now wait no longer: their back-off was meant for the old one."""
+        for queue in self._active:
+            if queue.left_by is not None and leader_of(queue.topic, queue.partition) not in (
+                None,
+                queue.left_by,
+            ):
+                queue.left_by = None
+                queue.retry_at = min(queue.retry_at, now)
+
+    def finish(self, batch: PendingBatch) -> None:
+        """Forget a batch that is acknowledged and give its room back."""
+        batch.queue.sequences.acknowledged(batch.number)
+        batch.queue.left_by = None
+        if batch.stamp is not None:
+            _clear_up(batch)
+        self._forget(batch)
+
+    def give_up(self, batch: PendingBatch, cause: FairleadError) -> None:
+        """Forget a batch that failed for good, wherever it stands, and give its room back."""
+        doubtful = batch.side_effect is SideEffect.MAYBE
+        batch.queue.sequences.given_up(
+            batch.number, batch.stamp, batch.record_count, cause, doubtful=doubtful
+        )
+        self._forget(batch)
+
+    def _forget(self, batch: PendingBatch) -> None:
+        queue = batch.queue
+        if batch in queue.in_flight:
+            queue.in_flight.remove(batch)
+        elif batch in queue.closed:
+            queue.closed.remove(batch)
+        self._unfinished.pop(batch, None)
+        self.room += batch.room_bytes
+        if queue.is_empty and not queue.in_flight:
+            self._active.pop(queue, None)
+
+    def doubtful(self, queue: PartitionQueue) -> list[PendingBatch]:
+        """Return the waiting batches that must not be sent under a new identity: they may be stored."""
+        renewal = queue.sequences.renewal
+        if renewal is None or not renewal.doubtful:
+            return []
+        return [
+            batch
+            for batch in queue.closed
+            if batch.number > renewal.after and batch.side_effect is SideEffect.MAYBE
+        ]
+
+    def expire(self, now: float) -> list[PendingBatch]:
+        """Take out the batches that waited beyond `delivery_timeout`; those in flight end by their answer."""
+        expired: list[PendingBatch] = []
+        for queue in self._active:
+            while (batch := _first(queue)) is not None and self._expires_at(batch) <= now:
+                queue.close_open()
+                expired.append(queue.closed.popleft())
+        return expired
+
+    def take_all(self) -> list[PendingBatch]:
+        """Take out every batch that is not in flight: the producer gives up."""
+        self.close_all()
+        taken: list[PendingBatch] = []
+        for queue in self._active:
+            taken.extend(queue.closed)
+            queue.closed.clear()
+        return taken
+
+    def take_unidentified(self) -> list[PendingBatch]:
+        """Take out every batch that waits for an identity: there will be none."""
+        taken: list[PendingBatch] = []
+        for queue in list(self._waiting_for_identity()):
+            queue.close_open()
+            taken.extend(queue.closed)
+            queue.closed.clear()
+        return taken
+
+    def next_deadline(self, now: float) -> float | None:
+        """Return when `drain` or `expire` will have something new to say, if nothing else happens."""
+        return min(self._deadlines(now), default=None)
+
+    def _deadlines(self, now: float) -> Iterator[float]:
+        for queue in self._active:
+            first = _first(queue)
+            if first is None:
+                continue
+            yield self._expires_at(first)
+            lingered_at = now if queue.closed else self._lingered_at(first)
+            ready_at = max(lingered_at, queue.retry_at)
+            # What is ready already waits for an answer or a free request, and is asked for again then.
+            if ready_at > now and not self._is_full(queue, first):
+                yield ready_at
+
+    def encodable(self) -> PendingBatch | None:
+        """Return a closed batch worth encoding while the requests before it are under way."""
+        for queue in self._active:
+            if queue.closed and queue.in_flight:
+                first = queue.closed[0]
+                if first.nbytes > queue.sizes.fitting_bytes or first.side_effect is SideEffect.MAYBE:
+                    # It is cut before it is sent, or perhaps not sent at all.
+                    continue
+                if first.encoded is None and not (self._idempotence and queue.sequences.renews(first.number)):
+                    self._stamp(first)
+                    return first
+        return None
+
+    def seconds_left(self, batches: Sequence[PendingBatch], now: float) -> float:
+        """Return how long the batch that has longest may still take until its delivery timeout."""
+        return max(map(self._expires_at, batches)) - now
+
+    def is_expired(self, batch: PendingBatch, at: float) -> bool:
+        """Whether a batch would be beyond its delivery timeout at a time."""
+        return self._expires_at(batch) <= at
+
+    def _lingered_at(self, batch: PendingBatch) -> float:
+        return batch.created_at + self._linger_seconds
+
+    def _expires_at(self, batch: PendingBatch) -> float:
+        return batch.created_at + self._timeout_seconds
+
+
+def _is_tried(batch: PendingBatch) -> bool:
+    """Whether those behind a batch under way wait for its outcome.
+
+    Larger than what fits, it is likely to be refused, and a broker would hold each of them for it for a second. Or it
+    is a piece of a batch that may be stored: if that one is, the piece is refused and the others must not be sent.
+    """
+    if batch.nbytes > batch.queue.sizes.fitting_bytes:
+        return True
+    return batch.side_effect is SideEffect.MAYBE and batch.attempts == 1
+
+
+def _clear_up(piece: PendingBatch) -> None:
+    """Know from a piece that is stored that the batch from which it was cut is not, and never will be.
+
+    It says nothing about another piece of that batch that may be stored itself and was cut again.
+    """
+    rest = piece.rest
+    while rest is not None and (rest.attempts or rest.side_effect is SideEffect.MAYBE):
+        if not rest.attempts and rest.doubt is piece.doubt:
+            rest.side_effect = SideEffect.NONE
+        rest = rest.rest
+
+
+def _may_resume(queue: PartitionQueue) -> bool:
+    """Whether batches behind a break may keep their identity, as far as is known: none of them may be stored."""
+    renewal = queue.sequences.renewal
+    if renewal is None or renewal.resume_at is None:
+        return False
+    return all(batch.side_effect is SideEffect.NONE for batch in queue.closed)
+
+
+def _sent_through(queue: PartitionQueue, first: PendingBatch) -> int:
+    """Return the last batch that would be sent if the first that waits is: behind a piece others were sent before it.
+
+    They can be stored as soon as it is, and would make the partition forget those before it.
+    """
+    number, under_way, waiting = first.number, {batch.number for batch in queue.in_flight}, 1
+    while True:
+        if number + 1 in under_way:
+            number += 1
+        elif waiting < len(queue.closed) and _follows(queue.closed[waiting], number):
+            number, waiting = number + 1, waiting + 1
+        else:
+            return number
+
+
+def _follows(batch: PendingBatch, number: int) -> bool:
+    return batch.number == number + 1 and batch.attempts > 0
+
+
+def _first(queue: PartitionQueue) -> PendingBatch | None:
+    return queue.closed[0] if queue.closed else queue.open

@@ -1,0 +1,220 @@
+"""What `send` returns: a cheap view of a batch that can be awaited.
+
+Made by the producer, one a record or a table piece. Knows its batch and its place in it, and waits through a
+future that exists only while somebody waits; cancelling the waiter cancels nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import NoReturn
+
+import msgspec
+
+from fairlead.errors import DeliveryTimeoutError, FairleadError
+from fairlead.producing.pending_batch import Acknowledgement, ColumnsBatch, PendingBatch, RecordsBatch
+from fairlead.producing.sequencing import in_doubt
+from fairlead.timestamps import datetime_of
+from fairlead_api.problems import SideEffect
+
+
+@dataclass(frozen=True, slots=True)
+class RecordMetadata:
+    """Where a record is stored. With acks=0 nobody knows: offset -1."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_us: int
+    """The record's create time in microseconds since 1970, UTC."""
+    append_time_us: int
+    """When the leader appended it, microseconds since 1970, UTC; -1 with acks=0."""
+    leader_epoch: int
+
+    @property
+    def timestamp(self) -> datetime:
+        """The record's create time."""
+        return datetime_of(self.timestamp_us)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMetadata:
+    """Where a piece of a table is stored. With acks=0 nobody knows: offsets -1."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    record_count: int
+    append_time_us: int
+    """Of its last records, where it was too large for the topic and was stored in parts."""
+    leader_epoch: int
+    last_of_parts: int | None = None
+    """Offset of the last record where it was stored in parts: records of others may stand between them."""
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record."""
+        if self.last_of_parts is not None:
+            return self.last_of_parts
+        return self.base_offset if self.base_offset < 0 else self.base_offset + self.record_count - 1
+
+
+async def outcome(batch: PendingBatch) -> None:
+    """Wait until the outcome of a batch, and of all that is cut off from it, is known, without touching it."""
+    part: PendingBatch | None = batch
+    while part is not None:
+        while not part.done:
+            await _news(part)
+        part = part.rest
+
+
+async def _news(batch: PendingBatch) -> None:
+    """Wait until a batch has its outcome or is cut."""
+    waiter = asyncio.get_running_loop().create_future()
+    batch.listeners.append(partial(_release, waiter))
+    await waiter
+
+
+def _release(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+class Delivery(msgspec.Struct, eq=False, gc=False):
+    """The acknowledgement of one record: `await` it for the `RecordMetadata` or the error.
+
+    A struct outside the garbage collector's watch, since one is made for every record: a plain class costs three
+    times as much. It is part of no cycle.
+    """
+
+    _batch: RecordsBatch
+    _index: int
+
+    @property
+    def done(self) -> bool:
+        """Whether awaiting would return or raise at once."""
+        return self._place()[0].done
+
+    def __await__(self) -> Generator[object, None, RecordMetadata]:
+        batch, index = self._place()
+        while not batch.done:
+            yield from _news(batch).__await__()
+            batch, index = self._place()
+        result = _result_of(batch, index)
+        return RecordMetadata(
+            batch.topic,
+            batch.partition,
+            result.base_offset if result.base_offset < 0 else result.base_offset + index,
+            batch.timestamp_us(index),
+            result.append_time_us,
+            result.leader_epoch,
+        )
+
+    def _place(self) -> tuple[RecordsBatch, int]:
+        """Return the batch that holds the record, and its place there: what was cut off stands in another one."""
+        batch, index = self._batch, self._index
+        while index >= (count := batch.record_count):
+            assert isinstance(batch.rest, RecordsBatch), "a record stands in its batch or in what was cut off"
+            batch, index = batch.rest, index - count
+        return batch, index
+
+
+class BatchDelivery:
+    """The acknowledgement of one piece of a table: `await` it for the `BatchMetadata` or the error."""
+
+    __slots__ = ("_batch", "_record_count")
+
+    def __init__(self, batch: ColumnsBatch) -> None:
+        self._batch = batch
+        self._record_count = batch.record_count
+
+    @property
+    def done(self) -> bool:
+        """Whether awaiting would return or raise at once."""
+        return all(part.done for part in self._parts())
+
+    @property
+    def partition(self) -> int:
+        """The partition that the piece was sent to."""
+        return self._batch.partition
+
+    @property
+    def record_count(self) -> int:
+        """Records of the piece."""
+        return self._record_count
+
+    def __await__(self) -> Generator[object, None, BatchMetadata]:
+        yield from outcome(self._batch).__await__()
+        parts = list(self._parts())
+        failed = [part for part in parts if part.error is not None]
+        if failed:
+            self._raise(failed)
+        first, last = _result_of(parts[0], 0), _result_of(parts[-1], 0)
+        in_parts = len(parts) > 1 and last.base_offset >= 0
+        return BatchMetadata(
+            self._batch.topic,
+            self._batch.partition,
+            first.base_offset,
+            self._record_count,
+            last.append_time_us,
+            last.leader_epoch,
+            last.base_offset + parts[-1].record_count - 1 if in_parts else None,
+        )
+
+    def _parts(self) -> Iterator[PendingBatch]:
+        """Return the batch, and those with what was cut off from it."""
+        part: PendingBatch | None = self._batch
+        while part is not None:
+            yield part
+            part = part.rest
+
+    def _raise(self, failed: Sequence[PendingBatch]) -> NoReturn:
+        for part in failed:
+            part.failures_seen.add(0)
+        error = failed[0].error
+        assert error is not None, "these have failed"
+        if self._batch.rest is not None:
+            error = partly(error, failed, self._record_count)
+        raise error.with_traceback(None)
+
+
+def _result_of(batch: PendingBatch, delivery: int) -> Acknowledgement:
+    if batch.error is not None:
+        batch.failures_seen.add(delivery)
+        # One error for thousands of deliveries: without this it would grow a traceback with each.
+        raise batch.error.with_traceback(None)
+    assert batch.result is not None, "a finished batch has a result or an error"
+    return batch.result
+
+
+def partly(error: FairleadError, failed: Sequence[PendingBatch], count: int) -> FairleadError:
+    """Return the failure of a piece of a table that was sent in parts: some of them may be stored, or are."""
+    lost = sum(part.record_count for part in failed)
+    doubtful = sum(part.record_count for part in failed if part.side_effect is SideEffect.MAYBE)
+    if lost == count and not doubtful:
+        return error
+    told = f"{lost} of the {count} records of this piece failed"
+    if doubtful:
+        told += f", {doubtful} of them may be stored all the same"
+    if lost < count:
+        told += ", the others are stored"
+    if isinstance(error, DeliveryTimeoutError):
+        return _late(error, count, told)
+    return in_doubt(error, getattr(error, "subject", ""), told)
+
+
+def _late(error: DeliveryTimeoutError, count: int, told: str) -> DeliveryTimeoutError:
+    late = DeliveryTimeoutError(
+        error.subject,
+        record_count=count,
+        waited_seconds=error.waited_seconds,
+        attempts=error.attempts,
+        side_effect=SideEffect.MAYBE,
+    )
+    late.__cause__ = error.__cause__
+    late.add_note(told)
+    return late

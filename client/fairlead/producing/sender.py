@@ -1,0 +1,469 @@
+"""Carries batches from the accumulator to the leaders and their outcomes back.
+
+One task of the producer runs `Sender.run`: it drains what may be sent, starts a request a leader, settles the
+outcomes by the kind of the problem, and sleeps until a deadline or a wake-up. Decisions about batches are the
+accumulator's, decisions about outcomes are in `_settle`; the rest is waiting. Must not know the public API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from fairlead import clock
+from fairlead.connection.metadata import MetadataCache, Picture, partition_not_found, topic_not_found
+from fairlead.connection.transport import Answer, Call, Transport
+from fairlead.errors import (
+    BatchTooLargeError,
+    BodyTooLargeError,
+    ClosedError,
+    ClusterError,
+    DeliveryTimeoutError,
+    FairleadError,
+    FencedError,
+    NoLeaderError,
+    UnreachableError,
+    error_of,
+)
+from fairlead.producing.accumulator import Accumulator, PartitionQueue
+from fairlead.producing.exchange import outcomes_of, produce_call
+from fairlead.producing.fitting import fitting_bytes
+from fairlead.producing.pending_batch import Acknowledgement, PendingBatch
+from fairlead.producing.producer_ids import take_identity
+from fairlead.producing.sequencing import SEQUENCE_CODES, doubted
+from fairlead.settings import KIB, MIB, ProducerSettings
+from fairlead.topic_partition import TopicPartition
+from fairlead.tracing import ProducerTracing
+from fairlead_api.batch.header import Codec
+from fairlead_api.problems import ProblemError, ProblemKind, SideEffect
+
+THREAD_COMPRESSED_BYTES: Final = 64 * KIB
+THREAD_PLAIN_BYTES: Final = 8 * MIB
+"""Above these a batch is encoded in a thread. Handing over costs about 100 µs: compressing 64 KiB takes longer,
+copying and checking an uncompressed MiB does not."""
+ONE_RECORD: Final = {
+    BatchTooLargeError: "`max.message.bytes` of the topic",
+    BodyTooLargeError: "`request_body_bytes_max` of the brokers",
+}
+"""What to raise for a record that is too large by itself, by its refusal."""
+REQUEST_SECONDS_MIN: Final = 1.0
+"""Which a broker gets even for batches that have less left: to store what is not there yet needs some time."""
+SEARCH_SECONDS: Final = 0.15
+"""Between two looks at the metadata while a partition waits for another leader."""
+
+
+class Sender:
+    """The shell around one accumulator.
+
+    `on_settled` is called after every outcome, `on_picture` after every refresh of the metadata, `on_halted` when
+    nothing more can be sent, with the reason.
+    """
+
+    def __init__(
+        self,
+        accumulator: Accumulator,
+        metadata: MetadataCache,
+        transport: Transport,
+        settings: ProducerSettings,
+        *,
+        on_settled: Callable[[PendingBatch], None],
+        on_picture: Callable[[], None],
+        on_halted: Callable[[FairleadError], None],
+    ) -> None:
+        self._accumulator = accumulator
+        self._metadata = metadata
+        self._transport = transport
+        self._tracing = ProducerTracing.at_hand()
+        self._settings = settings
+        self._request_bytes_max = settings.request_bytes_max
+        """Less once a broker has refused a request as too large, until the metadata is taken again."""
+        self._backoff = transport.settings.backoff
+        self._on_settled = on_settled
+        self._on_picture = on_picture
+        self._on_halted = on_halted
+        self._awake = asyncio.Event()
+        self._stopping = False
+        self._in_flight: defaultdict[str, int] = defaultdict(int)
+        self._halted: FairleadError | None = None
+        self._identifying: asyncio.Task[None] | None = None
+        self._refresh: asyncio.Task[None] | None = None
+        self._refresh_error: FairleadError | None = None
+        self._search_at = 0.0
+        self._drained_at = 0.0
+        self._sleeps_until: float | None = None
+        """None while it is awake: before it sleeps it asks for every deadline."""
+        self._identity_error: FairleadError | None = None
+
+    def wake(self) -> None:
+        """Say that something is new: a batch, room, the end."""
+        self._awake.set()
+
+    def wake_before(self, due: float) -> None:
+        """Say that something is due at a time that is still to come; a sender that wakes before sees it then."""
+        if self._sleeps_until is not None and due < self._sleeps_until:
+            self.wake()
+
+    def stop(self) -> None:
+        """End `run` once every batch has its outcome."""
+        self._stopping = True
+        self.wake()
+
+    async def run(self) -> None:
+        """Send until stopped; cancelled, it leaves batches without an outcome to its owner."""
+        async with asyncio.TaskGroup() as tasks:
+            while not (self._stopping and not self._accumulator.unfinished):
+                self._awake.clear()
+                self._fail_expired()
+                if self._accumulator.identity_wanted():
+                    self._renew(tasks)
+                if self._accumulator.seeks_leaders() and clock.monotonic() >= self._search_at:
+                    self._start_refresh(tasks)
+                while self._dispatch(tasks):
+                    pass
+                await self._encode_ahead()
+                await self._sleep()
+            for task in (self._refresh, self._identifying):
+                if task is not None:
+                    task.cancel()
+
+    async def _sleep(self) -> None:
+        # As of the last look: what became due since then would be seen by neither, and wait for its expiry.
+        deadline = self._accumulator.next_deadline(self._drained_at)
+        now = clock.monotonic()
+        if deadline is not None and self._refresh is None and self._accumulator.seeks_leaders():
+            deadline = min(deadline, self._search_at)
+        self._sleeps_until = math.inf if deadline is None else deadline
+        try:
+            async with asyncio.timeout(None if deadline is None else max(deadline - now, 0)):
+                await self._awake.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._sleeps_until = None
+
+    def _dispatch(self, tasks: asyncio.TaskGroup) -> bool:
+        """Start requests for whatever may leave now, one batch a partition; say whether there may be more."""
+        by_leader: defaultdict[str, list[PartitionQueue]] = defaultdict(list)
+        picture = self._metadata.picture
+        leaderless = dropped = False
+        self._drained_at = clock.monotonic()
+        for queue in self._accumulator.drain(self._drained_at):
+            leader = picture.leader(queue.topic, queue.partition)
+            if leader is not None:
+                by_leader[leader].append(queue)
+            elif queue.topic in picture.asked and queue.topic not in picture.topics:
+                self._drop(queue.closed[0], topic_not_found(queue.topic))
+                dropped = True
+            elif (count := _fewer(queue, picture)) is not None:
+                place = TopicPartition(queue.topic, queue.partition)
+                self._drop(queue.closed[0], partition_not_found(place, count))
+                dropped = True
+            else:
+                self._wait_for_leader(queue)
+                leaderless = True
+        started = [self._dispatch_to(leader, queues, tasks) for leader, queues in by_leader.items()]
+        if leaderless or self._metadata.is_old:
+            self._start_refresh(tasks)
+        return dropped or any(started)
+
+    def _dispatch_to(self, leader: str, queues: Sequence[PartitionQueue], tasks: asyncio.TaskGroup) -> bool:
+        """Start requests to a broker until it has enough of them; say whether any was started."""
+        batches: list[PendingBatch] = []
+        size = 0
+        started = False
+        for queue in queues:
+            if batches and size + queue.closed[0].nbytes > self._request_bytes_max:
+                self._start_request(leader, batches, tasks)
+                batches, size, started = [], 0, True
+            if self._in_flight[leader] >= self._settings.requests_in_flight_max:
+                break
+            batch = self._accumulator.start(queue)
+            batches.append(batch)
+            size += batch.nbytes
+        if batches:
+            self._start_request(leader, batches, tasks)
+        return started or bool(batches)
+
+    def _start_request(self, leader: str, batches: list[PendingBatch], tasks: asyncio.TaskGroup) -> None:
+        self._in_flight[leader] += 1
+        tasks.create_task(self._request(leader, batches, tasks), name=f"produce to {leader}")
+
+    async def _request(self, leader: str, batches: list[PendingBatch], tasks: asyncio.TaskGroup) -> None:
+        """Run one request to its end and settle every batch that it carried."""
+        try:
+            encoded = [batch for batch in batches if await self._encode(batch)]
+            outcomes = await self._exchange(leader, encoded) if encoded else []
+        finally:
+            self._in_flight[leader] -= 1
+        if len(outcomes) > 1 and isinstance(refusal := outcomes[0], BodyTooLargeError):
+            self._send_fewer_at_once(encoded, refusal)
+        else:
+            for batch, outcome in zip(encoded, outcomes, strict=True):
+                if self._settle(batch, outcome):
+                    self._start_refresh(tasks)
+                    if _leaves(outcome):
+                        batch.queue.left_by = leader
+        for batch in encoded:
+            # Whatever became of it: what waits behind a break must not be sent again if it may be stored.
+            self._drop_doubtful(batch.queue)
+        self.wake()
+
+    def _send_fewer_at_once(self, batches: Sequence[PendingBatch], refusal: BodyTooLargeError) -> None:
+        """Send the batches of a request that is too large for a broker again, in several ones."""
+        payload_bytes = sum(batch.nbytes for batch in batches)
+        encoded_bytes = sum(batch.encoded.nbytes for batch in batches if batch.encoded is not None)
+        fitting = fitting_bytes(payload_bytes, encoded_bytes, _limit_of(refusal)) or 1
+        self._request_bytes_max = min(self._request_bytes_max, fitting)
+        for batch in batches:
+            # The request was not even read.
+            batch.attempts -= 1
+            self._accumulator.retry(batch, 0.0)
+
+    async def _exchange(
+        self, leader: str, batches: Sequence[PendingBatch]
+    ) -> Sequence[Acknowledgement | FairleadError]:
+        topics = self._metadata.picture.topics
+        try:
+            topic_ids = {batch.topic: topics[batch.topic].topic_id for batch in batches}
+            call = produce_call(
+                batches,
+                topic_ids,
+                acks=self._settings.acks,
+                codec=self._settings.codec,
+                timeout_seconds=self._seconds_for(batches),
+            )
+            answer = await self._ask(call, leader, batches)
+            return outcomes_of(answer, batches, topic_ids, self._settings.acks)
+        except FairleadError as error:
+            return [error] * len(batches)
+        except KeyError as error:
+            return [topic_not_found(str(error.args[0]))] * len(batches)
+        except (ProblemError, msgspec.MsgspecError) as error:
+            problem = ProblemError(
+                "internal", f"the answer cannot be read: {error}", side_effect=SideEffect.MAYBE
+            )
+            return [error_of(problem, subject=batch.subject, broker=leader) for batch in batches]
+
+    def _seconds_for(self, batches: Sequence[PendingBatch]) -> float:
+        """Return how long a broker may take, so that its own answer comes before the batches must fail without one."""
+        left = self._accumulator.seconds_left(batches, clock.monotonic())
+        return min(self._transport.settings.request_timeout_seconds, max(left, REQUEST_SECONDS_MIN))
+
+    async def _ask(self, call: Call, leader: str, batches: Sequence[PendingBatch]) -> Answer:
+        if self._tracing is None:
+            return await self._transport.send(call, leader)
+        with self._tracing.sending(batches) as carried:
+            return await self._transport.send(replace(call, headers={**call.headers, **carried}), leader)
+
+    async def _encode(self, batch: PendingBatch) -> bool:
+        """Encode a batch; one that cannot be encoded fails alone."""
+        codec = self._settings.codec
+        limit = THREAD_PLAIN_BYTES if codec is Codec.NONE else THREAD_COMPRESSED_BYTES
+        try:
+            if batch.encoded is None and batch.nbytes >= limit:
+                await asyncio.to_thread(batch.encode, codec)
+            else:
+                batch.encode(codec)
+        except ProblemError as problem:
+            self._drop(batch, error_of(problem, subject=batch.subject))
+            return False
+        return True
+
+    async def _encode_ahead(self) -> None:
+        """Encode the batches behind unfinished requests, until something more urgent comes up."""
+        while not self._awake.is_set() and (batch := self._accumulator.encodable()) is not None:
+            await self._encode(batch)
+            await asyncio.sleep(0)  # noqa: TID251 - lets answers in between two batches, waits for nothing
+
+    def _settle(self, batch: PendingBatch, outcome: Acknowledgement | FairleadError) -> bool:
+        """Acknowledge, retry or fail; say whether the metadata should be taken again."""
+        if isinstance(outcome, Acknowledgement):
+            # A duplicate too: an earlier attempt was stored, and this is where.
+            self._accumulator.finish(batch)
+            batch.acknowledge(outcome)
+            self._on_settled(batch)
+            return False
+        batch.last_error = outcome
+        if isinstance(outcome, ClusterError | UnreachableError) and outcome.side_effect is SideEffect.MAYBE:
+            batch.side_effect = SideEffect.MAYBE
+        if isinstance(outcome, FencedError) and batch.stamp is not None:
+            self._drop(batch, outcome)
+            self._halt(outcome)
+            return False
+        if batch.stamp is not None and isinstance(outcome, ClusterError) and outcome.code in SEQUENCE_CODES:
+            self._settle_out_of_order(batch, outcome)
+            return False
+        if isinstance(outcome, BatchTooLargeError | BodyTooLargeError):
+            self._settle_too_large(batch, outcome)
+            return False
+        if not self._may_retry(batch, outcome):
+            self._drop(batch, outcome)
+            return False
+        advice = outcome.retry_after_seconds if isinstance(outcome, ClusterError) else None
+        self._retry(batch, advice)
+        # A leader that is cut off from the others does not know that it is none any more: its time just runs out.
+        in_doubt = isinstance(outcome, ClusterError) and outcome.side_effect is SideEffect.MAYBE
+        return in_doubt or _leaves(outcome)
+
+    def _settle_too_large(self, batch: PendingBatch, outcome: BatchTooLargeError | BodyTooLargeError) -> None:
+        """Send the records in smaller batches; one that is too large by itself fails alone."""
+        if batch.record_count == 1:
+            advice = f"One record alone is that large: make it smaller, or raise {ONE_RECORD[type(outcome)]}."
+            error = error_of(outcome.problem, subject=batch.subject, broker=outcome.broker, advice=advice)
+            self._drop(batch, error)
+        elif not self._accumulator.cut(batch, _limit_of(outcome)):
+            self._drop(batch, outcome)
+
+    def _settle_out_of_order(self, batch: PendingBatch, outcome: ClusterError) -> None:
+        """Send a batch again behind the one that the broker missed, or begin anew where that will not come."""
+        sequences = batch.queue.sequences
+        lost = batch.leads and not sequences.renews(batch.number) and sequences.refused(batch.number, outcome)
+        if lost:
+            # Everything before it was acknowledged and is not there: that is told, by the first batch behind it.
+            self._drop(batch, outcome)
+        else:
+            self._retry(batch)
+
+    def _retry(self, batch: PendingBatch, advice_seconds: float | None = None) -> None:
+        retry_at = clock.monotonic() + self._backoff.seconds(batch.attempts, clock.chance(), advice_seconds)
+        if self._accumulator.is_expired(batch, retry_at):
+            self._drop(batch, self._timeout_of(batch))
+        else:
+            self._accumulator.retry(batch, retry_at)
+
+    def _drop_doubtful(self, queue: PartitionQueue) -> None:
+        for batch in self._accumulator.doubtful(queue):
+            renewal = queue.sequences.renewal
+            assert renewal is not None, "batches are doubtful because of a renewal"
+            self._drop(batch, doubted(renewal.cause, batch.subject))
+
+    def _may_retry(self, batch: PendingBatch, error: FairleadError) -> bool:
+        retries_max = self._settings.retries_max
+        if retries_max is not None and batch.attempts > retries_max:
+            return False
+        return isinstance(error, UnreachableError) or (isinstance(error, ClusterError) and error.retryable)
+
+    def _drop(self, batch: PendingBatch, error: FairleadError) -> None:
+        """Give a batch its bad outcome, wherever it stands."""
+        if batch.side_effect is SideEffect.MAYBE and getattr(error, "side_effect", None) is SideEffect.NONE:
+            error = doubted(error, batch.subject)
+        self._accumulator.give_up(batch, error)
+        batch.fail(error)
+        self._on_settled(batch)
+
+    def _renew(self, tasks: asyncio.TaskGroup) -> None:
+        """Get an identity for the partitions that need another one."""
+        if self._identifying is not None or self._halted is not None:
+            return
+        identity, renewals = self._accumulator.identity, self._accumulator.renewals()
+        if identity is not None and self._settings.name is not None:
+            # Only whoever opens a producer may take the next epoch of its name: this one could fence its successor.
+            self._halt(renewals[0].cause)
+        elif identity is not None and not any(renewal.new_id for renewal in renewals):
+            self._accumulator.identity = identity.next_epoch()
+        else:
+            self._identifying = tasks.create_task(self._identify(), name="producer id")
+
+    async def _identify(self) -> None:
+        try:
+            self._accumulator.identity = await take_identity(self._transport, self._settings.name)
+            self._identity_error = None
+        except ClosedError:
+            raise
+        except FairleadError as error:
+            await self._no_identity(error)
+        finally:
+            self._identifying = None
+            self.wake()
+
+    async def _no_identity(self, error: FairleadError) -> None:
+        """Batches go on waiting for what may come, and fail by what will not."""
+        if isinstance(error, UnreachableError) or (isinstance(error, ClusterError) and error.retryable):
+            self._identity_error = error
+            await asyncio.sleep(self._backoff.seconds(1, clock.chance()))  # noqa: TID251 - before the next attempt
+            return
+        for batch in self._accumulator.take_unidentified():
+            self._drop(batch, error)
+
+    def _halt(self, error: FairleadError) -> None:
+        """Send nothing more: what waits fails now, what is under way with its answer."""
+        self._halted = error
+        self._on_halted(error)
+
+    def _fail_expired(self) -> None:
+        if self._halted is not None:
+            for batch in self._accumulator.take_all():
+                self._drop(batch, self._halted)
+        for batch in self._accumulator.expire(clock.monotonic()):
+            self._drop(batch, self._timeout_of(batch))
+
+    def _timeout_of(self, batch: PendingBatch) -> DeliveryTimeoutError:
+        error = DeliveryTimeoutError(
+            batch.subject,
+            record_count=batch.record_count,
+            waited_seconds=clock.monotonic() - batch.created_at,
+            attempts=batch.attempts,
+            side_effect=batch.side_effect,
+        )
+        error.__cause__ = batch.last_error or self._identity_error or self._refresh_error
+        return error
+
+    def _wait_for_leader(self, queue: PartitionQueue) -> None:
+        batch = queue.closed[0]
+        problem = ProblemError("no_leader", f"{queue.topic}-{queue.partition} has no leader that is known")
+        batch.last_error = NoLeaderError(problem, subject=batch.subject)
+        queue.retry_at = clock.monotonic() + self._backoff.seconds(1, clock.chance())
+
+    def _start_refresh(self, tasks: asyncio.TaskGroup) -> None:
+        if self._refresh is None and not self._stopping_idle:
+            self._refresh = tasks.create_task(self._take_picture(), name="metadata")
+
+    @property
+    def _stopping_idle(self) -> bool:
+        return self._stopping and not self._accumulator.unfinished
+
+    async def _take_picture(self) -> None:
+        try:
+            await self._metadata.refresh()
+            self._refresh_error = None
+            self._request_bytes_max = self._settings.request_bytes_max
+            self._accumulator.hurry(self._metadata.picture.leader, clock.monotonic())
+            self._on_picture()
+        except ClosedError:
+            raise
+        except FairleadError as error:
+            # Batches go on waiting and tell this cause when they expire.
+            self._refresh_error = error
+        finally:
+            self._refresh = None
+            self._search_at = clock.monotonic() + SEARCH_SECONDS
+            self.wake()
+
+
+def _leaves(outcome: Acknowledgement | FairleadError) -> bool:
+    """Whether a leader did not answer, or says that it is none: another one is looked for until there is one."""
+    return not isinstance(outcome, ClusterError) or outcome.kind is ProblemKind.REFRESH
+
+
+def _limit_of(refusal: ClusterError) -> int:
+    """Return the limit that a refusal tells; where it tells none, one that says nothing about the batch."""
+    limit = refusal.data.get("limit_bytes")
+    return limit if isinstance(limit, int) else sys.maxsize
+
+
+def _fewer(queue: PartitionQueue, picture: Picture) -> int | None:
+    """Return how many partitions a topic has that was created anew without this one.
+
+    The same topic has what it had: whoever does not tell of a partition knows an older picture.
+    """
+    found = picture.topics.get(queue.topic)
+    if found is None or found.topic_id == queue.topic_id or queue.partition < len(found.partitions):
+        return None
+    return len(found.partitions)

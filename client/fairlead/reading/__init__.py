@@ -1,0 +1,1 @@
+"""Reading partitions: cursors, fetches ahead, decoded batches, offsets by time."""

@@ -1,0 +1,214 @@
+"""Where the log of a partition begins, ends and passes a time, asked from the leaders.
+
+Used by consumer (seek, stop, reset) and admin. One call a leader carries all its partitions; a refusal that says
+so is tried again with a new picture of the cluster.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, Literal, TypeAlias, cast
+
+from msgspec import UNSET
+
+from fairlead import clock
+from fairlead.connection.metadata import MetadataCache, partition_not_found
+from fairlead.connection.simple_calls import decoded
+from fairlead.connection.transport import Transport, json_call
+from fairlead.errors import ClusterError, NoLeaderError, UnreachableError, error_of
+from fairlead.settings import OffsetPolicy, ResetPolicy
+from fairlead.timestamps import datetime_of, timestamp_us_of
+from fairlead.topic_partition import TopicPartition
+from fairlead_api.bodies.metadata import TopicMetadata
+from fairlead_api.bodies.requests import (
+    OffsetsLookupAnswer,
+    OffsetsLookupRequest,
+    PartitionOffsetsLookup,
+    TopicOffsetLookup,
+)
+from fairlead_api.problems import JSON, ProblemError
+from fairlead_api.timestamps import YEAR_1_US, format_timestamp, parse_timestamp_us
+
+Position: TypeAlias = Literal["earliest", "latest"] | datetime | int
+"""An end of the log, or a time: an aware datetime, or microseconds since 1970 in these functions alone."""
+
+LOOKUP_PATH: Final = "/v1/offsets:lookup"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndTimestamp:
+    """The first record at or after a time. For `earliest` and `latest` without a time."""
+
+    offset: int
+    timestamp_us: int | None
+    leader_epoch: int | None
+
+    @property
+    def timestamp(self) -> datetime | None:
+        """The record's time."""
+        return None if self.timestamp_us is None else datetime_of(self.timestamp_us)
+
+
+class OffsetLookup:
+    """Asks leaders for offsets."""
+
+    def __init__(self, transport: Transport, metadata: MetadataCache) -> None:
+        self._transport = transport
+        self._metadata = metadata
+
+    async def lookup(
+        self, wanted: Mapping[TopicPartition, Position], epochs: Mapping[TopicPartition, int] | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return the offset of each position; None where no record is at or after the time.
+
+        `epochs`: the highest leader epochs that the caller has seen; no leader of an older one answers. Raises the
+        typed error of the first partition that could not be asked until `retry_timeout`.
+        """
+        found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
+        await self._transport.retry(self._ask, wanted, found, epochs or {})
+        return found
+
+    async def offsets(self, wanted: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int]:
+        """Return where each position is; a time after the last record means the end. Raises like `lookup`."""
+        return {place: answer.offset for place, answer in (await self._places(wanted)).items()}
+
+    async def reset(
+        self, place: TopicPartition, policy: ResetPolicy, leader_epoch: int | None
+    ) -> OffsetAndTimestamp:
+        """Return where the policy puts a reader that has seen a leader epoch, and the epoch of who said so."""
+        epochs = {} if leader_epoch is None else {place: leader_epoch}
+        return (await self._places({place: _position_of(policy)}, epochs))[place]
+
+    async def reset_offsets(
+        self, places: Iterable[TopicPartition], policy: ResetPolicy
+    ) -> dict[TopicPartition, int]:
+        """Return where the policy, which is none that means an error, puts these partitions."""
+        return await self.offsets(dict.fromkeys(places, _position_of(policy)))
+
+    async def _places(
+        self, wanted: Mapping[TopicPartition, Position], epochs: Mapping[TopicPartition, int] | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        found = await self.lookup(wanted, epochs)
+        ends = [place for place, answer in found.items() if answer is None]
+        if ends:
+            found |= await self.lookup(dict.fromkeys(ends, "latest"), epochs)
+        return {place: answer for place, answer in found.items() if answer is not None}
+
+    async def _ask(
+        self,
+        wanted: Mapping[TopicPartition, Position],
+        found: dict[TopicPartition, OffsetAndTimestamp | None],
+        epochs: Mapping[TopicPartition, int],
+    ) -> None:
+        """Fill `found` from one round over the leaders; raises an error after the others have answered."""
+        missing = {place: position for place, position in wanted.items() if place not in found}
+        error: ClusterError | UnreachableError | None = None
+        for leader, places in (await self._by_leader(missing)).items():
+            try:
+                answers = await self._ask_leader(leader, places, wanted, epochs)
+            except (ClusterError, UnreachableError) as refused:
+                error = refused
+                continue
+            for place, answer in zip(places, answers, strict=True):
+                if answer.problem is UNSET:
+                    found[place] = _offset_of(answer)
+                else:
+                    problem = ProblemError.from_document(cast("Mapping[str, JSON]", answer.problem))
+                    error = error_of(problem, subject=f"offsets of {place}", broker=leader)
+        if error is not None:
+            if isinstance(error, UnreachableError) or error.retryable:
+                # Also where the leader asks for patience: one that is cut off from the cluster never comes to an end.
+                await self._metadata.refresh()
+            raise error
+
+    async def _by_leader(
+        self, wanted: Mapping[TopicPartition, Position]
+    ) -> Mapping[str, list[TopicPartition]]:
+        await topics_with(self._metadata, wanted)
+        by_leader: defaultdict[str, list[TopicPartition]] = defaultdict(list)
+        for place in wanted:
+            leader = self._metadata.picture.leader(place.topic, place.partition)
+            if leader is None:
+                await self._metadata.refresh()
+                problem = ProblemError("no_leader", f"{place} has no leader")
+                raise NoLeaderError(problem, subject=f"offsets of {place}")
+            by_leader[leader].append(place)
+        return by_leader
+
+    async def _ask_leader(
+        self,
+        leader: str,
+        places: Sequence[TopicPartition],
+        wanted: Mapping[TopicPartition, Position],
+        epochs: Mapping[TopicPartition, int],
+    ) -> Sequence[PartitionOffsetsLookup]:
+        request = OffsetsLookupRequest(
+            partitions=[
+                TopicOffsetLookup(
+                    topic=place.topic,
+                    partition=place.partition,
+                    timestamp=_timestamp_of(wanted[place]),
+                    leader_epoch=max(self._known_epoch(place), epochs.get(place, 0)),
+                )
+                for place in places
+            ]
+        )
+        call = json_call("POST", LOOKUP_PATH, f"offsets of {places[0]}", body=request)
+        answer = await self._transport.send(call, leader)
+        return decoded(answer, OffsetsLookupAnswer, call.subject).partitions
+
+    def _known_epoch(self, place: TopicPartition) -> int:
+        """The leader epoch by which the leader was found."""
+        return self._metadata.picture.topics[place.topic].partitions[place.partition].leader_epoch
+
+
+async def topics_with(
+    metadata: MetadataCache, places: Iterable[TopicPartition], names: Iterable[str] = ()
+) -> Mapping[str, TopicMetadata]:
+    """Return the topics of these partitions, and others by name.
+
+    A partition that the picture lacks may have been grown since it was taken, so it is taken anew before
+    `PartitionNotFoundError` is raised.
+    """
+    places = list(places)
+    wanted = {place.topic for place in places}.union(names)
+    topics = await metadata.topics(wanted)
+    if not all(_has(topics, place) for place in places):
+        await metadata.refresh()
+        topics = await metadata.topics(wanted)
+    for place in places:
+        if not _has(topics, place):
+            raise partition_not_found(place, len(topics[place.topic].partitions))
+    return topics
+
+
+def _has(topics: Mapping[str, TopicMetadata], place: TopicPartition) -> bool:
+    return 0 <= place.partition < len(topics[place.topic].partitions)
+
+
+def _position_of(policy: ResetPolicy) -> Position:
+    if isinstance(policy, timedelta):
+        # Of all times that can be asked for none is earlier: as long ago as that is everything.
+        return max(clock.now_us() - policy // timedelta(microseconds=1), YEAR_1_US)
+    assert policy is not OffsetPolicy.ERROR, "an error is raised, not looked up"
+    return "earliest" if policy is OffsetPolicy.EARLIEST else "latest"
+
+
+def _timestamp_of(position: Position) -> str:
+    if isinstance(position, str):
+        return position
+    timestamp_us = timestamp_us_of(position, "timestamp") if isinstance(position, datetime) else position
+    return format_timestamp(timestamp_us)
+
+
+def _offset_of(answer: PartitionOffsetsLookup) -> OffsetAndTimestamp | None:
+    if answer.offset is None:
+        return None
+    return OffsetAndTimestamp(
+        offset=answer.offset,
+        timestamp_us=None if answer.timestamp is None else parse_timestamp_us(answer.timestamp, "timestamp"),
+        leader_epoch=None if answer.leader_epoch is UNSET else answer.leader_epoch,
+    )

@@ -1,0 +1,201 @@
+"""Takes batches out of the prefetch buffer, one at a time, and knows which one is in its reader's hands.
+
+Called by the consumer; what was fetched is checked and opened here. Synchronous: waiting is the consumer's. Must not
+know groups, only that some partitions are not read for now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from fairlead.errors import FairleadError, error_of
+from fairlead.reading.cursors import Cursor, EndOffsets, Fetched, Prefetch
+from fairlead.records import ConsumerBatch, Record
+from fairlead_api.batch.header import check_checksums, iterate_headers
+from fairlead_api.problems import ProblemError
+
+READ_AGAIN: Final = (
+    "Nothing of the batch was handed out. Seek to the same offset and read again: the bytes may have changed on the "
+    "way. If it happens again, they have changed on the broker's disk: a read of that offset as JSON has the broker "
+    "verify them, and `log_damaged` then tells the range; `fairlead partition digest` tells which replica it is."
+)
+"""The catalogue's advice for a wrong checksum speaks to whoever sent the batch."""
+
+
+class BatchReader:
+    """The reader's side of the buffer. `wake` is called when there is room to fetch again."""
+
+    def __init__(self, prefetch: Prefetch, wake: Callable[[], None]) -> None:
+        self._prefetch = prefetch
+        self._wake = wake
+        self._reading: tuple[Fetched, Iterator[ConsumerBatch]] | None = None
+        self.hand: Cursor | None = None
+        """The partition of the batch that was handed out last."""
+        self.hand_offset = 0
+        """Where that partition stood before the batch."""
+        self.hand_epoch: int | None = None
+        self.record: Record | None = None
+        """The record of that batch that its reader has, where it takes them one by one and has not had them all."""
+        self._hand_life = 0
+        self._hand_committed = 0
+        """As far as that batch was committed, which its reader may do by itself."""
+
+    def next(self, until: EndOffsets | None) -> ConsumerBatch | None:
+        """Return the next batch of what was fetched, moving its position; None while there is nothing.
+
+        Raises the typed error of a batch that is damaged; its partition goes on after a seek.
+        """
+        self._give_rest_back()
+        if until is not self._prefetch.until:
+            self._prefetch.until = until
+            self._wake()
+        while (reading := self._reading or self._open_next()) is not None:
+            fetched, batches = reading
+            if fetched.is_stale or not self._prefetch.wanted(fetched.cursor):
+                self._stop_reading(fetched)
+                continue
+            try:
+                batch = next(batches, None)
+            except FairleadError as error:
+                self._stop_damaged(fetched, error)
+                raise
+            if batch is None:
+                self._finish_reading(fetched)
+                continue
+            self._reading = reading
+            return self._hand_out(fetched.cursor, batch, until)
+        if self._prefetch.make_room():
+            self._wake()
+        return None
+
+    def finished(self) -> None:
+        """Say that the batch that was handed out last was processed, or as many of its records as were."""
+        self._give_rest_back()
+        self.hand = None
+
+    @property
+    def is_at_record(self) -> bool:
+        """Whether the records behind the one in hand come next: not after a seek, nor while they are paused."""
+        return self.record is not None and not (self.hand is not None and self.hand.paused)
+
+    def processed(self, cursor: Cursor) -> tuple[int, int | None]:
+        """Return the offset before which everything was processed, and the leader epoch of the last batch before."""
+        if cursor is not self.hand:
+            return cursor.position, cursor.position_epoch
+        record = self._record_of(cursor)
+        offset = max(self._hand_committed, self.hand_offset if record is None else record.offset)
+        return offset, self.hand_epoch if offset <= self.hand_offset else cursor.position_epoch
+
+    def committed(self, cursor: Cursor, offset: int) -> None:
+        """Take note of a commit: what the program says of the batch in hand is not taken back by itself."""
+        if cursor is self.hand:
+            self._hand_committed = offset
+
+    def handed_out(self, cursor: Cursor) -> tuple[int, int | None]:
+        """Return likewise the offset behind everything that was handed out."""
+        record = self._record_of(cursor) if cursor is self.hand else None
+        return cursor.position if record is None else record.offset + 1, cursor.position_epoch
+
+    def unread(self, until: EndOffsets) -> bool:
+        """Whether a partition that is still assigned has not reached its end."""
+        cursors = self._prefetch.cursors
+        return any(place in cursors and cursors[place].position < stop for place, stop in until.items())
+
+    def failure(self) -> FairleadError | None:
+        """Return the error of a partition once, and again only when no partition is left to read."""
+        failed = [cursor for cursor in self._prefetch.failures() if self._prefetch.wanted(cursor)]
+        told = [cursor for cursor in failed if cursor.error_is_told]
+        new = next((cursor for cursor in failed if not cursor.error_is_told), None)
+        if new is not None and new.error is not None:
+            new.error_is_told = True
+            return new.error
+        reading = [cursor for cursor in self._prefetch.cursors.values() if self._prefetch.wanted(cursor)]
+        if told and len(told) == len(reading):
+            return told[0].error
+        return None
+
+    def _hand_out(self, cursor: Cursor, batch: ConsumerBatch, until: EndOffsets | None) -> ConsumerBatch:
+        self.hand, self.hand_offset, self.hand_epoch = cursor, cursor.position, cursor.position_epoch
+        self._hand_committed = 0
+        cursor.rest_until = None
+        stop = until[cursor.topic_partition] if until is not None else batch.next_offset
+        if stop < batch.next_offset:
+            batch = batch.before(stop)
+            # The rest of the batch is fetched again when somebody asks for it.
+            self._prefetch.seek(cursor, stop, batch.leader_epoch)
+        cursor.position = batch.next_offset
+        cursor.position_epoch = batch.leader_epoch
+        self._hand_life = cursor.life
+        return batch
+
+    def _record_of(self, cursor: Cursor) -> Record | None:
+        """Return the record in hand, unless its partition was moved or lost since, or other batches were taken."""
+        record = self.record
+        if record is None or cursor.life != self._hand_life:
+            return None
+        is_of_hand = (record.topic, record.partition) == (cursor.topic, cursor.partition)
+        return record if is_of_hand and self.hand_offset <= record.offset < cursor.position else None
+
+    def _give_rest_back(self) -> None:
+        """Read the records again that a reader who stopped inside of a batch has not had."""
+        cursor = self.hand
+        record = None if cursor is None else self._record_of(cursor)
+        self.record = None
+        if cursor is not None and record is not None and record.offset + 1 < cursor.position:
+            end = cursor.position
+            self._prefetch.seek(cursor, record.offset + 1, cursor.position_epoch)
+            cursor.rest_until = end
+            self._wake()
+
+    def _open_next(self) -> tuple[Fetched, Iterator[ConsumerBatch]] | None:
+        fetched = self._prefetch.take(self._prefetch.wanted)
+        return None if fetched is None else (fetched, batches_in(fetched))
+
+    def _finish_reading(self, fetched: Fetched) -> None:
+        """Leave an entry that was read to its end; it may move the position past what was not handed out."""
+        self._reading = None
+        fetched.cursor.position = fetched.next_offset
+        fetched.cursor.position_epoch = fetched.last_epoch
+        self._prefetch.release(fetched)
+        self._wake()
+
+    def _stop_reading(self, fetched: Fetched) -> None:
+        """Leave an entry in its middle: after a seek, or when its partition is not wanted any more."""
+        self._reading = None
+        self._prefetch.release(fetched)
+        if not fetched.is_stale:
+            cursor = fetched.cursor
+            # The epoch goes along: a leader whose log is another one must be able to tell.
+            self._prefetch.seek(cursor, cursor.position, cursor.position_epoch)
+        self._wake()
+
+    def _stop_damaged(self, fetched: Fetched, error: FairleadError) -> None:
+        """Leave an entry that cannot be read; its partition goes on after a seek, never past the damage by itself."""
+        self._stop_reading(fetched)
+        self._prefetch.failed(fetched.cursor, fetched.cursor.life, error)
+        fetched.cursor.error_is_told = True
+
+
+def batches_in(fetched: Fetched) -> Iterator[ConsumerBatch]:
+    """Yield the batches of an entry, each after its checksums were proven; control batches are left out.
+
+    Raises the typed `CrcMismatchError` or `MalformedBatchError` that names the partition and the offset.
+    """
+    cursor, data, start = fetched.cursor, fetched.data, fetched.start_offset
+    at = 0
+    try:
+        for at, header in iterate_headers(data):
+            # First: a flipped bit may call it older than what was asked for, or a control batch.
+            check_checksums(data, at, header)
+            if header.next_offset <= start or header.is_control:
+                continue
+            view = data[at : at + header.total_bytes]
+            yield ConsumerBatch(cursor.topic, cursor.partition, view, header, start, header.next_offset)
+    except ProblemError as problem:
+        raise _damaged(problem, fetched, at) from problem
+
+
+def _damaged(problem: ProblemError, fetched: Fetched, at: int) -> FairleadError:
+    subject = f"read {fetched.cursor} from offset {fetched.start_offset}, byte {at} of {len(fetched.data)}"
+    return error_of(problem, subject=subject, advice=READ_AGAIN)

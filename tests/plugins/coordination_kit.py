@@ -1,0 +1,333 @@
+"""A store on disk with a clock that the test moves, a cluster on it, and a store that misbehaves on request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead_api.identifiers import BrokerEpoch, BrokerId, Revision, TimestampUs, TopicId
+from fairlead_broker.controller.partition_changes import LogEnd
+from fairlead_broker.controller.term import ControllerTerm
+from fairlead_broker.controlling.controllership import Controllership
+from fairlead_broker.controlling.operations import ClusterOperations
+from fairlead_broker.controlling.topics import TopicAdmin
+from fairlead_broker.coordination.bootstrap import ClusterBootstrap
+from fairlead_broker.coordination.embedded import EmbeddedCoordination
+from fairlead_broker.coordination.membership import Membership
+from fairlead_broker.coordination.mirror import Mirror
+from fairlead_broker.coordination.protocol import Coordination, Page
+from fairlead_broker.registry.keys import Keys
+from fairlead_broker.registry.records import Addresses, BrokerRegistration, BrokerState, Directory
+from fairlead_broker.registry.transactions import Compare, Operation, TransactionResult
+
+KEYS = Keys("test")
+TTL_SECONDS = 9
+CLUSTER_ID = "1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b"
+
+
+class ManualClock:
+    """A clock that moves when it is told to."""
+
+    def __init__(self) -> None:
+        """Start at an arbitrary time."""
+        self.seconds = 1000.0
+
+    def now_us(self) -> TimestampUs:
+        """Wall clock time in microseconds."""
+        return TimestampUs(int(self.seconds * 1_000_000))
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary start."""
+        return self.seconds
+
+
+Fault = Callable[[Callable[[], Any]], Any]
+
+
+class Unreliable:
+    """A real client whose answers the test can spoil, call by call.
+
+    `faults` holds, by method, functions that get the real call (without having made it) and answer in its place.
+    """
+
+    def __init__(self, inner: Coordination) -> None:
+        """Behave until told otherwise."""
+        self.inner = inner
+        self.faults: dict[str, list[Fault]] = {}
+
+    async def list(self, prefix: str, **about: Any) -> Page:
+        """List, or what the fault says."""
+        page: Page = await self._call("list", lambda: self.inner.list(prefix, **about))
+        return page
+
+    async def transact(
+        self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
+    ) -> TransactionResult:
+        """Run a transaction, or what the fault says."""
+        result: TransactionResult = await self._call(
+            "transact", lambda: self.inner.transact(compares, success, failure)
+        )
+        return result
+
+    async def keep_alive(self, lease: Any) -> None:
+        """Keep alive, or what the fault says."""
+        await self._call("keep_alive", lambda: self.inner.keep_alive(lease))
+
+    def __getattr__(self, name: str) -> Any:
+        """Pass everything else through."""
+        return getattr(self.inner, name)
+
+    async def _call(self, name: str, call: Callable[[], Any]) -> Any:
+        faults = self.faults.get(name)
+        return await (faults.pop(0)(call) if faults else call())
+
+
+def registration(
+    last_broker_epoch: int = 0, directory: str = "d1", rack: str | None = None
+) -> BrokerRegistration:
+    """Describe a broker with one directory."""
+    return BrokerRegistration(
+        state=BrokerState.RUNNING,
+        addresses=Addresses(data="127.0.0.1:9520", peer="127.0.0.1:9521", ops="127.0.0.1:9522"),
+        rack=rack,
+        release="0.1.0",
+        peer_secret_hash="00",
+        directories=(Directory(id=directory, last_broker_epoch=BrokerEpoch(last_broker_epoch)),),
+    )
+
+
+@dataclass
+class Life:
+    """One life of a broker, from registration to stop, with a mirror that runs."""
+
+    coordination: Unreliable
+    clock: ManualClock
+    membership: Membership
+    mirror: Mirror
+    controllership: Controllership
+    admin: TopicAdmin
+    operations: ClusterOperations
+    ends: dict[int, LogEnd]
+    """What replicas answer when they are asked for the ends of their logs."""
+    elections: dict[str, int] = field(default_factory=dict)
+    """Leaders that this broker has installed, by kind."""
+    ids: list[TopicId] = field(default_factory=list)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    surveyed_at: list[float] = field(default_factory=list)
+    """When this broker, as the controller, has asked where logs end."""
+
+    @property
+    def term(self) -> ControllerTerm:
+        """The term that this broker holds."""
+        held = self.controllership.term
+        assert held is not None, "another broker is the controller"
+        return held
+
+    def another_admin(self, prefix: str) -> TopicAdmin:
+        """Another driver of the same controller, with ids of its own."""
+        return TopicAdmin(
+            self.coordination,
+            self.mirror,
+            lambda: self.controllership.term,
+            self.clock,
+            new_topic_id=topic_ids(prefix),
+        )
+
+
+def topic_ids(prefix: str) -> Callable[[], TopicId]:
+    """Make a factory of topic ids, each another one."""
+    count = iter(range(10_000))
+    return lambda: TopicId(f"{prefix:0>8}-0000-4000-8000-{next(count):012}")
+
+
+@asynccontextmanager
+async def live(path: Path, clock: ManualClock, last_broker_epoch: int = 0) -> AsyncIterator[Life]:
+    """Let broker 1 live on a store; everything is closed at the end, as after a crash with nothing said."""
+    store = await EmbeddedCoordination.open(path, clock)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            life = await join(tasks, store, clock, 1, registration(last_broker_epoch))
+            claimed = await ClusterBootstrap(store, KEYS, clock).claim_controller(life.membership)
+            assert claimed is not None, "there is no other broker"
+            await life.mirror.wait_for(claimed.revision)
+            yield life
+            for task in life.tasks:
+                task.cancel()
+    finally:
+        await store.close()
+
+
+async def join(
+    tasks: asyncio.TaskGroup,
+    store: Coordination,
+    clock: ManualClock,
+    broker: int,
+    registered: BrokerRegistration,
+) -> Life:
+    """Begin a life of a broker, which claims nothing by itself."""
+    coordination = Unreliable(store)
+    bootstrap = ClusterBootstrap(coordination, KEYS, clock)
+    await bootstrap.cluster(CLUSTER_ID)
+    membership = await bootstrap.register(BrokerId(broker), registered, TTL_SECONDS)
+    mirror = Mirror(coordination, KEYS)
+    await mirror.load()
+    ends: dict[int, LogEnd] = {}
+
+    surveyed_at: list[float] = []
+
+    async def survey(_: object, brokers: Sequence[BrokerId]) -> dict[BrokerId, LogEnd]:
+        surveyed_at.append(clock.monotonic())
+        return {each: ends[each] for each in brokers if each in ends}
+
+    elections: dict[str, int] = {}
+
+    def count(kind: str, number: int) -> None:
+        elections[kind] = elections.get(kind, 0) + number
+
+    controllership = Controllership(
+        coordination, mirror, lambda: membership, clock, survey=survey, count_elections=count
+    )
+    admin = TopicAdmin(
+        coordination,
+        mirror,
+        lambda: controllership.term,
+        clock,
+        new_topic_id=topic_ids(f"{membership.broker_epoch:x}"),
+    )
+    operations = ClusterOperations(coordination, mirror, controllership)
+    running = tasks.create_task(mirror.run())
+    return Life(
+        coordination,
+        clock,
+        membership,
+        mirror,
+        controllership,
+        admin,
+        operations,
+        ends,
+        elections,
+        tasks=[running],
+        surveyed_at=surveyed_at,
+    )
+
+
+@dataclass
+class Cluster:
+    """Several brokers in one store; each has a controllership that runs."""
+
+    tasks: asyncio.TaskGroup
+    store: Coordination
+    clock: ManualClock
+    lives: dict[int, Life] = field(default_factory=dict)
+
+    @property
+    def controller(self) -> Life:
+        """The broker that holds the term."""
+        return next(life for life in self.lives.values() if life.controllership.term is not None)
+
+    @property
+    def metadata(self) -> Any:
+        """What a broker's mirror shows."""
+        return next(iter(self.lives.values())).mirror.metadata
+
+    async def add(
+        self, broker: int, *, last_broker_epoch: int = 0, rack: str | None = None, **fields: Any
+    ) -> Life:
+        """Begin a life of a broker and wait until every other one sees it; `fields` of its registration."""
+        registered = msgspec.structs.replace(registration(last_broker_epoch, f"d{broker}", rack), **fields)
+        life = await join(self.tasks, self.store, self.clock, broker, registered)
+        self.lives[broker] = life
+        life.tasks.append(self.tasks.create_task(life.controllership.run()))
+        await self.until(lambda metadata: BrokerId(broker) in metadata.brokers)
+        return life
+
+    async def kill(self, broker: int) -> int:
+        """End a broker's lease and everything it does; return the epoch that it had."""
+        life = self.lives.pop(broker)
+        for task in life.tasks:
+            task.cancel()
+        await asyncio.wait(life.tasks)
+        await life.membership.leave()
+        return life.membership.broker_epoch
+
+    async def until(self, holds: Callable[[Any], Any]) -> None:
+        """Wait until every broker's mirror shows something."""
+        async with asyncio.timeout(30):
+            for life in tuple(self.lives.values()):
+                seen = asyncio.Event()
+                end = life.mirror.subscribe(lambda _, seen=seen: seen.set())  # type: ignore[misc]
+                try:
+                    while not holds(life.mirror.metadata):
+                        await seen.wait()
+                        seen.clear()
+                finally:
+                    end()
+
+    def close(self) -> None:
+        """End every task."""
+        for life in self.lives.values():
+            for task in life.tasks:
+                task.cancel()
+
+
+class Kit:
+    """What tests cannot import from a conftest."""
+
+    keys = KEYS
+    ttl_seconds = TTL_SECONDS
+    cluster_id = CLUSTER_ID
+    clock = ManualClock
+    unreliable = Unreliable
+    registration = staticmethod(registration)
+    live = staticmethod(live)
+    log_end = LogEnd
+    topic_ids = staticmethod(topic_ids)
+    revision = Revision
+
+
+@pytest.fixture
+def kit() -> type[Kit]:
+    """Makers of brokers and clusters."""
+    return Kit
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """A clock that stands still."""
+    return ManualClock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the store lies."""
+    return tmp_path / "coordination.sqlite"
+
+
+@pytest.fixture
+async def store(path: Path, clock: ManualClock) -> AsyncIterator[EmbeddedCoordination]:
+    """An open store."""
+    async with await EmbeddedCoordination.open(path, clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def life(path: Path, clock: ManualClock) -> AsyncIterator[Life]:
+    """A cluster of one broker."""
+    async with live(path, clock) as begun:
+        yield begun
+
+
+@pytest.fixture
+async def cluster(store: EmbeddedCoordination, clock: ManualClock) -> AsyncIterator[Cluster]:
+    """A cluster without brokers."""
+    async with asyncio.TaskGroup() as tasks:
+        made = Cluster(tasks, store, clock)
+        yield made
+        made.close()

@@ -1,0 +1,304 @@
+"""Encoding and decoding record batches."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead_api.batch.batches import (
+    ProducerStamp,
+    Record,
+    decode,
+    decode_records,
+    encode,
+    offsets_of,
+)
+from fairlead_api.batch.columns import SCHEMA, SCHEMA_WITH_OFFSETS, record_batch
+from fairlead_api.batch.extension import ExtensionEntry, read_extension
+from fairlead_api.batch.header import (
+    HEADER_BYTES,
+    NO_PRODUCER,
+    Attribute,
+    BatchHeader,
+    Codec,
+    make_stamp,
+    pack_header,
+    read_header,
+)
+from fairlead_api.problems import ProblemError
+
+HEADERS = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3).map(tuple)
+RECORDS = st.lists(
+    st.builds(
+        Record,
+        offset=st.just(0),
+        timestamp_us=st.integers(-(2**63), 2**63 - 1),
+        key=st.none() | st.binary(max_size=20),
+        value=st.none() | st.binary(max_size=20),
+        headers=HEADERS,
+    ),
+    min_size=1,
+    max_size=30,
+)
+CODECS = pytest.mark.parametrize("codec", list(Codec), ids=[codec.name for codec in Codec])
+
+
+def columns_of(records: list[Record]) -> pa.RecordBatch:
+    """Return the columns of some records."""
+    return record_batch(
+        [record.value for record in records],
+        [record.key for record in records],
+        [record.timestamp_us for record in records],
+        [record.headers for record in records],
+        default_timestamp_us=0,
+    )
+
+
+def values(*content: bytes) -> pa.RecordBatch:
+    """Return columns of nothing but values, at time 5."""
+    return record_batch(list(content), default_timestamp_us=5)
+
+
+def stamped(batch: bytes, base_offset: int, append_time_us: int = 77, flags: int = 0) -> bytes:
+    """Return a batch as a leader stores it."""
+    return make_stamp(read_header(batch), base_offset, 3, append_time_us, flags) + batch[36:]
+
+
+def assembled(columns: pa.RecordBatch, **fields: Any) -> bytes:
+    """Return a batch around any columns, with any header fields."""
+    message = columns.serialize().to_pybytes() if columns.num_rows else b""
+    known = dict.fromkeys(BatchHeader.__struct_fields__, 0) | {
+        "length": HEADER_BYTES - 12 + len(message),
+        "format": 1,
+        "last_offset_delta": columns.num_rows - 1,
+        "record_count": columns.num_rows,
+        "producer_id": NO_PRODUCER,
+        "uncompressed_bytes": len(message),
+    }
+    return pack_header(BatchHeader(**(known | fields)), [message]) + message
+
+
+@given(RECORDS, st.sampled_from(Codec), st.integers(0, 2**62))
+def test_records_survive_the_round_trip(records: list[Record], codec: Codec, base_offset: int) -> None:
+    """Null and empty, duplicate headers, binary content and extreme times come back as they went in."""
+    batch = stamped(encode(columns_of(records), codec).to_bytes(), base_offset)
+    expected = [replace(record, offset=base_offset + at) for at, record in enumerate(records)]
+
+    assert decode_records(batch) == expected
+
+
+@given(RECORDS, st.sampled_from(Codec))
+def test_a_batch_is_aligned_and_its_header_true(records: list[Record], codec: Codec) -> None:
+    """12 + length is a multiple of 8, the body closes to the padding, and counts and times are the records'."""
+    encoded = encode(columns_of(records), codec, ProducerStamp(9, 4, 70))
+    batch = encoded.to_bytes()
+    header = read_header(batch)
+    times = [record.timestamp_us for record in records]
+
+    assert len(batch) == encoded.nbytes == header.total_bytes == 12 + header.length
+    assert len(batch) % 8 == 0
+    assert batch[header.body_stop :] == bytes(header.padding_bytes)
+    assert (header.record_count, encoded.record_count) == (len(records), len(records))
+    assert header.last_offset_delta == len(records) - 1
+    assert (header.min_timestamp_us, header.max_timestamp_us) == (min(times), max(times))
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 4, 70)
+    assert (header.codec, header.schema_id, header.extension_bytes) == (codec, 0, 0)
+    assert batch[:8] == bytes(8)
+    assert batch[12:32] == bytes(20)
+
+
+def test_without_a_producer_its_fields_are_minus_one() -> None:
+    """A batch that nobody numbers says so."""
+    header = read_header(encode(values(b"a")).to_bytes())
+
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (-1, -1, -1)
+
+
+@CODECS
+def test_the_body_is_one_arrow_message(codec: Codec) -> None:
+    """Opened, the body is the encapsulated message that Arrow reads, and nothing more."""
+    batch = encode(values(b"a", b"b"), codec).to_bytes()
+    header = read_header(batch)
+    body = batch[header.body_start : header.body_stop]
+    if codec:
+        with pa.CompressedInputStream(pa.BufferReader(body), codec.name.lower()) as stream:
+            body = stream.read()
+
+    assert len(body) == header.uncompressed_bytes
+    assert body[:4] == b"\xff" * 4
+    assert pa.ipc.read_record_batch(pa.py_buffer(body), SCHEMA) == values(b"a", b"b")
+
+
+def test_uncompressed_batches_are_decoded_in_place() -> None:
+    """The columns lie in the buffer that was given, and keep it alive."""
+    batch = bytearray(encode(values(b"abc" * 100)).to_bytes())
+    at = np.frombuffer(batch, np.uint8).ctypes.data
+    data = decode(batch).column("value").buffers()[2]
+
+    assert at <= data.address < at + len(batch)
+
+
+def test_only_the_first_batch_of_a_buffer_is_decoded() -> None:
+    """A batch may be followed by others; a given header saves reading it again."""
+    first, second = encode(values(b"a")).to_bytes(), encode(values(b"b")).to_bytes()
+
+    assert decode(first + second) == values(b"a")
+    assert decode(memoryview(first + second)[len(first) :], read_header(second)) == values(b"b")
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        (pa.RecordBatch.from_pydict({"value": [b"a"]}), "must be exactly"),
+        (values(), "at least one record"),
+        (
+            values(b"a").set_column(2, SCHEMA.field(2), pa.nulls(1, SCHEMA.field(2).type)),
+            "a timestamp is null",
+        ),
+    ],
+    ids=["schema", "empty", "null-timestamp"],
+)
+def test_columns_that_are_no_batch_are_not_encoded(columns: pa.RecordBatch, says: str) -> None:
+    """Another schema, no records and null timestamps are invalid records."""
+    with pytest.raises(ProblemError, match=f"^invalid_record: .*{says}"):
+        encode(columns)
+
+
+def test_slices_are_encoded_alone() -> None:
+    """A slice makes the same bytes as its records on their own: nothing of the neighbours travels along."""
+    whole = values(*(bytes([65 + number]) * 50 for number in range(20)))
+
+    assert encode(whole.slice(7, 2)).to_bytes() == encode(values(b"H" * 50, b"I" * 50)).to_bytes()
+
+
+def test_the_append_time_replaces_every_timestamp() -> None:
+    """Under stamp flag 0 columns and records carry the append time; without it what the producer wrote."""
+    batch = encode(values(b"a", b"b")).to_bytes()
+
+    assert [record.timestamp_us for record in decode_records(stamped(batch, 0, 99, 1))] == [99, 99]
+    assert [record.timestamp_us for record in decode_records(stamped(batch, 0, 99, 0))] == [5, 5]
+    assert decode(stamped(batch, 0, 99, 1)).schema == SCHEMA
+
+
+def test_both_checksums_are_checked_unless_told() -> None:
+    """A bad content checksum and a bad stamp are found; a caller that checked before may skip it."""
+    batch = stamped(encode(values(b"a")).to_bytes(), 7)
+    bad_stamp = b"\x09" + batch[1:]
+    bad_content = batch[:-1] + b"\x01"
+    for wrong in (bad_stamp, bad_content):
+        with pytest.raises(ProblemError, match=r"^crc_mismatch: "):
+            decode(wrong)
+
+        assert decode(wrong, verify_checksum=False).num_rows == 1
+
+
+def test_a_batch_that_is_not_whole_is_refused() -> None:
+    """The header may be whole where the body is cut."""
+    with pytest.raises(ProblemError, match=r"^malformed_batch: .*bytes, .* are there"):
+        decode(encode(values(b"a")).to_bytes()[:-8])
+
+
+def compacted(deltas: list[int | None], last: int, **fields: int) -> bytes:
+    """Return a batch with an offset column."""
+    columns = values(*(b"%d" % number for number in range(len(deltas))))
+    columns = pa.RecordBatch.from_arrays(
+        [*columns.columns, pa.array(deltas, pa.int32())], schema=SCHEMA_WITH_OFFSETS
+    )
+    return assembled(columns, attributes=int(Attribute.OFFSET_COLUMN), last_offset_delta=last, **fields)
+
+
+def test_compacted_batches_keep_their_offsets() -> None:
+    """With an offset column the offsets have gaps, and the column is there to see."""
+    batch = stamped(compacted([0, 3, 9], 12), 100)
+
+    assert [record.offset for record in decode_records(batch)] == [100, 103, 109]
+    assert decode(batch).schema == SCHEMA_WITH_OFFSETS
+    assert offsets_of(read_header(batch), decode(batch)).to_pylist() == [100, 103, 109]
+
+
+@pytest.mark.parametrize(
+    ("deltas", "last"),
+    [([0, 0], 5), ([3, 1], 5), ([-1, 1], 5), ([0, 6], 5), ([0, None], 5)],
+)
+def test_offsets_outside_the_batch_are_refused(deltas: list[int | None], last: int) -> None:
+    """Offset deltas rise, stay within the batch and are never null."""
+    with pytest.raises(ProblemError, match=r"^malformed_batch: column offset_delta"):
+        decode(compacted(deltas, last))
+
+
+def test_gaps_need_an_offset_column() -> None:
+    """Fewer records than offsets cannot be told apart without the column."""
+    with pytest.raises(ProblemError, match="no offset column"):
+        decode(assembled(values(b"a"), last_offset_delta=3))
+
+
+def test_batches_without_records_are_read_as_nothing() -> None:
+    """What compaction emptied keeps its offsets and has no rows; a body there is a contradiction."""
+    empty = assembled(values(), last_offset_delta=4)
+    kept = assembled(values(), last_offset_delta=4, attributes=int(Attribute.OFFSET_COLUMN))
+
+    assert decode(empty).num_rows == 0
+    assert decode(kept).schema == SCHEMA_WITH_OFFSETS
+    assert decode_records(empty + encode(values(b"a")).to_bytes())[0].value == b"a"
+    for wrong in (
+        assembled(values(b"a"), record_count=0),
+        assembled(values(), last_offset_delta=4, uncompressed_bytes=8),
+    ):
+        with pytest.raises(ProblemError, match="record count 0 with a body"):
+            decode(wrong)
+
+
+def test_control_batches_are_not_delivered() -> None:
+    """Records of a control batch are none for users; the columns can be read by who knows them."""
+    control = assembled(values(b""), attributes=int(Attribute.CONTROL))
+    plain = encode(values(b"a")).to_bytes()
+
+    assert [record.value for record in decode_records(control + plain)] == [b"a"]
+    assert decode(control).num_rows == 1
+
+
+def test_unvalidated_reading_is_for_own_bytes() -> None:
+    """Without validation the columns are the same for good bytes."""
+    batch = encode(values(b"a", b"b")).to_bytes()
+
+    assert decode(batch, validate=False) == decode(batch)
+
+
+def test_offsets_are_counted_from_the_base() -> None:
+    """Without a column the offsets have no gaps."""
+    batch = stamped(encode(values(b"a", b"b")).to_bytes(), 1 << 40)
+
+    assert offsets_of(read_header(batch), decode(batch)).to_pylist() == [1 << 40, (1 << 40) + 1]
+
+
+def test_a_message_that_only_arrow_refuses_is_malformed() -> None:
+    """What passes the metadata check and not Arrow's own reader is the same problem as all the rest."""
+    batch = bytearray(encode(values(b"a")).to_bytes())
+    metadata = HEADER_BYTES + 8
+    root = metadata + struct.unpack_from("<I", batch, metadata)[0]
+    vtable = root - struct.unpack_from("<i", batch, root)[0]
+    batch[vtable] += 1  # an odd size: the field behind it is still absent, only Arrow minds
+
+    with pytest.raises(ProblemError, match=r"^malformed_batch: the Arrow message cannot be read"):
+        decode(batch, verify_checksum=False)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_an_extension_stands_before_the_body(codec: Codec) -> None:
+    """Whatever its length, the batch stays aligned, its entries and its records come back."""
+    columns = record_batch([b"a", None, b"c"], default_timestamp_us=5)
+    for length in range(12):
+        entries = (ExtensionEntry(77, bytes(length)), ExtensionEntry(78, b"x"))
+        batch = encode(columns, codec, extension=entries).to_bytes()
+        header = read_header(batch)
+
+        assert (len(batch) % 8, header.extension_bytes % 8) == (0, 0)
+        assert read_extension(batch, header) == entries
+        assert decode(batch).equals(columns)

@@ -1,0 +1,81 @@
+"""Messages laid out by hand are those that Arrow writes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead_api.batch.batches import ProducerStamp, encode, encode_records, record_batch
+from fairlead_api.batch.header import Codec
+from fairlead_api.batch.small_messages import MessageLayout
+from fairlead_api.problems import ProblemError
+
+TIMES = st.integers(-(2**63), 2**63 - 1)
+BYTES = st.one_of(st.none(), st.binary(max_size=40))
+RECORDS = st.lists(st.tuples(BYTES, BYTES, TIMES), min_size=1, max_size=40)
+
+
+@given(RECORDS, st.sampled_from([1, 6]), st.sampled_from(Codec))
+def test_the_bytes_are_those_of_arrow(
+    few: list[tuple[bytes | None, bytes | None, int]], times_over: int, codec: Codec
+) -> None:
+    """Whatever is null or empty, below and above the number up to which it is done by hand."""
+    values, keys, times = (list(column) for column in zip(*few * times_over, strict=True))
+    stamp = ProducerStamp(7, 1, 5)
+
+    by_hand = encode_records(values, keys, times, codec, stamp)
+    by_arrow = encode(record_batch(values, keys, times, default_timestamp_us=0), codec, stamp)
+
+    assert by_hand.to_bytes() == by_arrow.to_bytes()
+    assert replace(by_hand, parts=()) == replace(by_arrow, parts=())
+
+
+@given(st.lists(st.tuples(BYTES, TIMES), min_size=1, max_size=40), st.sampled_from([1, 6]))
+def test_an_array_of_times_and_no_keys_are_what_lists_are(
+    few: list[tuple[bytes | None, int]], times_over: int
+) -> None:
+    """What a producer gathers, below and above the number up to which messages are laid out by hand."""
+    values, times = (list(column) for column in zip(*few * times_over, strict=True))
+
+    gathered = encode_records(values, None, np.array(times, np.int64))
+    listed = encode_records(values, [None] * len(values), times)
+
+    assert gathered.to_bytes() == listed.to_bytes()
+
+
+@pytest.mark.parametrize(
+    ("values", "keys", "times"),
+    [
+        (["text\ud800"], [None], [1]),
+        ([b""], [5], [1]),
+        ([b""], [None], [2**63]),
+        ([b""], [None], ["now"]),
+        ([b""], [], [1]),
+        ([], [], []),
+    ],
+)
+def test_what_columns_cannot_hold_is_refused_as_by_arrow(
+    values: list[bytes], keys: list[bytes], times: list[int]
+) -> None:
+    """The same problem, which names the column."""
+    with pytest.raises(ProblemError) as by_hand:
+        encode_records(values, keys, times)
+    with pytest.raises(ProblemError) as by_arrow:
+        encode(record_batch(values, keys, times, default_timestamp_us=0))
+
+    assert str(by_hand.value) == str(by_arrow.value)
+
+
+def test_the_layout_does_not_depend_on_its_template() -> None:
+    """Any message of the schema will do."""
+    several = record_batch([b"a", None], [None, b"key"], [1, 2], default_timestamp_us=0).serialize()
+    one = record_batch([b""], default_timestamp_us=0).serialize()
+    records = ([b"value"], [None], [3])
+
+    assert MessageLayout(memoryview(several)).message(*records) == MessageLayout(memoryview(one)).message(
+        *records
+    )

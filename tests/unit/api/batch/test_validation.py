@@ -1,0 +1,180 @@
+"""What a leader demands of a produced batch; the vectors hold the single rules, here stand order and limits."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead_api.batch.batches import ProducerStamp, encode, record_batch
+from fairlead_api.batch.extension import ExtensionEntry, idempotency_extension
+from fairlead_api.batch.header import Codec, checksum, make_stamp, read_header
+from fairlead_api.batch.validation import (
+    KEYED_EXTENSIONS,
+    UNLIMITED_US,
+    ValidationLimits,
+    validate_produced,
+)
+from fairlead_api.problems import ProblemError
+from fairlead_api.timestamps import YEAR_1_US, YEAR_10000_US
+
+NOW_US = 1_700_000_000_000_000
+HOUR_US = 3_600_000_000
+LIMITS = ValidationLimits(
+    batch_bytes_max=100_000,
+    decompressed_bytes_max=200_000,
+    timestamp_before_max_us=UNLIMITED_US,
+    timestamp_after_max_us=HOUR_US,
+)
+
+
+def batch(*times: int, codec: Codec = Codec.NONE, producer: ProducerStamp | None = None) -> bytearray:
+    """Return a good batch with records at some times."""
+    columns = record_batch([b"value"] * len(times), None, list(times), default_timestamp_us=0)
+    return bytearray(encode(columns, codec, producer).to_bytes())
+
+
+def resealed(raw: bytearray) -> memoryview:
+    """Compute the content checksum again."""
+    struct.pack_into("<I", raw, 32, checksum(raw, 36, len(raw)))
+    return memoryview(raw)
+
+
+def problem_of(raw: bytearray | memoryview, limits: ValidationLimits = LIMITS) -> ProblemError:
+    """Return the problem of a batch that must have one."""
+    with pytest.raises(ProblemError) as caught:
+        validate_produced(memoryview(raw), limits, NOW_US)
+    return caught.value
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize(
+    "producer", [None, ProducerStamp(0, 0, 0), ProducerStamp(2**62, 2**31 - 1, 2**31 - 1)]
+)
+def test_what_the_sdk_encodes_is_accepted(codec: Codec, producer: ProducerStamp | None) -> None:
+    """Every codec, with and without a producer, passes; the header comes back."""
+    raw = batch(NOW_US, NOW_US - 5, codec=codec, producer=producer)
+
+    assert validate_produced(memoryview(raw), LIMITS, NOW_US) == read_header(raw)
+
+
+@given(st.binary(min_size=20, max_size=20), st.binary(min_size=8, max_size=8))
+def test_the_stamp_of_a_produced_batch_is_ignored(stamp: bytes, base_offset: bytes) -> None:
+    """Stored bytes may be sent again as they are, and so may anything else in the stamped fields but the length."""
+    raw = batch(NOW_US)
+    sent = base_offset + bytes(raw[8:12]) + stamp + bytes(raw[32:])
+    header = validate_produced(memoryview(sent), LIMITS, NOW_US)
+
+    assert make_stamp(header, 5, 6, 7) == make_stamp(read_header(raw), 5, 6, 7)
+
+
+def test_limits_count_stored_and_opened_bytes_apart() -> None:
+    """The size as sent and the size before compression each have their limit, which the problem names."""
+    raw = batch(*[NOW_US] * 2000, codec=Codec.ZSTD)
+    opened = read_header(raw).uncompressed_bytes
+    assert len(raw) < opened
+
+    validate_produced(
+        memoryview(raw), replace(LIMITS, batch_bytes_max=len(raw), decompressed_bytes_max=opened), NOW_US
+    )
+    stored = problem_of(raw, replace(LIMITS, batch_bytes_max=len(raw) - 1))
+    bomb = problem_of(raw, replace(LIMITS, decompressed_bytes_max=opened - 1))
+    assert (stored.code, stored.data) == ("batch_too_large", {"limit_bytes": len(raw) - 1})
+    assert (bomb.code, bomb.data) == ("batch_too_large", {"limit_bytes": opened - 1})
+
+
+@pytest.mark.parametrize(
+    ("time_us", "limits", "accepted"),
+    [
+        (NOW_US + HOUR_US, LIMITS, True),
+        (NOW_US + HOUR_US + 1, LIMITS, False),
+        (2**63 - 1, LIMITS, False),
+        (2**63 - 1, replace(LIMITS, timestamp_after_max_us=UNLIMITED_US, create_times_kept=False), True),
+        (2**63 - 1, replace(LIMITS, timestamp_after_max_us=UNLIMITED_US), False),
+        (YEAR_10000_US, replace(LIMITS, timestamp_after_max_us=UNLIMITED_US), False),
+        (YEAR_10000_US - 1, replace(LIMITS, timestamp_after_max_us=UNLIMITED_US), True),
+        (YEAR_1_US, LIMITS, True),
+        (YEAR_1_US - 1, LIMITS, False),
+        (-(2**63), replace(LIMITS, create_times_kept=False), True),
+        (NOW_US - HOUR_US, replace(LIMITS, timestamp_before_max_us=HOUR_US), True),
+        (NOW_US - HOUR_US - 1, replace(LIMITS, timestamp_before_max_us=HOUR_US), False),
+    ],
+)
+def test_timestamps_keep_the_window(time_us: int, limits: ValidationLimits, accepted: bool) -> None:
+    """The bounds themselves are allowed, a microsecond beyond them, or beyond the calendar, is refused."""
+    for raw in (batch(time_us), batch(NOW_US, time_us, NOW_US)):
+        if accepted:
+            validate_produced(memoryview(raw), limits, NOW_US)
+        else:
+            assert problem_of(raw, limits).code == "invalid_record"
+
+
+@pytest.mark.parametrize("producer", [(0, -1, 0), (0, 0, -1), (-1, 0, 0), (-2, -2, -2), (-1, -1, 0)])
+def test_a_producer_is_whole_or_absent(producer: tuple[int, int, int]) -> None:
+    """Producer id, epoch and sequence are all from 0 on, or all -1."""
+    raw = batch(NOW_US)
+    struct.pack_into("<qii", raw, 64, *producer)
+
+    assert problem_of(resealed(raw)).code == "malformed_batch"
+
+
+def test_the_order_of_checks_is_sizes_checksum_header_declared_arrow_rows() -> None:
+    """A batch that breaks every rule is refused for the first one; mended step by step it meets the next."""
+    raw = batch(NOW_US + 2 * HOUR_US, codec=Codec.NONE)
+    good = bytes(raw)
+    limits = replace(LIMITS, batch_bytes_max=len(raw), decompressed_bytes_max=100)
+    struct.pack_into("<q", raw, 56, 1)
+    arrow_marker = 88
+    raw[arrow_marker] = 0
+    raw[36] = 9
+    raw[37] = 9
+
+    assert "has 672 bytes" not in problem_of(raw, limits).detail
+    assert problem_of(raw, replace(limits, batch_bytes_max=90)).code == "batch_too_large"
+    assert problem_of(raw, limits).code == "crc_mismatch"
+    assert "format 9" in problem_of(resealed(raw), limits).detail
+    raw[36] = 1
+    assert "codec 9" in problem_of(resealed(raw), limits).detail
+    raw[37] = 0
+    assert "before compression" in problem_of(resealed(raw), limits).detail
+    limits = LIMITS
+    assert "begins with" in problem_of(resealed(raw), limits).detail
+    raw[arrow_marker] = good[arrow_marker]
+    assert "min and max timestamp" in problem_of(resealed(raw), limits).detail
+    raw[56:64] = good[56:64]
+    assert "too far ahead" in problem_of(resealed(raw), limits).detail
+
+
+def keyed(*more: ExtensionEntry) -> memoryview:
+    """Return a batch as a broker makes it of a request with an idempotency key."""
+    columns = record_batch([b"value"], default_timestamp_us=NOW_US)
+    extension = (*idempotency_extension(b"order-17", bytes(16)), *more)
+    return memoryview(encode(columns, extension=extension).to_bytes())
+
+
+def test_only_a_broker_writes_idempotency_keys() -> None:
+    """What it made itself passes; the same bytes from a client are refused, and a digest alone as well."""
+    columns = record_batch([b"value"], default_timestamp_us=NOW_US)
+    digest = encode(columns, extension=idempotency_extension(b"k", bytes(16))[1:]).to_bytes()
+    header = validate_produced(keyed(), LIMITS, NOW_US, KEYED_EXTENSIONS)
+
+    assert header.extension_bytes == 32
+    assert problem_of(keyed()).code == "malformed_batch"
+    assert problem_of(memoryview(digest)).code == "malformed_batch"
+
+
+def test_a_horizon_is_nobody_s_to_write() -> None:
+    """Also in a batch that the broker made of a keyed request."""
+    with pytest.raises(ProblemError, match="extension type 1"):
+        validate_produced(keyed(ExtensionEntry(1, bytes(8))), LIMITS, NOW_US, KEYED_EXTENSIONS)
+
+
+def test_unknown_extensions_below_the_line_are_kept() -> None:
+    """A later client may say more than this release understands."""
+    columns = record_batch([b"value"], default_timestamp_us=NOW_US)
+    raw = encode(columns, extension=(ExtensionEntry(77, b"later"),)).to_bytes()
+
+    assert validate_produced(memoryview(raw), LIMITS, NOW_US).extension_bytes == 16

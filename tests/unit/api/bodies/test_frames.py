@@ -1,0 +1,93 @@
+"""Frames: many partitions in one body."""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead_api.bodies.frames import META_BYTES_MAX, Frame, encode_frame, iterate_frames
+from fairlead_api.problems import ProblemError
+
+WORDS = st.lists(st.binary(min_size=8, max_size=8), max_size=4)
+
+
+class Meta(msgspec.Struct):
+    """A meta of two fields."""
+
+    topic_id: str
+    partition: int
+
+
+def joined(meta: bytes | msgspec.Struct, data: list[bytes]) -> bytes:
+    """Return a frame in one piece."""
+    return b"".join(encode_frame(meta, data))
+
+
+@given(st.lists(st.tuples(st.text(max_size=20), st.integers(0, 2**31 - 1), WORDS), max_size=6))
+def test_frames_come_back_in_order_and_aligned(frames: list[tuple[str, int, list[bytes]]]) -> None:
+    """Meta and data survive, and the data begin at multiples of 8 of the body."""
+    body = b"".join(joined(Meta(topic, number), data) for topic, number, data in frames)
+    found = list(iterate_frames(memoryview(body)))
+
+    assert [msgspec.json.decode(frame.meta, type=Meta) for frame in found] == [
+        Meta(topic, number) for topic, number, _ in frames
+    ]
+    assert [bytes(frame.data) for frame in found] == [b"".join(data) for _, _, data in frames]
+    at = 0
+    for frame in found:
+        at += 8 + len(frame.meta)
+        assert at % 8 == 0
+        at += len(frame.data)
+
+
+def test_data_are_views_of_the_body() -> None:
+    """Nothing of the data is copied, neither when it is written nor when it is read."""
+    data = bytearray(b"12345678")
+    parts = encode_frame(b"{}", [data])
+    body = bytearray(b"".join(parts))
+    frame = next(iterate_frames(body))
+    body[-1] = 0
+
+    assert parts[1] is data
+    assert frame == Frame(b"{}      ", memoryview(b"1234567\0"))
+
+
+def test_the_layout_is_two_lengths_meta_and_data() -> None:
+    """The bytes are those of the HTTP contract: u32 lengths, little-endian, JSON padded with spaces."""
+    assert joined(Meta("t", 3), [b"abcdefgh"]) == (
+        struct.pack("<II", 32, 8) + b'{"topic_id":"t","partition":3}  ' + b"abcdefgh"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (bytes(4), "frame 0 is cut off"),
+        (joined(b"{}", []) + bytes(7), "frame 1 is cut off"),
+        (struct.pack("<II", 0, 0), "frame 0 has 0 bytes of meta"),
+        (
+            struct.pack("<II", META_BYTES_MAX + 8, 0) + bytes(META_BYTES_MAX + 8),
+            "frame 0 has 65544 bytes of meta",
+        ),
+        (struct.pack("<II", 4, 4) + b"{}  data", "multiples of 8"),
+        (struct.pack("<II", 8, 4) + b"{}      data", "multiples of 8"),
+        (joined(b"{}", [bytes(8)])[:-8], "frame 0 has 8 bytes of meta and 8 bytes of data; 8 bytes are left"),
+        (struct.pack("<II", 8, 0xFFFFFFF8) + b"{}      ", "4294967288 bytes of data; 8 bytes are left"),
+        (3 * joined(b"{}", []), "more than 2 frames"),
+    ],
+)
+def test_a_frame_that_does_not_fit_is_named(body: bytes, message: str) -> None:
+    """Lengths that lie and too many frames are a malformed request whose detail names the frame."""
+    with pytest.raises(ProblemError, match=f"^malformed_request: .*{message}"):
+        list(iterate_frames(body, 2))
+
+
+@pytest.mark.parametrize(("meta", "data"), [(b"", []), (bytes(META_BYTES_MAX + 1), []), (b"{}", [bytes(4)])])
+def test_a_frame_that_nobody_could_read_is_not_written(meta: bytes, data: list[bytes]) -> None:
+    """A meta that is empty or too long, and unaligned data, are the caller's mistake."""
+    with pytest.raises(ValueError, match="a frame cannot have"):
+        encode_frame(meta, data)

@@ -1,0 +1,323 @@
+"""JSON from outside: typed, or refused with the place."""
+
+from __future__ import annotations
+
+import json
+import re
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead_api.bodies.json_bodies import (
+    DEPTH_MAX,
+    Request,
+    decode_kept_json,
+    decode_request,
+    nested_too_deeply,
+)
+from fairlead_api.problems import ProblemError
+
+
+class Gear(StrEnum):
+    """Words of which one may stand there."""
+
+    FIRST = "first"
+    REVERSE = "reverse"
+
+
+class Wheel(Request, frozen=True, kw_only=True):
+    """A struct inside a struct."""
+
+    size: int
+    width: int | None = None
+
+
+class Car(Request, frozen=True, kw_only=True):
+    """Every kind of place that a path can name."""
+
+    name: str
+    wheels: list[Wheel] = []  # noqa: RUF012 - msgspec copies an empty default
+    by_place: dict[str, Wheel] = {}  # noqa: RUF012
+    spare: Wheel | None = None
+    options: dict[str, str | int | float | bool | None] = {}  # noqa: RUF012
+    sizes: tuple[int, ...] = ()
+    pair: tuple[str, Wheel] | None = None
+
+
+class Order(Request, frozen=True, kw_only=True):
+    """Words of both kinds, alone and beside something else."""
+
+    gear: Gear | None = None
+    paints: list[Literal["red", "blue"] | Wheel] = []  # noqa: RUF012
+
+
+def refusal(body: bytes) -> ProblemError:
+    """Return the problem of a body that is no car."""
+    with pytest.raises(ProblemError) as refused:
+        decode_request(Car, body)
+    return refused.value
+
+
+def depth(value: object) -> int:
+    """Return how deep arrays and objects nest, by walking them: the slow truth that the scan must agree with."""
+    if isinstance(value, list):
+        return 1 + max(map(depth, value), default=0)
+    if isinstance(value, dict):
+        return 1 + max(map(depth, value.values()), default=0)
+    return 0
+
+
+def test_a_good_body_becomes_the_request() -> None:
+    """Fields are typed, absent ones have their defaults."""
+    car = decode_request(Car, b'{"name": "beetle", "wheels": [{"size": 15}], "options": {"roof": null}}')
+
+    assert car == Car(name="beetle", wheels=[Wheel(size=15)], options={"roof": None})
+
+
+def test_a_body_may_be_a_view() -> None:
+    """A memoryview of a larger buffer is decoded as it is."""
+    assert decode_request(Car, memoryview(b'..{"name":"a"}')[2:]).name == "a"
+
+
+@pytest.mark.parametrize(
+    ("body", "parameter", "value", "allowed"),
+    [
+        (b'{"name": 1}', "$.name", 1, "str"),
+        (b'{"name": null}', "$.name", None, "str"),
+        (b'{"name": [1]}', "$.name", "an array", "str"),
+        (b'{"name": "a", "wheels": [{"size": 1}, {"size": "x"}]}', "$.wheels[1].size", "x", "int"),
+        (b'{"name": "a", "wheels": {}}', "$.wheels", "an object", "array"),
+        (b'{"name": "a", "by_place": {"left": {"size": 1}, "right": 7}}', "$.by_place.right", 7, "object"),
+        (b'{"name": "a", "by_place": {"left": {"size": true}}}', "$.by_place.left.size", True, "int"),
+        (b'{"name": "a", "spare": {"size": 1.5}}', "$.spare.size", 1.5, "int"),
+        (
+            b'{"name": "a", "options": {"x": 1, "y": {"z": 1}}}',
+            "$.options.y",
+            "an object",
+            "bool | int | float | str | null",
+        ),
+        (b'{"name": "a", "sizes": [1, "2"]}', "$.sizes[1]", "2", "int"),
+        (
+            b'{"name": "a", "by_place": {"left": {"size": 1}, "right": {"size": 1, "width": "x"}}}',
+            "$.by_place.right.width",
+            "x",
+            "int | null",
+        ),
+        (b'{"name": "a", "pair": ["x", {"size": "x"}]}', "$.pair[1].size", "x", "int"),
+        (b'{"name": "a", "sizes": 36893488147419103232}', "$.sizes", "an integer of 66 bits", "array"),
+        (b"[]", "$", "an array", "object"),
+        (b"7", "$", 7, "object"),
+    ],
+)
+def test_a_wrong_type_is_refused_with_path_value_and_what_is_allowed(
+    body: bytes, parameter: str, value: object, allowed: str
+) -> None:
+    """The problem names the place as a path, quotes the value, and says what belongs there."""
+    problem = refusal(body)
+
+    assert problem.code == "malformed_request"
+    assert problem.data == {"parameter": parameter, "value": value, "allowed": allowed}
+    assert parameter in problem.detail
+
+
+@pytest.mark.parametrize(
+    ("body", "parameter", "value", "allowed"),
+    [
+        (b'{"gear": "fifth"}', "$.gear", "fifth", ["first", "reverse"]),
+        (b'{"paints": ["red", "green"]}', "$.paints[1]", "green", ["blue", "red"]),
+        (b'{"gear": "it\'s"}', "$.gear", "it's", ["first", "reverse"]),
+    ],
+)
+def test_a_wrong_choice_is_refused_with_those_that_are_allowed(
+    body: bytes, parameter: str, value: str, allowed: list[str]
+) -> None:
+    """Like any wrong value, with the place and the value."""
+    with pytest.raises(ProblemError) as refused:
+        decode_request(Order, body)
+    problem = refused.value
+
+    assert problem.code == "malformed_request"
+    assert problem.data == {"parameter": parameter, "value": value, "allowed": allowed}
+    assert f"at {parameter}; allowed are {', '.join(allowed)}" in problem.detail
+
+
+def test_a_missing_field_is_named() -> None:
+    """What is missing stands in the detail, with the place."""
+    problem = refusal(b'{"name": "a", "wheels": [{}]}')
+
+    assert problem.code == "malformed_request"
+    assert problem.detail == "Object missing required field `size` at $.wheels[0]"
+    assert problem.data == {"parameter": "$.wheels[0]"}
+
+
+@pytest.mark.parametrize(
+    ("body", "parameter", "allowed"),
+    [
+        (
+            b'{"label": 1, "name": "a"}',
+            "$.label",
+            ["name", "wheels", "by_place", "spare", "options", "sizes", "pair"],
+        ),
+        (b'{"name": "a", "wheels": [{"size": 1, "colour": 2}]}', "$.wheels[0].colour", ["size", "width"]),
+        (b'{"name": "a", "by_place": {"left": {"colour": 2}}}', "$.by_place[...].colour", ["size", "width"]),
+        (b'{"name": "a", "pair": ["x", {"colour": 2}]}', "$.pair[1].colour", ["size", "width"]),
+        (b'{"name": "a", "spare": {"colour": 2}}', "$.spare.colour", ["size", "width"]),
+    ],
+)
+def test_an_unknown_field_is_refused_by_name(body: bytes, parameter: str, allowed: list[str]) -> None:
+    """A typing error never silently means the default; the problem lists the fields of that object."""
+    problem = refusal(body)
+
+    assert problem.code == "unknown_option"
+    assert problem.data == {"parameter": parameter, "allowed": allowed}
+    assert all(name in problem.detail for name in allowed)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b" ",
+        b"{",
+        b'{"name": "a",}',
+        b'{"name": "a"} x',
+        b'{"name": NaN}',
+        b'{"name": "a", "options": {"x": Infinity}}',
+        b'{"name": "\xff"}',
+        b'"\xff"',
+        b'{"name": "\\ud800"}',
+        b"\xef\xbb\xbf{}",
+        b"'a'",
+        b"[" + b"1" * 5000 + b"]",
+        b'{"name": "a", "sizes": [' + b"1" * 5000 + b"]}",
+        b'[7, "\xff"]',
+        b'{"name": 7, "sizes": [',
+    ],
+)
+def test_what_is_no_json_is_malformed(body: bytes) -> None:
+    """Broken syntax, broken UTF-8, lone surrogates, NaN, and numbers without bounds never pass."""
+    assert refusal(body).code == "malformed_request"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"name": "a", "name": "b"}',
+        b'{"name": "a", "wheels": [{"size": 1, "size": 1}]}',
+        b'{"name": "a", "options": {"n\\u0061me": 1, "name": 2}}',
+    ],
+)
+def test_a_repeated_key_is_refused_by_name_in_admin_bodies(body: bytes) -> None:
+    """Two values under one key are no decision, however deep they stand and however they are spelled."""
+    problem = refusal(body)
+
+    assert problem.code == "malformed_request"
+    assert "stands twice" in problem.detail
+    assert problem.data["parameter"] in ("name", "size")
+
+
+def test_what_is_kept_as_it_came_is_utf_8() -> None:
+    """A value that no parser looks at may become a record, and has to be JSON for whoever reads it."""
+    decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+    assert decode_kept_json(decoder, memoryview('{"a": "é"}'.encode()))["a"] == msgspec.Raw('"é"'.encode())
+    with pytest.raises(ProblemError, match="no valid JSON") as refused:
+        decode_kept_json(decoder, b'{"a": "\xff"}')
+    assert refused.value.code == "malformed_request"
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1E+309", "NaN", "Infinity", "-Infinity"])
+@pytest.mark.parametrize("body", ['{"a": [0.5, %s]}', '{"a": "1e999", "b": %s}', '{"a": %s, "b": '])
+def test_a_number_that_json_cannot_have_is_named(number: str, body: str) -> None:
+    """Where values are kept as they came too: whoever reads such a record as JSON finds none."""
+    decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+    text = (body % number).encode()
+
+    for decode in (lambda: decode_kept_json(decoder, text), lambda: decode_request(dict[str, object], text)):
+        with pytest.raises(ProblemError, match=re.escape(f"{number} is no number that JSON")) as refused:
+            decode()
+        assert refused.value.code == "malformed_request"
+        assert refused.value.data["value"] == number
+
+
+def test_a_number_of_any_digits_is_one() -> None:
+    """Readers see the digits that were sent: a large number is kept where a double holds about as much."""
+    decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+    for number in ("12345678901234567890.5", "1e308", "1e-999", "9" * 400):
+        assert bytes(decode_kept_json(decoder, f'{{"a": {number}}}'.encode())["a"]) == number.encode()
+
+
+def test_what_is_kept_nests_no_deeper_than_other_bodies() -> None:
+    """The limit is looked at before anything is read."""
+    body = b"[" * (DEPTH_MAX + 1) + b"]" * (DEPTH_MAX + 1)
+    with pytest.raises(ProblemError, match="nests deeper") as refused:
+        decode_kept_json(msgspec.json.Decoder(list[msgspec.Raw]), body)
+    assert refused.value.data["allowed"] == DEPTH_MAX
+
+
+def test_a_long_number_is_named_by_its_beginning() -> None:
+    """A refusal is no echo of the body."""
+    body = b"[" + b"9" * 1000 + b".5]"
+    with pytest.raises(ProblemError, match=r"9{80}\.\.\. is no number") as refused:
+        decode_kept_json(msgspec.json.Decoder(list[msgspec.Raw]), body)
+    assert len(str(refused.value.data["value"])) <= 83
+
+
+def test_the_last_of_repeated_keys_wins_where_the_caller_says_so() -> None:
+    """On the hot path nobody looks for repeats."""
+    assert decode_request(Car, b'{"name": "a", "name": "b"}', unique_keys=False).name == "b"
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"a":', b'[{"a":'])
+def test_a_body_deeper_than_the_limit_is_refused_unread(opening: bytes) -> None:
+    """Thousands of levels cost no recursion, and whether they are closed does not matter."""
+    closed = (
+        opening * 100 + b"1" + bytes(reversed(opening.translate(bytes.maketrans(b"[{", b"]}"), b'":a'))) * 100
+    )
+
+    assert "deeper than 32 levels" in refusal(closed).detail
+    assert refusal(opening * 200_000).code == "malformed_request"
+
+
+@pytest.mark.parametrize("levels", [DEPTH_MAX, DEPTH_MAX + 1])
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}"), ('{"[{":', "}")])
+def test_the_limit_is_exact(levels: int, opening: str, closing: str) -> None:
+    """Thirty-two levels pass, thirty-three do not, brackets inside strings do not count."""
+    body = (opening * levels + '"]}[{"' + closing * levels).encode()
+
+    assert nested_too_deeply(body) is (levels > DEPTH_MAX)
+
+
+@given(
+    st.recursive(
+        st.text('[]{}"\\ab', max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.text('{["\\', max_size=2), inner, max_size=3)
+        ),
+        max_leaves=60,
+    ),
+    st.integers(0, 40),
+)
+def test_the_scan_agrees_with_a_walk(value: object, wrapped: int) -> None:
+    """Whatever stands in strings and keys, the scan finds the depth that a walk over the parsed value finds."""
+    for _ in range(wrapped):
+        value = [value, "]"]
+
+    assert nested_too_deeply(json.dumps(value).encode()) is (depth(value) > DEPTH_MAX)
+
+
+@given(st.binary(max_size=200) | st.text('[]{}"\\:,1a ', max_size=200).map(str.encode))
+def test_no_body_raises_anything_but_a_problem(body: bytes) -> None:
+    """Random bytes are a request or a problem of the catalogue."""
+    outcome: object = Car
+    try:
+        assert isinstance(decode_request(Car, body), Car)
+    except ProblemError as problem:
+        outcome = problem.status
+
+    assert outcome in (Car, 400, 422)

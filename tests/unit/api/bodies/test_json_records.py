@@ -1,0 +1,321 @@
+"""Records as JSON, both ways."""
+
+from __future__ import annotations
+
+import base64
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead_api.bodies.json_records import (
+    Encoding,
+    FetchedColumns,
+    JsonFetchAnswer,
+    RecordColumns,
+    fetched_records,
+    parse_record_lines,
+    parse_records,
+)
+from fairlead_api.problems import ProblemError
+from fairlead_api.timestamps import format_timestamp
+
+ALL_BYTES = bytes(range(256))
+
+
+def refusal(body: bytes, encoding: Encoding = Encoding.UTF8) -> ProblemError:
+    """Return the problem of a body that holds no records."""
+    with pytest.raises(ProblemError) as refused:
+        parse_records(body, encoding)
+    return refused.value
+
+
+def columns(*values: bytes | None, timestamp_us: int = 0) -> FetchedColumns:
+    """Return a fetched batch of these values, without keys and headers."""
+    count = len(values)
+    return FetchedColumns(range(count), [timestamp_us] * count, [None] * count, values, [None] * count)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"records": [{"value": "a"}, {"value": "b"}]}',
+        b' \n[{"value": "a"}, {"value": "b"}]',
+        b" " * 100 + b'[{"value": "a"}, {"value": "b"}]',
+    ],
+)
+def test_records_come_as_an_object_or_a_plain_array(body: bytes) -> None:
+    """Both forms mean the same."""
+    records = parse_records(body)
+
+    assert records.values == [b"a", b"b"]
+    assert len(records) == 2
+
+
+def test_every_member_of_a_record_becomes_a_column() -> None:
+    """Key, value, headers and timestamp; null, absent and empty stay apart."""
+    records = parse_records(
+        b"""[
+            {"key": "k", "value": "v\\u00e9", "timestamp": 1500, "headers": [["a", "1"], ["a", null], ["b", ""]]},
+            {"key": "", "value": "", "timestamp": "1970-01-01T00:00:02Z", "headers": []},
+            {"key": null, "value": null, "headers": null, "timestamp": null},
+            {"value": {"base64": "/wA="}, "key": {"base64": ""}, "headers": [["x", {"base64": "/w=="}]]}
+        ]"""
+    )
+
+    assert records == RecordColumns(
+        keys=[b"k", b"", None, b""],
+        values=["vé".encode(), b"", None, b"\xff\x00"],
+        timestamps_us=[1_500_000, 2_000_000, None, None],
+        headers=[[("a", b"1"), ("a", None), ("b", b"")], None, None, [("x", b"\xff")]],
+    )
+
+
+def test_with_json_keys_and_values_are_any_json_kept_as_text() -> None:
+    """The bytes are the text of the value as it was sent; null is no key or a tombstone."""
+    body = b'{"records": [{"key": 7, "value": {"a": [1,  2]}}, {"value": null, "headers": [["h", "x"]]}]}'
+    records = parse_records(body, Encoding.JSON)
+    plain = parse_records(b'[{"value": "text", "timestamp": 1}]', Encoding.JSON)
+
+    assert records.keys == [b"7", None]
+    assert records.values == [b'{"a": [1,  2]}', None]
+    assert records.headers == [None, [("h", b"x")]]
+    assert (plain.values, plain.timestamps_us) == ([b'"text"'], [1000])
+
+
+def test_with_base64_keys_and_values_are_bytes() -> None:
+    """Plain text and the wrapped form are both read as base64; null stays null."""
+    text = base64.b64encode(ALL_BYTES).decode()
+    body = msgspec.json.encode([{"key": "", "value": text}, {"key": None, "value": {"base64": text}}])
+    records = parse_records(body, Encoding.BASE64)
+
+    assert records.values == [ALL_BYTES, ALL_BYTES]
+    assert records.keys == [b"", None]
+
+
+def test_the_last_of_repeated_keys_wins() -> None:
+    """Record bodies are not searched for repeats."""
+    assert parse_records(b'[{"value": "a", "value": "b"}]').values == [b"b"]
+
+
+def test_a_body_without_records_is_no_error_here() -> None:
+    """Whether an empty batch makes sense is the call's to say."""
+    assert len(parse_records(b"[]")) == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding", "code", "part"),
+    [
+        (b'[{"key": "k"}]', Encoding.UTF8, "malformed_request", "missing required field `value` at $[0]"),
+        (b'{"records": [{"value": 1}]}', Encoding.UTF8, "malformed_request", "$.records[0].value"),
+        (b'{"records": {}}', Encoding.UTF8, "malformed_request", "$.records"),
+        (b'{"record": []}', Encoding.UTF8, "unknown_option", "allowed are records"),
+        (b'[{"value": "a", "payload": 1}]', Encoding.UTF8, "unknown_option", "'payload'"),
+        (b'[{"value": {"base46": ""}}]', Encoding.UTF8, "unknown_option", "allowed are base64"),
+        (b'[{"value": "a", "headers": {"a": "b"}}]', Encoding.UTF8, "malformed_request", "$[0].headers"),
+        (b'[{"value": "a", "headers": [["a"]]}]', Encoding.UTF8, "malformed_request", "$[0].headers[0]"),
+        (
+            b'[{"value": "a", "headers": [[null, "a"]]}]',
+            Encoding.UTF8,
+            "malformed_request",
+            "$[0].headers[0][0]",
+        ),
+        (
+            b'[{"value": "a"}, {"value": "b", "timestamp": "x"}]',
+            Encoding.UTF8,
+            "malformed_request",
+            "record 1",
+        ),
+        (b'[{"value": "a", "timestamp": 1.5}]', Encoding.JSON, "malformed_request", "$[0].timestamp"),
+        (b'[{"value": "a", "timestamp": true}]', Encoding.JSON, "malformed_request", "$[0].timestamp"),
+        (b'[{"value": [}]', Encoding.JSON, "malformed_request", "no valid JSON"),
+        (b'[{"value": "AA=="}, {"value": "*"}]', Encoding.BASE64, "invalid_record", "value '*' of record 1"),
+        (b'[{"value": "AAA"}]', Encoding.BASE64, "invalid_record", "record 0"),
+        ('[{"value": "é"}]'.encode(), Encoding.BASE64, "invalid_record", "of record 0 is no base64"),
+        (b'[{"key": {"base64": "*"}, "value": ""}]', Encoding.UTF8, "invalid_record", "key '*' of record 0"),
+        (
+            b'[{"value": "", "headers": [["a", {"base64": "*"}]]}]',
+            Encoding.UTF8,
+            "invalid_record",
+            "record 0",
+        ),
+        (b"[" * 100 + b"]" * 100, Encoding.JSON, "malformed_request", "deeper than 32"),
+    ],
+)
+def test_a_bad_record_is_refused_with_its_place(
+    body: bytes, encoding: Encoding, code: str, part: str
+) -> None:
+    """The problem names the record and the member, and nothing of the body is used."""
+    problem = refusal(body, encoding)
+
+    assert problem.code == code
+    assert part in problem.detail
+
+
+def test_a_fetched_record_has_every_member() -> None:
+    """Partition, offset, timestamp, key, value and headers, as the contract names them."""
+    batch = FetchedColumns([41, 42], [0, 1], [b"k", None], [b"v", None], [[("h", b"x"), ("n", None)], None])
+    answer = JsonFetchAnswer(
+        records=fetched_records(3, batch), next_offset=43, high_watermark=43, log_start_offset=0
+    )
+
+    assert msgspec.json.decode(msgspec.json.encode(answer)) == {
+        "records": [
+            {
+                "partition": 3,
+                "offset": 41,
+                "timestamp": "1970-01-01T00:00:00.000000Z",
+                "key": "k",
+                "value": "v",
+                "headers": [["h", "x"], ["n", None]],
+            },
+            {
+                "partition": 3,
+                "offset": 42,
+                "timestamp": "1970-01-01T00:00:00.000001Z",
+                "key": None,
+                "value": None,
+                "headers": [],
+            },
+        ],
+        "next_offset": 43,
+        "high_watermark": 43,
+        "log_start_offset": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("encoding", "payload", "expected"),
+    [
+        (Encoding.UTF8, "é".encode(), "é"),
+        (Encoding.UTF8, b"\xff\x00", {"base64": "/wA="}),
+        (Encoding.UTF8, b"", ""),
+        (Encoding.JSON, b'{"a": [1,  2]}', {"a": [1, 2]}),
+        (Encoding.JSON, b"null", None),
+        (Encoding.JSON, b"plain text", {"base64": "cGxhaW4gdGV4dA=="}),
+        (Encoding.JSON, b"", {"base64": ""}),
+        (Encoding.JSON, b'"\xff"', {"base64": "Iv8i"}),
+        (Encoding.JSON, b"NaN", {"base64": "TmFO"}),
+        (Encoding.BASE64, ALL_BYTES, base64.b64encode(ALL_BYTES).decode()),
+        (Encoding.UTF8, None, None),
+        (Encoding.JSON, None, None),
+        (Encoding.BASE64, None, None),
+    ],
+)
+def test_the_encoding_decides_how_bytes_stand_in_the_answer(
+    encoding: Encoding, payload: bytes | None, expected: object
+) -> None:
+    """Bytes that the encoding cannot hold come wrapped in base64; the answer is always valid JSON."""
+    [record] = fetched_records(0, columns(payload), encoding)
+
+    assert msgspec.json.decode(msgspec.json.encode(record))["value"] == expected
+
+
+def test_json_of_several_lines_comes_on_one() -> None:
+    """A record is a line of NDJSON or an event, which a line break of its own would end."""
+    [record] = fetched_records(0, columns(b'{\n  "a": [1.10,\r\n\n"b\\n"]\n}\n'), Encoding.JSON)
+    text = msgspec.json.encode(record)
+
+    assert b"\n" not in text
+    assert b"\r" not in text
+    assert b"1.10" in text
+    assert msgspec.json.decode(text)["value"] == {"a": [1.1, "b\n"]}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"records": [{"value": "\xff"}]}',
+        b'[{"value": 1, "key": {"\xff": 1}}]',
+        b'[{"value": {"a": ["\xc3"]}}]',
+    ],
+)
+def test_json_that_is_no_utf_8_is_refused(body: bytes) -> None:
+    """With `json` too, where values are kept as they came."""
+    assert refusal(body, Encoding.JSON).code == "malformed_request"
+    with pytest.raises(ProblemError, match="line 7: the body is no valid JSON"):
+        parse_record_lines([(7, b'{"value": "\xff"}')], Encoding.JSON)
+
+
+def test_json_that_no_reader_could_have_is_refused() -> None:
+    """What is fetched with `json` as it was produced with `json` is the same, never the wrapped form of other bytes."""
+    for value in ("1e999", '{"a": NaN}', '"\\ud800"'):
+        line = f'{{"value": {value}}}'.encode()
+        assert refusal(b"[" + line + b"]", Encoding.JSON).code == "malformed_request"
+        with pytest.raises(ProblemError, match="line 7: the body is no valid JSON"):
+            parse_record_lines([(7, line)], Encoding.JSON)
+
+
+def test_json_too_deep_for_a_parser_comes_wrapped() -> None:
+    """A stored value may nest without limit, since producers of batches store what they like."""
+    deep = b"[" * 100_000 + b"]" * 100_000
+    [record] = fetched_records(0, columns(deep), Encoding.JSON)
+
+    assert msgspec.json.decode(msgspec.json.encode(record))["value"] == {
+        "base64": base64.b64encode(deep).decode()
+    }
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1)))
+def test_times_of_a_batch_are_those_of_each_record(timestamps_us: list[int]) -> None:
+    """Sharing the text of a second between neighbours changes nothing."""
+    nothing = [None] * len(timestamps_us)
+    batch = FetchedColumns(range(len(timestamps_us)), timestamps_us, nothing, nothing, nothing)
+
+    assert [record.timestamp for record in fetched_records(0, batch)] == list(
+        map(format_timestamp, timestamps_us)
+    )
+
+
+@given(
+    st.lists(st.tuples(st.binary() | st.none(), st.binary() | st.none())), st.sampled_from(["utf8", "base64"])
+)
+def test_what_was_fetched_can_be_produced_again(
+    records: list[tuple[bytes | None, bytes | None]], name: str
+) -> None:
+    """Keys and values of any bytes survive the way out and back in, with utf8 and with base64."""
+    keys, values = [key for key, _ in records], [value for _, value in records]
+    batch = FetchedColumns(range(len(records)), [0] * len(records), keys, values, [None] * len(records))
+    fetched = fetched_records(0, batch, Encoding(name))
+    body = msgspec.json.encode([{"key": record.key, "value": record.value} for record in fetched])
+    again = parse_records(body, Encoding(name))
+
+    assert (again.keys, again.values) == (keys, values)
+
+
+@pytest.mark.parametrize("name", ["utf8", "json", "base64"])
+def test_lines_are_records_each(name: str) -> None:
+    """The same columns as the array of them gives, whatever the encoding."""
+    lines = [b'{"key":"YQ==","value":"YWI="}', b'{"value":null,"headers":[["h","x"]],"timestamp":7}']
+    together = parse_records(b"[" + b",".join(lines) + b"]", Encoding(name))
+
+    assert parse_record_lines([(3, lines[0]), (5, lines[1])], Encoding(name)) == together
+    assert len(parse_record_lines([], Encoding(name))) == 0
+
+
+@pytest.mark.parametrize(
+    ("encoding", "line", "code"),
+    [
+        ("utf8", b'{"value":', "malformed_request"),
+        ("utf8", b"[" * 40, "malformed_request"),
+        ("utf8", b'{"value":"a"},{"value":"b"}', "malformed_request"),
+        ("json", b'{"key":1}', "malformed_request"),
+        ("utf8", b'{"value":"a","ttl":1}', "unknown_option"),
+        ("base64", b'{"value":"?"}', "invalid_record"),
+        ("utf8", b'{"value":"a","headers":[["h",{"base64":"?"}]]}', "invalid_record"),
+    ],
+)
+def test_a_wrong_line_is_named(encoding: str, line: bytes, code: str) -> None:
+    """By its number in the body, in the sentence and as data."""
+    with pytest.raises(ProblemError, match=": line 9: ") as refused:
+        parse_record_lines([(7, b'{"value":"aaaa"}'), (9, line)], Encoding(encoding))
+
+    assert refused.value.code == code
+    assert refused.value.data["line"] == 9
+
+
+def test_a_time_that_is_none_refuses_the_lines() -> None:
+    """It says which."""
+    with pytest.raises(ProblemError, match=r": line 4: .*timestamp of record 0"):
+        parse_record_lines([(1, b'{"value":"a"}'), (4, b'{"value":"a","timestamp":"noon"}')])

@@ -1,0 +1,77 @@
+"""The OpenAPI document is valid and says what the route table says."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from fairlead_api.problems import CATALOGUE
+from fairlead_api.routes import ROUTES, Route
+from fairlead_api.routes.openapi import document
+
+
+def errors_of(described: dict[str, object]) -> list[Exception]:
+    """Return what the validator of the standard finds."""
+    # Its import compiles grammars for seconds: who only collects this test need not wait for that.
+    from openapi_spec_validator import OpenAPIV31SpecValidator
+
+    return list(OpenAPIV31SpecValidator(described).iter_errors())
+
+
+def operation(entry: Route) -> dict[str, object]:
+    """Return what the document says about a route."""
+    paths = document("0.1.0")["paths"]
+    return msgspec.convert(paths, dict[str, dict[str, dict[str, object]]])[entry.path][entry.method.lower()]
+
+
+def test_the_document_is_valid_openapi() -> None:
+    """The validator of the standard finds nothing, every reference leads somewhere."""
+    described = document("0.1.0")
+
+    assert errors_of(described) == []
+    assert described["openapi"] == "3.1.0"
+
+
+def test_the_validator_would_find_an_error() -> None:
+    """A response without its description does not pass, so the test above can fail."""
+    described = document("0.1.0")
+    broken = {**described, "paths": {"/v1/versions": {"get": {"responses": {"200": {}}}}}}
+
+    assert errors_of(broken)
+
+
+def test_the_document_is_plain_json_and_names_the_release() -> None:
+    """What is served is what was built, and the same each time."""
+    described = document("1.2.3")
+
+    read_back: object = msgspec.json.decode(msgspec.json.encode(described))
+
+    assert read_back == described
+    assert msgspec.convert(described["info"], dict[str, object])["version"] == "1.2.3"
+    assert document("1.2.3") == described
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", ROUTES, ids=lambda entry: entry.name)
+def test_every_route_is_described(entry: Route) -> None:
+    """Parameters, bodies, answers and problems of a route all stand in its operation."""
+    described = msgspec.json.encode(operation(entry)).decode()
+    responses = msgspec.convert(operation(entry)["responses"], dict[str, object])
+    statuses = {form.status for form in entry.answers} | {CATALOGUE[code].status for code in entry.problems}
+
+    assert operation(entry)["operationId"] == entry.name
+    for name in (*entry.path_parameters, *(parameter.name for parameter in entry.query)):
+        assert f'"name":"{name}"' in described
+    for media_type in (*entry.body_types, *entry.answer_types):
+        assert f'"{media_type}"' in described
+    assert {str(status) for status in statuses} <= set(responses)
+
+
+def test_every_problem_is_a_component() -> None:
+    """All codes are listed for generators of clients."""
+    components = msgspec.convert(document("0.1.0")["components"], dict[str, dict[str, object]])
+
+    assert set(components["responses"]) == set(CATALOGUE)
+    assert {"Problem", "CreateTopicRequest", "TopicDescription", "JsonFetchAnswer"} <= set(
+        components["schemas"]
+    )

@@ -1,0 +1,33 @@
+"""The call that makes a producer idempotent."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead_api.bodies.json_bodies import decode_request
+from fairlead_api.problems import ProblemError
+from fairlead_api.routes import route
+from fairlead_api.routes.producers import AllocateProducerRequest
+
+
+@pytest.mark.parametrize(
+    ("body", "name"), [(b"{}", None), (b'{"name": null}', None), (b'{"name": "a-1"}', "a-1")]
+)
+def test_a_name_is_optional(body: bytes, name: str | None) -> None:
+    """Absent and null are the same."""
+    assert decode_request(AllocateProducerRequest, body).name == name
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", "x" * 250])
+def test_names_follow_the_common_rule(name: str) -> None:
+    """As those of topics and groups."""
+    with pytest.raises(ProblemError, match="invalid_group_name"):
+        AllocateProducerRequest(name=name)
+
+
+def test_the_call_is_in_the_table() -> None:
+    """With the problems that it can answer."""
+    entry = route("allocate_producer")
+
+    assert (entry.method, entry.path) == ("POST", "/v1/producers")
+    assert "coordination_unavailable" in entry.problems

@@ -1,0 +1,158 @@
+"""Parquet and Arrow files: rows of tables and records as they are."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fairlead.cli.records.files import BLOCK_BYTES, FileError, table_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TABLE = pa.table(
+    {
+        "carrier": pa.array(["UA", "AA", None]).dictionary_encode(),
+        "delay": pa.array([2.5, float("nan"), None]),
+        "day": pa.array([dt.date(2013, 1, 1)] * 3),
+        "price": pa.array([decimal.Decimal("1.10")] * 3),
+        "stops": pa.array([["JFK", 'a "b"'], [], None]),
+        "crew": pa.array([{"n": 2, "share": float("inf")}] * 3),
+    }
+)
+ROWS = [
+    {
+        "carrier": "UA",
+        "delay": 2.5,
+        "day": "2013-01-01",
+        "price": "1.10",
+        "stops": ["JFK", 'a "b"'],
+        "crew": {"n": 2, "share": None},
+    },
+    {
+        "carrier": "AA",
+        "delay": None,
+        "day": "2013-01-01",
+        "price": "1.10",
+        "stops": [],
+        "crew": {"n": 2, "share": None},
+    },
+    {
+        "carrier": None,
+        "delay": None,
+        "day": "2013-01-01",
+        "price": "1.10",
+        "stops": None,
+        "crew": {"n": 2, "share": None},
+    },
+]
+FORMATS = [".parquet", ".arrow", ".arrows"]
+
+
+def write(table: pa.Table, path: Path) -> Path:
+    """Write a table in the format of the file's name."""
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+        return path
+    make = pa.ipc.new_file if path.suffix == ".arrow" else pa.ipc.new_stream
+    with path.open("wb") as sink, make(sink, table.schema) as writer:
+        writer.write_table(table)
+    return path
+
+
+def loaded(path: Path, key_column: str | None = None) -> list[dict[str, Any]]:
+    """All records of a file."""
+    return [row for block in table_file(path).blocks(key_column) for row in block.records.to_pylist()]
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_rows_become_json_objects(tmp_path: Path, suffix: str) -> None:
+    """Lists and structures are arrays and objects; what JSON has no type for is text, as are keys."""
+    records = loaded(write(TABLE, tmp_path / f"flights{suffix}"), "carrier")
+
+    assert [record["key"] for record in records] == [b"UA", b"AA", None]
+    assert [json.loads(record["value"]) for record in records] == ROWS
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_files_of_records_are_taken_as_they_are(tmp_path: Path, suffix: str) -> None:
+    """A binary column `value` makes it one: bytes, keys and headers stay, other columns are left out."""
+    headers = [[("trace", b"1")], [], None]
+    table = pa.table(
+        {
+            "offset": [0, 1, 2],
+            "key": pa.array([b"a", None, b"c"], pa.large_binary()),
+            "value": pa.array([b"\xff\x00", b"", None], pa.binary()),
+            "headers": pa.array(headers, pa.map_(pa.string(), pa.binary())).cast(
+                pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), ("value", pa.binary())]))
+            ),
+        }
+    )
+    records = loaded(write(table, tmp_path / f"records{suffix}"))
+
+    assert [(record["key"], record["value"]) for record in records] == [
+        (b"a", b"\xff\x00"),
+        (None, b""),
+        (b"c", None),
+    ]
+    assert [record["headers"] for record in records] == [[{"key": "trace", "value": b"1"}], [], None]
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_a_large_batch_is_taken_in_pieces_whose_sizes_make_up_the_file(tmp_path: Path, suffix: str) -> None:
+    """No piece is much larger than a block, also where the writer made one batch of everything."""
+    table = pa.table({"text": [f"{number:0100d}" for number in range(200_000)]})
+    file = table_file(write(table, tmp_path / f"large{suffix}"))
+    blocks = list(file.blocks(None))
+
+    assert len(blocks) > 3
+    assert max(block.records.nbytes for block in blocks) < 2 * BLOCK_BYTES
+    assert sum(block.records.num_rows for block in blocks) == 200_000
+    # A stream ends with a few bytes that belong to no batch.
+    assert 0 <= (file.size_bytes or 0) - sum(block.bytes_read for block in blocks) < 64
+
+
+@pytest.mark.parametrize(
+    ("table", "key_column", "said"),
+    [
+        (pa.table({"a": [1]}), "b", "has no column 'b'; it has a"),
+        (pa.table({"a": [b"\xff"]}), None, "column a holds bytes that are no UTF-8 text"),
+        (pa.table({"value": [b"x"], "key": [[1]]}), None, "column key is list<"),
+    ],
+)
+def test_what_cannot_be_a_record_is_refused(
+    tmp_path: Path, table: pa.Table, key_column: str | None, said: str
+) -> None:
+    """The message names the column, and what is allowed."""
+    path = write(table, tmp_path / "odd.parquet")
+
+    with pytest.raises(FileError, match=said):
+        loaded(path, key_column)
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_damaged_files_are_told_by_name(tmp_path: Path, suffix: str) -> None:
+    """A file cut short, and one that is something else, are refused and name the file."""
+    path = write(TABLE, tmp_path / f"cut{suffix}")
+    path.write_bytes(path.read_bytes()[:300])
+    other = tmp_path / f"text{suffix}"
+    other.write_text("carrier,delay\nUA,2\n")
+
+    for wrong in (path, other):
+        with pytest.raises(FileError, match=wrong.name):
+            loaded(wrong)
+
+
+def test_column_files_are_not_packed_again(tmp_path: Path) -> None:
+    """They are packed inside; a name that says otherwise is refused with what is allowed."""
+    path = tmp_path / "flights.parquet.gz"
+    path.write_bytes(b"")
+
+    with pytest.raises(FileError, match=r"allowed: \.parquet, \.arrow, \.arrows; \.csv"):
+        table_file(path)

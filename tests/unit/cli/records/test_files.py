@@ -1,0 +1,172 @@
+"""Files that can be loaded: what they are by name, and their rows as records."""
+
+from __future__ import annotations
+
+import gzip
+import zipfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fairlead.cli.records.files import FileError, table_file
+
+CSV = b"carrier,delay\nUA,2\nAA,\n"
+
+
+def rows(path: Path, key_column: str | None) -> list[tuple[bytes | None, bytes | None]]:
+    """All (key, value) pairs of a file."""
+    return [
+        (row["key"], row["value"])
+        for block in table_file(path).blocks(key_column)
+        for row in block.records.to_pylist()
+    ]
+
+
+def test_a_csv_row_becomes_a_json_object_keyed_by_its_column(tmp_path: Path) -> None:
+    """Types are inferred, a missing field is null, the key is the column's text."""
+    path = tmp_path / "flights.csv"
+    path.write_bytes(CSV)
+
+    assert rows(path, "carrier") == [
+        (b"UA", b'{"carrier":"UA","delay":2}'),
+        (b"AA", b'{"carrier":"AA","delay":null}'),
+    ]
+
+
+@pytest.mark.parametrize("packed", ["gz", "zip"])
+def test_packed_files_read_as_if_they_were_not(tmp_path: Path, packed: str) -> None:
+    """A gzipped file and a zip with one member give the same records as the plain file."""
+    path = tmp_path / f"flights.csv.{packed}"
+    if packed == "gz":
+        path.write_bytes(gzip.compress(CSV))
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("flights.csv", CSV)
+
+    assert [key for key, _ in rows(path, "carrier")] == [b"UA", b"AA"]
+
+
+def test_the_blocks_use_exactly_the_bytes_of_the_file(tmp_path: Path) -> None:
+    """The progress bar ends at the size of the file, also over many blocks."""
+    path = tmp_path / "big.csv"
+    path.write_bytes(b"a,b\n" + b"1234567,some text\n" * 600_000)
+    file = table_file(path)
+
+    blocks = list(file.blocks(None))
+
+    assert len(blocks) > 1
+    assert sum(block.bytes_read for block in blocks) == file.size_bytes
+    assert sum(block.records.num_rows for block in blocks) == 600_000
+
+
+def test_an_ndjson_line_is_the_value_as_it_is(tmp_path: Path) -> None:
+    """Lines are not written anew; a text key loses its quotes, other keys are their JSON text."""
+    path = tmp_path / "events.ndjson"
+    path.write_bytes(b'{"id": "a",  "n": 1}\n\n{"id": 7}\r\n{"id": null}')
+
+    assert rows(path, "id") == [
+        (b"a", b'{"id": "a",  "n": 1}'),
+        (b"7", b'{"id": 7}'),
+        (None, b'{"id": null}'),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "key_column", "named"),
+    [
+        ("a.txt", b"", None, "unknown kind of file"),
+        ("a.csv", b"x,y\n1\n", None, "a.csv"),
+        ("a.csv", b"x\n1\n", "y", "no column 'y'; it has x"),
+        ("a.ndjson", b'{"x": 1}\nnot json\n', None, "line 2"),
+        ("a.ndjson", b'{"x": 1}\n', "y", "no member 'y'"),
+        ("a.ndjson", b"[1]\n", None, "not a JSON object"),
+        ("a.ndjson", b'{"x": "\xff"}\n', None, "line 1: not a JSON object"),
+        ("a.ndjson", b'{"\xff": 1}\n', "x", "line 1: not a JSON object"),
+        ("a.ndjson", b'{"x": [1, -1e999]}\n', None, "line 1: not a JSON object \\(-1e999 is no number"),
+        ("a.ndjson", b'{"x": 1e999}\n', "x", "line 1: not a JSON object \\(1e999 is no number"),
+        ("a.ndjson", b'{"x": NaN}\n', None, "line 1: not a JSON object \\(NaN is no number"),
+        ("a.ndjson", b'{"x":' + b"[" * 10**5 + b"]" * 10**5 + b"}\n", None, "line 1: not a JSON object"),
+        ("a.csv", b"x,x\n1,2\n", None, "two columns are called 'x'"),
+        ("a.csv", "x,y\n1,2\n".encode("utf-16"), None, "a.csv: 'utf-8' codec"),
+        ("a.csv.gz", b"x\n1\n", None, "a.csv.gz: Not a gzipped file"),
+        ("a.csv.gz", gzip.compress(CSV, mtime=0)[:-9], None, "a.csv.gz: Compressed file ended"),
+        ("a.ndjson.gz", gzip.compress(b"", mtime=0)[:10] + b"\xff" * 9, None, "a.ndjson.gz: Error -3"),
+        ("a.csv.zip", b"x\n1\n", None, "a.csv.zip: File is not a zip file"),
+    ],
+)
+def test_what_cannot_be_loaded_is_named(
+    tmp_path: Path, name: str, content: bytes, key_column: str | None, named: str
+) -> None:
+    """The refusal names the file, the place and what is wrong."""
+    path = tmp_path / name
+    path.write_bytes(content)
+
+    with pytest.raises(FileError, match=named):
+        rows(path, key_column)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_row(tmp_path: Path) -> None:
+    """Programs of Windows write one."""
+    (tmp_path / "a.ndjson").write_bytes(b'\xef\xbb\xbf{"x": 1}\n{"x": 2}\n')
+    (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfx\n1\n")
+
+    assert rows(tmp_path / "a.ndjson", "x") == [(b"1", b'{"x": 1}'), (b"2", b'{"x": 2}')]
+    assert rows(tmp_path / "a.csv", "x") == [(b"1", b'{"x":1}')]
+
+
+def test_a_column_that_is_no_text_is_no_key(tmp_path: Path) -> None:
+    """A list has no text of its own."""
+    pq.write_table(pa.table({"x": [[1, 2]]}), tmp_path / "a.parquet")
+
+    with pytest.raises(FileError, match=r"column x is list.*, which cannot be a key"):
+        rows(tmp_path / "a.parquet", "x")
+
+
+def test_a_missing_file_and_a_zip_of_two_are_refused(tmp_path: Path) -> None:
+    """There must be one file, and one member in it."""
+    with zipfile.ZipFile(tmp_path / "two.csv.zip", "w") as archive:
+        archive.writestr("1.csv", CSV)
+        archive.writestr("2.csv", CSV)
+
+    with pytest.raises(FileError, match="no file"):
+        table_file(tmp_path / "nothing.csv")
+    with pytest.raises(FileError, match="holds 2 files"):
+        table_file(tmp_path / "two.csv.zip")
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "good", "bad", "named", "count"),
+    [
+        ("a.ndjson", b"", b'{"a":1}\n', b"bad\n", "line 4", 3),
+        ("a.ndjson", b"", b'{"a":1}\n', b"bad\n", "line 700001", 700_000),
+        ("a.csv", b"a,b\n", b"1,some\n", b"bad\n", "Row #5", 3),
+        ("a.csv", b"a,b\n", b"1,some\n", b"bad\n", "Row #700002", 700_000),
+        ("a.csv", b"a,b\n\n", b"1,some\n", b"x,not a number\n", "Row #700002", 700_000),
+    ],
+)
+def test_the_rows_before_a_wrong_one_are_handed_out(
+    tmp_path: Path, name: str, start: bytes, good: bytes, bad: bytes, named: str, count: int
+) -> None:
+    """In the first block and in a later one: all rows in front of the wrong one come, none behind it."""
+    path = tmp_path / name
+    path.write_bytes(start + good * count + bad + good)
+    came: list[pa.RecordBatch] = []
+
+    with pytest.raises(FileError, match=named):
+        came.extend(block.records for block in table_file(path).blocks(None))
+
+    assert sum(records.num_rows for records in came) == count
+    assert came[-1].column("value")[-1].as_py().startswith(b'{"a":1')
+
+
+def test_a_line_of_a_file_is_bounded(tmp_path: Path) -> None:
+    """A line beyond the limit is named, and no more than the limit of it is read."""
+    path = tmp_path / "long.ndjson"
+    path.write_bytes(b'{"a":1}\n{"a":"' + b"x" * 1000 + b'"}\n')
+    blocks = table_file(path).blocks(None, line_bytes_max=100)
+
+    assert next(blocks).records.num_rows == 1
+    with pytest.raises(FileError, match="line 2: longer than 100 bytes"):
+        next(blocks)

@@ -1,0 +1,158 @@
+"""Lines as records: cut from any pieces, taken apart, refused by their number after those before them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from fairlead.cli.options import Encoding
+from fairlead.cli.records.lines import LineParser, Pair, decoding, line_parser, read_records
+from fairlead.cli.records.record_format import FormatError
+
+PLAIN = line_parser(None, None, None)
+
+
+async def coming(pieces: Sequence[bytes]) -> AsyncIterator[bytes]:
+    """The pieces, as a pipe gives them."""
+    for piece in pieces:
+        yield piece
+
+
+async def read_until_wrong(
+    *pieces: bytes, parse: LineParser = PLAIN, line_bytes_max: int = 100
+) -> tuple[list[Pair], str | None]:
+    """(key, value) of all records that came, and the message of the refusal that ended them, if one did."""
+    pairs: list[Pair] = []
+    try:
+        async for records in read_records(coming(pieces), parse, line_bytes_max):
+            pairs += [(row["key"], row["value"]) for row in records.to_pylist()]
+    except FormatError as error:
+        return pairs, str(error)
+    return pairs, None
+
+
+async def test_lines_are_whole_however_their_bytes_come() -> None:
+    """A line over several pieces, both kinds of line breaks, an empty line, and a last line without an end."""
+    pairs, wrong = await read_until_wrong(b"on", b"e\r", b"\ntwo\n\nth", b"ree")
+
+    assert wrong is None
+    assert [value for _, value in pairs] == [b"one", b"two", b"", b"three"]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "good", "line"),
+    [
+        ((b"a:1\nb:2\nbad\nc:3\n",), 2, 3),
+        ((b"a:1\n", b"b:2\n", b"bad\n"), 2, 3),
+        ((b"bad\n",), 0, 1),
+        ((b"a:1\nbad",), 1, 2),
+    ],
+)
+async def test_a_line_that_does_not_fit_comes_after_those_before_it(
+    pieces: tuple[bytes, ...], good: int, line: int
+) -> None:
+    """The records in front of it are handed out; then it is named by number and shown as text."""
+    pairs, wrong = await read_until_wrong(*pieces, parse=line_parser(None, None, ":"))
+
+    assert len(pairs) == good
+    assert wrong == f"line {line}: 'bad' does not fit the format '%k:%v'"
+
+
+async def test_a_line_that_never_ends_is_refused_before_it_fills_the_memory() -> None:
+    """Reading stops with the piece that passes the limit, not with the end of the line."""
+    read = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal read
+        yield b"good\n"
+        while True:
+            read += 50
+            yield b"x" * 50
+
+    with pytest.raises(FormatError, match="line 2: longer than the 1000 bytes that a batch may hold"):
+        _ = [records async for records in read_records(endless(), PLAIN, 1000)]
+
+    assert read <= 1100
+
+
+async def test_the_longest_line_is_as_long_as_the_limit() -> None:
+    """A line of exactly the limit is a record, with either line break; one more byte is not."""
+    fits, none_wrong = await read_until_wrong(b"x" * 100 + b"\r\n" + b"y" * 100 + b"\n")
+    _, wrong = await read_until_wrong(b"x\n" + b"y" * 101 + b"\n")
+
+    assert len(fits) == 2
+    assert none_wrong is None
+    assert wrong is not None
+    assert wrong.startswith("line 2: longer than")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "values"),
+    [
+        ((b"\xef\xbb\xbfone\r\ntwo\r\n",), [b"one", b"two"]),
+        ((b"\xef", b"\xbb\xbfo", b"ne"), [b"one"]),
+        ((b"\xef\xbb\xbf" + b"x" * 50, b"x" * 50 + b"\r", b"\n"), [b"x" * 100]),
+        ((b"\xef\xbb\xbf\n\xef\xbb\xbftwo\n",), [b"", b"\xef\xbb\xbftwo"]),
+        ((b"\xef\xbb\xbf",), []),
+        ((b"\xef\xbb\xbf\xff\x00\n",), [b"\xef\xbb\xbf\xff\x00"]),
+    ],
+    ids=["lines", "in pieces", "the longest line", "the first line alone", "nothing else", "no text"],
+)
+async def test_a_byte_order_mark_before_text_is_no_part_of_it(
+    pieces: tuple[bytes, ...], values: list[bytes]
+) -> None:
+    """Programs of Windows write it before the first line; before what is no text it is bytes like others."""
+    pairs, wrong = await read_until_wrong(*pieces)
+
+    assert wrong is None
+    assert [value for _, value in pairs] == values
+
+
+@pytest.mark.parametrize(
+    ("parse", "line", "pair"),
+    [
+        (line_parser(None, None, ":"), b"a:1", (b"a", b"1")),
+        (decoding(PLAIN, Encoding.JSON), b'{"a": 1}', (None, b'{"a": 1}')),
+        (decoding(PLAIN, Encoding.BASE64), b"77u/", (None, b"\xef\xbb\xbf")),
+    ],
+    ids=["key", "json", "base64"],
+)
+async def test_a_byte_order_mark_stands_before_a_line_of_any_form(
+    parse: LineParser, line: bytes, pair: Pair
+) -> None:
+    """It is taken off before the line is taken apart; what base64 stands for is left as it is."""
+    assert await read_until_wrong(b"\xef\xbb\xbf" + line + b"\n", parse=parse) == ([pair], None)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "line", "message"),
+    [
+        (Encoding.BASE64, b"b'notb64'", "line 1: 'b'notb64'' is not base64"),
+        (Encoding.JSON, b"{", "line 1: '{' is not JSON"),
+        (Encoding.JSON, b"\xff\x00", r"line 1: '\xff\x00' is not JSON"),
+        (Encoding.JSON, b'"\xff"', r"""line 1: '"\xff"' is not JSON"""),
+        (Encoding.JSON, b'["' + b"x" * 84 + b'", 1e999]', "line 1: 1e999 is no number that JSON can have"),
+        (Encoding.JSON, b'["' + b"x" * 84 + b'", -Infinity]', "line 1: -Infinity is no number that JSON"),
+    ],
+)
+async def test_an_encoding_that_is_wrong_is_shown_as_text(
+    encoding: Encoding, line: bytes, message: str
+) -> None:
+    """What was typed stands in the message, with only those bytes escaped that are no text."""
+    _, wrong = await read_until_wrong(line + b"\n", parse=decoding(PLAIN, encoding))
+
+    assert wrong is not None
+    assert wrong.startswith(message)
+
+
+def test_a_key_is_the_bytes_that_were_typed() -> None:
+    """A shell hands over what is no text as well."""
+    assert line_parser("schlüssel", None, None)(b"v") == ("schlüssel".encode(), b"v")
+    assert line_parser("\udcff", None, None)(b"v") == (b"\xff", b"v")
+
+
+def test_json_that_nests_too_deeply_is_none() -> None:
+    """No parser that recurses could read it."""
+    with pytest.raises(FormatError, match="is not JSON"):
+        decoding(PLAIN, Encoding.JSON)(b"[" * 10**5 + b"]" * 10**5)

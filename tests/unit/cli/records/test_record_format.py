@@ -1,0 +1,74 @@
+"""The percent format of `-f`: printing and taking lines apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.cli.records.record_format import FormatError, PrintedRecord, parser, printer
+
+RECORD = PrintedRecord(
+    topic="orders",
+    partition=3,
+    offset=42,
+    timestamp_us=1_356_998_400_000_000,
+    key=b"k\xff",
+    value=b"v",
+    headers=(("a", b"1"), ("a", None)),
+)
+
+
+def test_every_verb_and_escape_prints_its_part_of_the_record() -> None:
+    """Each verb stands for one part of the record, bytes as they are."""
+    text = printer(r"%t-%p@%o %d %k=%v [%h] 100%%\t\\\n")(RECORD)
+
+    assert text == b"orders-3@42 2013-01-01T00:00:00.000000Z k\xff=v [a=1,a=] 100%\t\\\n"
+
+
+def test_null_key_and_value_print_as_nothing() -> None:
+    """A null leaves no trace in the text."""
+    record = PrintedRecord("t", 0, 0, 0, None, None, ())
+
+    assert printer("<%k|%v|%h>")(record) == b"<||>"
+
+
+@pytest.mark.parametrize(
+    ("template", "named"),
+    [("%x", "%x"), ("100%", "unknown verb '%'"), (r"\q", r"\q"), ("\\", "unknown escape")],
+)
+def test_what_cannot_be_understood_is_named(template: str, named: str) -> None:
+    """An unknown verb or escape is refused by name, with what is allowed."""
+    with pytest.raises(FormatError) as refused:
+        printer(template)
+
+    assert named in str(refused.value)
+    assert "allowed" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("template", "line", "expected"),
+    [
+        ("%v", b"plain", (None, b"plain")),
+        (r"%k %v\n", b"a b c", (b"a", b"b c")),
+        ("%v<%k>", b"value<key>", (b"key", b"value")),
+        (r"%k\t%v", b"\tx", (b"", b"x")),
+        ("[%k]%%%v", b"[k]%v", (b"k", b"v")),
+    ],
+)
+def test_a_line_is_taken_apart_at_the_text_between(
+    template: str, line: bytes, expected: tuple[bytes | None, bytes | None]
+) -> None:
+    """The first fitting text between two verbs divides key from value."""
+    assert parser(template)(line) == expected
+
+
+@pytest.mark.parametrize("template", ["%k", "%k%v", "%v %v", "%o %v", "text"])
+def test_a_format_that_cannot_give_records_is_refused(template: str) -> None:
+    """Without a value, with a verb twice, or with nothing between two verbs, no line can be read."""
+    with pytest.raises(FormatError):
+        parser(template)
+
+
+def test_a_line_that_does_not_fit_is_named() -> None:
+    """The refusal shows the line and the format."""
+    with pytest.raises(FormatError, match=r"no separator.*%k:%v"):
+        parser("%k:%v")(b"no separator")

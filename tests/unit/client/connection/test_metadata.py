@@ -1,0 +1,246 @@
+"""The picture of the cluster: what is asked when, and what is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fairlead.connection.metadata import MetadataCache, topic_not_found
+from fairlead.connection.transport import Transport
+from fairlead.errors import InvalidTopicNameError, TopicNotFoundError
+from fairlead.settings import ConnectionSettings
+
+if TYPE_CHECKING:
+    from conftest import Received, Reply, ScriptedBroker
+
+METADATA = "/v1/metadata"
+
+
+@pytest.fixture
+async def metadata(broker: ScriptedBroker) -> AsyncIterator[MetadataCache]:
+    """A cache before the scripted broker, which has the topics flights, ships and trains."""
+    broker.topics = ["flights", "ships", "trains"]
+    async with Transport(ConnectionSettings(bootstrap=(broker.url,))) as transport:
+        yield MetadataCache(transport)
+
+
+async def test_a_topic_is_asked_for_once(broker: ScriptedBroker, metadata: MetadataCache) -> None:
+    """Afterwards the picture answers."""
+    topic = await metadata.topic("flights")
+    assert await metadata.topic("flights") is topic
+
+    assert [request.query for request in broker.received(METADATA)] == [{"topics": "flights"}]
+    assert metadata.picture.leader("flights", 1) == broker.url
+    assert metadata.picture.leader("flights", 2) is None
+    assert metadata.picture.leader("planes", 0) is None
+
+
+async def test_a_new_topic_joins_those_already_wanted(
+    broker: ScriptedBroker, metadata: MetadataCache
+) -> None:
+    """One picture of all topics, so that one refresh serves them all."""
+    await metadata.topic("flights")
+    await metadata.topic("ships")
+
+    assert broker.received(METADATA)[-1].query == {"topics": "flights,ships"}
+    assert metadata.picture.topics.keys() == {"flights", "ships"}
+
+
+async def test_many_callers_share_one_request(broker: ScriptedBroker, metadata: MetadataCache) -> None:
+    """Everybody who finds the picture wrong at once waits for the same answer."""
+    await asyncio.gather(*(metadata.topic("flights") for _ in range(20)))
+    assert len(broker.received(METADATA)) == 1
+    await asyncio.gather(*(metadata.refresh() for _ in range(20)))
+
+    assert len(broker.received(METADATA)) == 2
+
+
+async def test_an_unchanged_picture_is_not_sent_again(
+    broker: ScriptedBroker, metadata: MetadataCache
+) -> None:
+    """The ETag is told, 304 keeps the picture and makes it young."""
+    await metadata.topic("flights")
+    before = metadata.picture
+    await metadata.refresh()
+
+    assert broker.received(METADATA)[-1].headers["if-none-match"] == before.etag
+    assert metadata.picture.topics is before.topics
+    assert metadata.picture.taken_at > before.taken_at
+
+
+async def test_a_changed_picture_is_taken(broker: ScriptedBroker, metadata: MetadataCache) -> None:
+    """A partition that lost its leader has none."""
+    await metadata.topic("flights")
+    broker.leaders = [1, None]
+    await metadata.refresh()
+
+    assert metadata.picture.leader("flights", 1) is None
+
+
+async def test_a_missing_topic_is_told_and_not_asked_for_again(
+    broker: ScriptedBroker, metadata: MetadataCache
+) -> None:
+    """One wrong name does not stay in every later request, nor spoil the others."""
+    await metadata.topic("flights")
+    with pytest.raises(TopicNotFoundError, match="planes"):
+        await metadata.topics(["flights", "planes"])
+    await metadata.refresh()
+
+    assert broker.received(METADATA)[-1].query == {"topics": "flights"}
+
+
+async def test_a_broker_that_refuses_the_whole_call_for_one_name_is_asked_without_it(
+    broker: ScriptedBroker, metadata: MetadataCache
+) -> None:
+    """The problem names the missing topic; the others are still told."""
+    broker.refuse(METADATA, "topic_not_found", topic="planes")
+    with pytest.raises(TopicNotFoundError, match="planes"):
+        await metadata.topics(["flights", "planes"])
+
+    assert metadata.picture.topics.keys() == {"flights"}
+
+
+async def test_a_deleted_topic_leaves_the_picture(broker: ScriptedBroker, metadata: MetadataCache) -> None:
+    """`asked` tells that it is gone, rather than not known."""
+    await metadata.topics(["flights", "ships"])
+    broker.topics.remove("ships")
+    await metadata.refresh()
+
+    assert metadata.picture.topics.keys() == {"flights"}
+    assert "ships" in metadata.picture.asked
+
+
+async def test_names_that_cannot_be_are_refused_without_a_call(
+    broker: ScriptedBroker, metadata: MetadataCache
+) -> None:
+    """A comma in a name would be two names."""
+    with pytest.raises(InvalidTopicNameError):
+        await metadata.topic("flights,ships")
+
+    assert broker.requests == []
+
+
+async def test_the_picture_grows_old(broker: ScriptedBroker) -> None:
+    """At its age it is taken again without a refusal, but only if somebody wants a topic."""
+    settings = ConnectionSettings(bootstrap=(broker.url,), metadata_age_seconds_max=0.0)
+    async with Transport(settings) as transport:
+        metadata = MetadataCache(transport)
+        assert not metadata.is_old
+        await metadata.topic("flights")
+
+        assert metadata.is_old
+
+
+async def test_more_names_than_a_url_holds(broker: ScriptedBroker, metadata: MetadataCache) -> None:
+    """A broker takes no head of any length: all topics are asked for, and only those wanted are kept."""
+    broker.topics = [f"flights-of-the-year-{number}" for number in range(2_000)]
+    wanted = broker.topics[:1_500]
+    found = await metadata.topics(wanted)
+    with pytest.raises(TopicNotFoundError, match="nothing"):
+        await metadata.topic("nothing")
+    await metadata.refresh()
+
+    assert found.keys() == set(wanted)
+    assert metadata.picture.topics.keys() == set(wanted)
+    assert all("topics" not in request.query for request in broker.received(METADATA))
+
+
+@pytest.fixture
+async def asked_first(broker: ScriptedBroker) -> AsyncIterator[ScriptedBroker]:
+    """Another broker, which names itself broker 2 and leads everything: clients ask it before the first one."""
+    async with type(broker)() as other:
+        other.addresses = broker.addresses = {1: broker.url, 2: other.url}
+        other.leaders = [2, 2]
+        yield other
+
+
+@pytest.fixture
+async def both(broker: ScriptedBroker, asked_first: ScriptedBroker) -> AsyncIterator[MetadataCache]:
+    """A cache before both brokers."""
+    async with Transport(ConnectionSettings(bootstrap=(asked_first.url, broker.url))) as transport:
+        yield MetadataCache(transport)
+
+
+async def test_a_broker_that_is_cut_off_does_not_hide_what_others_know(
+    broker: ScriptedBroker, asked_first: ScriptedBroker, both: MetadataCache
+) -> None:
+    """Whose picture is wrong and who stands by it is compared with another, who is asked from then on."""
+    broker.leader_epoch = 2
+    await both.topic("flights")
+    assert both.picture.leader("flights", 0) == asked_first.url
+    await both.refresh()
+    assert both.picture.leader("flights", 0) == broker.url
+    await both.topic("flights")
+    asked = len(asked_first.received(METADATA))
+    await both.refresh()
+
+    # That picture was found wrong as well: the other one is heard, and is not newer.
+    assert len(asked_first.received(METADATA)) == asked + 1
+    assert both.picture.leader("flights", 0) == broker.url
+    broker.leader_epoch = 3
+    await both.refresh()
+    assert len(asked_first.received(METADATA)) == asked + 1
+    assert both.picture.topics["flights"].partitions[0].leader_epoch == 3
+
+
+async def test_an_old_picture_is_compared_too(broker: ScriptedBroker, asked_first: ScriptedBroker) -> None:
+    """Who reads from a broker that is cut off hears nothing that is wrong, and nothing new either."""
+    broker.leader_epoch = 2
+    addresses = (asked_first.url, broker.url)
+    async with Transport(ConnectionSettings(bootstrap=addresses, metadata_age_seconds_max=0)) as transport:
+        cache = MetadataCache(transport)
+        await cache.topic("flights")
+        assert cache.is_old
+        await cache.refresh()
+
+        assert cache.picture.leader("flights", 0) == broker.url
+
+
+async def test_another_opinion_is_left_alone_where_it_is_none(
+    broker: ScriptedBroker, asked_first: ScriptedBroker, both: MetadataCache
+) -> None:
+    """A refusal, an older picture and that of another topic of the same name change nothing."""
+    await both.topic("flights")
+    broker.refuse(METADATA, "topic_not_found")
+    await both.refresh()
+    broker.leader_epoch = 0
+    await both.refresh()
+    broker.leader_epoch, broker.topic_id = 9, "9e107d9d-372b-4a6c-8f0a-0c1b2d3e4f50"
+    await both.refresh()
+
+    assert len(broker.received(METADATA)) == 3
+    assert both.picture.leader("flights", 0) == asked_first.url
+
+
+async def test_a_silent_broker_is_not_waited_for(
+    broker: ScriptedBroker, asked_first: ScriptedBroker, both: MetadataCache
+) -> None:
+    """Its opinion is not worth more than a second, and is not asked for again at once."""
+    never = asyncio.Event()
+
+    async def silent(_: Received) -> Reply:
+        """Give no answer."""
+        await never.wait()
+        raise AssertionError("it is over")
+
+    await both.topic("flights")
+    broker.script(METADATA, silent)
+    async with asyncio.timeout(5):
+        await both.refresh()
+        await both.refresh()
+
+    assert len(broker.received(METADATA)) == 1
+    assert both.picture.leader("flights", 0) == asked_first.url
+    never.set()
+
+
+def test_a_missing_topic_is_named_once() -> None:
+    """The message says what was asked, for which topic, and what to do."""
+    error = topic_not_found("planes")
+
+    assert str(error) == (
+        "metadata: topic planes does not exist (topic_not_found). Check the name, or create the topic."
+    )

@@ -1,0 +1,227 @@
+"""One call over HTTP/2: answers, problems, retries, addresses that are down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fairlead import Producer
+from fairlead.connection.transport import Call, Transport
+from fairlead.errors import (
+    BugError,
+    ClosedError,
+    SettingError,
+    ThrottledError,
+    TopicNotFoundError,
+    UnreachableError,
+)
+from fairlead.settings import ConnectionSettings
+from fairlead_api.problems import SideEffect
+
+if TYPE_CHECKING:
+    from conftest import Received, Reply, ScriptedBroker
+
+CALL = Call(method="GET", path="/v1/versions", subject="versions", timeout_seconds=1)
+
+
+@pytest.fixture
+async def transport(broker: ScriptedBroker) -> AsyncIterator[Transport]:
+    """A transport whose first address is down and whose second is the scripted broker."""
+    settings = ConnectionSettings(
+        bootstrap=("http://127.0.0.1:1", broker.url), retry_backoff_seconds=0.01, retry_timeout_seconds=5
+    )
+    async with Transport(settings) as transport:
+        yield transport
+
+
+async def good(_: Received) -> Reply:
+    """Answer with a body."""
+    return 200, {"etag": '"7"'}, b"fine"
+
+
+async def test_an_answer_has_status_body_etag_and_broker(
+    broker: ScriptedBroker, transport: Transport
+) -> None:
+    """What a caller needs of it."""
+    broker.script("/v1/versions", good)
+    answer = await transport.send(CALL, broker.url)
+
+    assert (answer.status, bytes(answer.body), answer.etag, answer.broker) == (
+        200,
+        b"fine",
+        '"7"',
+        broker.url,
+    )
+    assert broker.requests[0].headers["fairlead-forward"] == "never"
+
+
+async def test_a_problem_becomes_its_error(broker: ScriptedBroker, transport: Transport) -> None:
+    """With the subject of the call and the broker that refused."""
+    broker.refuse("/v1/versions", "topic_not_found", topic="flights")
+    with pytest.raises(TopicNotFoundError) as raised:
+        await transport.send(CALL, broker.url)
+
+    assert (raised.value.subject, raised.value.broker) == ("versions", broker.url)
+    assert raised.value.data == {"topic": "flights"}
+
+
+async def test_an_answer_of_somebody_else_is_an_error_too(
+    broker: ScriptedBroker, transport: Transport
+) -> None:
+    """A proxy's page is no problem document; its status decides."""
+
+    async def page(_: Received) -> Reply:
+        """Answer as a proxy would."""
+        return 502, {"content-type": "text/html"}, b"<h1>Bad Gateway</h1>"
+
+    broker.script("/v1/versions", page)
+    with pytest.raises(BugError, match="status 502 without a problem document"):
+        await transport.send(CALL, broker.url)
+
+
+async def test_retry_after_is_read_from_the_header(broker: ScriptedBroker, transport: Transport) -> None:
+    """Where the document does not say it."""
+
+    async def throttled(_: Received) -> Reply:
+        """Answer with the advice in the header."""
+        return 429, {"retry-after": "7"}, b'{"code": "throttled", "status": 429, "detail": "slow down"}'
+
+    broker.script("/v1/versions", throttled)
+    with pytest.raises(ThrottledError) as raised:
+        await transport.send(CALL, broker.url)
+
+    assert raised.value.retry_after_seconds == 7
+
+
+async def test_calls_pass_over_addresses_that_are_down(broker: ScriptedBroker, transport: Transport) -> None:
+    """Any one alive is enough, and is asked first from then on."""
+    broker.script("/v1/versions", good, good)
+    await transport.call(CALL)
+    answer = await transport.call(CALL)
+
+    assert answer.broker == broker.url
+
+
+async def test_calls_are_retried_by_kind(broker: ScriptedBroker, transport: Transport) -> None:
+    """Retry and refresh go on until an answer; fix ends at once."""
+    broker.refuse("/v1/versions", "shutting_down", "no_leader", "overloaded")
+    broker.script("/v1/versions", good)
+    assert (await transport.call(CALL)).status == 200
+    assert len(broker.requests) == 4
+    broker.refuse("/v1/versions", "topic_not_found")
+    with pytest.raises(TopicNotFoundError):
+        await transport.call(CALL)
+
+    assert len(broker.requests) == 5
+
+
+async def test_a_broker_that_goes_on_refusing_is_left(broker: ScriptedBroker, transport: Transport) -> None:
+    """One that is cut off from the others does so for as long as it is; those who do not answer come last."""
+    async with type(broker)() as other:
+        other.script("/v1/versions", good, good)
+        broker.refuse("/v1/versions", "coordination_unavailable")
+        transport.known_brokers = (other.url,)
+        answer = await transport.call(CALL)
+        again = await transport.call(CALL)
+
+    assert (answer.broker, again.broker) == (other.url, other.url)
+    assert len(broker.requests) == 1
+
+
+async def test_known_brokers_are_asked_when_the_bootstrap_is_down(broker: ScriptedBroker) -> None:
+    """Addresses from the metadata outlive the bootstrap addresses."""
+    broker.script("/v1/versions", good)
+    async with Transport(ConnectionSettings(bootstrap=("http://127.0.0.1:1",))) as transport:
+        transport.known_brokers = (broker.url,)
+
+        assert (await transport.call(CALL)).broker == broker.url
+
+
+async def test_a_refused_connection_has_no_side_effect() -> None:
+    """Nothing was sent, so nothing can have happened."""
+    settings = ConnectionSettings(bootstrap=("http://127.0.0.1:1",), retry_timeout_seconds=0.05)
+    async with Transport(settings) as transport:
+        with pytest.raises(UnreachableError, match="refused") as raised:
+            await transport.call(CALL)
+
+    assert raised.value.side_effect is SideEffect.NONE
+
+
+async def test_a_connection_that_breaks_under_a_request_leaves_doubt(broker: ScriptedBroker) -> None:
+    """The broker had the request and was gone before it answered, as one that is killed."""
+    relay = await asyncio.start_server(_relay_until_answered(broker), "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{relay.sockets[0].getsockname()[1]}"
+    broker.script("/v1/versions", good)
+    async with relay, Transport(ConnectionSettings(bootstrap=(url,))) as transport:
+        with pytest.raises(UnreachableError) as raised:
+            await transport.send(CALL, url)
+
+    assert raised.value.side_effect is SideEffect.MAYBE
+    assert len(broker.requests) == 1
+
+
+def _relay_until_answered(
+    broker: ScriptedBroker,
+) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    """Pass on what a client says, and break the connection when the broker has it and answers."""
+    port = int(broker.url.rpartition(":")[2])
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
+
+        async def back() -> None:
+            while chunk := await far_reader.read(65_536):
+                if broker.requests:
+                    writer.transport.abort()
+                    return
+                writer.write(chunk)
+
+        async with asyncio.TaskGroup() as group:
+            answering = group.create_task(back())
+            while chunk := await reader.read(65_536):
+                far_writer.write(chunk)
+            answering.cancel()
+        far_writer.transport.abort()
+
+    return serve
+
+
+async def test_a_silent_broker_may_have_acted(broker: ScriptedBroker) -> None:
+    """The request was sent and no answer came: in doubt."""
+
+    async def silent(_: Received) -> Reply | None:
+        """Never answer."""
+        await asyncio.get_running_loop().create_future()
+        return None
+
+    broker.script("/v1/versions", silent)
+    async with Transport(ConnectionSettings(bootstrap=(broker.url,))) as transport:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("fairlead.connection.transport.ANSWER_MARGIN_SECONDS", -0.8)
+            with pytest.raises(UnreachableError, match=r"no answer within 0\.2 s") as raised:
+                await transport.send(CALL, broker.url)
+
+    assert raised.value.side_effect is SideEffect.MAYBE
+
+
+async def test_a_closed_transport_says_so(broker: ScriptedBroker) -> None:
+    """Before it was opened and after it was closed."""
+    transport = Transport(ConnectionSettings(bootstrap=(broker.url,)))
+    with pytest.raises(ClosedError):
+        await transport.send(CALL, broker.url)
+    async with transport:
+        pass
+    with pytest.raises(ClosedError):
+        await transport.send(CALL, broker.url)
+
+
+async def test_what_is_open_is_not_opened_again(broker: ScriptedBroker, transport: Transport) -> None:
+    """Connections of the first time, and a task that sends, would be left behind."""
+    with pytest.raises(SettingError, match="while it is open"):
+        await transport.__aenter__()
+    async with Producer(broker.url) as producer:
+        with pytest.raises(SettingError, match="while it is open"):
+            await producer.start()

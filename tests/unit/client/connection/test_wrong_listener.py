@@ -1,0 +1,166 @@
+"""Addresses of something else than the data listener of a broker: what is there, and what is wanted instead."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fairlead import Admin, Producer
+from fairlead.connection.wrong_listener import WANTED, told_of
+from fairlead.errors import BugError, FairleadError, UnreachableError
+
+if TYPE_CHECKING:
+    from conftest import Received, Reply, ScriptedBroker
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def listening(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    """Listen on a free port and yield it with its host."""
+
+    async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve, and end with the client at the latest."""
+        try:
+            await serve(reader, writer)
+        except OSError:
+            pass
+        finally:
+            writer.transport.abort()
+
+    server = await asyncio.start_server(served, "127.0.0.1", 0, ssl=tls)
+    try:
+        yield "{}:{}".format(*server.sockets[0].getsockname())
+    finally:
+        server.close()
+
+
+async def http1(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer like a server of HTTP/1.1."""
+    await reader.read(100)
+    writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+    await writer.drain()
+
+
+async def close_at_once(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+    """Close after the first bytes, as a broker of Kafka does: they are no length of a request."""
+    await reader.read(4)
+
+
+async def never_answer(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+    """Take what comes."""
+    await reader.read()
+
+
+async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Speak first, as servers of other protocols do."""
+    writer.write(b"220 mail.example ESMTP\r\n")
+    await reader.read()
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> ssl.SSLContext:
+    """TLS with a certificate that nobody knows."""
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    named = ["-keyout", str(key), "-out", str(certificate), "-subj", "/CN=localhost"]
+    subprocess.run([*made, *named], check=True, capture_output=True)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+async def refusal(address: str) -> FairleadError:
+    """Return what a client is told at an address."""
+    with pytest.raises(FairleadError) as refused:
+        async with asyncio.timeout(20), Admin(address, retry_timeout="100ms", request_timeout="1s") as admin:
+            await admin.list_topics()
+    return refused.value
+
+
+@pytest.mark.parametrize(
+    ("serve", "told"),
+    [
+        (http1, f"; HTTP/1.1 is spoken there, as by the ops listener of a broker; {WANTED})."),
+        (close_at_once, f"; it takes connections and does not answer to HTTP/2; {WANTED})."),
+        (greet, f"; another protocol is spoken there, which begins with b'220 mail.example ESM'; {WANTED})."),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_another_server_is_told(serve: Serve, told: str, scheme: str) -> None:
+    """By what it answers to HTTP/2 without TLS, whatever was asked for."""
+    async with listening(serve) as place:
+        error = await refusal(f"{scheme}://{place}")
+
+    assert isinstance(error, UnreachableError)
+    if scheme == "http" or serve is http1:
+        assert told in str(error)
+
+
+async def test_silence_is_told(broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With how long it was listened to; an address where nobody listens, or a broker, is not looked at."""
+    monkeypatch.setattr("fairlead.connection.transport.ANSWER_MARGIN_SECONDS", -0.8)
+    async with listening(never_answer) as place:
+        error = await refusal(f"http://{place}")
+        told = await told_of([f"http://{place}", "http://127.0.0.1:1", broker.url])
+
+    assert "no answer within 0.2 s; it takes connections" in str(error)
+    assert told == {f"http://{place}": f"it takes connections and does not answer to HTTP/2; {WANTED}"}
+
+
+async def test_the_other_scheme_is_told(broker: ScriptedBroker, tls: ssl.SSLContext) -> None:
+    """TLS where none is wanted, none where it is wanted; a certificate that is not trusted stays what it is."""
+    async with listening(http1, tls) as place:
+        too_little = await refusal(f"http://{place}")
+        untrusted = await refusal(f"https://{place}")
+    too_much = await refusal(broker.url.replace("http:", "https:"))
+
+    assert f"; TLS is spoken there: did you mean https://{place}?)." in str(too_little)
+    assert "invalid peer certificate" in str(untrusted)
+    assert f"; no TLS is spoken there: did you mean {broker.url}?)." in str(too_much)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (200, {"content-type": "text/html"}, b"<html>Welcome!</html>"),
+        (404, {"content-type": "text/plain"}, b"404 page not found"),
+        (415, {"content-type": "application/grpc", "grpc-status": "3"}, b""),
+        (404, {"content-type": "application/json"}, b'{"code":5,"message":"Not Found"}'),
+    ],
+)
+async def test_other_servers_of_http2_are_told(broker: ScriptedBroker, answer: Reply) -> None:
+    """A page, a store of etcd, a proxy: no client takes what they say for a broker's."""
+
+    async def say(_: Received) -> Reply:
+        """Answer as scripted."""
+        return answer
+
+    broker.script("/v1/topics", say)
+    error = await refusal(broker.url)
+    broker.script("/v1/metadata", say)
+    with pytest.raises(FairleadError) as refused:
+        async with Producer(broker.url, retry_timeout="100ms") as producer:
+            await producer.send("flights", b"x")
+
+    for each in (error, refused.value):
+        assert str(each).endswith(
+            f"Something else than a broker answers there, or a proxy before one: {WANTED}."
+        )
+        assert isinstance(each, BugError) == (answer[0] == 200)
+
+
+async def test_the_listener_of_the_brokers_is_told(broker: ScriptedBroker) -> None:
+    """It refuses whoever is no broker."""
+    broker.refuse("/v1/topics", "peer_refused")
+
+    assert str(await refusal(broker.url)).endswith(
+        f"That is the listener on which brokers call each other: {WANTED}."
+    )

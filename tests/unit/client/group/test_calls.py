@@ -1,0 +1,153 @@
+"""How a member finds its coordinator, and keeps to it, against real listeners that answer as a test asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from fairlead.connection.transport import Transport
+from fairlead.errors import (
+    ClusterError,
+    CoordinationUnavailableError,
+    InternalServerError,
+    NotCoordinatorError,
+    StaleMemberEpochError,
+    UnreachableError,
+)
+from fairlead.group.calls import HOPS_MAX, GroupCalls
+from fairlead.settings import ConnectionSettings
+from fairlead.topic_partition import TopicPartition
+from fairlead_api.bodies.group_requests import HeartbeatRequest, OffsetCommit
+
+if TYPE_CHECKING:
+    from conftest import Received, Replies, Reply, ScriptedBroker
+
+MEMBER = "/v1/groups/g/members/m"
+OFFSETS = "/v1/groups/g/offsets"
+JOIN = HeartbeatRequest(member_epoch=0, topics=("flights",))
+ANSWER = {"member_epoch": 3, "heartbeat_interval_ms": 5000, "session_timeout_ms": 45000, "assignment": None}
+
+
+def script(reply: Reply | None) -> object:
+    """Return the script of one answer; None never answers."""
+
+    async def answer(_: Received) -> Reply:
+        """Answer as scripted."""
+        if reply is None:
+            await asyncio.Event().wait()
+        assert reply is not None
+        return reply
+
+    return answer
+
+
+@pytest.fixture
+async def other(broker: ScriptedBroker) -> AsyncIterator[ScriptedBroker]:
+    """A second broker."""
+    async with type(broker)() as other:
+        yield other
+
+
+@pytest.fixture
+async def calls(broker: ScriptedBroker, other: ScriptedBroker) -> AsyncIterator[GroupCalls]:
+    """The calls of member m of group g, which knows both brokers."""
+    async with Transport(ConnectionSettings(bootstrap=(broker.url, other.url))) as transport:
+        yield GroupCalls(transport, "g", "m", heartbeat_seconds_max=0.5)
+
+
+@pytest.mark.parametrize("scheme", ["http://", ""])
+async def test_the_coordinator_is_followed_and_kept(
+    calls: GroupCalls, broker: ScriptedBroker, other: ScriptedBroker, replies: Replies, scheme: str
+) -> None:
+    """Whoever is asked first names it, in the same attempt; later calls go there at once."""
+    broker.refuse(MEMBER, "not_coordinator", address=scheme + other.url.removeprefix("http://"))
+    other.script(MEMBER, *[script(replies.json(ANSWER))] * 2)  # type: ignore[list-item]
+    first = await calls.heartbeat(JOIN)
+    await calls.heartbeat(HeartbeatRequest(member_epoch=3))
+
+    assert first.member_epoch == 3
+    assert (len(broker.received(MEMBER)), len(other.received(MEMBER))) == (1, 2)
+    assert [request.headers["fairlead-forward"] for request in other.received(MEMBER)] == ["never"] * 2
+    assert msgspec.json.decode(other.received(MEMBER)[1].body) == {"member_epoch": 3}
+
+
+async def test_brokers_that_name_each_other_end_the_attempt(
+    calls: GroupCalls, broker: ScriptedBroker, other: ScriptedBroker
+) -> None:
+    """The group is moving: the next attempt comes after a pause."""
+    broker.refuse(MEMBER, *["not_coordinator"] * HOPS_MAX, address=other.url)
+    other.refuse(MEMBER, *["not_coordinator"] * HOPS_MAX, address=broker.url)
+    with pytest.raises(NotCoordinatorError):
+        await calls.heartbeat(JOIN)
+
+    assert len(broker.requests) + len(other.requests) == HOPS_MAX
+
+
+@pytest.mark.parametrize("code", ["coordination_unavailable", "shutting_down"])
+async def test_a_coordinator_in_trouble_is_asked_once_and_then_the_next_broker(
+    calls: GroupCalls, broker: ScriptedBroker, other: ScriptedBroker, replies: Replies, code: str
+) -> None:
+    """Somebody else may have taken the group over."""
+    broker.refuse(MEMBER, code)
+    other.script(MEMBER, script(replies.json(ANSWER)))  # type: ignore[arg-type]
+    with pytest.raises(ClusterError):
+        await calls.heartbeat(JOIN)
+
+    assert (await calls.heartbeat(JOIN)).member_epoch == 3
+
+
+async def test_a_broker_that_does_not_answer_is_left(
+    calls: GroupCalls, broker: ScriptedBroker, other: ScriptedBroker, replies: Replies
+) -> None:
+    """Long before the session ends."""
+    broker.script(MEMBER, script(None))  # type: ignore[arg-type]
+    other.script(MEMBER, script(replies.json(ANSWER)))  # type: ignore[arg-type]
+    with pytest.raises(UnreachableError, match=r"no answer within 0\.5 s"):
+        await calls.heartbeat(JOIN)
+
+    assert (await calls.heartbeat(JOIN)).member_epoch == 3
+
+
+async def test_a_commit_tells_each_partition_that_was_not_stored(
+    calls: GroupCalls, broker: ScriptedBroker, replies: Replies
+) -> None:
+    """The others were; a refusal of all is raised."""
+    entries = [OffsetCommit(topic="flights", partition=partition, offset=7) for partition in range(2)]
+    refused = msgspec.json.decode(replies.problem("offset_out_of_range")[2])
+    answer = {
+        "offsets": [
+            {"topic": "flights", "topic_id": None, "partition": 0},
+            {"topic": "flights", "topic_id": None, "partition": 1, "problem": refused},
+        ]
+    }
+    broker.script(OFFSETS, script(replies.json(answer, 207)))  # type: ignore[arg-type]
+    errors = await calls.commit(3, entries)
+    broker.refuse(OFFSETS, "stale_member_epoch")
+
+    assert {place: error.code for place, error in errors.items()} == {
+        TopicPartition("flights", 1): "offset_out_of_range"
+    }
+    sent = msgspec.json.decode(broker.received(OFFSETS)[0].body)
+    assert (sent["member_id"], sent["member_epoch"]) == ("m", 3)
+    with pytest.raises(StaleMemberEpochError):
+        await calls.commit(2, entries)
+
+
+async def test_leaving_and_answers_that_cannot_be_read(
+    calls: GroupCalls, broker: ScriptedBroker, replies: Replies
+) -> None:
+    """A static member says that it comes back; what no coordinator answers is told."""
+    broker.script(MEMBER, script((204, {}, b"")), script((204, {}, b"")), script(replies.json([])))  # type: ignore[arg-type]
+    await calls.leave(static=True)
+    await calls.leave(static=False)
+    with pytest.raises(InternalServerError, match="cannot be read"):
+        await calls.heartbeat(JOIN)
+    broker.refuse(OFFSETS, "coordination_unavailable")
+    with pytest.raises(CoordinationUnavailableError, match="committed offsets of group g"):
+        await calls.committed()
+
+    assert [request.query for request in broker.received(MEMBER)][:2] == [{"static": "true"}, {}]

@@ -1,0 +1,251 @@
+"""Batches that may be stored, and what becomes of them where others are refused: stored once, and told truly.
+
+The clock stands still unless a test moves it, so that nothing is sent again before everybody is where he should be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fairlead import Producer, clock
+from fairlead.errors import (
+    BatchTooLargeError,
+    CrcMismatchError,
+    DeliveryTimeoutError,
+    FairleadError,
+    UnknownProducerError,
+)
+from fairlead.producing.accumulator import Accumulator, PartitionQueue
+from fairlead.producing.delivery import Delivery
+from fairlead.producing.pending_batch import RECORD_OVERHEAD_BYTES, PendingBatch
+from fairlead.producing.sequencing import ProducerIdentity
+from fairlead.settings import ProducerSettings
+from fairlead.topic_partition import TopicPartition
+from fairlead_api.problems import SideEffect
+from following_kit import until
+
+if TYPE_CHECKING:
+    from conftest import Received, Replies, Reply, ScriptedBroker
+
+PRODUCE = "/v1/produce"
+FIRST, SECOND = b"first", b"second"
+HALVES = 10_000
+"""A limit that says nothing of a batch that is not encoded: it is cut in half."""
+
+
+class StandingClock:
+    """Time that passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def monotonic(self) -> float:
+        """Return the time."""
+        return self.seconds
+
+
+@pytest.fixture
+def standing(monkeypatch: pytest.MonkeyPatch) -> StandingClock:
+    """The clock of the client, which stands still."""
+    standing = StandingClock()
+    monkeypatch.setattr(clock, "monotonic", standing.monotonic)
+    return standing
+
+
+def _values(received: Received) -> list[bytes]:
+    return [record.value or b"" for *_, records in received.batches() for record in records]
+
+
+def _queue(producer: Producer, partition: int) -> PartitionQueue:
+    return producer._queues[TopicPartition("flights", partition)]
+
+
+def _waits(producer: Producer, partition: int) -> bool:
+    """Whether the batches of a partition wait to be sent again, all of them."""
+    queue = _queue(producer, partition)
+    return bool(queue.closed) and not queue.in_flight
+
+
+def _unfinished(producer: Producer) -> tuple[PendingBatch, ...]:
+    return producer._accumulator.unfinished
+
+
+async def _failure(delivery: Delivery) -> FairleadError:
+    with pytest.raises(FairleadError) as raised:
+        await delivery
+    return raised.value
+
+
+def _told(error: FairleadError) -> tuple[SideEffect | None, list[str]]:
+    return getattr(error, "side_effect", None), getattr(error, "__notes__", [])
+
+
+def test_a_stored_piece_says_nothing_about_the_parts_of_another() -> None:
+    """Two pieces of a batch may be stored, and one is too large by now: it is cut again, and in doubt itself."""
+    accumulator = Accumulator(ProducerSettings(linger_seconds=0))
+    accumulator.identity = ProducerIdentity(7, 0)
+    queue = PartitionQueue("flights", 0)
+    first = accumulator.open_batch(queue, 0.0)
+    for _ in range(4):
+        first.values.append(bytes(100 - RECORD_OVERHEAD_BYTES))
+        first.times_ns.append(0)
+        first.nbytes += 100
+    queue.close_open()
+    accumulator.start(queue)
+    accumulator.cut(first, HALVES)
+    second = queue.closed[1]
+    for piece in (first, second):
+        assert accumulator.start(queue) is piece
+    for piece in (first, second):
+        piece.side_effect = SideEffect.MAYBE
+        accumulator.retry(piece, 0.0)
+    for piece in (first, second):
+        assert accumulator.start(queue) is piece
+    accumulator.cut(second, HALVES)
+    last = queue.closed[1]
+    accumulator.finish(first)
+
+    assert [piece.side_effect for piece in (second, last)] == [SideEffect.MAYBE] * 2
+    accumulator.start(queue)
+    assert accumulator.drain(0.0) == []
+    accumulator.finish(second)
+    assert last.side_effect is SideEffect.NONE
+
+
+@pytest.mark.parametrize("refusal", ["batch_too_large", "body_too_large"])
+async def test_what_may_be_stored_behind_a_break_is_not_sent_again_for_its_size(
+    broker: ScriptedBroker, replies: Replies, standing: StandingClock, refusal: str
+) -> None:
+    """It was under way while the batch before it was refused for its sequence, and comes back to be cut."""
+    appended, again = asyncio.Event(), asyncio.Event()
+    attempts: Counter[bytes] = Counter()
+    head: list[Delivery] = []
+
+    async def named(_: Received) -> None:
+        """Let nothing leave before everything is appended: each request has a batch of both partitions."""
+        await appended.wait()
+
+    async def answer(received: Received) -> Reply | None:
+        """Store both requests and lose the answers; refuse the first one again, and then the second."""
+        values = _values(received)
+        name = FIRST if FIRST in values else SECOND if SECOND in values else b""
+        attempts[name] += 1
+        if not name or attempts[name] > 2:
+            return None
+        if attempts[name] == 1:
+            await until(lambda: name == FIRST or len(broker.values(0)) > 0)
+            for found in received.batches():
+                broker.accept(*found)
+            return replies.problem("ack_timeout")
+        if name == FIRST:
+            await again.wait()
+            return replies.problem("out_of_order_sequence")
+        again.set()
+        await until(lambda: head[0].done)
+        return replies.problem(refusal)
+
+    broker.script("/v1/producers", named)
+    broker.script(PRODUCE, *[answer] * 20)
+    async with Producer(broker.url, batch_bytes=60, linger_ms=0) as producer:
+        texts = (FIRST, b"0", b"00", SECOND, b"1", b"2", b"3", b"4", b"5")
+        places = (0, 1, 1, 0, 0, 1, 1, 1, 1)
+        deliveries = [
+            await producer.send("flights", text, partition=place)
+            for text, place in zip(texts, places, strict=True)
+        ]
+        head.append(deliveries[0])
+        appended.set()
+        await until(lambda: len(broker.values(0)) == 3 and _waits(producer, 0) and _waits(producer, 1))
+        standing.seconds += 1
+        failures = [await _failure(deliveries[at]) for at in (3, 4)]
+        standing.seconds += 1
+        await producer.send_and_wait("flights", b"next", partition=0)
+        with contextlib.suppress(ExceptionGroup):
+            await producer.flush()
+
+    assert [failure.side_effect for failure in failures] == [SideEffect.MAYBE] * 2  # type: ignore[attr-defined]
+    assert broker.values(0) == [FIRST, SECOND, b"1", b"next"]
+
+
+async def test_what_may_be_stored_behind_a_break_is_not_sent_again_where_the_batch_before_expires(
+    broker: ScriptedBroker, replies: Replies, standing: StandingClock
+) -> None:
+    """The partition has forgotten the producer: the first batch has no time left, the one behind it has a new id."""
+    both, again = asyncio.Event(), asyncio.Event()
+    attempts: Counter[bytes] = Counter()
+
+    async def store(received: Received, event: asyncio.Event) -> Reply:
+        """Store, and lose the answer after an event; what comes behind the first batch waits long after that."""
+        for found in received.batches():
+            broker.accept(*found)
+        await event.wait()
+        status, headers, body = replies.problem("ack_timeout")
+        return status, {**headers, "retry-after": "40"} if event is again else headers, body
+
+    async def answer(received: Received) -> Reply | None:
+        """Lose both answers, that of the second batch once the first is sent again, and forget."""
+        [value] = _values(received)
+        attempts[value] += 1
+        if value in (FIRST, SECOND) and attempts[value] == 1:
+            return await store(received, both if value == FIRST else again)
+        if value == FIRST:
+            again.set()
+            await until(lambda: len(_queue(producer, 0).closed) == 1)
+            broker.producers.clear()
+            standing.seconds += 30
+            return replies.problem("unknown_producer")
+        return None
+
+    broker.script(PRODUCE, *[answer] * 6)
+    async with Producer(broker.url, batch_bytes=20, linger_ms=0, delivery_timeout="60s") as producer:
+        first = await producer.send("flights", FIRST, partition=0)
+        await until(lambda: attempts[FIRST] == 1)
+        standing.seconds += 31
+        second = await producer.send("flights", SECOND, partition=0)
+        await until(lambda: attempts[SECOND] == 1)
+        both.set()
+        await until(lambda: any(batch.side_effect is SideEffect.MAYBE for batch in _unfinished(producer)))
+        standing.seconds += 1
+        failures = [await _failure(first)]
+        standing.seconds += 11
+        failures.append(await _failure(second))
+        await producer.send_and_wait("flights", b"next", partition=0)
+
+    assert [type(failure) for failure in failures] == [DeliveryTimeoutError, UnknownProducerError]
+    assert [_told(failure)[0] for failure in failures] == [SideEffect.MAYBE] * 2
+    assert broker.values(0) == [FIRST, SECOND, b"next"]
+
+
+async def test_a_batch_in_doubt_fails_as_perhaps_stored_whatever_refuses_it(broker: ScriptedBroker) -> None:
+    """Its answer was lost. That its topic takes it no more says nothing about the attempt before."""
+    broker.refuse(PRODUCE, "ack_timeout", "batch_too_large")
+    async with Producer(broker.url) as producer:
+        failure = await _failure(await producer.send("flights", FIRST, partition=0))
+
+    assert isinstance(failure, BatchTooLargeError)
+    assert failure.side_effect is SideEffect.MAYBE
+    assert "the records may be stored" in str(failure)
+    assert "One record alone is that large" in str(failure)
+
+
+async def test_a_batch_in_doubt_does_not_speak_for_others_of_its_request(
+    broker: ScriptedBroker, standing: StandingClock
+) -> None:
+    """One refusal of a request is that of all its batches, and only one of them was sent before."""
+    broker.refuse(PRODUCE, "ack_timeout", "crc_mismatch")
+    async with Producer(broker.url, linger_ms=1) as producer:
+        doubtful = await producer.send("flights", FIRST, partition=0)
+        standing.seconds += 0.002
+        await until(lambda: len(broker.received(PRODUCE)) == 1 and _waits(producer, 0))
+        fresh = await producer.send("flights", SECOND, partition=1)
+        standing.seconds += 1
+        failures = [await _failure(delivery) for delivery in (doubtful, fresh)]
+
+    assert len(broker.received(PRODUCE)) == 2
+    assert [type(failure) for failure in failures] == [CrcMismatchError] * 2
+    assert [_told(failure) for failure in failures] == [(SideEffect.MAYBE, []), (SideEffect.NONE, [])]

@@ -1,0 +1,210 @@
+"""Sequences of one partition: what is stamped, and what a lost batch means for those behind it."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.errors import (
+    ClosedError,
+    ClusterError,
+    FixError,
+    UnknownProducerError,
+    UnreachableError,
+    error_of,
+)
+from fairlead.producing.sequencing import (
+    SEQUENCE_MAX,
+    PartitionSequences,
+    ProducerIdentity,
+    advanced,
+    doubted,
+)
+from fairlead_api.batch.batches import ProducerStamp
+from fairlead_api.problems import ProblemError, SideEffect
+
+FIRST = ProducerIdentity(7, 0)
+CAUSE = ClosedError("producer")
+
+
+@pytest.fixture
+def sequences() -> PartitionSequences:
+    """The sequences of producer 7."""
+    sequences = PartitionSequences()
+    sequences.begin(FIRST)
+    return sequences
+
+
+def _refusal(code: str) -> ClusterError:
+    return error_of(ProblemError(code, f"scripted {code}"), subject="produce to flights-0")
+
+
+def test_sequences_count_records(sequences: PartitionSequences) -> None:
+    """Each batch begins where the one before ends."""
+    stamps = [sequences.stamp(count) for count in (3, 1, 2)]
+
+    assert stamps == [ProducerStamp(7, 0, 0), ProducerStamp(7, 0, 3), ProducerStamp(7, 0, 4)]
+
+
+def test_sequences_wrap(sequences: PartitionSequences) -> None:
+    """Behind 2^31 - 1 comes 0, also inside a batch."""
+    sequences.stamp(SEQUENCE_MAX - 1)
+
+    assert [sequences.stamp(3).base_sequence, sequences.stamp(1).base_sequence] == [SEQUENCE_MAX - 1, 1]
+    assert advanced(SEQUENCE_MAX, 1) == 0
+
+
+def test_there_is_no_stamp_without_an_identity() -> None:
+    """Batches wait until the cluster has given one."""
+    assert PartitionSequences().renews(1)
+
+
+def test_the_last_batch_gives_its_sequences_back(sequences: PartitionSequences) -> None:
+    """A batch that is certainly not stored and has none behind it leaves no gap."""
+    sequences.stamp(2)
+    stamp = sequences.stamp(3)
+    sequences.given_up(2, stamp, 3, CAUSE, doubtful=False)
+
+    assert sequences.renewal is None
+    assert sequences.stamp(1).base_sequence == 2
+
+
+def test_a_batch_that_is_not_stored_makes_those_behind_it_begin_anew(sequences: PartitionSequences) -> None:
+    """They can never be expected, and none of them can be stored; those before it go on."""
+    stamps = [sequences.stamp(1) for _ in range(3)]
+    sequences.given_up(2, stamps[1], 1, CAUSE, doubtful=False)
+
+    assert [sequences.renews(number) for number in (1, 2, 3)] == [False, False, True]
+    assert sequences.renewal is not None
+    assert (sequences.renewal.new_id, sequences.renewal.doubtful) == (False, False)
+    sequences.begin(FIRST.next_epoch())
+    assert sequences.stamp(1) == ProducerStamp(7, 1, 0)
+
+
+def test_those_behind_a_break_go_on_where_it_began(sequences: PartitionSequences) -> None:
+    """Where all of them were refused, nothing can come in between: neither an epoch nor another id is needed."""
+    stamps = [sequences.stamp(3) for _ in range(3)]
+    sequences.given_up(2, stamps[1], 3, CAUSE, doubtful=False)
+    sequences.given_up(3, stamps[2], 3, CAUSE, doubtful=False)
+    sequences.resume()
+
+    assert sequences.renewal is None
+    assert sequences.stamp(1) == ProducerStamp(7, 0, 3)
+
+
+@pytest.mark.parametrize("order", [(3, 2), (2, 3)])
+def test_a_batch_that_may_still_come_ends_the_epoch_of_those_before_it(
+    sequences: PartitionSequences, order: tuple[int, int]
+) -> None:
+    """A batch that was given up may reach the broker late, and would fit where another one goes on."""
+    stamps = [sequences.stamp(3) for _ in range(4)]
+    for number in order:
+        sequences.given_up(number, stamps[number - 1], 3, CAUSE, doubtful=number == 3)
+
+    assert sequences.renewal is not None
+    assert sequences.renewal.resume_at is None
+    sequences.given_up(1, stamps[0], 3, CAUSE, doubtful=False)
+    assert sequences.renewal.after == 1
+    assert sequences.renewal.resume_at is None
+
+
+def test_batches_behind_one_that_is_cut_have_new_numbers(sequences: PartitionSequences) -> None:
+    """What was noted about them goes along."""
+    stamps = [sequences.stamp(1) for _ in range(5)]
+    for number in (2, 4):
+        sequences.given_up(number, stamps[number - 1], 1, CAUSE, doubtful=True)
+    sequences.given_up(3, stamps[2], 1, CAUSE, doubtful=False)
+    sequences.move(1, 10)
+    sequences.acknowledged(12)
+
+    assert [sequences.renews(number) for number in (13, 14)] == [False, True]
+    assert not sequences.refused(20, _refusal("out_of_order_sequence"))
+    sequences.acknowledged(14)
+    assert sequences.refused(20, _refusal("out_of_order_sequence"))
+
+
+def test_a_doubtful_batch_is_cleared_up_by_the_next(sequences: PartitionSequences) -> None:
+    """An acknowledgement behind it says that it is stored; one before it says nothing."""
+    stamps = [sequences.stamp(1) for _ in range(3)]
+    sequences.given_up(2, stamps[1], 1, CAUSE, doubtful=True)
+    sequences.acknowledged(1)
+
+    assert not sequences.refused(3, _refusal("out_of_order_sequence"))
+    sequences.begin(FIRST.next_epoch())
+    sequences.given_up(4, sequences.stamp(1), 1, CAUSE, doubtful=True)
+    sequences.acknowledged(5)
+    assert sequences.refused(6, _refusal("out_of_order_sequence"))
+
+
+def test_a_gap_needs_the_next_epoch_and_leaves_doubt(sequences: PartitionSequences) -> None:
+    """Where it turns out that a doubtful batch is missing, its epoch ends: it may still be on its way."""
+    stamp = sequences.stamp(1)
+    sequences.given_up(1, stamp, 1, CAUSE, doubtful=True)
+    news = sequences.refused(2, _refusal("unknown_producer"))
+
+    assert not news
+    assert sequences.renewal is not None
+    assert (sequences.renewal.new_id, sequences.renewal.doubtful) == (False, True)
+    assert [sequences.renews(number) for number in (1, 2)] == [False, True]
+
+
+def test_a_forgotten_producer_needs_a_new_id(sequences: PartitionSequences) -> None:
+    """Nothing was given up, the partition has forgotten: expected after a day."""
+    news = sequences.refused(2, _refusal("unknown_producer"))
+
+    assert not news
+    assert sequences.renewal is not None
+    assert sequences.renewal.new_id
+
+
+def test_a_missing_acknowledged_batch_is_news(sequences: PartitionSequences) -> None:
+    """All before the refused batch was acknowledged: the log has lost it."""
+    assert sequences.refused(2, _refusal("out_of_order_sequence"))
+
+
+def test_a_batch_of_an_old_identity_changes_nothing(sequences: PartitionSequences) -> None:
+    """What waits for the next identity has no sequences to give back."""
+    sequences.stamp(1)
+    stamp = sequences.stamp(1)
+    sequences.refused(1, _refusal("unknown_producer"))
+    renewal = sequences.renewal
+    sequences.given_up(2, stamp, 1, CAUSE, doubtful=True)
+    sequences.given_up(3, None, 1, CAUSE, doubtful=False)
+
+    assert sequences.renewal is renewal
+
+
+def test_a_doubtful_batch_is_refused_as_perhaps_stored() -> None:
+    """Same type and members as the refusal, and the side effect says what nobody knows."""
+    problem = ProblemError("unknown_producer", "producer 7 is unknown", data={"producer_id": 7})
+    error = doubted(
+        error_of(problem, subject="produce to flights-0", broker="http://b:1"), "produce to flights-1"
+    )
+
+    assert isinstance(error, UnknownProducerError)
+    assert error.side_effect is SideEffect.MAYBE
+    assert (error.subject, error.data) == ("produce to flights-1", {"producer_id": 7})
+    assert "may be stored" in str(error)
+    assert doubted(CAUSE, "produce to flights-1") is CAUSE
+
+
+def test_a_doubtful_batch_that_was_not_sent_again_may_be_stored_too() -> None:
+    """No connection could be made for its last attempt, which says nothing about the one before."""
+    given = UnreachableError(
+        "produce to flights-0 and 1 other partitions", {"http://b:1": "refused"}, sent=False
+    )
+    error = doubted(given, "produce to flights-1")
+
+    assert isinstance(error, UnreachableError)
+    assert (error.subject, error.side_effect) == ("produce to flights-1", SideEffect.MAYBE)
+    assert "may be stored" in error.__notes__[0]
+    assert given.side_effect is SideEffect.NONE
+
+
+def test_a_refusal_of_a_newer_server_may_be_doubted() -> None:
+    """Its code is not in the catalogue; kind, members and next step stay."""
+    problem = ProblemError.from_document({"code": "too_warm", "status": 400, "kind": "fix", "celsius": 40})
+    error = doubted(error_of(problem, subject="produce to flights-0", advice="Wait."), "produce to flights-0")
+
+    assert isinstance(error, FixError)
+    assert (error.code, error.status, error.data) == ("too_warm", 400, {"celsius": 40})
+    assert (error.side_effect, error.next_step) == (SideEffect.MAYBE, "Wait.")

@@ -1,0 +1,246 @@
+"""Positions, prefetch and back-off of a consumer's partitions, without a network."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.errors import ClosedError
+from fairlead.reading.cursors import Cursor, Fetched, Prefetch
+from fairlead.settings import ConsumerSettings
+
+
+def _anything(_: Cursor) -> bool:
+    return True
+
+
+@pytest.fixture
+def prefetch() -> Prefetch:
+    """A buffer of 100 bytes over two partitions that stand at offset 10."""
+    prefetch = Prefetch(ConsumerSettings(prefetch_bytes=100, partition_fetch_bytes_max=40))
+    prefetch.assign([Cursor("flights", "id", index, 10) for index in range(2)])
+    return prefetch
+
+
+def _cursors(prefetch: Prefetch) -> list[Cursor]:
+    return list(prefetch.cursors.values())
+
+
+def _read(prefetch: Prefetch) -> Fetched:
+    fetched = prefetch.take(_anything)
+    assert fetched is not None
+    return fetched
+
+
+def test_a_fetch_moves_the_next_fetch_and_not_the_position(prefetch: Prefetch) -> None:
+    """Prefetching runs ahead of what the reader has got."""
+    first, _ = _cursors(prefetch)
+    first.in_flight = True
+    prefetch.arrived(first, first.life, memoryview(b"x" * 30), 15)
+
+    assert (first.fetch_offset, first.position, first.in_flight) == (15, 10, False)
+    assert _read(prefetch).start_offset == 10
+
+
+def test_partitions_in_flight_are_not_due(prefetch: Prefetch) -> None:
+    """A partition is in one fetch at a time."""
+    first, second = _cursors(prefetch)
+    first.in_flight = True
+
+    assert prefetch.due(0.0) == [second]
+
+
+def test_a_partition_with_its_share_buffered_is_not_due(prefetch: Prefetch) -> None:
+    """One fast partition leaves room for the others."""
+    first, second = _cursors(prefetch)
+    prefetch.arrived(first, first.life, memoryview(b"x" * 50), 20)
+
+    assert prefetch.due(0.0) == [second]
+    prefetch.release(_read(prefetch))
+    assert prefetch.due(0.0) == [second, first]
+
+
+def test_no_partition_is_starved_by_those_before_it() -> None:
+    """With room for two partitions an answer, every partition has had its turn before any has a second."""
+    prefetch = Prefetch(ConsumerSettings(prefetch_bytes=1000, partition_fetch_bytes_max=100))
+    prefetch.assign([Cursor("flights", "id", index, 0) for index in range(10)])
+    turns: list[int] = []
+
+    for _ in range(15):
+        for cursor in prefetch.due(0.0)[:2]:
+            prefetch.arrived(cursor, cursor.life, memoryview(b"x"), cursor.fetch_offset + 1)
+            prefetch.release(_read(prefetch))
+            turns.append(cursor.partition)
+
+    assert turns == list(range(10)) * 3
+
+
+def test_a_full_buffer_stops_all_fetching(prefetch: Prefetch) -> None:
+    """The bound is over all partitions, and reading gives room back."""
+    first, second = _cursors(prefetch)
+    prefetch.arrived(first, first.life, memoryview(b"x" * 100), 20)
+
+    assert prefetch.due(0.0) == []
+    prefetch.release(_read(prefetch))
+    assert prefetch.due(0.0) == [second, first]
+
+
+def test_a_seek_drops_what_was_fetched_and_what_is_on_its_way(prefetch: Prefetch) -> None:
+    """An answer of the life before is not taken in, nor does it end the new fetch."""
+    first, second = _cursors(prefetch)
+    prefetch.arrived(second, second.life, memoryview(b"kept"), 11)
+    prefetch.arrived(first, first.life, memoryview(b"x" * 90), 15)
+    before = first.life
+    first.in_flight = True
+    prefetch.seek(first, 3)
+
+    assert prefetch.due(0.0) == [second, first]
+    first.in_flight = True
+    prefetch.arrived(first, before, memoryview(b"late"), 20)
+    prefetch.delayed(first, before, 9.0)
+    prefetch.failed(first, before, ClosedError("consumer"))
+    assert (first.fetch_offset, first.in_flight, first.retry_at, first.error) == (3, True, 0.0, None)
+    assert bytes(_read(prefetch).data) == b"kept"
+    assert prefetch.take(_anything) is None
+
+
+def test_an_assignment_drops_the_one_before(prefetch: Prefetch) -> None:
+    """Nothing of a partition that is no longer assigned is handed out."""
+    first, _ = _cursors(prefetch)
+    prefetch.arrived(first, first.life, memoryview(b"x" * 100), 15)
+    prefetch.assign([Cursor("other", "id2", 0, 0)])
+
+    assert prefetch.take(_anything) is None
+    assert [str(cursor) for cursor in prefetch.due(0.0)] == ["other-0"]
+
+
+def test_a_refused_partition_waits_for_its_pause(prefetch: Prefetch) -> None:
+    """Back-off is a deadline of the buffer."""
+    first, second = _cursors(prefetch)
+    prefetch.delayed(first, first.life, 2.0)
+
+    assert prefetch.due(1.0) == [second]
+    assert prefetch.next_deadline(1.0) == 2.0
+    assert prefetch.due(2.0) == [first, second]
+    assert prefetch.next_deadline(2.0) is None
+
+
+def test_a_failed_partition_is_told_after_what_was_fetched_before(prefetch: Prefetch) -> None:
+    """Good records before a damaged place are handed out first."""
+    first, second = _cursors(prefetch)
+    prefetch.arrived(first, first.life, memoryview(b"good"), 11)
+    prefetch.failed(first, first.life, ClosedError("consumer"))
+
+    assert list(prefetch.failures()) == []
+    assert prefetch.due(0.0) == [second]
+    prefetch.release(_read(prefetch))
+    assert list(prefetch.failures()) == [first]
+    prefetch.seek(first, 12)
+    assert list(prefetch.failures()) == []
+
+
+def test_only_wanted_partitions_are_taken(prefetch: Prefetch) -> None:
+    """Reading until an end leaves the entries of finished partitions where they are."""
+    first, second = _cursors(prefetch)
+    prefetch.arrived(first, first.life, memoryview(b"one"), 11)
+    prefetch.arrived(second, second.life, memoryview(b"two"), 11)
+    taken = prefetch.take(lambda cursor: cursor is second)
+
+    assert taken is not None
+    assert bytes(taken.data) == b"two"
+    assert bytes(_read(prefetch).data) == b"one"
+
+
+def test_an_answer_without_batches_may_move_on(prefetch: Prefetch) -> None:
+    """A part that holds nothing to hand out still moves the position; an empty poll is no entry at all."""
+    first, second = _cursors(prefetch)
+    prefetch.arrived(first, first.life, memoryview(b""), 12)
+    prefetch.arrived(second, second.life, memoryview(b""), 10)
+
+    assert _read(prefetch).next_offset == 12
+    assert prefetch.take(_anything) is None
+
+
+def test_partitions_come_and_go_beside_the_others(prefetch: Prefetch) -> None:
+    """What was fetched of one that goes is dropped, and what is on its way for it too."""
+    gone, stays = _cursors(prefetch)
+    for cursor in (gone, stays):
+        prefetch.arrived(cursor, cursor.life, memoryview(b"x" * 10), 15)
+    life = gone.life
+    prefetch.remove([gone.topic_partition])
+    prefetch.arrived(gone, life, memoryview(b"x" * 10), 20)
+    prefetch.add([Cursor("flights", "id", 0, 7)])
+
+    assert _read(prefetch).cursor is stays
+    assert prefetch.take(_anything) is None
+    assert [(cursor.partition, cursor.position) for cursor in _cursors(prefetch)] == [(1, 10), (0, 7)]
+
+
+def test_what_is_paused_or_withheld_is_neither_due_nor_told(prefetch: Prefetch) -> None:
+    """Neither a fetch nor a back-off nor an error of it is anybody's concern meanwhile."""
+    paused, withheld = _cursors(prefetch)
+    paused.paused = withheld.withheld = True
+    prefetch.delayed(paused, paused.life, retry_at=5.0)
+    prefetch.failed(withheld, withheld.life, ClosedError("test"))
+
+    assert prefetch.due(9.0) == []
+    assert prefetch.next_deadline(1.0) is None
+    assert list(prefetch.failures()) == []
+    paused.paused = withheld.withheld = False
+    assert prefetch.due(9.0) == [paused]
+    assert prefetch.next_deadline(1.0) == 5.0
+    assert list(prefetch.failures()) == [withheld]
+
+
+def test_what_nobody_wants_makes_room_for_what_is_wanted(prefetch: Prefetch) -> None:
+    """It is fetched again from where it began, under the epoch before it; what failed behind it fails again."""
+    paused, read = _cursors(prefetch)
+    paused.last_epoch = 4
+    prefetch.arrived(paused, paused.life, memoryview(b"x" * 60), 15)
+    assert not prefetch.make_room()
+    prefetch.arrived(paused, paused.life, memoryview(b"x" * 60), 20)
+    prefetch.failed(paused, paused.life, ClosedError("test"))
+    paused.paused = True
+    assert prefetch.due(0.0) == []
+
+    assert prefetch.make_room()
+    assert prefetch.due(0.0) == [read]
+    assert prefetch.take(_anything) is None
+    assert (paused.fetch_offset, paused.last_epoch, paused.position) == (10, 4, 10)
+    paused.paused = False
+    assert set(prefetch.due(0.0)) == {paused, read}
+
+
+def test_what_nobody_wants_stays_where_room_would_serve_nobody(prefetch: Prefetch) -> None:
+    """While nothing is wanted; and where the next part is on its way, which would leave a gap."""
+    first, second = _cursors(prefetch)
+    prefetch.arrived(first, first.life, memoryview(b"x" * 120), 15)
+    first.paused = second.paused = True
+    assert not prefetch.make_room()
+    second.paused, first.in_flight = False, True
+    assert not prefetch.make_room()
+
+    prefetch.arrived(first, first.life, memoryview(b"x" * 10), 16)
+    assert prefetch.make_room()
+    assert first.fetch_offset == 10
+
+
+def test_only_what_is_read_to_an_end_is_fetched(prefetch: Prefetch) -> None:
+    """A partition that has no end, or stands there, is not."""
+    first, second = _cursors(prefetch)
+    prefetch.until = {second.topic_partition: 12}
+    assert prefetch.due(0.0) == [second]
+    second.position = 12
+    assert prefetch.due(0.0) == []
+    prefetch.until = None
+    assert prefetch.due(0.0) == [first, second]
+
+
+def test_a_damaged_length_is_left_to_the_reader(prefetch: Prefetch) -> None:
+    """What cannot be a batch ends the look for the last epoch, and fails no other partition of the answer."""
+    first, _ = _cursors(prefetch)
+    damaged = bytearray(176)
+    damaged[8], damaged[12] = 88 - 12, 7
+    prefetch.arrived(first, first.life, memoryview(damaged), 12)
+
+    assert first.last_epoch == 7
+    assert _read(prefetch).next_offset == 12

@@ -1,0 +1,83 @@
+"""Tables cut into batches of partitions."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from fairlead.errors import RecordError
+from fairlead.reading.table_pieces import NO_KEY, pieces, slices, table_of, whole
+from fairlead_api.partitioning import partition_for_key
+from fairlead_api.problems import ProblemError
+
+
+def test_rows_go_where_their_key_belongs_in_the_order_of_the_table() -> None:
+    """Each piece holds the rows of one partition, as a per-record producer would have placed them."""
+    keys = [b"a", b"b", b"a", b"c", b"b", b"a"]
+    table = pa.table({"key": keys, "value": [str(row).encode() for row in range(6)]})
+    found: dict[int, list[bytes]] = {}
+    for partition, piece in pieces(table, 3, 1 << 20, 5):
+        found.setdefault(partition, []).extend(piece.column("value").to_pylist())
+    expected: dict[int, list[bytes]] = {}
+    for row, key in enumerate(keys):
+        expected.setdefault(partition_for_key(key, 3), []).append(str(row).encode())
+
+    assert found == expected
+
+
+def test_rows_without_a_key_are_left_to_the_producer() -> None:
+    """Null keys come apart from the others, in order."""
+    table = pa.table({"key": pa.array([None, b"a", None], pa.binary()), "value": [b"0", b"1", b"2"]})
+    found = {
+        partition: piece.column("value").to_pylist() for partition, piece in pieces(table, 2, 1 << 20, 5)
+    }
+
+    assert found == {NO_KEY: [b"0", b"2"], partition_for_key(b"a", 2): [b"1"]}
+
+
+def test_a_table_without_keys_is_one_run() -> None:
+    """No key column: nothing to hash."""
+    assert [partition for partition, _ in pieces(pa.table({"value": [b"x", b"y"]}), 4, 1 << 20, 5)] == [
+        NO_KEY
+    ]
+
+
+def test_pieces_are_cut_to_size() -> None:
+    """No piece of several rows is larger than asked for, and no row is lost."""
+    table = pa.table({"value": [b"x" * 100] * 1000})
+    cut = pieces(table, 4, 20_000, 5)
+
+    assert all(piece.nbytes <= 20_000 for _, piece in cut)
+    assert sum(piece.num_rows for _, piece in cut) == 1000
+
+
+def test_a_named_partition_wins_over_the_keys() -> None:
+    """Whoever names the partition gets it."""
+    table = pa.table({"key": [b"a", b"b"], "value": [b"1", b"2"]})
+
+    assert [(partition, piece.num_rows) for partition, piece in whole(table, 7, 1 << 20, 5)] == [(7, 2)]
+
+
+def test_a_large_table_is_cut_into_slices_that_cover_it() -> None:
+    """Consecutive slices, so that casting and sorting never hold all of it twice."""
+    table = pa.table({"value": [b"x" * 1024] * (70 * 1024)})
+    parts = list(slices(table))
+
+    assert len(parts) > 1
+    assert pa.concat_tables([pa.table(part) for part in parts]).equals(table)
+    assert list(slices(table.slice(0, 0))) == []
+
+
+def test_a_column_that_cannot_be_sent_is_named() -> None:
+    """The problem says which column."""
+    with pytest.raises(ProblemError, match="colour"):
+        pieces(pa.table({"value": [b"x"], "colour": ["red"]}), 1, 100, 5)
+
+
+@pytest.mark.parametrize(("given", "told"), [([b"x"], "is list"), (b"x", "is bytes"), (None, "is NoneType")])
+def test_what_is_no_table_is_told_with_what_makes_one(given: object, told: str) -> None:
+    """A list of values, or a frame that pandas or Polars would make a table of."""
+    with pytest.raises(RecordError, match=f"for flights: the table {told}; give an Arrow Table") as refused:
+        table_of(given, "flights")
+
+    assert "pa.Table.from_pandas(frame)" in str(refused.value)

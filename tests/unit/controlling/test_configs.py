@@ -1,0 +1,199 @@
+"""Configuration of the cluster and of brokers: merge patches by compare-and-set, and what follows from them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead_api.bodies.requests import CreateTopicRequest
+from fairlead_api.identifiers import BrokerEpoch, BrokerId, PartitionIndex
+from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.controlling.configs import ConfigAdmin
+from fairlead_broker.coordination.protocol import CoordinationUnavailable, UnknownOutcome
+from fairlead_broker.registry.records import ConfigRecord, ControllerRecord, DurabilityState, encode
+from fairlead_broker.registry.transactions import Delete, Put
+
+BROKER = BrokerId(1)
+
+
+@pytest.fixture
+def configs(life: Any) -> ConfigAdmin:
+    """Configuration through the store of the test."""
+    return ConfigAdmin(life.coordination, life.mirror)
+
+
+def cluster(life: Any) -> dict[str, object]:
+    """What is set on the cluster."""
+    return life.mirror.metadata.cluster_config.value.values
+
+
+async def test_a_patch_sets_changes_and_resets(life: Any, configs: ConfigAdmin) -> None:
+    """Values are stored in one form and mirrored when the call returns; null takes a key away."""
+    await configs.alter_cluster({"num.partitions": 3, "flush.ms": "007", "auto.create.topics.enable": True})
+    first = cluster(life)
+    await configs.alter_cluster({"num.partitions": 4, "flush.ms": None})
+    await configs.alter_broker(BROKER, {"retention.ms": -1})
+
+    assert first == {"num.partitions": "3", "flush.ms": "7", "auto.create.topics.enable": "true"}
+    assert cluster(life) == {"num.partitions": "4", "auto.create.topics.enable": "true"}
+    assert life.mirror.metadata.broker_config(BROKER).value.values == {"retention.ms": "-1"}
+
+
+async def test_nothing_new_is_not_written(life: Any, configs: ConfigAdmin) -> None:
+    """The same value in another form, an empty patch, the reset of what is not set."""
+    await configs.alter_cluster({"flush.ms": 7})
+    before = life.mirror.metadata.cluster_config.mod_revision
+    for patch in ({"flush.ms": "07"}, {}, {"retention.ms": None}):
+        await configs.alter_cluster(patch)
+
+    assert life.mirror.metadata.cluster_config.mod_revision == before
+
+
+async def test_patches_at_once_all_hold(life: Any, configs: ConfigAdmin) -> None:
+    """Each is laid over what the others have written."""
+    keys = ["flush.ms", "segment.ms", "retention.ms", "flush.messages", "file.delete.delay.ms"]
+    await asyncio.gather(*(configs.alter_cluster({key: 5}) for key in keys))
+
+    assert cluster(life) == dict.fromkeys(keys, "5")
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [{"no.such.key": 1}, {"flush.ms": "x"}, {"delete.retention.ms": 1}, {"flush.ms": 1, "no.such.key": None}],
+)
+async def test_a_bad_key_or_value_writes_nothing(
+    life: Any, configs: ConfigAdmin, patch: dict[str, Any]
+) -> None:
+    """All or nothing."""
+    with pytest.raises(ProblemError) as refused:
+        await configs.alter_cluster(patch)
+
+    assert refused.value.code == "invalid_config"
+    assert life.mirror.metadata.cluster_config is None
+
+
+async def test_only_brokers_that_are_known_are_configured(life: Any, configs: ConfigAdmin) -> None:
+    """One that is registered, or was configured while it was; a typing error makes no key."""
+    key = life.mirror.metadata.keys.broker_config(BrokerId(5))
+    with pytest.raises(ProblemError) as refused:
+        await configs.alter_broker(BrokerId(5), {"flush.ms": 1})
+    written = await life.coordination.transact((), (Put(key, encode(ConfigRecord(values={}))),))
+    await life.mirror.wait_for(written.revision)
+    await configs.alter_broker(BrokerId(5), {"flush.ms": 1})
+
+    assert (refused.value.code, refused.value.data["broker"]) == ("broker_not_found", 5)
+    assert life.mirror.metadata.broker_config(BrokerId(5)).value.values == {"flush.ms": "1"}
+
+
+async def test_what_a_later_release_wrote_stays(life: Any, configs: ConfigAdmin) -> None:
+    """Unknown fields and keys are carried over by a patch."""
+    record = ConfigRecord(values={"from.the.future": 1, "flush.ms": "5"}, unknown={"audience": "all"})
+    key = life.mirror.metadata.keys.cluster_config
+    written = await life.coordination.transact((), (Put(key, encode(record)),))
+    await life.mirror.wait_for(written.revision)
+    await configs.alter_cluster({"flush.ms": 6})
+
+    found = life.mirror.metadata.cluster_config.value
+    assert found.values == {"from.the.future": "1", "flush.ms": "6"}
+    assert found.unknown == {"audience": "all"}
+
+
+async def test_an_unknown_outcome_is_looked_up(life: Any, configs: ConfigAdmin) -> None:
+    """Written or not, the value holds once when the call returns."""
+
+    async def written_without_answer(call: Any) -> Any:
+        await call()
+        message = "no answer"
+        raise UnknownOutcome(message)
+
+    async def lost(call: Any) -> Any:
+        message = "no answer"
+        raise UnknownOutcome(message)
+
+    life.coordination.faults["transact"] = [written_without_answer]
+    await configs.alter_cluster({"flush.ms": 5})
+    life.coordination.faults["transact"] = [lost]
+    await configs.alter_cluster({"flush.ms": 6})
+
+    assert cluster(life) == {"flush.ms": "6"}
+
+
+async def test_a_store_that_is_away_is_told(life: Any, configs: ConfigAdmin) -> None:
+    """Nothing was written."""
+
+    async def away(call: Any) -> Any:
+        message = "away"
+        raise CoordinationUnavailable(message)
+
+    life.coordination.faults["transact"] = [away]
+    with pytest.raises(ProblemError) as refused:
+        await configs.alter_cluster({"flush.ms": 5})
+
+    assert (refused.value.code, refused.value.side_effect) == ("coordination_unavailable", SideEffect.NONE)
+
+
+async def test_the_controller_brings_partition_records_in_line(life: Any, configs: ConfigAdmin) -> None:
+    """Topics that say nothing themselves follow the cluster; doing it twice changes nothing more."""
+    await life.admin.create(CreateTopicRequest(name="follows", partitions=2))
+    await life.admin.create(CreateTopicRequest(name="differs", config={"durability": "synced"}))
+    await configs.alter_cluster({"durability": "replicated"})
+    await life.admin.follow_cluster_config()
+    revision = life.mirror.metadata.revision
+    await life.admin.follow_cluster_config()
+
+    assert durabilities(life, "follows") == [DurabilityState.REPLICATED] * 2
+    assert durabilities(life, "differs") == [DurabilityState.SYNCED]
+    assert life.mirror.metadata.revision == revision
+
+
+async def test_who_is_not_the_controller_leaves_records_alone(life: Any, configs: ConfigAdmin) -> None:
+    """Its standing is another's business: no write, no error."""
+    await life.admin.create(CreateTopicRequest(name="flights"))
+    await configs.alter_cluster({"durability": "replicated"})
+    key = life.mirror.metadata.keys.controller
+    other = ControllerRecord(broker=BrokerId(2), broker_epoch=BrokerEpoch(1))
+    await life.coordination.transact((), (Delete(key),))
+    written = await life.coordination.transact((), (Put(key, encode(other)),))
+    await life.mirror.wait_for(written.revision)
+    await life.admin.follow_cluster_config()
+
+    assert durabilities(life, "flights") == [DurabilityState.SYNCED]
+
+
+async def test_a_start_finishes_what_a_crash_left(path: Path, clock: Any, kit: Any) -> None:
+    """Killed between the cluster's key and the partitions' records, the next life writes them."""
+    async with kit.live(path, clock) as life:
+        await life.admin.create(CreateTopicRequest(name="flights"))
+        await ConfigAdmin(life.coordination, life.mirror).alter_cluster({"durability": "replicated"})
+        epoch = life.membership.broker_epoch
+    async with kit.live(path, clock, epoch) as life:
+        await life.controllership.begin()
+
+        assert durabilities(life, "flights") == [DurabilityState.REPLICATED]
+
+
+@pytest.mark.parametrize(("configured", "expected"), [({}, 1), ({"num.partitions": 3}, 3)])
+async def test_a_topic_without_a_number_of_partitions_takes_the_clusters(
+    life: Any, configs: ConfigAdmin, configured: dict[str, Any], expected: int
+) -> None:
+    """And whoever names none later finds it the same, whatever the default is by then."""
+    await configs.alter_cluster(configured)
+    created, _ = await life.admin.create(CreateTopicRequest(name="flights"))
+    await configs.alter_cluster({"num.partitions": 9})
+    again, anew = await life.admin.create(CreateTopicRequest(name="flights"))
+
+    assert created.partitions == expected
+    assert (again, anew) == (created, False)
+    assert sorted(life.mirror.metadata.partitions(created.topic_id)) == list(
+        map(PartitionIndex, range(expected))
+    )
+
+
+def durabilities(life: Any, topic: str) -> list[DurabilityState]:
+    """What the partition records of a topic say."""
+    metadata = life.mirror.metadata
+    records = metadata.partitions(metadata.topics[topic].value.topic_id)
+    return [record.value.durability for record in records.values()]

@@ -1,0 +1,351 @@
+"""Several brokers on one store: who is the controller, and what becomes of partitions when brokers come and go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead_api.bodies.requests import CreateTopicRequest
+from fairlead_broker.coordination.protocol import CoordinationUnavailable, TransactionTooLarge, UnknownOutcome
+from fairlead_broker.registry.metadata import PartitionChange
+from fairlead_broker.registry.records import (
+    BrokerState,
+    ConfigRecord,
+    InSync,
+    PartitionRecord,
+    TopicState,
+    encode,
+)
+from fairlead_broker.registry.transactions import Put
+
+
+async def three(cluster: Any, partitions: int = 3, **config: Any) -> None:
+    """Begin brokers 1 to 3 and a topic that each of them keeps."""
+    for broker in (1, 2, 3):
+        await cluster.add(broker)
+    await create(cluster, partitions, **config)
+
+
+async def create(cluster: Any, partitions: int = 3, replication_factor: int = 3, **config: Any) -> None:
+    """Create a topic; underscores of configuration keys stand for dots."""
+    await cluster.until(lambda metadata: metadata.controller)
+    named = {key.replace("_", "."): value for key, value in config.items()}
+    request = CreateTopicRequest(
+        name="flights", partitions=partitions, replication_factor=replication_factor, config=named
+    )
+    await cluster.controller.admin.create(request)
+    await cluster.until(lambda metadata: len(records(metadata)) == partitions)
+
+
+def records(metadata: Any) -> list[PartitionRecord]:
+    """The topic's partitions in order."""
+    if "flights" not in metadata.topics:
+        return []
+    partitions = metadata.partitions(metadata.topics["flights"].value.topic_id)
+    return [partitions[index].value for index in sorted(partitions)]
+
+
+def leaders(metadata: Any) -> list[int | None]:
+    """Who leads, by partition."""
+    return [record.leader and record.leader.broker for record in records(metadata)]
+
+
+async def join_isr(cluster: Any, life: Any) -> None:
+    """Put a broker into the isr of every partition, as their leaders would."""
+    metadata = cluster.metadata
+    topic_id, own = metadata.topics["flights"].value.topic_id, life.membership
+    entry = InSync(broker=own.broker_id, broker_epoch=own.broker_epoch)
+    for index, partition in dict(metadata.partitions(topic_id)).items():
+        joined = msgspec.structs.replace(partition.value, isr=(*partition.value.isr, entry), elr=())
+        await cluster.store.transact((), (Put(metadata.keys.partition(topic_id, index), encode(joined)),))
+
+
+async def configure(cluster: Any, key: str, value: int) -> None:
+    """Set something on the cluster."""
+    config = ConfigRecord(values={key: value})
+    await cluster.store.transact((), (Put(cluster.metadata.keys.cluster_config, encode(config)),))
+
+
+def every(holds: Callable[[PartitionRecord], bool]) -> Callable[[Any], bool]:
+    """Ask whether something holds of all partitions."""
+    return lambda metadata: bool(records(metadata)) and all(holds(record) for record in records(metadata))
+
+
+def raising(error: Exception, *, applied: bool) -> Callable[[Any], Any]:
+    """Answer with an error, the call made before or not at all."""
+
+    async def fault(call: Any) -> Any:
+        if applied:
+            await call()
+        raise error
+
+    return fault
+
+
+async def test_one_of_many_is_the_controller(cluster: Any) -> None:
+    """However many claim, one holds the term; when it goes, another takes it with a higher epoch."""
+    await asyncio.gather(*(cluster.add(broker) for broker in (1, 2, 3)))
+    await cluster.until(lambda metadata: metadata.controller)
+    first = cluster.controller
+    holders = [life for life in cluster.lives.values() if life.controllership.term is not None]
+    epoch = first.mirror.metadata.controller_epoch.value.epoch
+    await cluster.kill(first.membership.broker_id)
+    await cluster.until(
+        lambda metadata: (
+            metadata.controller and metadata.controller.value.broker != first.membership.broker_id
+        )
+    )
+
+    assert holders == [first]
+    assert cluster.controller is not first
+    assert cluster.metadata.controller_epoch.value.epoch == epoch + 1
+
+
+async def test_replicas_are_spread_and_the_first_ones_lead(cluster: Any) -> None:
+    """Three partitions on three brokers: each leads one."""
+    await three(cluster)
+
+    assert sorted(leaders(cluster.metadata)) == [1, 2, 3]
+    assert all(len(record.isr) == 3 for record in records(cluster.metadata))
+
+
+@pytest.mark.parametrize("broker", [1, 2, 3])
+async def test_a_lost_broker_leads_nothing_and_is_waited_for_no_more(cluster: Any, broker: int) -> None:
+    """The controller's own loss is no different: the next one goes on."""
+    await three(cluster, partitions=130)
+    before = records(cluster.metadata)
+    await cluster.kill(broker)
+    await cluster.until(
+        every(
+            lambda record: (
+                record.leader is not None
+                and record.leader.broker != broker
+                and broker not in {entry.broker for entry in record.isr}
+            )
+        )
+    )
+    after = records(cluster.metadata)
+
+    for old, new in zip(before, after, strict=True):
+        assert old.leader is not None
+        moved = old.leader.broker == broker
+        assert new.leader_epoch == old.leader_epoch + moved
+        assert len(new.isr) == 2
+
+
+async def test_whoever_waits_for_a_leader_does_not_wait_for_anything_else(cluster: Any) -> None:
+    """Of a lost broker's partitions those that it led come first, however many it only followed."""
+    await three(cluster, partitions=300)
+    controller = cluster.controller
+    victim = next(broker for broker in (1, 2, 3) if cluster.lives[broker] is not controller)
+    elected: list[bool] = []
+
+    def note(update: Any) -> None:
+        elected.extend(
+            change.before.value.leader_epoch < change.after.value.leader_epoch
+            for change in update.changes
+            if isinstance(change, PartitionChange)
+        )
+
+    controller.mirror.subscribe(note)
+    await cluster.kill(victim)
+    await cluster.until(every(lambda record: victim not in {entry.broker for entry in record.isr}))
+
+    assert (len(elected), sum(elected)) == (300, 100)
+    # A transaction takes sixty: the second one of the elections is filled up with others.
+    assert all(elected[:60])
+    assert not any(elected[120:])
+
+
+async def test_a_stopping_broker_gives_up_its_leaderships_while_it_still_serves(cluster: Any) -> None:
+    """Leader and isr change in one write, and nobody needs its lease to end."""
+    await three(cluster)
+    await cluster.lives[2].membership.update(
+        lambda record: msgspec.structs.replace(record, state=BrokerState.STOPPING)
+    )
+    await cluster.until(every(lambda record: 2 not in {entry.broker for entry in record.isr}))
+
+    assert 2 not in leaders(cluster.metadata)
+    assert sorted(record.leader_epoch for record in records(cluster.metadata)) == [0, 0, 1]
+
+
+async def test_a_broker_leads_when_its_directory_appears(cluster: Any, kit: Any) -> None:
+    """Between two writes of its registration it has none: it leads nothing, and is looked at again after."""
+    await three(cluster, min_insync_replicas=1)
+    for broker in (1, 2):
+        await cluster.kill(broker)
+    await cluster.until(every(lambda record: len(record.isr) == 1))
+    before = await cluster.kill(3)
+    await cluster.add(4)
+    await cluster.until(every(lambda record: record.leader is None))
+    life = await cluster.add(3, directories=())
+    # Whoever has made a topic after that has seen it.
+    await cluster.controller.admin.create(CreateTopicRequest(name="later", partitions=1))
+    early = leaders(cluster.metadata)
+    directories = kit.registration(before, "d3").directories
+    await life.membership.update(lambda record: msgspec.structs.replace(record, directories=directories))
+    await cluster.until(every(lambda record: record.leader is not None))
+    later = cluster.metadata.partitions(cluster.metadata.topics["later"].value.topic_id)
+
+    assert early == [None] * 3
+    assert set(leaders(cluster.metadata)) == {3}
+    assert [each.value.replicas[0].broker for each in later.values()] == [4]
+
+
+async def test_a_broker_that_comes_back_after_all_were_gone_leads_if_it_was_the_last(cluster: Any) -> None:
+    """Nobody leads while only an incomplete replica is there, and the record says so."""
+    await three(cluster, min_insync_replicas=1)
+    epochs = {broker: await cluster.kill(broker) for broker in (1, 2)}
+    await cluster.until(every(lambda record: len(record.isr) == 1))
+    epochs[3] = await cluster.kill(3)
+    await cluster.add(1, last_broker_epoch=epochs[1])
+    await cluster.until(every(lambda record: record.leader is None))
+    await cluster.add(3, last_broker_epoch=epochs[3])
+    await cluster.until(every(lambda record: record.leader is not None))
+
+    assert set(leaders(cluster.metadata)) == {3}
+
+
+async def test_an_eligible_replica_leads_when_the_last_in_sync_is_gone(cluster: Any) -> None:
+    """Below the minimum the high watermark stood still, so whoever left since then has everything."""
+    await three(cluster, min_insync_replicas=2)
+    epochs = {broker: await cluster.kill(broker) for broker in (1, 2)}
+    await cluster.until(every(lambda record: len(record.isr) == 1 and bool(record.elr)))
+    await cluster.kill(3)
+    await cluster.add(2, last_broker_epoch=epochs[2])
+    await cluster.until(every(lambda record: record.leader is not None and record.leader.broker == 2))
+
+    assert set(leaders(cluster.metadata)) == {2}
+
+
+async def test_what_another_controller_has_begun_is_finished(cluster: Any) -> None:
+    """A topic that is being created, with no partition yet."""
+    await cluster.add(1)
+    await cluster.add(2)
+    await cluster.until(lambda metadata: metadata.controller)
+    admin, clock = cluster.controller.admin, cluster.clock
+    request = CreateTopicRequest(name="flights", partitions=2, replication_factor=2)
+    record, _ = await admin.create(request, dry_run=True)
+    key = cluster.metadata.keys.topic("flights")
+    await cluster.store.transact((), (Put(key, encode(record)),))
+    before = cluster.controller.membership.broker_id
+    await cluster.until(lambda metadata: "flights" in metadata.topics)
+    clock.seconds += 6
+    await cluster.kill(before)
+    await cluster.add(7)
+    await cluster.until(lambda metadata: metadata.topics["flights"].value.state is TopicState.READY)
+
+    assert set(leaders(cluster.metadata)) <= set(cluster.lives)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "faults",
+    [
+        [raising(UnknownOutcome("lost"), applied=True)],
+        [raising(UnknownOutcome("lost"), applied=False)],
+        [raising(CoordinationUnavailable("away"), applied=False)] * 2,
+        [raising(TransactionTooLarge("bytes", 2, 1), applied=False)] * 3,
+    ],
+    ids=["applied", "not-applied", "away", "too-large"],
+)
+async def test_a_store_that_misbehaves_only_delays(cluster: Any, faults: list[Any]) -> None:
+    """Whatever became of a write, the controller looks again and ends where it should."""
+    await three(cluster, partitions=20)
+    controller = cluster.controller
+    victim = next(broker for broker in (1, 2, 3) if cluster.lives[broker] is not controller)
+    controller.coordination.faults["transact"] = list(faults)
+    await cluster.kill(victim)
+    await cluster.until(every(lambda record: victim not in {entry.broker for entry in record.isr}))
+
+    assert victim not in leaders(cluster.metadata)
+    assert {record.leader_epoch for record in records(cluster.metadata)} == {0, 1}
+
+
+async def test_the_longest_log_leads_where_losing_records_is_allowed(cluster: Any, kit: Any) -> None:
+    """When the lost leader's lease is over by its own word, which may be longer than others' and than the delay.
+
+    Its isr is it alone, and the epoch is above every one that was heard of.
+    """
+    for broker in (1, 2, 3):
+        await cluster.add(broker, lease_seconds=2 * kit.ttl_seconds)
+    await create(cluster, partitions=1, min_insync_replicas=1, unclean_leader_election_enable="true")
+    [record] = records(cluster.metadata)
+    last = record.replicas[0].broker
+    epochs = {}
+    for replica in record.replicas[1:]:
+        epochs[replica.broker] = await cluster.kill(replica.broker)
+    await cluster.until(every(lambda record: len(record.isr) == 1))
+    await cluster.kill(last)
+    for broker, epoch in epochs.items():
+        life = await cluster.add(broker, last_broker_epoch=epoch)
+        life.ends.update({each: kit.log_end(0, 10 * each) for each in epochs})
+        life.ends[max(epochs)] = kit.log_end(5, 7)
+    await cluster.until(every(lambda record: record.leader is None))
+    waited = leaders(cluster.metadata)
+    await configure(cluster, "unclean.leader.election.delay.ms", 0)
+    lost_at = cluster.clock.seconds
+    # A leader whose lease ended early would believe in it for so long.
+    for _ in range(4):
+        cluster.clock.seconds += kit.ttl_seconds / 2
+        for life in cluster.lives.values():
+            await life.membership.keep_alive()
+    await cluster.until(every(lambda record: record.leader is not None))
+    [record] = records(cluster.metadata)
+    # The controller has noted it when it has gone on to something else.
+    await cluster.add(4)
+
+    assert waited == [None]
+    surveyed_at = [at for life in cluster.lives.values() for at in life.surveyed_at]
+    assert min(surveyed_at) == lost_at + 2 * kit.ttl_seconds
+    assert leaders(cluster.metadata) == [max(epochs)]
+    assert record.isr == (record.leader,)
+    assert record.elr == ()
+    assert record.leader_epoch == 6
+    assert sum(life.elections.get("unclean", 0) for life in cluster.lives.values()) == 1
+
+
+async def test_leaders_go_back_to_the_preferred_replicas(cluster: Any) -> None:
+    """When a broker is back and in sync, the next look gives it what it should lead."""
+    await three(cluster, min_insync_replicas=1)
+    epoch = await cluster.kill(2)
+    await cluster.until(every(lambda record: len(record.isr) == 2))
+    life = await cluster.add(2, last_broker_epoch=epoch)
+    await join_isr(cluster, life)
+    astray = leaders(cluster.metadata)
+    await configure(cluster, "leader.imbalance.check.interval.seconds", 1)
+    cluster.clock.seconds += 2
+    await cluster.until(lambda metadata: 2 in leaders(metadata))
+
+    assert 2 not in astray
+    assert sorted(leaders(cluster.metadata)) == [1, 2, 3]
+
+
+async def test_a_partition_that_is_drained_gets_its_preferred_leader_later(cluster: Any) -> None:
+    """Both may be due in one turn; the one write waits for the other, and the controller goes on."""
+    await three(cluster, min_insync_replicas=1)
+    epoch = await cluster.kill(2)
+    await cluster.until(every(lambda record: len(record.isr) == 2))
+    await join_isr(cluster, await cluster.add(2, last_broker_epoch=epoch))
+    await cluster.add(4)
+    [drained] = [
+        record.replicas[2].broker for record in records(cluster.metadata) if record.replicas[0].broker == 2
+    ]
+    cluster.clock.seconds += 2
+    keys = cluster.metadata.keys
+    often = ConfigRecord(values={"leader.imbalance.check.interval.seconds": 1})
+    leaving = ConfigRecord(values={"draining": "true"})
+    both = (
+        Put(keys.cluster_config, encode(often)),
+        Put(keys.broker_config(drained), encode(leaving)),
+    )
+    await cluster.store.transact((), both)
+    await cluster.until(every(lambda record: bool(record.adding)))
+    cluster.clock.seconds += 2
+    await cluster.until(lambda metadata: 2 in leaders(metadata))
+
+    assert all(drained in record.removing for record in records(cluster.metadata))

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fairlead_api.bodies.requests import CreateTopicRequest
+from fairlead_api.identifiers import Revision
+from fairlead_broker.controller.topics import TOMBSTONE_SECONDS
+from fairlead_broker.controlling.housekeeping import HISTORY_SECONDS, INTERVAL_SECONDS, Housekeeping
+from fairlead_broker.coordination.protocol import Compacted, CoordinationClosed, CoordinationUnavailable
+from fairlead_broker.registry.transactions import Put
+
+
+@pytest.fixture
+def housekeeping(life: Any, clock: Any) -> Housekeeping:
+    """What the controller of the tests does from time to time."""
+    return Housekeeping(life.coordination, life.mirror, lambda: life.controllership.term, clock)
+
+
+async def test_history_is_kept_for_ten_minutes(life: Any, clock: Any, housekeeping: Housekeeping) -> None:
+    """What was the present ten minutes ago can still be listed, what was before that cannot."""
+    revisions = []
+    for n in range(5):
+        revisions.append((await life.coordination.transact((), (Put("/k", str(n).encode()),))).revision)
+        await housekeeping.tick()
+        clock.seconds += INTERVAL_SECONDS
+    readable = []
+    for revision in revisions:
+        try:
+            await life.coordination.list("/k", revision=Revision(revision))
+            readable.append(revision)
+        except Compacted:
+            pass
+
+    assert HISTORY_SECONDS == 2 * INTERVAL_SECONDS
+    assert readable == revisions[2:]
+
+
+async def test_nothing_is_compacted_before_there_is_enough_history(
+    life: Any, clock: Any, housekeeping: Housekeeping
+) -> None:
+    """A controller that has just begun does not know how old a revision is."""
+    await housekeeping.tick()
+    clock.seconds += HISTORY_SECONDS - 1
+    await housekeeping.tick()
+
+    assert (await life.coordination.list("/", revision=Revision(1))).items == ()
+
+
+async def test_tombstones_are_forgotten_when_their_time_is_over(
+    life: Any, clock: Any, housekeeping: Housekeeping
+) -> None:
+    """Not before."""
+    record, _ = await life.admin.create(CreateTopicRequest(name="t"))
+    await life.admin.delete("t")
+    clock.seconds += TOMBSTONE_SECONDS - 1
+    await housekeeping.tick()
+    before = list(life.mirror.metadata.deleted_topics)
+    clock.seconds += 1
+    await housekeeping.tick()
+
+    assert before == [record.topic_id]
+    assert life.mirror.metadata.deleted_topics == {}
+
+
+async def test_a_store_that_is_away_does_not_end_it(life: Any, housekeeping: Housekeeping) -> None:
+    """It tries again at the next turn; a closed client ends it."""
+    tried = asyncio.Event()
+
+    async def away(_: Any) -> Any:
+        tried.set()
+        raise CoordinationUnavailable("away")
+
+    async def closed(_: Any) -> Any:
+        raise CoordinationClosed("closed")
+
+    life.coordination.faults["list"] = [away, closed]
+    running = asyncio.create_task(housekeeping.run())
+    async with asyncio.timeout(10):
+        await tried.wait()
+        await life.coordination.transact((), ())
+    still = not running.done()
+    running.cancel()
+    await asyncio.wait([running])
+
+    assert still
+    with pytest.raises(CoordinationClosed):
+        await housekeeping.run()

@@ -1,0 +1,17 @@
+"""Refusals that say what stands in the way."""
+
+from __future__ import annotations
+
+from fairlead_api.identifiers import PartitionIndex
+from fairlead_broker.controlling.operation_refusals import preferred_cannot_lead
+from partition_kit import record
+
+
+def test_who_prefers_a_leader_by_a_backups_record_hears_that_it_is_one() -> None:
+    """Who is in sync by that record says nothing."""
+    known = preferred_cannot_lead("flights", PartitionIndex(0), record(2, "23"))
+    restored = preferred_cannot_lead("flights", PartitionIndex(0), record(None, "1", restored=True))
+
+    assert "in sync are" in known.detail
+    assert "backup" in restored.detail
+    assert "in sync" not in restored.detail

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.controlling.plan_runner import ATTEMPTS_MAX, PlanRunner
+from fairlead_broker.coordination.protocol import (
+    CoordinationUnavailable,
+    TransactionTooLarge,
+    UnknownOutcome,
+)
+from fairlead_broker.registry.records import ConfigRecord, encode
+from fairlead_broker.registry.transactions import Put, Transaction, has_value, unchanged_since
+
+
+def value(number: int) -> bytes:
+    """Write a number as a configuration record."""
+    return encode(ConfigRecord(values={"number": number}))
+
+
+class Counting:
+    """Plans that bring the number of the cluster's configuration up to a goal, one a transaction."""
+
+    def __init__(self, life: Any, goal: int) -> None:
+        """Begin at whatever the mirror shows."""
+        self.life = life
+        self.goal = goal
+        self.sizes: list[int] = []
+
+    @property
+    def number(self) -> int:
+        """What the mirror shows."""
+        config = self.life.mirror.metadata.cluster_config
+        return int(config.value.values["number"]) if config else 0
+
+    def __call__(self, size: int) -> Sequence[Transaction]:
+        """Plan the steps from what is shown to the goal; all but the first guarded by the value before."""
+        self.sizes.append(size)
+        metadata, key = self.life.mirror.metadata, self.life.mirror.metadata.keys.cluster_config
+        revision = metadata.cluster_config.mod_revision if metadata.cluster_config else 0
+        return [
+            Transaction(
+                (unchanged_since(key, revision) if n == self.number else has_value(key, value(n)),),
+                (Put(key, value(n + 1)),),
+            )
+            for n in range(self.number, self.goal)
+        ]
+
+
+@pytest.fixture
+def runner(life: Any) -> PlanRunner:
+    """A driver on the cluster of the tests."""
+    return PlanRunner(life.coordination, life.mirror)
+
+
+def raising(error: Exception, *, applied: bool = False) -> Callable[[Any], Any]:
+    """Answer with an error, the call made before or not at all."""
+
+    async def fault(call: Any) -> Any:
+        if applied:
+            await call()
+        raise error
+
+    return fault
+
+
+async def through(call: Any) -> Any:
+    """Let a call pass."""
+    return await call()
+
+
+async def test_a_plan_is_run_until_it_is_empty(life: Any, runner: PlanRunner) -> None:
+    """All of its transactions, then one more look."""
+    plan = Counting(life, 3)
+    await runner.complete(plan)
+
+    assert plan.number == 3
+    assert plan.sizes == [60, 60]
+
+
+async def test_only_the_first_transaction_begins_a_plan(life: Any, runner: PlanRunner) -> None:
+    """The answer says whether there was anything to begin."""
+    begun = [await runner.begin(Counting(life, 3)), await runner.begin(Counting(life, 1))]
+
+    assert begun == [True, False]
+    assert Counting(life, 0).number == 1
+
+
+async def test_what_was_changed_by_others_is_planned_anew(life: Any, runner: PlanRunner, kit: Any) -> None:
+    """The mirror shows what was in the way before the next plan is made."""
+
+    async def interfere(call: Any) -> Any:
+        await life.coordination.inner.transact((), (Put(kit.keys.cluster_config, value(2)),))
+        return await call()
+
+    life.coordination.faults["transact"] = [interfere]
+    plan = Counting(life, 4)
+    await runner.complete(plan)
+
+    assert plan.number == 4
+    assert len(plan.sizes) == 3
+
+
+@pytest.mark.parametrize("applied", [True, False])
+async def test_an_unknown_outcome_is_looked_up_and_planned_anew(
+    life: Any, runner: PlanRunner, applied: bool
+) -> None:
+    """Guards make it all the same whether the lost transaction was made."""
+    life.coordination.faults["transact"] = [through, raising(UnknownOutcome("lost"), applied=applied)]
+    plan = Counting(life, 4)
+    await runner.complete(plan)
+
+    assert plan.number == 4
+
+
+async def test_a_store_that_is_away_is_said_so(life: Any, runner: PlanRunner) -> None:
+    """With nothing written the refusal is definite, else something may have been done."""
+    faults = life.coordination.faults
+    gone = raising(CoordinationUnavailable("away"))
+    faults["transact"] = [gone]
+    with pytest.raises(ProblemError) as nothing:
+        await runner.complete(Counting(life, 2))
+    faults["transact"] = [through, gone]
+    with pytest.raises(ProblemError) as something:
+        await runner.complete(Counting(life, 2))
+    faults["transact"] = [raising(UnknownOutcome("lost"))]
+    faults["list"] = [gone]
+    with pytest.raises(ProblemError) as unknown:
+        await runner.complete(Counting(life, 2))
+    refusals = [nothing.value, something.value, unknown.value]
+
+    assert [problem.code for problem in refusals] == ["coordination_unavailable"] * 3
+    assert [problem.side_effect for problem in refusals] == [
+        SideEffect.NONE,
+        SideEffect.MAYBE,
+        SideEffect.MAYBE,
+    ]
+
+
+async def test_a_transaction_that_is_too_large_is_halved(life: Any, runner: PlanRunner) -> None:
+    """Until it fits; one that does not fit alone is a mistake of the plan."""
+    too_large = raising(TransactionTooLarge("bytes", 2, 1))
+    life.coordination.faults["transact"] = [too_large, too_large]
+    plan = Counting(life, 1)
+    await runner.complete(plan)
+    life.coordination.faults["transact"] = [too_large] * 10
+    hopeless = Counting(life, 2)
+    with pytest.raises(TransactionTooLarge):
+        await runner.complete(hopeless)
+
+    assert plan.sizes == [60, 30, 15, 60 // 4]
+    assert hopeless.sizes == [60, 30, 15, 7, 3, 1]
+
+
+async def test_a_plan_that_never_holds_is_given_up(life: Any, runner: PlanRunner, kit: Any) -> None:
+    """Somebody else may always be quicker; the caller decides again."""
+    wrong = Transaction((has_value(kit.keys.cluster_config, b"never"),), ())
+    with pytest.raises(ProblemError) as refused:
+        await runner.complete(lambda _: [wrong])
+
+    assert refused.value.code == "conflict"
+    assert f"{ATTEMPTS_MAX} times" in refused.value.detail
+    assert refused.value.side_effect is SideEffect.NONE
+
+
+async def test_what_a_plan_refuses_passes_through(runner: PlanRunner) -> None:
+    """Planners raise their own problems."""
+
+    def refuse(_: int) -> Sequence[Transaction]:
+        raise ProblemError("topic_not_found", "there is none")
+
+    with pytest.raises(ProblemError, match="there is none"):
+        await runner.complete(refuse)

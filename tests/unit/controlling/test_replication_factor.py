@@ -1,0 +1,90 @@
+"""The replication factor that a topic has for its new partitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead_api.bodies.requests import AlterTopicRequest, CreateTopicRequest
+from fairlead_api.identifiers import BrokerId, PartitionIndex, TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.registry.records import InSync, encode
+from fairlead_broker.registry.transactions import Put, unchanged_since
+
+
+async def test_another_replication_factor_is_for_new_partitions(cluster: Any) -> None:
+    """Replicas stay where they are; new partitions have the new number."""
+    life = await cluster.add(1)
+    await cluster.add(2)
+    await cluster.until(lambda metadata: len(metadata.brokers) == 2)
+    created, _ = await life.admin.create(
+        CreateTopicRequest(name="flights", partitions=1, replication_factor=1)
+    )
+    await life.admin.alter("flights", AlterTopicRequest(replication_factor=2))
+    altered = await life.admin.alter("flights", AlterTopicRequest(partitions=2))
+    partitions = life.mirror.metadata.partitions(created.topic_id)
+    with pytest.raises(ProblemError) as refused:
+        await life.admin.alter("flights", AlterTopicRequest(replication_factor=3))
+
+    assert altered.replication_factor == 2
+    assert [len(partitions[PartitionIndex(n)].value.replicas) for n in (0, 1)] == [1, 2]
+    assert refused.value.detail == (
+        "topic flights asks for 3 replicas of each partition, but 2 brokers take new replicas"
+    )
+
+
+async def test_a_replication_factor_below_the_minimum_in_sync_is_refused(cluster: Any) -> None:
+    """The topic's own minimum could never be reached."""
+    life = await cluster.add(1)
+    await cluster.add(2)
+    await cluster.until(lambda metadata: len(metadata.brokers) == 2)
+    await life.admin.create(
+        CreateTopicRequest(name="flights", replication_factor=2, config={"min.insync.replicas": "2"})
+    )
+    with pytest.raises(ProblemError) as refused:
+        await life.admin.alter("flights", AlterTopicRequest(replication_factor=1))
+
+    assert refused.value.code == "invalid_config"
+    assert "asks for 2 replicas in sync" in refused.value.detail
+
+
+async def in_sync(life: Any, topic_id: TopicId) -> None:
+    """Put every replica of the first partition into the isr, as its leader would when they have caught up."""
+    metadata = life.mirror.metadata
+    found = metadata.partitions(topic_id)[PartitionIndex(0)]
+    isr = tuple(
+        InSync(broker=each.broker, broker_epoch=metadata.brokers[each.broker].create_revision)
+        for each in found.value.replicas
+    )
+    written = await life.coordination.transact(
+        (unchanged_since(metadata.keys.partition(topic_id, 0), found.mod_revision),),
+        (Put(metadata.keys.partition(topic_id, 0), encode(msgspec.structs.replace(found.value, isr=isr))),),
+    )
+    assert written.succeeded
+
+
+async def test_a_partition_that_was_moved_to_more_brokers_needs_its_minimum(cluster: Any) -> None:
+    """Not before they are there: until then a minimum above its replicas would refuse every write."""
+    life = await cluster.add(1)
+    await cluster.add(2)
+    await cluster.add(3)
+    await cluster.until(lambda metadata: len(metadata.brokers) == 3)
+    created, _ = await life.admin.create(
+        CreateTopicRequest(name="flights", partitions=1, replication_factor=1)
+    )
+    await life.admin.alter("flights", AlterTopicRequest(replication_factor=3))
+
+    def minimum(metadata: Any) -> int:
+        return int(metadata.partitions(created.topic_id)[PartitionIndex(0)].value.min_isr)
+
+    wanted = [BrokerId(1), BrokerId(2), BrokerId(3)]
+    moving = await life.operations.reassign("flights", PartitionIndex(0), wanted)
+    await life.admin.follow_cluster_config()
+    amid = minimum(life.mirror.metadata)
+    await in_sync(life, created.topic_id)
+    await cluster.until(lambda metadata: minimum(metadata) == 2)
+
+    assert len(moving.adding) == 2
+    assert amid == 1

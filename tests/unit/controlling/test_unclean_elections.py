@@ -1,0 +1,268 @@
+"""Surveys beside the controller's turns: what they find is used once, and only as far as it still holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead_api.identifiers import BrokerId, LeaderEpoch, Offset, Revision
+from fairlead_broker.controller.partition_changes import ClusterView, LogEnd
+from fairlead_broker.controlling.unclean_elections import (
+    AGAIN_SECONDS,
+    Survey,
+    UncleanElections,
+    nobody_answers,
+)
+from fairlead_broker.registry.keys import PartitionKey
+from fairlead_broker.registry.metadata import Versioned
+from fairlead_broker.registry.records import PartitionRecord
+from partition_kit import KEY, R1, R2, R3, STOPPING, brokers, record, registered
+
+OTHER = PartitionKey(KEY.topic_id, type(KEY.partition)(KEY.partition + 1))
+PATIENCE_SECONDS = 10.0
+
+
+def end(offset: int) -> LogEnd:
+    """Where a log ends."""
+    return LogEnd(LeaderEpoch(7), Offset(offset))
+
+
+@dataclass
+class Replicas:
+    """Replicas that answer what they are given, once they may."""
+
+    ends: dict[int, LogEnd] = field(default_factory=dict)
+    answers: asyncio.Event = field(default_factory=asyncio.Event)
+    slow: set[PartitionKey] = field(default_factory=set)
+    asked: list[tuple[PartitionKey, list[int]]] = field(default_factory=list)
+
+    async def __call__(self, key: PartitionKey, wanted: Sequence[BrokerId]) -> dict[BrokerId, LogEnd]:
+        """Answer; for a slow partition not before it is said."""
+        self.asked.append((key, list(wanted)))
+        if key in self.slow:
+            await self.answers.wait()
+        return {each: self.ends[each] for each in wanted if each in self.ends}
+
+
+class Controller:
+    """What the controllership does with surveys, step by step."""
+
+    def __init__(self, clock: Any, survey: Survey) -> None:
+        self.clock = clock
+        self.view = ClusterView(brokers(R2, R3))
+        self.ended = asyncio.Event()
+        self.elections = UncleanElections(survey, lambda: self.view, clock, self.ended.set)
+        self.partitions = {
+            key: Versioned(record(None, "1", min_isr=1), Revision(1), Revision(5)) for key in (KEY, OTHER)
+        }
+        self.group = asyncio.TaskGroup()
+
+    def begin(self, *keys: PartitionKey) -> None:
+        """Ask about partitions that are due."""
+        self.elections.begin(self.group, [(key, self.partitions[key]) for key in keys])
+
+    async def hear(self) -> None:
+        """Wait until a survey has ended."""
+        async with asyncio.timeout(30):
+            await self.ended.wait()
+        self.ended.clear()
+
+    def elected(self) -> dict[PartitionKey, int]:
+        """Who is to lead what."""
+        writes = self.elections.elected(self.partitions.get, PATIENCE_SECONDS)
+        return {write.key: write.record.leader.broker for write in writes if write.record.leader}
+
+    async def outcome(self) -> dict[PartitionKey, int]:
+        """Survey one partition to the end."""
+        self.begin(KEY)
+        await self.hear()
+        return self.elected()
+
+
+@pytest.fixture
+def replicas() -> Replicas:
+    """Two that answer."""
+    return Replicas({2: end(5), 3: end(9)})
+
+
+@pytest.fixture
+async def controller(clock: Any, replicas: Replicas) -> AsyncIterator[Controller]:
+    """A controller, and tasks that end with the test."""
+    made = Controller(clock, replicas)
+    async with made.group:
+        yield made
+        replicas.answers.set()
+
+
+async def test_a_slow_replica_delays_only_its_partition(controller: Controller, replicas: Replicas) -> None:
+    """The other one is elected while the survey of the first still waits, and nobody is asked twice meanwhile."""
+    replicas.slow.add(KEY)
+    controller.begin(KEY, OTHER)
+    await controller.hear()
+    first = controller.elected()
+    controller.clock.seconds += AGAIN_SECONDS
+    controller.begin(KEY)
+    replicas.answers.set()
+    await controller.hear()
+
+    assert first == {OTHER: 3}
+    assert controller.elected() == {KEY: 3}
+    assert [key for key, _ in replicas.asked] == [KEY, OTHER]
+
+
+async def test_a_survey_is_used_once(controller: Controller) -> None:
+    """What was elected is written by then, or everything is looked at again."""
+    assert await controller.outcome() == {KEY: 3}
+    assert controller.elected() == {}
+
+
+async def test_whoever_is_there_and_silent_is_waited_for(controller: Controller, replicas: Replicas) -> None:
+    """It may have the longest log; it is asked again, a second later, until patience is over."""
+    del replicas.ends[3]
+    first = await controller.outcome()
+    controller.begin(KEY)
+    asked_once = len(replicas.asked)
+    controller.clock.seconds += AGAIN_SECONDS
+    second = await controller.outcome()
+    controller.clock.seconds += PATIENCE_SECONDS
+    last = await controller.outcome()
+
+    assert (first, second, last) == ({}, {}, {KEY: 2})
+    assert (asked_once, len(replicas.asked)) == (1, 3)
+
+
+async def test_whoever_comes_back_late_is_waited_for_as_long(
+    controller: Controller, replicas: Replicas
+) -> None:
+    """Both were gone for longer than patience lasts; one of them is slower to open its log, and has more in it."""
+    controller.view = ClusterView(brokers(R1))
+    nobody = await controller.outcome()
+    controller.clock.seconds += 2 * PATIENCE_SECONDS
+    controller.view = ClusterView(brokers(R1, R2, R3))
+    opening = replicas.ends.pop(3)
+    early = await controller.outcome()
+    controller.clock.seconds += PATIENCE_SECONDS - 1
+    replicas.ends[3] = opening
+
+    assert (nobody, early) == ({}, {})
+    assert await controller.outcome() == {KEY: 3}
+
+
+async def test_patience_begins_anew_with_another_record(controller: Controller, replicas: Replicas) -> None:
+    """The partition had a leader in between: what was not heard before that is no reason to hurry now."""
+    del replicas.ends[3]
+    before = await controller.outcome()
+    found = controller.partitions[KEY]
+    controller.partitions[KEY] = Versioned(found.value, found.create_revision, Revision(8))
+    controller.clock.seconds += PATIENCE_SECONDS
+    first = await controller.outcome()
+    controller.clock.seconds += PATIENCE_SECONDS
+
+    assert (before, first) == ({}, {})
+    assert await controller.outcome() == {KEY: 2}
+
+
+@pytest.mark.parametrize(
+    "present", [[R2, (3, STOPPING)], [R2]], ids=["stopping", "gone"]
+)  # fmt: skip
+async def test_who_cannot_lead_is_not_waited_for(
+    controller: Controller, replicas: Replicas, present: list[Any]
+) -> None:
+    """Its end does not matter."""
+    del replicas.ends[3]
+    controller.view = ClusterView(brokers(*present))
+
+    assert await controller.outcome() == {KEY: 2}
+
+
+async def test_another_life_has_told_nothing(controller: Controller) -> None:
+    """A broker that was restarted since may have lost what it had."""
+    controller.begin(KEY)
+    await controller.hear()
+    controller.view = ClusterView({**brokers(R2), BrokerId(3): registered(3, 99)})
+    first = controller.elected()
+    controller.clock.seconds += PATIENCE_SECONDS
+
+    assert first == {}
+    assert await controller.outcome() == {KEY: 3}
+
+
+async def test_another_record_is_another_survey(controller: Controller) -> None:
+    """Whoever wrote it knew more."""
+    controller.begin(KEY)
+    await controller.hear()
+    found = controller.partitions[KEY]
+    controller.partitions[KEY] = Versioned(found.value, found.create_revision, Revision(6))
+    first = controller.elected()
+
+    assert first == {}
+    assert await controller.outcome() == {KEY: 3}
+
+
+async def test_a_leader_that_came_back_stays(controller: Controller) -> None:
+    """A record that names one needs nobody else."""
+    found = controller.partitions[KEY]
+    controller.partitions[KEY] = Versioned(
+        record(2, "2", min_isr=1), found.create_revision, found.mod_revision
+    )
+
+    assert await controller.outcome() == {}
+
+
+async def test_a_restored_record_waits_for_every_replica(controller: Controller, replicas: Replicas) -> None:
+    """However long; an operator may go on without those that are gone."""
+    found = controller.partitions[KEY]
+    restored = msgspec.structs.replace(found.value, restored=True)
+    controller.partitions[KEY] = Versioned(restored, found.create_revision, found.mod_revision)
+    first = await controller.outcome()
+    controller.clock.seconds += PATIENCE_SECONDS
+    second = await controller.outcome()
+    surveyed = await controller.elections.survey(KEY, controller.partitions[KEY])
+    forced = controller.elections.election(surveyed, forced=True)
+    controller.view = ClusterView(brokers(R1, R2, R3))
+    replicas.ends[1] = end(100)
+    controller.clock.seconds += PATIENCE_SECONDS
+
+    assert (first, second) == ({}, {})
+    assert forced is not None
+    assert forced.record.leader is not None
+    assert (forced.record.leader.broker, forced.record.restored) == (3, False)
+    assert await controller.outcome() == {KEY: 1}
+
+
+async def test_a_term_begins_with_no_surveys(controller: Controller) -> None:
+    """What an earlier term has heard is not used."""
+    controller.begin(KEY)
+    await controller.hear()
+    controller.elections.forget()
+
+    assert controller.elected() == {}
+    assert await controller.outcome() == {KEY: 3}
+
+
+async def test_surveys_are_bounded(clock: Any, replicas: Replicas) -> None:
+    """The rest is asked when others have ended."""
+    controller = Controller(clock, replicas)
+    keys = [PartitionKey(KEY.topic_id, type(KEY.partition)(each)) for each in range(100)]
+    replicas.slow.update(keys)
+    some: PartitionRecord = record(None, "1", min_isr=1)
+    async with controller.group:
+        controller.elections.begin(
+            controller.group, [(key, Versioned(some, Revision(1), Revision(5))) for key in keys]
+        )
+        replicas.answers.set()
+
+    assert len(replicas.asked) == 60
+
+
+async def test_a_broker_without_peers_hears_nobody(clock: Any) -> None:
+    """Nobody is elected."""
+    controller = Controller(clock, nobody_answers)
+    clock.seconds += PATIENCE_SECONDS
+    async with controller.group:
+        assert await controller.outcome() == {}

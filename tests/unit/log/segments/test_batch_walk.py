@@ -1,0 +1,98 @@
+"""Walks over batches in a file: what they meet, and where they stop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fairlead_broker.log.segments.batch_walk import (
+    BadBatch,
+    find_good_batch,
+    first_append_time,
+    verify_batches,
+    walk_headers,
+)
+from fairlead_broker.log.segments.storage import File, PosixStorage
+from log_kit import BatchMaker, stored
+
+
+def file_with(path: Path, data: bytes) -> File:
+    """Return a file with this content."""
+    path.write_bytes(data)
+    return PosixStorage().open(path)
+
+
+def test_both_walks_meet_every_batch(tmp_path: Path, make: BatchMaker) -> None:
+    """Batches smaller and larger than a window, one after another, at their positions."""
+    batches = [make(0, 2), make(2, 1, 50_000), make(3, 3), make(6, 1, 6 << 20), make(7, 1)]
+    data = stored(*batches)
+    file = file_with(tmp_path / "log", data)
+    expected, position = [], 0
+    for batch in batches:
+        expected.append((position, batch.base_offset))
+        position += batch.nbytes
+
+    for walk in (walk_headers, verify_batches):
+        assert [(met.position, met.header.base_offset) for met in walk(file, 0, len(data), 0)] == expected
+        assert [met.end for met in walk(file, 0, len(data), 0)][-1] == len(data)
+    assert first_append_time(file, len(data)) == make.append_time_us
+    assert first_append_time(file, 0) is None
+
+
+def test_only_the_verifying_walk_reads_the_content(tmp_path: Path, make: BatchMaker) -> None:
+    """A changed value is found by its checksum; the headers alone are good."""
+    data = bytearray(stored(make(0), make(1)))
+    data[-20] ^= 1
+    file = file_with(tmp_path / "log", bytes(data))
+
+    assert len(list(walk_headers(file, 0, len(data), 0))) == 2
+    with pytest.raises(BadBatch, match="checksum of the content") as bad:
+        list(verify_batches(file, 0, len(data), 0))
+    assert (bad.value.position, bad.value.search_from) == (len(data) // 2, len(data))
+
+
+def test_every_bit_of_a_stamp_matters(tmp_path: Path, make: BatchMaker) -> None:
+    """A walk stops at a flipped bit anywhere in what the leader stamped."""
+    data = stored(make(0))
+    for bit in range(8 * 32):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        file = file_with(tmp_path / "log", bytes(changed))
+
+        with pytest.raises(BadBatch) as bad:
+            list(walk_headers(file, 0, len(data), 0))
+        assert bad.value.position == 0
+
+
+def test_offsets_only_rise(tmp_path: Path, make: BatchMaker) -> None:
+    """A good batch with an offset that was given out before ends the walk."""
+    data = stored(make(5, 2), make(6))
+    file = file_with(tmp_path / "log", data)
+
+    with pytest.raises(BadBatch, match="from offset 6 cannot follow offset 6"):
+        list(walk_headers(file, 0, len(data), 0))
+    with pytest.raises(BadBatch, match="from offset 5 cannot follow offset 7"):
+        list(walk_headers(file, 0, len(data), 8))
+
+
+@pytest.mark.parametrize(
+    "garbage_bytes", [8, 80, 88, 4096, (4 << 20) - 88, (4 << 20) - 8, 4 << 20, (8 << 20) + 16]
+)
+@pytest.mark.parametrize("garbage", [b"\x00", b"\x01", b"\xff"])
+def test_the_next_good_batch_is_found(
+    tmp_path: Path, make: BatchMaker, garbage: bytes, garbage_bytes: int
+) -> None:
+    """Behind garbage of any length, at any place of the window, the first good batch is found."""
+    batch = stored(make(7))
+    file = file_with(tmp_path / "log", garbage * garbage_bytes + batch + stored(make(8)))
+    size = garbage_bytes + 2 * len(batch)
+    found = find_good_batch(file, 0, size, 0)
+
+    assert found is not None
+    assert (found.position, found.header.base_offset) == (garbage_bytes, 7)
+    later = find_good_batch(file, 0, size, 8)
+    assert later is not None
+    assert later.header.base_offset == 8
+    assert find_good_batch(file, 0, size, 9) is None
+    assert find_good_batch(file, 0, garbage_bytes, 0) is None

@@ -1,0 +1,121 @@
+"""From a range of bytes to whole batches."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from fairlead_api.batch.header import LENGTH_STOP
+from fairlead_api.identifiers import Offset
+from fairlead_broker.log import StampedBatch
+from fairlead_broker.log.segments.indexes import SegmentIndex
+from fairlead_broker.log.segments.reading import NotWhole, ReadPlan, WrongBytes, plan_read, whole_batches
+from log_kit import BatchMaker, stored
+
+LENGTH_AT = 8
+LAST_OFFSET_DELTA_AT = 40
+
+
+def segment_of(batches: list[StampedBatch], interval_bytes: int) -> tuple[SegmentIndex, memoryview]:
+    """Return index and bytes of a segment."""
+    index, position = SegmentIndex(), 0
+    for batch in batches:
+        index.note(batch.base_offset, position, batch.max_time_us, interval_bytes)
+        position += batch.nbytes
+    return index, memoryview(stored(*batches))
+
+
+def planned(plan: ReadPlan | None) -> ReadPlan:
+    """Return a plan that must be there."""
+    assert plan is not None
+    return plan
+
+
+@pytest.mark.parametrize("interval_bytes", [0, 1500, 1 << 30])
+def test_however_much_arrives_only_whole_batches_are_returned(make: BatchMaker, interval_bytes: int) -> None:
+    """A range cut at any byte gives the batches that are whole in it, or says how much it needs."""
+    batches = [make(2 * number, 2) for number in range(8)]
+    nbytes = batches[0].nbytes
+    index, data = segment_of(batches, interval_bytes)
+    plan = planned(plan_read(index, len(data), 5, 1 << 20, 16))
+    for count in range(plan.nbytes + 1):
+        arrived = data[plan.position : plan.position + count]
+        whole = (plan.position + count) // nbytes
+        if whole <= 2:
+            with pytest.raises(NotWhole):
+                whole_batches(plan, arrived, index)
+        else:
+            read = whole_batches(plan, arrived, index)
+
+            assert read is not None
+            assert read.data == stored(*batches[2:whole])
+            assert read.next_offset == 2 * whole
+
+
+def test_the_walk_skips_what_the_index_knows(make: BatchMaker) -> None:
+    """Batches in the middle of a range are not looked at: garbage there is the reader's to find by checksum."""
+    batches = [make(number) for number in range(40)]
+    nbytes = batches[0].nbytes
+    index, data = segment_of(batches, 0)
+    changed = bytearray(data)
+    changed[10 * nbytes : 11 * nbytes] = b"\xff" * nbytes
+    plan = planned(plan_read(index, len(data), 3, 20 * nbytes, 40))
+    read = whole_batches(plan, memoryview(changed)[plan.position : plan.position + plan.nbytes], index)
+
+    assert read is not None
+    assert (len(read.data), read.next_offset) == (20 * nbytes, 23)
+
+
+def test_bytes_that_the_index_did_not_promise_are_told(make: BatchMaker) -> None:
+    """Other offsets than promised, or no batches at all, are never returned."""
+    batches = [make(number) for number in range(40)]
+    index, data = segment_of(batches, 0)
+    plan = planned(plan_read(index, len(data), 3, 1 << 20, 40))
+    shifted = bytes(data[plan.position + batches[0].nbytes :])
+
+    for wrong in (shifted, b"\xff" * plan.nbytes, bytes(plan.nbytes)):
+        with pytest.raises((WrongBytes, NotWhole)):
+            whole_batches(plan, memoryview(wrong), index)
+
+
+def test_a_range_that_cannot_fit_is_not_planned(make: BatchMaker) -> None:
+    """Where the first batch may be larger than allowed, or nothing is below the limit, there is no plan."""
+    batches = [make(0), make(1, 1, 5000), make(2)]
+    index, data = segment_of(batches, 0)
+
+    assert plan_read(index, len(data), 1, 10, 3, nbytes_max=5000) is None
+    assert planned(plan_read(index, len(data), 1, 10, 3, nbytes_max=6000)).nbytes == batches[1].nbytes
+    assert plan_read(index, len(data), 1, 10, 1) is None
+
+
+def test_an_offset_in_a_gap_is_followed_by_the_next_batch(make: BatchMaker) -> None:
+    """Offsets that compaction removed lead to the batch behind them; at the end of a segment to none."""
+    batches = [make(0), make(10), make(20)]
+    for interval_bytes in (0, 1 << 30):
+        index, data = segment_of(batches, interval_bytes)
+        plan = planned(plan_read(index, len(data), 15, 1 << 20, 100))
+        read = whole_batches(plan, data[plan.position : plan.position + plan.nbytes], index)
+
+        assert read is not None
+        assert read.data == stored(batches[2])
+        last = planned(plan_read(index, len(data), 25, 1 << 20, 100))
+        assert whole_batches(last, data[last.position : last.position + last.nbytes], index) is None
+    assert read.next_offset == Offset(21)
+
+
+@pytest.mark.parametrize("field", [LENGTH_AT, LAST_OFFSET_DELTA_AT], ids=["length", "last offset"])
+def test_a_flipped_bit_hides_no_batch(make: BatchMaker, field: int) -> None:
+    """A batch that is passed over by a wrong length or a wrong last offset leaves a gap, and the gap is looked into."""
+    batches = [make(2 * number, 2) for number in range(8)]
+    index, data = segment_of(batches, 1 << 30)
+    plan = planned(plan_read(index, len(data), 5, 1 << 20, 16))
+    changed = bytearray(data)
+    if field == LENGTH_AT:
+        # Of the batch before the one that is asked for: as long as both.
+        struct.pack_into("<I", changed, batches[0].nbytes + field, 2 * batches[0].nbytes - LENGTH_STOP)
+    else:
+        changed[2 * batches[0].nbytes + field + 3] ^= 0x80
+
+    with pytest.raises(WrongBytes, match="offset 5 is missing behind a batch that is damaged"):
+        whole_batches(plan, memoryview(changed), index)

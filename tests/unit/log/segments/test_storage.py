@@ -1,0 +1,104 @@
+"""The door to the disk."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from fairlead_broker.log.segments.storage import PosixStorage, _after, read_whole, write_atomically
+
+
+def test_a_write_of_many_buffers_arrives_in_order(tmp_path: Path) -> None:
+    """More buffers than one call takes, empty ones among them, are written one after another."""
+    buffers = [str(number).encode() * (number % 3) for number in range(3000)]
+    file = PosixStorage().open(tmp_path / "file", create=True)
+    file.write([b"head"], 0)
+    file.write(buffers, 4)
+
+    assert (tmp_path / "file").read_bytes() == b"head" + b"".join(buffers)
+
+
+@pytest.mark.parametrize("written", range(10))
+def test_a_short_write_goes_on_where_it_ended(written: int) -> None:
+    """After any number of written bytes exactly the others are left."""
+    buffers = [b"abc", b"", b"defg", b"hi"]
+
+    assert b"".join(_after(buffers, written)) == b"abcdefghi"[written:]
+
+
+def holders(path: Path) -> int:
+    """Count the descriptors of this process that are open on a file; others may come and go meanwhile."""
+    count = 0
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            count += descriptor.readlink() == path
+    return count
+
+
+def test_a_file_closes_with_its_last_holder(tmp_path: Path) -> None:
+    """A descriptor is open as long as somebody holds the file, and no longer."""
+    storage = PosixStorage()
+    path = tmp_path.resolve() / "file"
+    file = storage.open(path, create=True)
+    other = file
+    del file
+    open_then = holders(path)
+    other.write([b"x"], 0)
+    del other
+
+    assert (open_then, holders(path)) == (1, 0)
+
+
+def test_cached_reads_return_what_is_in_memory(tmp_path: Path) -> None:
+    """What was just written is read without waiting; the end of the file reads as nothing."""
+    storage = PosixStorage()
+    file = storage.open(tmp_path / "file", create=True)
+    file.write([b"x" * 10_000], 0)
+    buffer = memoryview(bytearray(10_000))
+    if file.read_into_cached(buffer, 0) == 0:
+        pytest.skip(f"the file system of {tmp_path} refuses RWF_NOWAIT")
+
+    assert bytes(buffer) == b"x" * 10_000
+    assert file.read_into_cached(buffer, 10_000) == 0
+    assert storage.reads_cached
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir() or sys.platform != "linux", reason="needs a tmpfs")
+def test_a_file_system_without_cached_reads_is_asked_once(tmp_path: Path) -> None:
+    """Tmpfs refuses RWF_NOWAIT: nothing is read, and nobody asks again."""
+    storage = PosixStorage()
+    path = Path("/dev/shm") / f"fairlead-{os.getpid()}-{tmp_path.name}"
+    file = storage.open(path, create=True)
+    try:
+        file.write([b"x" * 100], 0)
+        buffer = memoryview(bytearray(100))
+
+        assert file.read_into_cached(buffer, 0) == 0
+        assert not storage.reads_cached
+        assert file.read_into(buffer, 0) == 100
+    finally:
+        path.unlink()
+
+
+def test_an_atomic_write_replaces_the_whole_file(tmp_path: Path) -> None:
+    """The new content is there, shorter or longer, and no temporary file stays."""
+    storage = PosixStorage()
+    path = tmp_path / "file"
+    (tmp_path / "file.tmp").write_bytes(b"left by a crash, and longer")
+    for data in (b"long content", b"short", b""):
+        write_atomically(storage, path, data)
+
+        assert read_whole(storage, path) == data
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file"]
+    assert read_whole(storage, tmp_path / "other") is None
+
+
+def test_a_volume_syncs(tmp_path: Path) -> None:
+    """`syncfs` through the C library returns without an error on a real file system."""
+    PosixStorage().open(tmp_path / "file", create=True).write([b"x"], 0)
+
+    assert PosixStorage().open_volume(tmp_path).sync() is None

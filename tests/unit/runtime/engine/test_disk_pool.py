@@ -1,0 +1,99 @@
+"""Threads for what may block."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from fairlead_broker.runtime.engine.disk_pool import DiskPool
+
+
+@pytest.fixture
+async def pool() -> Iterator[DiskPool]:
+    """A pool of two threads."""
+    made = DiskPool("test", 2)
+    yield made
+    made.close()
+
+
+async def test_answers_what_the_call_returns_or_raises(pool: DiskPool) -> None:
+    """Results and exceptions come back to who waits."""
+    assert await pool.run(divmod, 7, 2) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        await pool.run(divmod, 7, 0)
+
+
+async def test_answers_all_in_the_order_of_the_calls(pool: DiskPool) -> None:
+    """Failures stand in the place of results."""
+    answers = await pool.run_all([lambda: 1, lambda: 1 // 0, lambda: 3])
+
+    assert answers[0::2] == [1, 3]
+    assert isinstance(answers[1], ZeroDivisionError)
+
+
+async def test_runs_no_more_calls_at_once_than_it_has_threads(pool: DiskPool) -> None:
+    """Ten calls share two threads, and threads exist only while there is work for them."""
+    both = threading.Barrier(2)
+    names = await pool.run_all([lambda: (both.wait(10), threading.current_thread().name)[1]] * 10)
+
+    assert set(names) == {"test-0", "test-1"}
+
+
+async def test_cancelled_wait_does_not_stop_the_call(pool: DiskPool) -> None:
+    """The call runs to its end; its result goes nowhere."""
+    may_end, ended = threading.Event(), threading.Event()
+
+    def call() -> None:
+        assert may_end.wait(10)
+        ended.set()
+
+    future = pool.submit(call)
+    future.cancel()
+    may_end.set()
+    await pool.run(ended.wait, 10)
+
+    assert ended.is_set()
+    assert future.cancelled()
+
+
+async def test_completions_of_many_threads_all_arrive(pool: DiskPool) -> None:
+    """However completions and wake-ups interleave, none is lost."""
+    for _ in range(50):
+        async with asyncio.timeout(10):
+            assert await pool.run_all([lambda: 1] * 40) == [1] * 40
+
+
+async def test_close_waits_for_the_threads() -> None:
+    """Nothing runs after it."""
+    pool = DiskPool("closing", 3)
+    await pool.run_all([lambda: None] * 3)
+    pool.close()
+
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("closing")]
+
+
+async def test_idle_waits_for_calls_that_nobody_awaits(pool: DiskPool) -> None:
+    """Queued calls can be dropped; those that have begun are waited for, whoever gave them up."""
+    begun, may_end, done = threading.Event(), threading.Event(), []
+
+    def slow() -> None:
+        begun.set()
+        may_end.wait(10)
+        done.append(1)
+
+    futures = [pool.submit(slow) for _ in range(5)]
+    await asyncio.to_thread(begun.wait, 10)
+    for future in futures:
+        future.cancel()
+    pool.drop_queued()
+    idle = asyncio.ensure_future(pool.idle())
+    await asyncio.wait([idle], timeout=0.05)
+    waited = not idle.done()
+    may_end.set()
+    await idle
+
+    assert waited
+    assert len(done) <= 2

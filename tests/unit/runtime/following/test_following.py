@@ -1,0 +1,294 @@
+"""A follower with a real log: what it copies, over a link and a disk that fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from fairlead_api.configuration import TopicConfig
+from fairlead_api.identifiers import Acks, LeaderEpoch, Offset, TimestampUs
+from fairlead_broker.log import DamagedRange, PartitionLog
+from fairlead_broker.registry.records import DurabilityState
+from fairlead_broker.replication import EpochStart
+from following_kit import RealFollower, everything, start_following, until
+from leading_kit import LEADER, SECOND, Leading, Tasks, start_leading
+from log_kit import FaultyStorage, TightStorage
+
+BOTH = pytest.mark.parametrize("durability", [DurabilityState.REPLICATED, DurabilityState.SYNCED])
+PAIR = (LEADER, SECOND)
+
+
+@pytest.fixture
+async def tasks() -> AsyncIterator[Tasks]:
+    """What ends with the test."""
+    tasks = Tasks()
+    yield tasks
+    await tasks.end()
+
+
+@BOTH
+async def test_copies_are_acknowledged(tmp_path: Path, tasks: Tasks, durability: DurabilityState) -> None:
+    """acks=all is answered when the follower has the records, or has them on its disk, without another poll."""
+    leading = await start_leading(tmp_path, tasks, isr=PAIR, durability=durability)
+    follower = await start_following(tmp_path, leading, SECOND, tasks)
+    for number in range(20):
+        await leading.produce(b"value %d" % number, b"x" * 1000 * number)
+    copied = await follower.caught_up(40)
+
+    assert copied == everything(leading.partition.log)
+    if durability is DurabilityState.SYNCED:
+        assert follower.log.synced_offset == 40
+    await until(lambda: follower.log.checkpoint_high_watermark == 40)
+
+
+async def test_a_lost_report_is_made_good_by_the_next_fetch(tmp_path: Path, tasks: Tasks) -> None:
+    """The peer call only saves time: what it tells is in the next fetch too."""
+    leading = await start_leading(tmp_path, tasks, isr=PAIR, durability=DurabilityState.SYNCED)
+    follower = await start_following(tmp_path, leading, SECOND, tasks)
+    follower.link.silent = True
+    answer = await leading.produce(b"value")
+
+    assert answer.base_offset == 0
+
+
+async def test_the_leader_hears_where_the_copy_begins(tmp_path: Path, tasks: Tasks) -> None:
+    """Also when nothing but the log start has moved since the follower last spoke."""
+    leading = await start_leading(tmp_path, tasks, isr=PAIR, durability=DurabilityState.SYNCED)
+    follower = await start_following(tmp_path, leading, SECOND, tasks)
+    await leading.produce(b"value")
+    await until(lambda: [told.synced_offset for told in follower.fetcher._told.values()] == [1])
+    leading.partition.log.advance_log_start(Offset(1), remove_us=TimestampUs(0))
+    leading.partition.leadership.log_start_moved(Offset(1))
+
+    assert await leading.partition.leadership.low_watermark(Offset(1), 10)
+    assert follower.log.log_start_offset == 1
+
+
+async def test_whatever_the_link_does_the_copy_is_whole(tmp_path: Path, tasks: Tasks) -> None:
+    """Calls that do not arrive, answers that get lost, and flipped bits cost time only."""
+    leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1, partitions=3)
+    follower = await start_following(tmp_path, leading, SECOND, tasks)
+    follower.link.faults += ["away", "lost", "", "flipped", "lost", "", "", "flipped", "away", "away"]
+    for number in range(30):
+        await leading.produce(b"value %d" % number, partition=number % 3, acks=Acks.LEADER)
+        if number % 10 == 9:
+            leading.pass_time(2.0)
+            follower.fetcher.try_again()
+
+    def over() -> bool:
+        leading.clock.time_us += 10_000  # A partition that was refused rests by this clock.
+        return not follower.link.faults or follower.log.end_offset == 10
+
+    await until(over)
+    follower.link.faults.clear()
+    leading.clock.time_us += 5_000_000
+    follower.fetcher.try_again()
+
+    for index in range(3):
+        assert await follower.caught_up(10, index) == everything(leading.partitions[index].log)
+
+
+async def test_only_what_changed_is_named(tmp_path: Path, tasks: Tasks) -> None:
+    """In a session that goes on, a partition that nobody writes to is named once."""
+    leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1, partitions=5)
+    follower = await start_following(tmp_path, leading, SECOND, tasks)
+    await until(lambda: all(each.leader_end_offset == 0 for each in follower.partitions))
+    follower.link.requests.clear()
+    for number in range(10):
+        await leading.produce(b"value %d" % number, acks=Acks.LEADER)
+        await follower.caught_up(number + 1)
+    named = [spec.partition for request in follower.link.requests for spec in request.partitions]
+    sessions = {request.session for request in follower.link.requests}
+
+    assert len(sessions) == 1
+    assert set(named) == {0}
+
+
+async def test_a_full_disk_keeps_it_back_and_no_more(tmp_path: Path, tasks: Tasks) -> None:
+    """The follower goes on where its log ends once there is space."""
+    storage = FaultyStorage()
+    leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
+    follower = await start_following(tmp_path, leading, SECOND, tasks, storage)
+    await leading.produce(b"a" * 500, acks=Acks.LEADER)
+    await follower.caught_up(1)
+    storage.room_bytes = 900
+    for _ in range(5):
+        await leading.produce(b"b" * 500, acks=Acks.LEADER)
+    await until(lambda: bool(follower.fetcher._resting))
+    during = follower.log.end_offset
+    storage.room_bytes = None
+    leading.clock.time_us += 5_000_000
+    copied = await follower.caught_up(6)
+
+    assert during < 6
+    assert copied == everything(leading.partition.log)
+    assert not leading.failures
+
+
+async def test_a_full_disk_is_freed_where_the_leader_has_let_records_go(tmp_path: Path, tasks: Tasks) -> None:
+    """The new log start needs a few pages to be durable: the indexes of what goes give them, as at the leader."""
+    storage = TightStorage()
+    leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
+    follower = await start_following(tmp_path, leading, SECOND, tasks, storage)
+    follower.log.update_config(TopicConfig(segment_bytes=600))
+    for number in range(5):
+        await leading.produce(b"a" * 500, acks=Acks.LEADER)
+        await follower.caught_up(number + 1)
+    first = follower.log.segments[0].path
+    storage.fill()
+    leading.partition.log.advance_log_start(Offset(4), remove_us=TimestampUs(0))
+    leading.partition.leadership.log_start_moved(Offset(4))
+
+    await until(lambda: follower.log.segments[0].base_offset == 4)
+    assert follower.log.log_start_offset == 4
+    follower.log.remove_dropped(TimestampUs(2**62))
+    assert not first.exists()
+
+
+async def test_records_behind_an_accepted_loss_are_copied(tmp_path: Path, tasks: Tasks) -> None:
+    """Where the loss reaches to the leader's end there is nothing to send; what comes behind it is sent at once."""
+    leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
+    log = leading.partition.log
+    await leading.produce(b"whole", acks=Acks.LEADER)
+    await leading.produce(b"lost", acks=Acks.LEADER)
+    log.note_damage([DamagedRange(Offset(1), Offset(2))])
+    assert log.accept_damage(Offset(1), Offset(2))
+    follower = await start_following(tmp_path, leading, SECOND, tasks)
+    await follower.caught_up(2)
+    session = leading.serving._sessions[SECOND]
+    await until(lambda: session._parked is not None and not session.ready())
+    await leading.produce(b"behind", acks=Acks.LEADER)
+    await until(lambda: follower.log.end_offset == 3)
+
+    assert follower.log.read(Offset(1), 1 << 20, Offset(3)).next_offset == 3
+
+
+@BOTH
+async def test_an_accepted_loss_at_the_end_keeps_nobody_out_of_the_isr(
+    tmp_path: Path, tasks: Tasks, durability: DurabilityState
+) -> None:
+    """What is lost is committed: the copy ends where the leader's log does, as durably, and no offset comes twice."""
+    leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1, durability=durability)
+    log, leadership = leading.partition.log, leading.partition.leadership
+    await leading.produce(b"whole", acks=Acks.ALL)
+    await leading.produce(b"lost", acks=Acks.ALL)
+    log.note_damage([DamagedRange(Offset(1), Offset(2))])
+    assert log.accept_damage(Offset(1), Offset(2))
+    follower = await start_following(tmp_path, leading, SECOND, tasks)
+    await until(lambda: SECOND in {entry.broker for entry in leadership.machine.record.isr})
+
+    assert follower.log.end_offset == follower.log.synced_offset == 2
+    assert follower.log.damaged == log.damaged
+
+
+async def test_a_follower_hears_of_every_epoch_that_is_lost(tmp_path: Path, tasks: Tasks) -> None:
+    """As a leader it would cut who has records of one that it never heard of."""
+    leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
+    log = leading.partition.log
+    await leading.produce(b"of an older epoch", acks=Acks.ALL)
+    await leading.produce(b"lost as well", acks=Acks.ALL)
+    log._epochs.replace(
+        [EpochStart(LeaderEpoch(3), Offset(0)), EpochStart(log.leader_epochs[0].epoch, Offset(1))]
+    )
+    log.note_damage([DamagedRange(Offset(0), Offset(2))])
+    assert log.accept_damage(Offset(0), Offset(2))
+    follower = await start_following(tmp_path, leading, SECOND, tasks)
+    await follower.caught_up(2)
+
+    assert [start.epoch for start in log.leader_epochs] == [3, leading.partition.leader_epoch]
+    assert follower.log.leader_epochs == log.leader_epochs
+
+
+async def test_what_nobody_else_has_is_cut(tmp_path: Path, tasks: Tasks) -> None:
+    """A log with records of an epoch that the leader never had ends with the leader's bytes."""
+    leading, follower, log = await _parted(tmp_path, tasks)
+    follower.partitions.clear()
+    follower.follow(0, await leading.stored(), log)
+    await leading.produce(b"next", acks=Acks.LEADER)
+
+    assert await follower.caught_up(2) == everything(leading.partition.log)
+    assert [start.epoch for start in log.leader_epochs] == [5]
+
+
+async def test_an_emptied_log_that_begins_beyond_an_uncleanly_elected_leader_begins_anew(
+    tmp_path: Path, tasks: Tasks
+) -> None:
+    """It has deleted records of an epoch that the leader never had, which has grown past them since."""
+    leading, follower, log = await _parted(tmp_path, tasks)
+    log.checkpoint_high_watermark = Offset(1)
+    log.advance_log_start(Offset(1))
+    follower.partitions.clear()
+    await leading.produce(b"next", acks=Acks.LEADER)
+    follower.follow(0, await leading.stored(), log)
+
+    assert await follower.caught_up(2) == everything(leading.partition.log)
+    assert log.log_start_offset == 0
+
+
+async def test_a_log_that_begins_anew_knows_what_was_deleted_before(tmp_path: Path, tasks: Tasks) -> None:
+    """By it a later leader that lacks even that is found out."""
+    leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
+    follower = await start_following(tmp_path, leading, SECOND, tasks)
+    await leading.produce(b"first", acks=Acks.LEADER)
+    await leading.produce(b"second", acks=Acks.LEADER)
+    await follower.caught_up(2)
+    await until(lambda: leading.partition.log.checkpoint_high_watermark == 2)
+    partition = follower.partitions[0]
+    follower.fetcher.remove(partition)
+    await partition.close()
+    partition.log.restart_at(Offset(0))
+    leading.partition.log.advance_log_start(Offset(2), remove_us=TimestampUs(0))
+    leading.partition.leadership.log_start_moved(Offset(2))
+    follower.partitions.clear()
+    follower.follow(0, await leading.stored(), partition.log)
+
+    await follower.caught_up(2)
+    assert (partition.log.log_start_offset, partition.log.last_epoch) == (2, leading.partition.leader_epoch)
+
+
+async def test_closing_waits_for_the_disk(tmp_path: Path, tasks: Tasks) -> None:
+    """Afterwards nothing is appended any more, whatever comes."""
+    leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
+    follower = await start_following(tmp_path, leading, SECOND, tasks)
+    await leading.produce(b"value")
+    await follower.caught_up(1)
+    partition = follower.partitions[0]
+    partition.begin_work()
+    closing = asyncio.ensure_future(partition.close())
+    await leading.produce(b"late", acks=Acks.LEADER)
+    before = closing.done()
+    partition.end_work()
+    await closing
+
+    assert not before
+    assert partition.next_fetch() is None
+    assert follower.log.end_offset == 1
+
+
+async def _parted(tmp_path: Path, tasks: Tasks) -> tuple[Leading, RealFollower, PartitionLog]:
+    """A leader with one record, and a follower that was let go, in whose log it is of an epoch never led here."""
+    leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
+    follower = await start_following(tmp_path, leading, SECOND, tasks)
+    await leading.produce(b"common", acks=Acks.LEADER)
+    await follower.caught_up(1)
+    partition = follower.partitions[0]
+    follower.fetcher.remove(partition)
+    await partition.close()
+    log = partition.log
+    part = memoryview(bytearray(everything(log)))
+    log.restart_at(Offset(0))
+    log.begin_epoch(LeaderEpoch(3))
+    log.append_copies(_in_epoch(part, 3))
+    return leading, follower, log
+
+
+def _in_epoch(data: memoryview, epoch: int) -> memoryview:
+    """The same batch as another leader would have stamped it."""
+    from fairlead_api.batch.header import STAMP_BYTES, make_stamp, read_header
+
+    header = read_header(data)
+    stamp = make_stamp(header, header.base_offset, epoch, header.append_time_us)
+    return memoryview(stamp + bytes(data[STAMP_BYTES:]))

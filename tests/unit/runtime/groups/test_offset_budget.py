@@ -1,0 +1,65 @@
+"""The budget of offset transactions: a rate, in the order in which they were asked for."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fairlead_broker.clock import SystemClock
+from fairlead_broker.runtime.groups.offset_budget import OffsetBudget
+
+
+async def test_what_is_beyond_the_rate_waits_in_its_order() -> None:
+    """Forty at a rate of 200 a second with a burst of 20 take at least 0.1 s; nobody is passed over."""
+    now = asyncio.get_running_loop().time
+    budget = OffsetBudget(SystemClock(), lambda: 200.0)
+    granted: list[int] = []
+    over = asyncio.Event()
+
+    def grant(number: int) -> None:
+        granted.append(number)
+        if len(granted) == 40:
+            over.set()
+
+    began = now()
+    for number in range(40):
+        budget.ask(lambda number=number: grant(number))  # type: ignore[misc]
+    assert 1 <= len(granted) <= 25
+    assert budget.waiting == 40 - len(granted)
+    async with asyncio.timeout(30):
+        await over.wait()
+
+    assert granted == list(range(40))
+    assert now() - began >= 0.09
+    assert budget.granted == 40
+    assert budget.waiting == 0
+
+
+async def test_transactions_beyond_the_granted_one_hold_up_the_next() -> None:
+    """A commit too large for one transaction is not for free."""
+    now = asyncio.get_running_loop().time
+    budget = OffsetBudget(SystemClock(), lambda: 50.0)
+    granted = asyncio.Event()
+    budget.ask(lambda: budget.spend(10))
+    began = now()
+    budget.ask(granted.set)
+    async with asyncio.timeout(30):
+        await granted.wait()
+
+    assert now() - began >= 0.1
+    assert budget.granted == 12
+
+
+async def test_whoever_is_granted_may_ask_again_and_a_closed_one_grants_nothing() -> None:
+    """Groups ask anew from within; at the end nothing is called any more."""
+    budget = OffsetBudget(SystemClock(), lambda: 0.001)
+    granted: list[str] = []
+
+    def again() -> None:
+        granted.append("first")
+        budget.ask(lambda: granted.append("second"))
+
+    budget.ask(again)
+    assert granted == ["first"]
+    assert budget.waiting == 1
+    budget.close()
+    assert budget.waiting == 0

@@ -1,0 +1,179 @@
+"""A copy that is given up for damage is cut alone: nobody writes to it meanwhile, and no old record gives it a role."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fairlead_api.identifiers import (
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    PartitionIndex,
+    TopicIdPartition,
+)
+from fairlead_api.problems import ProblemError
+from fairlead_broker.log import DamagedRange, PartitionLog
+from fairlead_broker.log.segments.storage import PosixFile, PosixStorage
+from fairlead_broker.registry.records import InSync, PartitionRecord, encode
+from fairlead_broker.registry.transactions import Put
+from fairlead_broker.replication import EpochStart, end_before
+from fairlead_broker.runtime import BrokerRuntime, refusals
+from fairlead_broker.runtime.hosting.hosted_log import drop_damaged
+from fairlead_broker.runtime.hosting.replicas import _Wanted
+from log_kit import BatchMaker, LogBox, begin
+from runtime_kit import TopicClient, topic
+
+MakeTopic = Callable[..., Awaitable[TopicClient]]
+OTHER = InSync(broker=BrokerId(7), broker_epoch=BrokerEpoch(1))
+
+
+def damage(log: PartitionLog) -> None:
+    """Flip a bit in the middle of the first segment, and note what that breaks."""
+    segment = log.segments[0]
+    content = bytearray(segment.path.read_bytes())
+    content[len(content) // 2] ^= 1
+    segment.path.write_bytes(content)
+    found = segment.first_damage(log.log_start_offset)
+    assert found is not None
+    log.note_damage([found])
+
+
+async def give_to_another(flights: TopicClient) -> PartitionRecord:
+    """Write the record by which another broker leads, and wait only until the mirror shows it."""
+    entry, parts = flights.runtime._parts.entry, flights.runtime._parts
+    before = parts.metadata.partitions(flights.topic_id)[PartitionIndex(0)].value
+    after = msgspec.structs.replace(
+        before, leader=OTHER, isr=(OTHER,), leader_epoch=LeaderEpoch(before.leader_epoch + 1)
+    )
+    name = entry.keys.partition(flights.topic_id, PartitionIndex(0))
+    result = await entry.coordination.transact((), (Put(name, encode(after)),))
+    await entry.mirror.wait_for(result.revision)
+    return before
+
+
+async def turns(count: int) -> None:
+    """Let everything else run."""
+    for _ in range(count):
+        await asyncio.get_running_loop().run_in_executor(None, lambda: None)
+
+
+async def test_an_append_under_way_ends_before_the_cut(make_topic: MakeTopic) -> None:
+    """What an ended role has given to the disk is written before the damaged end goes, and never behind it."""
+    flights = await make_topic()
+    for value in (b"a", b"b", b"c"):
+        await flights.produce(value * 100)
+    parts = flights.runtime._parts
+    log = flights.handle().log
+    damage(log)
+    free = threading.Event()
+    busy = [parts.disk.submit(free.wait) for _ in range(64)]
+    append = asyncio.ensure_future(_outcome(flights.produce(b"late")))
+    await turns(20)
+    await give_to_another(flights)
+    await turns(20)
+    cut = asyncio.ensure_future(
+        parts.partitions.drop_damaged(TopicIdPartition(flights.topic_id, PartitionIndex(0)))
+    )
+    await turns(100)
+    free.set()
+    await asyncio.wait([cut, append, *busy])
+    await parts.partitions.settled()
+
+    assert not log.damaged
+    assert log.end_offset == 1
+    assert log.read(log.log_start_offset, 1 << 20, log.end_offset).next_offset == 1
+
+
+async def test_a_record_that_was_followed_by_another_gives_no_role(make_topic: MakeTopic) -> None:
+    """A comparison that waited for the disk may come to its end after the copy was taken out of the record."""
+    flights = await make_topic()
+    parts, index = flights.runtime._parts, PartitionIndex(0)
+    partitions = parts.partitions
+    before = parts.metadata.partitions(flights.topic_id)[index]
+    view = parts.views.by_id(flights.topic_id)
+    assert view is not None
+    await give_to_another(flights)
+    await partitions.settled()
+    hosted = partitions._hosted[flights.topic_id][index]
+    await partitions._changes.end(hosted, flights.name, refusals.leader_changed)
+    partitions._take_role(_Wanted(hosted.key, view, before))
+
+    assert hosted.role is None
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_copy_that_is_damaged_from_its_start_says_still_what_it_deleted(
+    tmp_path: Path, damaged: bool
+) -> None:
+    """Else it goes on behind the records of a leader that never had those."""
+    log = LogBox(tmp_path).open()
+    begin(log, 6)
+    BatchMaker(leader_epoch=6).fill(log, 12, 1)
+    log.checkpoint_high_watermark = log.end_offset
+    log.advance_log_start(Offset(10 if damaged else 12))
+    if damaged:
+        log.note_damage([DamagedRange(Offset(10), Offset(12))])
+        drop_damaged(log)
+    start = log.log_start_offset
+    leader = [EpochStart(LeaderEpoch(4), Offset(0)), EpochStart(LeaderEpoch(7), Offset(5))]
+
+    assert (start, log.end_offset, log.last_epoch) == (10 if damaged else 12, start, 6)
+    assert end_before(leader, Offset(20), log.last_epoch, start) == 5
+
+
+class FullStorage(PosixStorage):
+    """A disk on which there is no room for a checkpoint, for a while."""
+
+    full = False
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
+        """Open a file, or have no room for it."""
+        if self.full and create and ".fairlead" in path.parts:
+            raise OSError(errno.ENOSPC, "no room, the test says")
+        return super().open(path, write=write, create=create)
+
+
+async def test_a_copy_that_cannot_be_cut_yet_is_given_up_once(
+    start_runtime: Callable[..., Awaitable[BrokerRuntime]],
+) -> None:
+    """A full disk does not take the cut. Nobody counts on the copy meanwhile, and the record says so already."""
+    storage = FullStorage()
+    runtime = await start_runtime(storage, limits={"checkpoint_interval_seconds": 1000})
+    flights = await topic(runtime)
+    for value in (b"a", b"b", b"c"):
+        await flights.produce(value * 100)
+    parts, log, index = runtime._parts, flights.handle().log, PartitionIndex(0)
+    await give_to_another(flights)
+    async with asyncio.timeout(10):
+        # The controller has never heard of that one, and writes that nobody leads.
+        while parts.metadata.partitions(flights.topic_id)[index].value.leader is not None:
+            await turns(1)
+    await parts.partitions.settled()
+    before = parts.metadata.partitions(flights.topic_id)[index].value.replicas[0].generation
+    damage(log)
+    storage.full = True
+    for _ in range(3):
+        await parts.damage_repair.look()
+    during, kept = parts.metadata.partitions(flights.topic_id)[index].value, log.end_offset
+    storage.full = False
+    await parts.damage_repair.look()
+
+    assert during.replicas[0].generation - before == 1
+    assert kept == 3
+    assert log.end_offset < 3
+
+
+async def _outcome(call: Awaitable[object]) -> str:
+    try:
+        await call
+    except ProblemError as problem:
+        return problem.code
+    return "stored"

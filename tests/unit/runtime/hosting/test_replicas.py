@@ -1,0 +1,370 @@
+"""Partitions follow their records, and disks that fail in parts."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead_api.identifiers import Acks, BrokerEpoch, BrokerId, LeaderEpoch, PartitionIndex
+from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.log.segments.storage import Buffer, PosixFile, PosixStorage
+from fairlead_broker.registry.records import ConfigRecord, InSync, PartitionRecord, Replica, encode
+from fairlead_broker.registry.transactions import Put
+from fairlead_broker.runtime import BrokerRuntime
+from following_kit import until
+from runtime_kit import TopicClient, WatchedFile, WatchedStorage, topic
+
+MakeTopic = Callable[..., Awaitable[TopicClient]]
+StartRuntime = Callable[..., Awaitable[BrokerRuntime]]
+
+
+async def put(runtime: BrokerRuntime, key: str, record: Any) -> None:
+    """Write a record as a controller would, and wait until the broker has acted on it."""
+    entry = runtime._parts.entry
+    result = await entry.coordination.transact((), (Put(key, encode(record)),))
+    await entry.mirror.wait_for(result.revision)
+    await runtime._parts.partitions.settled()
+
+
+async def change_record(flights: TopicClient, **fields: object) -> PartitionRecord:
+    """Write partition 0's record with other fields."""
+    runtime = flights.runtime
+    before = runtime._parts.metadata.partitions(flights.topic_id)[PartitionIndex(0)].value
+    after = msgspec.structs.replace(before, **fields)
+    await put(runtime, runtime._parts.entry.keys.partition(flights.topic_id, PartitionIndex(0)), after)
+    return before
+
+
+async def register_another(runtime: BrokerRuntime) -> InSync:
+    """Let a broker 7 be there: the controller would depose a leader that nobody has heard of, as soon as it sees it."""
+    metadata, keys = runtime._parts.metadata, runtime._parts.entry.keys
+    await put(runtime, keys.broker(BrokerId(7)), metadata.brokers[runtime.broker_id].value)
+    epoch = BrokerEpoch(metadata.brokers[BrokerId(7)].create_revision)
+    return InSync(broker=BrokerId(7), broker_epoch=epoch)
+
+
+async def refusal(call: Awaitable[object]) -> ProblemError:
+    """The problem with which a call is refused."""
+    with pytest.raises(ProblemError) as refused:
+        await call
+    return refused.value
+
+
+class TestRecords:
+    """What the controller writes."""
+
+    async def test_partition_without_leader_is_closed_and_led_again_in_the_next_epoch(
+        self, make_topic: MakeTopic
+    ) -> None:
+        """No leader refuses calls; the next record that names this broker opens the same log."""
+        flights = await make_topic()
+        await flights.produce(b"kept")
+        before = await change_record(flights, leader=None)
+
+        with pytest.raises(ProblemError, match="no_leader"):
+            flights.handle()
+
+        await change_record(flights, leader=before.leader, leader_epoch=LeaderEpoch(before.leader_epoch + 1))
+        answer = await flights.produce(b"next")
+
+        assert (answer.base_offset, answer.leader_epoch) == (1, before.leader_epoch + 1)
+
+    async def test_partition_of_another_broker_names_where_it_is_led(self, make_topic: MakeTopic) -> None:
+        """A record that names another broker is `not_leader`."""
+        flights = await make_topic()
+        other = await register_another(flights.runtime)
+        await change_record(flights, leader=other, leader_epoch=LeaderEpoch(9))
+
+        with pytest.raises(ProblemError) as refused:
+            flights.handle()
+
+        assert refused.value.code == "not_leader"
+        assert refused.value.data["leader_epoch"] == 9
+
+    async def test_what_the_record_gives_to_others_is_deleted(self, make_topic: MakeTopic) -> None:
+        """A partition whose replicas name this broker no more goes with its files; a topic without a record stays."""
+        flights = await make_topic(partitions=2)
+        await flights.produce(b"kept", partition=1)
+        folder = flights.runtime._parts.entry.directory.path / flights.topic_id
+        before = sorted(path.name for path in folder.iterdir())
+        other = await register_another(flights.runtime)
+        replica = Replica(broker=BrokerId(7), directory="elsewhere")
+        await change_record(
+            flights, leader=other, isr=(other,), replicas=(replica,), leader_epoch=LeaderEpoch(9)
+        )
+
+        # It is out of the way at once; its files are removed in the background.
+        await until(lambda: [path.name for path in folder.iterdir()] == ["1"])
+
+        assert before == ["0", "1"]
+        assert (await flights.fetch(0, partition=1)).next_offset == 1
+
+    async def test_what_was_given_away_meanwhile_is_deleted_at_the_start(
+        self, start_runtime: StartRuntime
+    ) -> None:
+        """A move that ended while the broker was away leaves nothing behind."""
+        runtime = await start_runtime()
+        flights = await topic(runtime, partitions=2)
+        folder = runtime._parts.entry.directory.path / flights.topic_id
+        other = InSync(broker=BrokerId(7), broker_epoch=BrokerEpoch(1))
+        replica = Replica(broker=BrokerId(7), directory="elsewhere")
+        await change_record(
+            flights, leader=other, isr=(other,), replicas=(replica,), leader_epoch=LeaderEpoch(9)
+        )
+        await runtime.stop()
+        (folder / "0").mkdir()
+        await start_runtime()
+
+        assert sorted(path.name for path in folder.iterdir()) == ["1"]
+
+    async def test_new_epoch_answers_what_waits_with_leader_changed(
+        self, start_runtime: StartRuntime
+    ) -> None:
+        """A batch on its way in the old epoch may be stored; nothing is appended under the old one any more."""
+        storage = WatchedStorage()
+        flights = await topic(await start_runtime(storage))
+        storage.hold()
+        async with asyncio.TaskGroup() as group:
+            call = group.create_task(refusal(flights.produce(*[b"x" * 100] * 1000)))
+            await asyncio.get_running_loop().run_in_executor(None, storage.waiting.wait)
+            epoch = flights.handle().leader_epoch
+            change = group.create_task(change_record(flights, leader_epoch=LeaderEpoch(epoch + 1)))
+            refused = await call
+            storage.may_sync.set()
+            await change
+
+        assert (refused.code, refused.side_effect) == ("leader_changed", SideEffect.MAYBE)
+        assert (await flights.produce(b"next")).leader_epoch == epoch + 1
+
+    async def test_too_few_replicas_in_sync_hold_everything_back(self, make_topic: MakeTopic) -> None:
+        """acks=all is refused before the append, acks=1 is stored but not committed; enough of them free it."""
+        flights = await make_topic()
+        await change_record(flights, min_isr=2)
+        refused = await refusal(flights.produce(b"all"))
+        await flights.produce(b"one", acks=Acks.LEADER)
+        uncommitted = await flights.fetch()
+        await change_record(flights, min_isr=1)
+        committed = await flights.fetch(max_wait_seconds=10)
+
+        assert (refused.code, refused.side_effect) == ("not_enough_replicas", SideEffect.NONE)
+        assert (refused.data["in_sync"], refused.data["required"]) == (1, 2)
+        assert uncommitted.next_offset == 0
+        assert committed.next_offset == 1
+
+    async def test_cluster_configuration_reaches_open_partitions(self, make_topic: MakeTopic) -> None:
+        """A cluster-wide value holds for topics that set none of their own."""
+        flights = await make_topic()
+        own = await make_topic("own", max_message_bytes=5000)
+        runtime = flights.runtime
+        await put(
+            runtime,
+            runtime._parts.entry.keys.cluster_config,
+            ConfigRecord(values={"max.message.bytes": "3000"}),
+        )
+        refused = await refusal(flights.produce(b"x" * 4000))
+
+        assert refused.code == "batch_too_large"
+        assert (await own.produce(b"x" * 4000)).base_offset == 0
+        assert runtime.topic("flights").config_entries["max.message.bytes"].source == "cluster"
+
+
+class FullStorage(WatchedStorage):
+    """A disk that runs out of space, or fails to write."""
+
+    write_error: int | None = None
+    open_error: int | None = None
+    """Of every new log."""
+    syncs_max: int | None = None
+    """Syncs of log files that hold; the next ones fail."""
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
+        """Open a file whose writes can fail if it is a log."""
+        if create and path.suffix == ".log" and self.open_error is not None:
+            raise OSError(self.open_error, "the test says so")
+        file = super().open(path, write=write, create=create)
+        return FullFile(file, self) if path.suffix == ".log" else file
+
+
+class FullFile(WatchedFile):
+    """A log file on such a disk."""
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        """Write, if there is space."""
+        assert isinstance(self._watched, FullStorage)
+        if self._watched.write_error is not None:
+            raise OSError(self._watched.write_error, "the test says so")
+        super().write(buffers, position)
+
+    def sync(self) -> None:
+        """Sync, as often as the disk does."""
+        assert isinstance(self._watched, FullStorage)
+        if self._watched.syncs == self._watched.syncs_max:
+            raise OSError(errno.EIO, "the test says so")
+        super().sync()
+
+
+class CountingStorage(PosixStorage):
+    """Counts checkpoints."""
+
+    checkpoints = 0
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename a file; a checkpoint gets its name when it is written."""
+        self.checkpoints += target.name == "checkpoint"
+        super().rename(source, target)
+
+
+class TestDisk:
+    """What a disk does to writes and reads."""
+
+    async def test_full_disk_refuses_for_certain_and_recovers_by_itself(
+        self, start_runtime: StartRuntime
+    ) -> None:
+        """Nothing of the batch is kept, reads go on, and the next batch after space is found takes its offset."""
+        storage = FullStorage()
+        runtime = await start_runtime(storage)
+        flights = await topic(runtime)
+        await flights.produce(b"before")
+        storage.write_error = errno.ENOSPC
+        refused = await refusal(flights.produce(b"no space"))
+        during = await flights.fetch()
+        ready = runtime.ready
+        storage.write_error = None
+
+        assert (refused.code, refused.side_effect) == ("disk_full", SideEffect.NONE)
+        assert during.next_offset == 1
+        assert ready
+        assert (await flights.produce(b"after")).base_offset == 1
+
+    async def test_failed_write_ends_the_directory(self, start_runtime: StartRuntime) -> None:
+        """What a failed write left is unknown, so no partition of the directory takes writes any more."""
+        storage = FullStorage()
+        runtime = await start_runtime(storage)
+        flights = await topic(runtime, partitions=2)
+        storage.write_error = errno.EIO
+        first = await refusal(flights.produce(b"a"))
+        storage.write_error = None
+        second = await refusal(flights.produce(b"b", partition=1))
+
+        assert (first.code, first.side_effect) == ("storage_failed", SideEffect.MAYBE)
+        assert (second.code, second.side_effect) == ("storage_failed", SideEffect.NONE)
+        assert not runtime.ready
+
+    async def test_one_checkpoint_does_for_all_partitions_of_a_topic_that_goes(
+        self, start_runtime: StartRuntime
+    ) -> None:
+        """Each says where every partition of the broker stands, and is synced."""
+        storage = CountingStorage()
+        runtime = await start_runtime(storage, limits={"checkpoint_interval_seconds": 1000})
+        flights = await topic(runtime, partitions=8)
+        await runtime._parts.upkeep.checkpoint()
+        before = storage.checkpoints
+        await runtime.delete_topic("flights")
+
+        assert storage.checkpoints - before == 1
+        assert not (runtime._parts.entry.directory.path / flights.topic_id).exists()
+
+    async def test_a_partition_that_finds_no_space_is_opened_once_there_is_some(
+        self, start_runtime: StartRuntime
+    ) -> None:
+        """A full disk refuses, also a partition that is new on it, only as long as it is full."""
+        storage = FullStorage()
+        runtime = await start_runtime(storage)
+        storage.open_error = errno.ENOSPC
+        flights = await topic(runtime)
+        refused = await refusal(flights.produce(b"no space"))
+        storage.open_error = None
+
+        await until(lambda: next(runtime._parts.partitions.of_topic(flights.topic_id), None) is not None)
+        assert refused.code == "disk_full"
+        assert (await flights.produce(b"after")).base_offset == 0
+
+    async def test_a_disk_that_fails_while_a_log_is_opened_has_failed(
+        self, start_runtime: StartRuntime
+    ) -> None:
+        """No partition may be written to at that moment: the broker would be elected on and on."""
+        storage = FullStorage()
+        runtime = await start_runtime(storage, limits={"checkpoint_interval_seconds": 0.05})
+        storage.open_error = errno.EROFS
+        flights = await topic(runtime)
+        refused = await refusal(flights.produce(b"read-only"))
+
+        await until(lambda: not runtime.ready)
+        assert refused.code == "storage_failed"
+        await until(lambda: runtime._parts.entry.membership.registration.directories == ())
+
+    async def test_a_log_whose_end_could_not_be_synced_is_refused_and_not_taken_for_another(
+        self, start_runtime: StartRuntime, tmp_path: Path
+    ) -> None:
+        """The next record has it opened again; the broker goes on, and stops in order but for the clean marker."""
+        first = await start_runtime()
+        await (await topic(first, durability="replicated")).produce(b"not synced")
+        copy = tmp_path / "killed"
+        shutil.copytree(tmp_path / "data", copy)
+        storage = FullStorage()
+        storage.syncs_max = 1
+        runtime = await start_runtime(storage, data=copy)
+        flights = TopicClient(runtime, "flights")
+        before = await refusal(flights.produce(b"refused"))
+        await change_record(flights, leader_epoch=LeaderEpoch(9))
+        after = await refusal(flights.produce(b"refused"))
+        ready = runtime.ready
+        await runtime.stop()
+
+        assert (before.code, after.code, ready) == ("storage_failed", "storage_failed", False)
+        assert not runtime.failure.done()
+        assert not (copy / ".fairlead" / "clean").exists()
+
+    async def test_who_leads_again_on_a_disk_that_has_failed_refuses_for_certain(
+        self, start_runtime: StartRuntime
+    ) -> None:
+        """An election that was decided before the failure was heard of changes nothing about it."""
+        storage = FullStorage()
+        runtime = await start_runtime(storage)
+        flights = await topic(runtime)
+        storage.write_error = errno.EIO
+        await refusal(flights.produce(b"a"))
+        await change_record(flights, leader_epoch=LeaderEpoch(9))
+        refused = await refusal(flights.produce(b"b"))
+
+        assert (refused.code, refused.side_effect) == ("storage_failed", SideEffect.NONE)
+
+    async def test_idle_segments_roll_by_age(self, start_runtime: StartRuntime) -> None:
+        """`segment.ms` holds without further writes, so that old records can expire."""
+        runtime = await start_runtime(limits={"checkpoint_interval_seconds": 0.05})
+        flights = await topic(runtime, segment_ms=1)
+        await flights.produce(b"a")
+        async with asyncio.timeout(10):
+            while flights.handle().log.segment_count < 2:
+                await asyncio.get_running_loop().run_in_executor(None, lambda: None)
+
+        assert (await flights.produce(b"b")).base_offset == 1
+        assert (await flights.fetch()).next_offset >= 1
+
+    async def test_damaged_records_are_named(self, start_runtime: StartRuntime, tmp_path: Path) -> None:
+        """A range that recovery cannot read answers `log_damaged`; what stands before and after it is served."""
+        runtime = await start_runtime()
+        flights = await topic(runtime)
+        for value in (b"a", b"b", b"c"):
+            await flights.produce(value * 100)
+        await runtime.stop()
+        (tmp_path / "data" / ".fairlead" / "clean").unlink()
+        (tmp_path / "data" / ".fairlead" / "checkpoint").unlink()
+        [segment] = (tmp_path / "data" / flights.topic_id / "0").glob("*.log")
+        content = bytearray(segment.read_bytes())
+        content[len(content) // 2] ^= 0xFF
+        segment.write_bytes(content)
+        again = TopicClient(await start_runtime(), "flights")
+        refused = await refusal(again.fetch(1))
+
+        assert refused.code == "log_damaged"
+        assert (refused.data["first_offset"], refused.data["next_good_offset"]) == (1, 2)
+        assert (await again.fetch(0)).next_offset == 1
+        assert (await again.fetch(2)).next_offset == 3

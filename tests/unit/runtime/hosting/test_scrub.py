@@ -1,0 +1,134 @@
+"""Passes of the scrub over the partitions of a runtime: what they read, how fast, where they begin, what they tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from fairlead_broker.clock import Clock, SystemClock
+from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.runtime.hosting.scrub import BYTES_PER_SECOND_MIN, Scrub
+from log_kit import SteppingClock
+from runtime_kit import TopicClient, topic
+
+FAST = 1 << 40
+PASS_SECONDS = 100.0
+
+
+@dataclass(slots=True)
+class Counted:
+    """What a scrub counts."""
+
+    steps: list[int] = field(default_factory=list)
+    damaged: int = 0
+
+    def found(self, ranges: int) -> None:
+        """Count damaged ranges."""
+        self.damaged += ranges
+
+
+def scrub_of(
+    flights: TopicClient,
+    counted: Counted,
+    *,
+    clock: Clock | None = None,
+    pass_seconds: float = PASS_SECONDS,
+    bytes_per_second_max: int = FAST,
+) -> Scrub:
+    """A scrub of one partition."""
+    return Scrub(
+        lambda: [flights.handle()],
+        flights.runtime._parts.disk,
+        clock or SystemClock(),
+        pass_seconds=pass_seconds,
+        bytes_per_second_max=bytes_per_second_max,
+        count_bytes=counted.steps.append,
+        count_damaged=counted.found,
+        log=structlog.get_logger(),
+    )
+
+
+@pytest.fixture
+async def flights(runtime: BrokerRuntime) -> TopicClient:
+    """A topic without records whose segments can be rolled at once."""
+    return await topic(runtime, segment_ms=1)
+
+
+async def fill(flights: TopicClient, sizes: Sequence[int]) -> list[int]:
+    """Store one record of each size in a segment of its own; returns the sizes of the segments."""
+    for count, size in enumerate(sizes, 1):
+        await flights.produce(b"x" * size)
+        while flights.handle().log.segment_count == count:
+            await flights.runtime._parts.upkeep.look_after_segments()
+    return [segment.size for segment in flights.handle().log.segments]
+
+
+def flip(path: Path) -> None:
+    """Flip a bit of a value in the last batch of a segment."""
+    data = bytearray(path.read_bytes())
+    data[-500] ^= 1
+    path.write_bytes(data)
+
+
+async def test_a_pass_reads_every_byte_of_every_segment(flights: TopicClient) -> None:
+    """And finds nothing where nothing is wrong."""
+    sizes, counted = await fill(flights, [100, 2000, 30_000]), Counted()
+
+    assert await scrub_of(flights, counted).run_pass() == sum(sizes)
+    assert sorted(counted.steps) == sorted(size for size in sizes if size)
+    assert counted.damaged == 0
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+async def test_a_pass_begins_where_an_undisturbed_one_would_be(flights: TopicClient, share: float) -> None:
+    """The wall clock says where, so that a broker that restarts every day does not read its first segment for ever."""
+    sizes, counted = await fill(flights, [100, 2000, 30_000]), Counted()
+    clock = SteppingClock(round((7 + share) * PASS_SECONDS * 1e6))
+    await scrub_of(flights, counted, clock=clock).run_pass()
+    first = int(share * len(sizes))
+
+    assert counted.steps == [size for size in sizes[first:] + sizes[:first] if size]
+
+
+async def test_a_pass_keeps_below_its_speed(flights: TopicClient) -> None:
+    """The limit holds below the speed that a small log would be read with."""
+    sizes, counted, clock = await fill(flights, [100_000, 100_000]), Counted(), SystemClock()
+    limit = BYTES_PER_SECOND_MIN // 4
+    begun = clock.monotonic()
+    await scrub_of(flights, counted, bytes_per_second_max=limit).run_pass()
+
+    assert clock.monotonic() - begun >= sum(sizes) / limit * 0.99
+
+
+async def test_damage_is_told_and_counted_once(flights: TopicClient) -> None:
+    """Topic, partition and range stand in the log; the next pass knows it already."""
+    await fill(flights, [100, 2000, 30_000])
+    counted = Counted()
+    flip(flights.handle().log.segments[1].path)
+    with capture_logs() as events:
+        for _ in range(2):
+            await scrub_of(flights, counted).run_pass()
+    [told] = [event for event in events if event["event"] == "records damaged"]
+
+    assert (told["topic"], told["partition"], told["found"]) == ("flights", 0, "scrub")
+    assert (told["first_offset"], told["next_good_offset"]) == (1, 2)
+    assert counted.damaged == 1
+
+
+async def test_what_is_gone_by_then_is_left_to_the_next_pass(flights: TopicClient) -> None:
+    """A segment that is closed, cut or expired meanwhile ends nothing."""
+    await fill(flights, [100, 2000])
+    counted = Counted()
+    scrub = scrub_of(flights, counted)
+    flights.handle().log.close()
+    with capture_logs() as events:
+        read = await scrub.run_pass()
+
+    assert read == sum(counted.steps)
+    assert counted.damaged == 0
+    assert {event["event"] for event in events} == {"segment not scrubbed"}

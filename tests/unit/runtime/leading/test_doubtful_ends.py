@@ -1,0 +1,98 @@
+"""What a new leader tells readers while it does not know its high watermark: nothing that takes back what they know."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from fairlead_api.identifiers import LeaderEpoch, Offset, PartitionIndex, TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.runtime.engine.budget import AnswerBudget
+from fairlead_broker.runtime.leading.fetching import Fetching
+from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
+from fairlead_broker.runtime.requests import FetchResult, FetchSpec, PartitionFetch
+from leading_kit import SECOND, THIRD, Copy, Leading, Tasks, start_leading
+from log_kit import TOPIC, BatchMaker, LogBox
+
+
+@pytest.fixture
+async def tasks() -> AsyncIterator[Tasks]:
+    """What ends with the test."""
+    tasks = Tasks()
+    yield tasks
+    await tasks.end()
+
+
+async def fetch(leading: Leading, offset: int, wait_seconds: float = 0.0) -> FetchResult | ProblemError:
+    """Read as a client does."""
+
+    def find(topic_id: TopicId, index: PartitionIndex) -> LeaderReplica:
+        return leading.partitions[index]
+
+    fetching = Fetching(
+        find,
+        leading.shared.pool,
+        leading.meters,
+        bytes_max=1 << 20,
+        wait_seconds_max=30.0,
+        polls_max=10,
+    )
+    budget = AnswerBudget(1 << 20, stall_seconds_max=30.0, now=leading.clock.monotonic)
+    spec = FetchSpec(
+        [PartitionFetch(TOPIC, PartitionIndex(0), Offset(offset))], max_wait_seconds=wait_seconds
+    )
+    [answer] = await fetching.fetch(spec, budget.hold())
+    return answer
+
+
+@pytest.mark.parametrize("wait_seconds", [0.0, 0.05])
+async def test_a_reader_that_knows_more_is_told_to_ask_again(
+    tmp_path: Path, tasks: Tasks, wait_seconds: float
+) -> None:
+    """Another leader has acknowledged what it has read; the old checkpoint of this one is no answer, waiting or not."""
+    box, made_before = LogBox(tmp_path / "data"), BatchMaker(leader_epoch=4)
+    log = box.open()
+    log.begin_epoch(LeaderEpoch(4))
+    made_before.fill(log, 3, records=1)
+    box.stop()
+    leading = await start_leading(tmp_path, tasks)
+    unknown = leading.partition.known_high_watermark
+    beyond = await fetch(leading, 2, wait_seconds)
+    within = await fetch(leading, 0, wait_seconds)
+    for follower in (leading.follower(SECOND), leading.follower(THIRD)):
+        follower.copies[0] = Copy(end=Offset(3), synced=Offset(3), last_epoch=LeaderEpoch(4))
+        await follower.fetch()
+    later = await fetch(leading, 2)
+
+    assert unknown is None
+    assert isinstance(beyond, ProblemError)
+    assert beyond.code == "offset_not_available"
+    assert isinstance(within, FetchResult)
+    assert not within.data
+    assert isinstance(later, FetchResult)
+    assert (later.high_watermark, later.next_offset) == (3, 3)
+
+
+async def test_a_reader_that_knows_more_is_told_nothing_by_a_leader_in_doubt(
+    tmp_path: Path, tasks: Tasks
+) -> None:
+    """Its successor may have committed what the reader has; what lies below its own end it goes on to serve."""
+    leading = await start_leading(tmp_path, tasks)
+    for follower in (leading.follower(SECOND), leading.follower(THIRD)):
+        await follower.fetch()
+    sure = await fetch(leading, 0)
+    ahead = await fetch(leading, 1)
+    leading.confirmed[0] = False
+    in_doubt = await fetch(leading, 1)
+    within = await fetch(leading, 0)
+    leading.confirmed[0] = True
+    again = await fetch(leading, 0)
+
+    assert isinstance(sure, FetchResult)
+    assert isinstance(within, FetchResult)
+    assert isinstance(again, FetchResult)
+    assert isinstance(ahead, ProblemError)
+    assert isinstance(in_doubt, ProblemError)
+    assert (ahead.code, in_doubt.code) == ("offset_out_of_range", "offset_not_available")

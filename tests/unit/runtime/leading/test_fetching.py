@@ -1,0 +1,377 @@
+"""Fetch calls: what is served, how much, and how a fetch waits."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from fairlead_api.identifiers import LeaderEpoch, Offset, PartitionIndex, TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.log import DamagedRange
+from fairlead_broker.runtime import BrokerRuntime, FetchResult, FetchSpec, PartitionFetch
+from fairlead_broker.runtime.leading.fetching import EPOCH_WAIT_SECONDS_MAX
+from runtime_kit import TopicClient, WatchedStorage, batch, topic
+
+MakeTopic = Callable[..., Awaitable[TopicClient]]
+StartRuntime = Callable[..., Awaitable[BrokerRuntime]]
+KIB = 1024
+
+
+def waiting(runtime: BrokerRuntime) -> int:
+    """Long polls that wait now, as the metric tells."""
+    value = runtime._telemetry.registry.get_sample_value("fairlead_long_polls_waiting")
+    assert value is not None
+    return int(value)
+
+
+async def until_waiting(runtime: BrokerRuntime, polls: int = 1) -> None:
+    """Let other tasks run until so many long polls wait."""
+    async with asyncio.timeout(10):
+        while waiting(runtime) != polls:
+            await asyncio.get_running_loop().run_in_executor(None, lambda: None)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Let other tasks run until something holds."""
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.get_running_loop().run_in_executor(None, lambda: None)
+
+
+def many(flights: TopicClient, *partitions: int, **call: Any) -> FetchSpec:
+    """A fetch of several partitions from their starts."""
+    of_partition = {"bytes_max": call.pop("bytes_max", 1 << 20)}
+    fetches = [
+        PartitionFetch(flights.topic_id, PartitionIndex(n), Offset(0), **of_partition) for n in partitions
+    ]
+    return FetchSpec(fetches, **{"max_wait_seconds": 0.0, **call})
+
+
+class TestLimits:
+    """How much one answer holds."""
+
+    async def test_first_batch_is_never_held_back(self, make_topic: MakeTopic) -> None:
+        """Limits of one byte still make progress, in the partition and in the call."""
+        flights = await make_topic()
+        for value in (b"a", b"b"):
+            await flights.produce(value * 10_000)
+
+        one = await flights.fetch(bytes_max=1)
+        other = await flights.fetch(1, max_bytes=1)
+
+        assert one.next_offset == 1
+        assert other.next_offset == 2
+
+    async def test_answer_begins_with_the_batch_that_holds_the_offset(self, make_topic: MakeTopic) -> None:
+        """Batches are served whole, so the first record may lie below the asked offset."""
+        flights = await make_topic()
+        await flights.produce(b"a", b"b", b"c")
+
+        result = await flights.fetch(2)
+
+        assert result.next_offset == 3
+        assert len(result.data) == 1
+
+    async def test_partition_limit_holds_back_later_batches(self, make_topic: MakeTopic) -> None:
+        """Whole batches up to the partition's limit."""
+        flights = await make_topic()
+        for _ in range(10):
+            await flights.produce(b"x" * 10 * KIB)
+
+        result = await flights.fetch(bytes_max=35 * KIB)
+
+        assert result.next_offset == 3
+        assert result.nbytes <= 35 * KIB
+
+    async def test_call_limit_is_shared_by_the_partitions_in_order(self, make_topic: MakeTopic) -> None:
+        """What the first partitions take is missing for the others; all are answered."""
+        flights = await make_topic(partitions=3)
+        for partition in range(3):
+            await flights.produce(b"x" * 20 * KIB, partition=partition)
+
+        results = await flights.runtime.fetch(many(flights, 0, 1, 2, max_bytes=45 * KIB))
+
+        assert [result.next_offset for result in results if isinstance(result, FetchResult)] == [1, 1, 0]
+        assert [result.high_watermark for result in results if isinstance(result, FetchResult)] == [1, 1, 1]
+
+    async def test_large_fetch_comes_in_parts_of_at_most_a_mebibyte(self, make_topic: MakeTopic) -> None:
+        """More than a read on the loop takes is answered all the same, in several parts, without a gap."""
+        flights = await make_topic(durability="replicated")
+        for _ in range(80):
+            await flights.produce(b"x" * 100 * KIB)
+
+        result = await flights.fetch(bytes_max=16 << 20, max_bytes=16 << 20)
+
+        assert result.next_offset == 80
+        assert len(result.data) > 1
+
+    async def test_batch_above_a_mebibyte_is_read_in_the_pool(self, make_topic: MakeTopic) -> None:
+        """A batch larger than a read on the loop is served."""
+        flights = await make_topic()
+        data = batch(b"x" * (3 << 20))
+        await flights.produce_batch(data)
+
+        result = await flights.fetch(bytes_max=1)
+
+        assert bytes(result.data[0])[36:] == data[36:]
+
+    async def test_call_limit_holds_back_large_batches_of_later_partitions(
+        self, make_topic: MakeTopic
+    ) -> None:
+        """Only the first partition with records may exceed the limit of the call."""
+        flights = await make_topic(partitions=2)
+        for partition in range(2):
+            await flights.produce(b"x" * (2 << 20), partition=partition)
+
+        first, second = await flights.runtime.fetch(many(flights, 0, 1, max_bytes=3 << 20, bytes_max=1))
+
+        assert isinstance(first, FetchResult)
+        assert isinstance(second, FetchResult)
+        assert first.next_offset == 1
+        assert second.next_offset == 0
+
+
+class TestRefusals:
+    """What a fetch is told instead of records; other partitions of the call are answered."""
+
+    async def test_offset_beyond_the_end(self, make_topic: MakeTopic) -> None:
+        """The problem names where the log starts and ends."""
+        flights = await make_topic()
+        await flights.produce(b"a")
+
+        with pytest.raises(ProblemError) as refused:
+            await flights.fetch(2)
+
+        assert refused.value.code == "offset_out_of_range"
+        assert (refused.value.data["log_start_offset"], refused.value.data["high_watermark"]) == (0, 1)
+
+    async def test_offset_below_the_log_start(self, make_topic: MakeTopic) -> None:
+        """Records that are gone are data loss, not a wrong request."""
+        flights = await make_topic()
+        await flights.produce(b"a", b"b")
+        flights.handle()._log.advance_log_start(Offset(1))
+
+        with pytest.raises(ProblemError) as refused:
+            await flights.fetch(0)
+
+        assert refused.value.code == "offset_expired"
+        assert refused.value.data["log_start_offset"] == 1
+
+    @pytest.mark.parametrize(("step", "code"), [(-1, "stale_leader_epoch"), (1, "unknown_leader_epoch")])
+    async def test_other_leader_epoch(self, make_topic: MakeTopic, step: int, code: str) -> None:
+        """A caller with older metadata refreshes; one with newer has met a later leader."""
+        flights = await make_topic()
+        await flights.produce(b"a")
+        epoch = flights.handle().leader_epoch
+
+        with pytest.raises(ProblemError, match=code):
+            await flights.fetch(leader_epoch=LeaderEpoch(epoch + step))
+
+        assert (await flights.fetch(leader_epoch=epoch, last_epoch=epoch)).next_offset == 1
+
+    async def test_fetch_of_a_later_epoch_waits_for_the_mirror(
+        self, runtime: BrokerRuntime, make_topic: MakeTopic
+    ) -> None:
+        """The caller heard of an election first; the end of the present leadership answers it."""
+        flights = await make_topic()
+        fetching = asyncio.ensure_future(
+            flights.fetch(leader_epoch=LeaderEpoch(flights.handle().leader_epoch + 1), max_wait_seconds=30)
+        )
+        await until(lambda: bool(flights.handle()._polls))
+        assert not fetching.done()
+
+        await runtime.delete_topic("flights")
+
+        with pytest.raises(ProblemError, match="topic_not_found"):
+            await asyncio.wait_for(fetching, EPOCH_WAIT_SECONDS_MAX / 2)
+
+    async def test_last_epoch_of_another_history(self, start_runtime: StartRuntime) -> None:
+        """A caller whose last record is not in this log is told where its epoch ends."""
+        runtime = await start_runtime()
+        flights = await topic(runtime)
+        await flights.produce(b"a", b"b")
+        old = flights.handle().leader_epoch
+        await runtime.stop()
+        flights = TopicClient(await start_runtime(), "flights")
+        await flights.produce(b"c", b"d")
+
+        with pytest.raises(ProblemError) as cut:
+            await flights.fetch(3, last_epoch=old)
+        with pytest.raises(ProblemError, match="log_truncated"):
+            await flights.fetch(9, last_epoch=old)
+        with pytest.raises(ProblemError, match="unknown_leader_epoch"):
+            await flights.fetch(3, last_epoch=LeaderEpoch(flights.handle().leader_epoch + 1))
+
+        assert cut.value.code == "log_truncated"
+        assert (cut.value.data["epoch"], cut.value.data["end_offset"]) == (old, 2)
+
+    async def test_unknown_topic_beside_a_known_one(self, make_topic: MakeTopic) -> None:
+        """The call is answered at once, each partition for itself, though the wait is long."""
+        flights = await make_topic()
+        unknown = PartitionFetch(
+            TopicId("00000000-0000-4000-8000-00000000ffff"), PartitionIndex(0), Offset(0)
+        )
+        spec = FetchSpec([*flights.spec().partitions, unknown], max_wait_seconds=30)
+
+        fine, refused = await flights.runtime.fetch(spec)
+
+        assert isinstance(fine, FetchResult)
+        assert isinstance(refused, ProblemError)
+        assert refused.code == "topic_not_found"
+
+
+class TestLongPoll:
+    """Waiting for records."""
+
+    async def test_ends_when_the_high_watermark_moves(self, make_topic: MakeTopic) -> None:
+        """A fetch at the end waits and answers the next batch, in whichever of its partitions."""
+        flights = await make_topic(partitions=3)
+        async with asyncio.TaskGroup() as group:
+            poll = group.create_task(flights.runtime.fetch(many(flights, 0, 1, 2, max_wait_seconds=30)))
+            await until_waiting(flights.runtime)
+            await flights.produce(b"news", partition=1)
+        results = poll.result()
+
+        assert [len(result.data) for result in results if isinstance(result, FetchResult)] == [0, 1, 0]
+        assert waiting(flights.runtime) == 0
+
+    async def test_waits_for_min_bytes(self, make_topic: MakeTopic) -> None:
+        """Too few bytes do not end the wait; enough of them over all partitions do."""
+        flights = await make_topic(partitions=2)
+        await flights.produce(b"x" * 1000)
+        spec = many(flights, 0, 1, max_wait_seconds=30, min_bytes=20_000)
+        async with asyncio.TaskGroup() as group:
+            poll = group.create_task(flights.runtime.fetch(spec))
+            await until_waiting(flights.runtime)
+            await flights.produce(b"x" * 1000, partition=1)
+
+            assert waiting(flights.runtime) == 1
+
+            await flights.produce(b"x" * 20_000)
+        results = poll.result()
+
+        assert [result.next_offset for result in results if isinstance(result, FetchResult)] == [2, 1]
+
+    async def test_ends_empty_when_the_wait_is_over(self, make_topic: MakeTopic) -> None:
+        """No records is an answer with the offsets."""
+        flights = await make_topic()
+
+        result = await flights.fetch(max_wait_seconds=0.01)
+
+        assert (result.data, result.next_offset, result.high_watermark) == ([], 0, 0)
+
+    async def test_ends_when_the_caller_is_gone(self, make_topic: MakeTopic) -> None:
+        """The event of a lost connection ends the wait."""
+        flights = await make_topic()
+        gone = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            poll = group.create_task(
+                flights.runtime.fetch(flights.spec(max_wait_seconds=30), disconnected=gone)
+            )
+            await until_waiting(flights.runtime)
+            gone.set()
+
+        assert poll.done()
+        assert waiting(flights.runtime) == 0
+
+    async def test_with_a_caller_that_stays_ends_by_records(self, make_topic: MakeTopic) -> None:
+        """Watching for a lost connection does not hold the answer."""
+        flights = await make_topic()
+        async with asyncio.TaskGroup() as group:
+            poll = group.create_task(
+                flights.runtime.fetch(flights.spec(max_wait_seconds=30), disconnected=asyncio.Event())
+            )
+            await until_waiting(flights.runtime)
+            await flights.produce(b"news")
+        [result] = poll.result()
+
+        assert isinstance(result, FetchResult)
+        assert result.next_offset == 1
+
+    async def test_is_answered_at_once_by_a_stop(self, make_topic: MakeTopic) -> None:
+        """A stop does not wait for the polls: it ends them, and refuses new calls."""
+        flights = await make_topic()
+        async with asyncio.TaskGroup() as group:
+            poll = group.create_task(flights.runtime.fetch(flights.spec(max_wait_seconds=30)))
+            await until_waiting(flights.runtime)
+            await flights.runtime.stop_answering()
+        [result] = poll.result()
+
+        with pytest.raises(ProblemError, match="shutting_down"):
+            await flights.fetch()
+
+        assert isinstance(result, FetchResult)
+        assert result.data == []
+
+    async def test_is_answered_when_the_topic_is_deleted(self, make_topic: MakeTopic) -> None:
+        """Who waits at a deleted topic hears of it."""
+        flights = await make_topic()
+        async with asyncio.TaskGroup() as group:
+            poll = group.create_task(flights.runtime.fetch(flights.spec(max_wait_seconds=30)))
+            await until_waiting(flights.runtime)
+            await flights.runtime.delete_topic("flights")
+        [result] = poll.result()
+
+        assert isinstance(result, ProblemError)
+        assert result.code == "topic_not_found"
+
+    async def test_unsynced_records_do_not_end_it(self, start_runtime: StartRuntime) -> None:
+        """What is not committed is neither served nor announced."""
+        storage = WatchedStorage()
+        flights = await topic(await start_runtime(storage))
+        storage.hold()
+        async with asyncio.TaskGroup() as group:
+            produce = group.create_task(flights.produce(b"news"))
+            poll = group.create_task(flights.runtime.fetch(flights.spec(max_wait_seconds=30)))
+            await until_waiting(flights.runtime)
+            await asyncio.get_running_loop().run_in_executor(None, storage.waiting.wait)
+
+            assert not poll.done()
+
+            storage.may_sync.set()
+
+        assert produce.result().base_offset == 0
+        assert isinstance(poll.result()[0], FetchResult)
+
+    async def test_a_reader_goes_on_behind_a_loss_at_the_end_that_was_accepted(
+        self, make_topic: MakeTopic
+    ) -> None:
+        """It waits there for what comes, instead of being answered nothing at once, again and again."""
+        flights = await make_topic()
+        await flights.produce(b"whole")
+        await flights.produce(b"lost")
+        log = flights.handle().log
+        log.note_damage([DamagedRange(Offset(1), Offset(2))])
+        log.accept_damage(Offset(1), Offset(2))
+        nothing = await flights.fetch(1)
+        async with asyncio.TaskGroup() as group:
+            poll = group.create_task(flights.fetch(1, max_wait_seconds=10))
+            await until_waiting(flights.runtime)
+            await flights.produce(b"behind")
+
+        assert (nothing.nbytes, nothing.next_offset) == (0, 2)
+        assert poll.result().nbytes > 0
+        assert poll.result().next_offset == 3
+
+    @pytest.mark.serial
+    async def test_two_hundred_idle_polls_cost_nothing(self, make_topic: MakeTopic) -> None:
+        """Waiting is a future and a timer: while nothing is produced nothing runs."""
+        flights = await make_topic(partitions=10)
+        spec = many(flights, *range(10), max_wait_seconds=1.0)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(200):
+                group.create_task(flights.runtime.fetch(spec))
+            await until_waiting(flights.runtime, 200)
+            before = time.thread_time()
+            await asyncio.get_running_loop().run_in_executor(None, flights.handle().log.sync)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    await asyncio.get_running_loop().create_future()
+            used = time.thread_time() - before
+
+            assert used < 0.05
+            assert waiting(flights.runtime) == 200

@@ -1,0 +1,382 @@
+"""A leader with followers: who is waited for, who is dropped, and what is answered while that is undecided."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from fairlead_api.identifiers import Acks, BrokerEpoch, Offset
+from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.registry.records import DurabilityState
+from fairlead_broker.runtime.leading.records_deletion import RecordsDeletion
+from leading_kit import (
+    BROKERS,
+    LAG_SECONDS,
+    LEADER,
+    SECOND,
+    THIRD,
+    Follower,
+    Leading,
+    Tasks,
+    replaced,
+    start_leading,
+)
+from log_kit import FaultyStorage
+
+StartLeading = Callable[..., Awaitable[Leading]]
+BOTH = pytest.mark.parametrize("durability", [DurabilityState.REPLICATED, DurabilityState.SYNCED])
+
+
+@pytest.fixture
+async def start(tmp_path: Path) -> AsyncIterator[StartLeading]:
+    """Starts one leader, and ends it with the test."""
+    tasks = Tasks()
+
+    async def start_one(**fields: object) -> Leading:
+        return await start_leading(tmp_path, tasks, **fields)  # type: ignore[arg-type]
+
+    yield start_one
+    await tasks.end()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Let other tasks run until something holds."""
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.get_running_loop().run_in_executor(None, lambda: None)
+
+
+async def until_isr(leading: Leading, isr: set[int]) -> None:
+    """Wait until the machine goes by an isr."""
+    await until(lambda: {each.broker for each in leading.partition.leadership.machine.record.isr} == isr)
+
+
+async def both(*followers: Follower) -> None:
+    """Let followers catch up, and tell the leader."""
+    for follower in followers:
+        await follower.catch_up()
+
+
+class TestAcknowledging:
+    """acks=all waits for the whole isr."""
+
+    @BOTH
+    async def test_every_member_of_the_isr_is_waited_for(
+        self, start: StartLeading, durability: DurabilityState
+    ) -> None:
+        """The answer comes with the last follower's next fetch, and not before."""
+        leading = await start(durability=durability)
+        second, third = leading.follower(SECOND), leading.follower(THIRD)
+        await both(second, third)
+        waiting = asyncio.ensure_future(leading.produce(b"a", b"b"))
+        await until(lambda: leading.partition.log_end_offset == 2)
+
+        await second.catch_up()
+        assert not waiting.done()
+        await third.fetch()
+        assert not waiting.done()
+        await third.fetch()
+
+        assert (await waiting).last_offset == 1
+        assert leading.partition.high_watermark == 2
+
+    async def test_synced_counts_what_followers_have_synced(self, start: StartLeading) -> None:
+        """Fetched is not enough with durability=synced; the peer call `progress` is, without another fetch."""
+        leading = await start(durability=DurabilityState.SYNCED, isr=(LEADER, SECOND))
+        second = leading.follower(SECOND)
+        await second.fetch()
+        waiting = asyncio.ensure_future(leading.produce(b"a"))
+        await until(lambda: leading.partition.log_end_offset == 1)
+        await second.fetch(1000, syncs=False)
+        await second.fetch(syncs=False)
+        assert not waiting.done()
+
+        second.progress()
+
+        assert (await waiting).last_offset == 0
+
+    async def test_progress_of_another_life_does_not_count(self, start: StartLeading) -> None:
+        """A late call of a broker that has started again since says nothing of its present disk."""
+        leading = await start(durability=DurabilityState.SYNCED, isr=(LEADER, SECOND))
+        second = leading.follower(SECOND)
+        await second.fetch()
+        waiting = asyncio.ensure_future(leading.produce(b"a"))
+        await until(lambda: leading.partition.log_end_offset == 1)
+        await second.fetch(1000, syncs=False)
+        await second.fetch(syncs=False)
+        second.life = type(second.life)(SECOND, BrokerEpoch(second.life.epoch + 100))
+
+        second.progress()
+
+        assert leading.partition.high_watermark == 0
+        waiting.cancel()
+
+    async def test_leader_acks_do_not_wait(self, start: StartLeading) -> None:
+        """acks=1 is answered after the own append."""
+        leading = await start()
+
+        answer = await leading.produce(b"a", acks=Acks.LEADER)
+
+        assert answer.base_offset == 0
+
+    async def test_too_few_in_sync_is_a_definite_refusal(self, start: StartLeading) -> None:
+        """Below min.insync.replicas nothing is appended for acks=all."""
+        leading = await start(isr=(LEADER,))
+
+        with pytest.raises(ProblemError) as refused:
+            await leading.produce(b"a")
+
+        assert (refused.value.code, refused.value.side_effect) == ("not_enough_replicas", SideEffect.NONE)
+        assert leading.partition.log_end_offset == 0
+
+    @pytest.mark.slow
+    async def test_isr_that_shrinks_below_the_minimum_after_the_append(self, start: StartLeading) -> None:
+        """The wait ends with `not_enough_replicas_after_append`, side effect maybe."""
+        leading = await start(isr=(LEADER, SECOND))
+        second = leading.follower(SECOND)
+        await second.fetch()
+        waiting = asyncio.ensure_future(leading.produce(b"a", timeout_seconds=2.0))
+        await until(lambda: leading.partition.log_end_offset == 1)
+        leading.pass_time(LAG_SECONDS + 1)
+        await until_isr(leading, {LEADER})
+
+        with pytest.raises(ProblemError) as refused:
+            await waiting
+
+        assert refused.value.code == "not_enough_replicas_after_append"
+        assert refused.value.side_effect is SideEffect.MAYBE
+
+
+class TestInSync:
+    """Who is in the isr is written by compare-and-set."""
+
+    @BOTH
+    async def test_dead_follower_is_dropped_and_comes_back(
+        self, start: StartLeading, durability: DurabilityState
+    ) -> None:
+        """After the lag time the others go on without it; once it has caught up it is in sync again."""
+        leading = await start(durability=durability)
+        second, third = leading.follower(SECOND), leading.follower(THIRD)
+        await both(second, third)
+        waiting = asyncio.ensure_future(leading.produce(b"a"))
+        await until(lambda: leading.partition.log_end_offset == 1)
+        await second.catch_up()
+        assert not waiting.done()
+
+        leading.pass_time(LAG_SECONDS + 1)
+
+        assert (await waiting).base_offset == 0
+        assert await leading.isr() == {LEADER, SECOND}
+        assert leading.partition.leadership.under_replicated
+
+        await third.catch_up()
+        await until_isr(leading, {*BROKERS})
+
+        assert await leading.isr() == {*BROKERS}
+        assert not leading.partition.leadership.under_replicated
+
+    async def test_idle_partition_loses_nobody(self, start: StartLeading) -> None:
+        """Caught up is in sync, however long nothing is fetched."""
+        leading = await start()
+        await both(leading.follower(SECOND), leading.follower(THIRD))
+
+        for _ in range(5):
+            leading.pass_time(LAG_SECONDS)
+
+        assert leading.unreliable.transactions == 0
+        assert await leading.isr() == {*BROKERS}
+
+    async def test_unknown_outcome_keeps_waiting_for_whom_it_may_have_left_in(
+        self, start: StartLeading
+    ) -> None:
+        """A shrink that may not have been stored frees nobody; a later attempt does."""
+        leading = await start()
+        second = leading.follower(SECOND)
+        await both(second, leading.follower(THIRD))
+        leading.unreliable.faults = ["lost"]
+        waiting = asyncio.ensure_future(leading.produce(b"a"))
+        await until(lambda: leading.partition.log_end_offset == 1)
+        await second.catch_up()
+
+        leading.pass_time(LAG_SECONDS + 1)
+        await until(lambda: leading.unreliable.answered == 1)
+        await asyncio.get_running_loop().run_in_executor(None, lambda: None)
+        assert not waiting.done()
+        leading.pass_time(1)
+
+        assert (await waiting).base_offset == 0
+        assert await leading.isr() == {LEADER, SECOND}
+
+    async def test_write_that_was_stored_though_nobody_said_so(self, start: StartLeading) -> None:
+        """The next attempt loses against the first one, and the record that stands decides."""
+        leading = await start(isr=(LEADER, SECOND))
+        second, third = leading.follower(SECOND), leading.follower(THIRD)
+        await second.catch_up()
+        leading.unreliable.faults = ["applied"]
+        await third.catch_up()
+        await until(lambda: leading.unreliable.answered == 1)
+        waiting = asyncio.ensure_future(leading.produce(b"a"))
+        await until(lambda: leading.partition.log_end_offset == 1)
+        await second.catch_up()
+        assert not waiting.done(), "the third may be in the isr by now"
+
+        leading.pass_time(1)
+        await until_isr(leading, {*BROKERS})
+        await third.catch_up()
+
+        assert (await waiting).base_offset == 0
+
+    async def test_decision_that_waited_too_long_gives_way_to_the_next_one(self, start: StartLeading) -> None:
+        """The controller shrinks the same isr as its leader, whose own shrink still waits to be written."""
+        leading = await start()
+        leadership, before = leading.partition.leadership, await leading.stored()
+        controllers = replaced(before, isr=before.isr[:2])
+        revision = await leading.put(controllers)
+        leading.pass_time(LAG_SECONDS + 1)  # Everybody lags: decided by the record from before.
+        leadership.record_changed(controllers, revision)  # And anew, before the first decision was carried.
+
+        await until_isr(leading, {LEADER})
+        assert await leading.isr() == {LEADER}
+        assert leading.unreliable.transactions == 1
+
+    async def test_record_that_won_is_heard_of_from_the_store(self, start: StartLeading) -> None:
+        """A controller was faster: the leader goes by its record before its mirror shows it."""
+        leading = await start(isr=(LEADER, SECOND))
+        second, third = leading.follower(SECOND), leading.follower(THIRD)
+        await second.catch_up()
+        won = await leading.put(replaced(await leading.stored(), min_isr=1))
+
+        await third.catch_up()
+        await until_isr(leading, {*BROKERS})
+
+        assert leading.partition.leadership.machine.min_isr == 1
+        assert leading.partition.leadership.machine.revision > won
+
+    async def test_store_that_is_away_is_asked_again(self, start: StartLeading) -> None:
+        """Nothing was written; the machine decides anew when its time comes."""
+        leading = await start(isr=(LEADER, SECOND))
+        await leading.follower(SECOND).catch_up()
+        leading.unreliable.faults = ["away"]
+
+        await leading.follower(THIRD).catch_up()
+        async with asyncio.timeout(10):
+            while await leading.isr() != {*BROKERS}:
+                leading.pass_time(0.1)
+
+    async def test_many_records_are_written_together_and_a_lost_one_keeps_nobody_out(
+        self, start: StartLeading
+    ) -> None:
+        """One transaction carries the records of many partitions; where one has lost its halves are tried."""
+        leading = await start(isr=(LEADER, SECOND), partitions=16)
+        await leading.follower(SECOND).catch_up()
+        await leading.put(replaced(await leading.stored(4), min_isr=1), 4)
+
+        await leading.follower(THIRD).catch_up()
+        async with asyncio.timeout(10):
+            while any([await leading.isr(each) != {*BROKERS} for each in range(16) if each != 4]):
+                leading.pass_time(0.1)
+
+        assert leading.unreliable.transactions < 16
+
+
+class TestOffice:
+    """What ends or dims a leadership."""
+
+    async def test_failed_disk_gives_the_leadership_away(self, start: StartLeading) -> None:
+        """The record names no leader and the isr has the others only; what waited may be stored."""
+        storage = FaultyStorage()
+        leading = await start(durability=DurabilityState.SYNCED, storage=storage)
+        await both(leading.follower(SECOND), leading.follower(THIRD))
+        storage.sync_error = errno.EIO
+
+        with pytest.raises(ProblemError) as refused:
+            await leading.produce(b"a")
+        await until(lambda: leading.partition.leadership.machine.resigned)
+        record = await leading.stored()
+
+        assert (refused.value.code, refused.value.side_effect) == ("storage_failed", SideEffect.MAYBE)
+        assert record.leader is None
+        assert {entry.broker for entry in record.isr} == {SECOND, THIRD}
+
+    async def test_lease_in_doubt(self, start: StartLeading) -> None:
+        """acks=all and fetches go on, weak acks and `latest` do not, until the lease is confirmed again."""
+        leading = await start()
+        second, third = leading.follower(SECOND), leading.follower(THIRD)
+        await both(second, third)
+        leading.confirmed[0] = False
+
+        with pytest.raises(ProblemError) as weak:
+            await leading.produce(b"a", acks=Acks.LEADER)
+        with pytest.raises(ProblemError) as latest:
+            _ = leading.partition.high_watermark
+        waiting = asyncio.ensure_future(leading.produce(b"b"))
+        await until(lambda: leading.partition.log_end_offset == 1)
+        await both(second, third)
+        await waiting
+        leading.confirmed[0] = True
+
+        assert weak.value.code == "coordination_unavailable"
+        assert latest.value.code == "offset_not_available"
+        assert leading.partition.readable_limit == leading.partition.high_watermark == 1
+
+    async def test_alone_and_replaceable_uncleanly_acknowledges_nothing_in_doubt(
+        self, start: StartLeading
+    ) -> None:
+        """With isr = {self} and unclean elections on even acks=all is refused (rule 3.7)."""
+        leading = await start(isr=(LEADER,), min_isr=1, unclean=True)
+        await leading.produce(b"a")
+        leading.confirmed[0] = False
+
+        with pytest.raises(ProblemError) as refused:
+            await leading.produce(b"b")
+
+        assert refused.value.code == "coordination_unavailable"
+
+    async def test_end_of_the_office_answers_what_waits(self, start: StartLeading) -> None:
+        """A parked follower is told, a produce may be stored, and a late answer of the store does nothing."""
+        leading = await start()
+        second = leading.follower(SECOND)
+        waiting = asyncio.ensure_future(leading.produce(b"a"))
+        await until(lambda: leading.partition.log_end_offset == 1)
+        await second.catch_up()
+        parked = asyncio.ensure_future(second.fetch(10_000))
+        await asyncio.sleep(0)  # noqa: TID251 - one turn of the loop
+        leading.partition.close(lambda effect: ProblemError("leader_changed", "gone", side_effect=effect))
+
+        with pytest.raises(ProblemError) as refused:
+            await waiting
+        told = await parked
+
+        assert refused.value.side_effect is SideEffect.MAYBE
+        assert "no_leader" in [each.problem for each in told]
+
+
+class TestDeletion:
+    """delete-records answers when every member of the isr begins there (rule 4.12)."""
+
+    async def test_waits_for_the_log_starts_of_the_isr(self, start: StartLeading) -> None:
+        """Followers are told with the next answer, and tell with the next request."""
+        leading = await start()
+        second, third = leading.follower(SECOND), leading.follower(THIRD)
+        await both(second, third)
+        waiting = asyncio.ensure_future(leading.produce(b"a", b"b", b"c"))
+        await until(lambda: leading.partition.log_end_offset == 3)
+        await both(second, third)
+        await waiting
+        deletion = RecordsDeletion(
+            leading.shared.pool, leading.clock, leading.failures.append, lambda *counted: None
+        )
+        deleting = asyncio.ensure_future(deletion.delete(leading.partition, Offset(2)))
+        await until(lambda: leading.partition.log_start_offset == 2)
+
+        for follower in (second, third):
+            assert not deleting.done()
+            await follower.fetch(10_000)
+            await follower.fetch()
+
+        assert await deleting == 2
+        assert third.copy.log_start == 2

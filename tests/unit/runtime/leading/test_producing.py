@@ -1,0 +1,361 @@
+"""Produce calls: order, acks, refusals before and after the append."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from fairlead_api.batch.batches import decode_records, encode
+from fairlead_api.batch.columns import record_batch
+from fairlead_api.batch.header import Codec, read_header
+from fairlead_api.identifiers import Acks, Offset, PartitionIndex
+from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.clock import SystemClock
+from fairlead_broker.runtime import BrokerRuntime, ProduceItem
+from runtime_kit import TopicClient, WatchedStorage, batch, topic
+
+MakeTopic = Callable[..., Awaitable[TopicClient]]
+StartRuntime = Callable[..., Awaitable[BrokerRuntime]]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Let other tasks run until something holds."""
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.get_running_loop().run_in_executor(None, lambda: None)
+
+
+async def test_concurrent_batches_get_dense_offsets_in_the_order_of_the_calls(make_topic: MakeTopic) -> None:
+    """Two hundred calls at once to one partition: no gap, no overlap, and the earlier call stands first."""
+    flights = await make_topic(durability="replicated")
+
+    async with asyncio.TaskGroup() as group:
+        calls = [group.create_task(flights.produce(b"%d" % n, b"more")) for n in range(200)]
+    answers = [call.result() for call in calls]
+    stored = decode_records(b"".join((await flights.fetch()).data))
+
+    assert [answer.base_offset for answer in answers] == list(range(0, 400, 2))
+    assert [record.value for record in stored[::2]] == [b"%d" % n for n in range(200)]
+    assert [record.offset for record in stored] == list(range(400))
+
+
+async def test_many_calls_share_one_append_and_one_sync(start_runtime: StartRuntime) -> None:
+    """Batches that arrive while a sync runs share the next ones: the group commit."""
+    storage = WatchedStorage()
+    flights = await topic(await start_runtime(storage))
+    await flights.produce(b"first")
+    before = storage.syncs
+
+    async with asyncio.TaskGroup() as group:
+        for n in range(100):
+            group.create_task(flights.produce(b"%d" % n))
+
+    assert storage.syncs - before < 20
+
+
+@pytest.mark.parametrize("values", [1, 2000])
+async def test_synced_batch_is_acknowledged_only_after_its_fsync(
+    start_runtime: StartRuntime, values: int
+) -> None:
+    """acks=all waits for the sync of the bytes, small group or large; acks=1 and 0 do not."""
+    storage = WatchedStorage()
+    flights = await topic(await start_runtime(storage))
+    storage.hold()
+    data = [b"x" * 100] * values
+
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(flights.produce(*data))
+        await until(storage.waiting.is_set)
+
+        assert not waiting.done()
+        assert flights.handle().high_watermark == 0
+
+        storage.may_sync.set()
+    synced = storage.syncs
+
+    assert synced >= 1
+    assert flights.handle().high_watermark == values
+
+
+async def test_leader_acks_do_not_wait_for_the_fsync(start_runtime: StartRuntime) -> None:
+    """acks=1 is answered after the append, while the rounds are held up; readers still wait for the disk."""
+    storage = WatchedStorage()
+    flights = await topic(await start_runtime(storage))
+    storage.hold()
+    large = [b"x" * 100] * 1000
+
+    answer = await flights.produce(*large, acks=Acks.LEADER)
+    fetched = await flights.fetch()
+    storage.may_sync.set()
+
+    assert (answer.base_offset, answer.last_offset) == (0, 999)
+    assert fetched.data == []
+
+
+async def test_no_acks_are_answered_after_validation(start_runtime: StartRuntime) -> None:
+    """acks=0 tells nothing but that the batch was valid; it is stored all the same."""
+    storage = WatchedStorage()
+    flights = await topic(await start_runtime(storage))
+    storage.hold()
+
+    answer = await flights.produce(b"a", acks=Acks.NONE)
+    storage.may_sync.set()
+    stored = await flights.fetch(max_wait_seconds=10)
+
+    assert answer.base_offset == -1
+    assert stored.next_offset == 1
+
+
+async def test_timeout_after_the_append_says_maybe_and_the_batch_counts_later(
+    start_runtime: StartRuntime,
+) -> None:
+    """A sync that takes too long is `ack_timeout` with side effect `maybe`."""
+    storage = WatchedStorage()
+    flights = await topic(await start_runtime(storage))
+    storage.hold()
+
+    with pytest.raises(ProblemError) as refused:
+        await flights.produce(b"slow", timeout_seconds=0.05)
+    storage.may_sync.set()
+    stored = await flights.fetch(max_wait_seconds=10)
+
+    assert (refused.value.code, refused.value.side_effect) == ("ack_timeout", SideEffect.MAYBE)
+    assert stored.next_offset == 1
+
+
+async def test_timeout_in_the_queue_withdraws_the_batch(start_runtime: StartRuntime) -> None:
+    """A batch that the disk never got is refused for certain and is not stored later."""
+    storage = WatchedStorage()
+    flights = await topic(await start_runtime(storage))
+    storage.hold()
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(flights.produce(b"holds the disk"))
+        await until(storage.waiting.is_set)
+
+        with pytest.raises(ProblemError) as refused:
+            await flights.produce(b"withdrawn", timeout_seconds=0.05)
+        storage.may_sync.set()
+    await flights.produce(b"next")
+    stored = decode_records(b"".join((await flights.fetch()).data))
+
+    assert first.result().base_offset == 0
+    assert (refused.value.code, refused.value.side_effect) == ("ack_timeout", SideEffect.NONE)
+    assert [record.value for record in stored] == [b"holds the disk", b"next"]
+
+
+async def test_full_queue_is_overloaded(start_runtime: StartRuntime) -> None:
+    """More batches than a partition's queue takes are refused for certain; those before are stored."""
+    storage = WatchedStorage()
+    runtime = await start_runtime(storage, limits={"partition_queue_batches_max": 2})
+    flights = await topic(runtime)
+    storage.hold()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(flights.produce(b"holds the disk"))
+        await until(storage.waiting.is_set)
+        queued = [group.create_task(flights.produce(b"queued")) for _ in range(2)]
+        await until(lambda: flights.handle().queued_batches == 2)
+
+        with pytest.raises(ProblemError) as refused:
+            await flights.produce(b"too many")
+        storage.may_sync.set()
+
+    assert (refused.value.code, refused.value.side_effect) == ("overloaded", SideEffect.NONE)
+    assert [call.result().base_offset for call in queued] == [1, 2]
+
+
+async def test_memory_of_waiting_batches_is_bounded(start_runtime: StartRuntime) -> None:
+    """Bytes of batches that wait for the disk are bounded over all partitions and given back."""
+    storage = WatchedStorage()
+    runtime = await start_runtime(storage, limits={"produce_bytes_max": 1 << 20})
+    flights = await topic(runtime, partitions=2)
+    storage.hold()
+    half = b"x" * 600_000
+    async with asyncio.TaskGroup() as group:
+        group.create_task(flights.produce(b"holds the disk"))
+        await until(storage.waiting.is_set)
+        group.create_task(flights.produce(half))
+        await until(lambda: flights.handle().queued_batches == 1)
+
+        with pytest.raises(ProblemError, match="overloaded"):
+            await flights.produce(half, partition=1)
+        storage.may_sync.set()
+
+    assert (await flights.produce(half, partition=1)).base_offset == 0
+
+
+async def test_one_call_over_many_partitions_answers_each_for_itself(make_topic: MakeTopic) -> None:
+    """A bad batch among good ones is refused alone, in its place."""
+    flights = await make_topic(partitions=5)
+    good = batch(b"fine")
+    bad = bytearray(good)
+    bad[-1] ^= 0xFF
+    items = [ProduceItem(flights.handle(n), memoryview(bad if n == 2 else good)) for n in range(5)]
+
+    answers = await flights.runtime.produce(items, acks=Acks.ALL, timeout_seconds=10)
+
+    assert [getattr(answer, "code", "stored") for answer in answers] == [
+        "stored",
+        "stored",
+        "crc_mismatch",
+        "stored",
+        "stored",
+    ]
+    assert (await flights.fetch(partition=2)).next_offset == 0
+
+
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
+async def test_compressed_batch_is_stored_as_it_came(make_topic: MakeTopic, codec: Codec) -> None:
+    """A compressed batch is validated in the pool and never re-encoded."""
+    flights = await make_topic()
+    columns = record_batch([b"x" * 1000] * 50, default_timestamp_us=SystemClock().now_us())
+    data = encode(columns, codec).to_bytes()
+
+    [answer] = await flights.produce_batch(data)
+    stored = bytes((await flights.fetch()).data[0])
+
+    assert not isinstance(answer, ProblemError)
+    assert stored[36:] == data[36:]
+
+
+async def test_compressed_rubbish_is_refused_in_its_place(make_topic: MakeTopic) -> None:
+    """What the pool finds wrong is the problem of that batch."""
+    flights = await make_topic()
+    columns = record_batch([b"x" * 1000] * 50, default_timestamp_us=SystemClock().now_us())
+    data = bytearray(encode(columns, Codec.ZSTD).to_bytes())
+    data[100] ^= 0xFF
+
+    [answer] = await flights.produce_batch(bytes(data))
+
+    assert isinstance(answer, ProblemError)
+    assert answer.code == "crc_mismatch"
+
+
+async def test_what_waits_to_be_opened_is_counted_and_keeps_nobody_else_waiting(
+    start_runtime: StartRuntime,
+) -> None:
+    """Its bytes are taken before it waits, others append and read meanwhile, and a stop answers it for good."""
+    runtime = await start_runtime(limits={"validation_threads": 1})
+    flights = await topic(runtime)
+    columns = record_batch([b"x" * 1000] * 50, default_timestamp_us=SystemClock().now_us())
+    data = encode(columns, Codec.ZSTD).to_bytes()
+    parts, opened = runtime._parts, threading.Event()
+    parts._validation.submit(opened.wait)
+
+    waiting = asyncio.ensure_future(flights.produce_batch(data))
+    await until(lambda: parts._budget.taken == len(data))
+    await flights.produce(b"plain")
+    parts._budget.take(parts._budget.bytes_max - parts._budget.taken)
+    [crowded] = await flights.produce_batch(data)
+    await parts.producing.stop(0.0)
+    opened.set()
+    [stopped] = await waiting
+
+    assert [record.value for record in decode_records(b"".join((await flights.fetch()).data))] == [b"plain"]
+    assert isinstance(crowded, ProblemError)
+    assert isinstance(stopped, ProblemError)
+    assert (crowded.code, stopped.code, stopped.side_effect) == (
+        "overloaded",
+        "shutting_down",
+        SideEffect.NONE,
+    )
+    assert flights.handle().log_end_offset == 1
+    assert parts._budget.taken == parts._budget.bytes_max - len(data)
+
+
+async def test_leader_stamps_offset_epoch_and_time(make_topic: MakeTopic) -> None:
+    """The first 36 bytes are the leader's; with LogAppendTime every record has the time of the append."""
+    created = await make_topic("created")
+    appended = await make_topic("appended", message_timestamp_type="LogAppendTime")
+    answers = [await each.produce(b"a") for each in (created, appended)]
+    headers = [read_header((await each.fetch()).data[0]) for each in (created, appended)]
+
+    assert [header.leader_epoch for header in headers] == [answer.leader_epoch for answer in answers]
+    assert [header.append_time_us for header in headers] == [answer.log_append_time_us for answer in answers]
+    assert [header.has_append_time for header in headers] == [False, True]
+
+
+async def test_far_future_times_are_refused_unless_the_append_time_replaces_them(
+    make_topic: MakeTopic,
+) -> None:
+    """`message.timestamp.after.max.ms` judges create times only."""
+    future_us = SystemClock().now_us() + 10 * 3_600_000_000
+    data = encode(record_batch([b"a"], default_timestamp_us=future_us)).to_bytes()
+    created = await make_topic("created")
+    appended = await make_topic("appended", message_timestamp_type="LogAppendTime")
+
+    [refused] = await created.produce_batch(data)
+    [stored] = await appended.produce_batch(data)
+
+    assert getattr(refused, "code", None) == "invalid_record"
+    assert not isinstance(stored, ProblemError)
+
+
+async def test_too_large_batch_is_refused_by_the_topic_s_limit(make_topic: MakeTopic) -> None:
+    """`max.message.bytes` counts the batch as stored."""
+    flights = await make_topic(max_message_bytes=2000)
+
+    with pytest.raises(ProblemError, match="batch_too_large"):
+        await flights.produce(b"x" * 3000)
+
+    assert (await flights.produce(b"x")).base_offset == 0
+
+
+async def test_failed_sync_ends_all_writes_but_not_reads(start_runtime: StartRuntime) -> None:
+    """After the first failed fsync nothing is acknowledged, what was committed is read, and readiness fails."""
+    storage = WatchedStorage()
+    runtime = await start_runtime(storage)
+    flights = await topic(runtime, partitions=2)
+    await flights.produce(b"safe")
+    storage.failing = True
+
+    with pytest.raises(ProblemError) as during:
+        await flights.produce(b"lost?")
+    with pytest.raises(ProblemError) as after:
+        await flights.produce(b"never", partition=1)
+    stored = await flights.fetch()
+
+    assert (during.value.code, during.value.side_effect) == ("storage_failed", SideEffect.MAYBE)
+    assert (after.value.code, after.value.side_effect) == ("storage_failed", SideEffect.NONE)
+    assert stored.next_offset == 1
+    assert not runtime.ready
+
+
+async def test_failed_round_answers_every_waiting_batch(start_runtime: StartRuntime) -> None:
+    """Batches of several partitions that wait for a round which fails are all told `maybe`."""
+    storage = WatchedStorage()
+    runtime = await start_runtime(storage)
+    flights = await topic(runtime, partitions=3)
+    storage.failing = True
+    large = [b"x" * 100] * 1000
+
+    calls = [flights.produce(*large, partition=n) for n in range(3)]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert {(getattr(each, "code", None), getattr(each, "side_effect", None)) for each in answers} == {
+        ("storage_failed", SideEffect.MAYBE)
+    }
+
+
+async def test_unknown_partition_is_named(make_topic: MakeTopic) -> None:
+    """A handle exists only for a partition that is led here."""
+    flights = await make_topic(partitions=2)
+
+    with pytest.raises(ProblemError, match="partition_not_found"):
+        flights.runtime.partition(flights.topic_id, PartitionIndex(2))
+
+
+async def test_a_round_that_is_ahead_of_the_append_it_reached_promises_nothing(make_topic: MakeTopic) -> None:
+    """A round may sync bytes whose append has not answered yet; they count once the partition knows them."""
+    flights = await make_topic()
+    await flights.produce(b"one")
+    partition = flights.handle()
+    partition.synced(Offset(partition.log_end_offset + 5))
+    before = partition.high_watermark
+    answer = await flights.produce(b"two")
+
+    assert before == 1
+    assert answer.base_offset == 1
+    assert partition.high_watermark == 2

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+from structlog.testing import CapturingLogger
+
+from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, PartitionIndex, TopicId
+from fairlead_broker.clock import SystemClock
+from fairlead_broker.coordination.bootstrap import ClusterBootstrap
+from fairlead_broker.coordination.embedded import EmbeddedCoordination
+from fairlead_broker.coordination.membership import Membership
+from fairlead_broker.coordination.mirror import Mirror
+from fairlead_broker.peers.identity import PeerIdentity
+from fairlead_broker.peers.peers import Peers
+from fairlead_broker.registry.keys import Keys
+from fairlead_broker.registry.records import (
+    Addresses,
+    BrokerRegistration,
+    BrokerState,
+    Directory,
+    DurabilityState,
+    InSync,
+    PartitionRecord,
+    Replica,
+    TopicRecord,
+    TopicState,
+    encode,
+)
+from fairlead_broker.registry.transactions import Put
+from fairlead_broker.runtime.lifecycle.departure import Departure
+from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
+from fairlead_broker.runtime.lifecycle.own_registration import OwnRegistration
+
+KEYS = Keys("test")
+TOPIC = TopicId("1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b")
+OWN, OTHER = BrokerId(1), BrokerId(2)
+SECONDS_MAX = 20.0
+NOWHERE = "127.0.0.1:9"
+"""Nobody listens there: what a peer has seen is told by the test."""
+
+
+def registration(broker: BrokerId) -> BrokerRegistration:
+    """A broker that runs."""
+    return BrokerRegistration(
+        state=BrokerState.RUNNING,
+        addresses=Addresses(data=NOWHERE, peer=NOWHERE, ops=NOWHERE),
+        rack=None,
+        release="test",
+        peer_secret_hash="00",
+        directories=(Directory(id=f"d{broker}", last_broker_epoch=BrokerEpoch(0)),),
+    )
+
+
+@dataclass
+class Scene:
+    """Broker 1 on its way out, and what it looks at."""
+
+    store: EmbeddedCoordination
+    bootstrap: ClusterBootstrap
+    life: Incarnation
+    mirror: Mirror
+    peers: Peers
+    departure: Departure
+    log: CapturingLogger
+
+    async def other(self, state: BrokerState = BrokerState.RUNNING) -> Membership:
+        """Let broker 2 be in the cluster."""
+        membership = await self.bootstrap.register(
+            OTHER, msgspec.structs.replace(registration(OTHER), state=state), 5
+        )
+        await self.mirror.wait_for(membership.revision)
+        return membership
+
+    async def partition(self, leader: InSync, *isr: InSync) -> None:
+        """Write the record of the only partition."""
+        record = PartitionRecord(
+            leader=leader,
+            leader_epoch=LeaderEpoch(1),
+            replicas=tuple(Replica(broker=each, directory=f"d{each}") for each in (OWN, OTHER)),
+            isr=isr,
+            min_isr=1,
+            durability=DurabilityState.REPLICATED,
+            unclean=False,
+        )
+        topic = TopicRecord(
+            topic_id=TOPIC, partitions=1, replication_factor=2, state=TopicState.READY, created_us=0
+        )
+        puts = (
+            Put(KEYS.topic("flights"), encode(topic)),
+            Put(KEYS.partition(TOPIC, PartitionIndex(0)), encode(record)),
+        )
+        await self.mirror.wait_for((await self.store.transact((), puts)).revision)
+
+    @property
+    def entry(self) -> InSync:
+        """This broker in an isr."""
+        return InSync(broker=OWN, broker_epoch=self.life.epoch)
+
+    @property
+    def state(self) -> BrokerState:
+        """What this broker says of itself."""
+        return self.life.membership.registration.state
+
+    async def announced(self) -> None:
+        """Wait until the others can know of the stop."""
+        async with asyncio.timeout(SECONDS_MAX):
+            while self.mirror.metadata.brokers[OWN].value.state is not BrokerState.STOPPING:
+                await asyncio.get_running_loop().run_in_executor(None, lambda: None)
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    """A registered broker, alone."""
+    clock, log = SystemClock(), CapturingLogger()
+    async with await EmbeddedCoordination.open(tmp_path / "store.sqlite", clock) as store:
+        bootstrap = ClusterBootstrap(store, KEYS, clock)
+        life = Incarnation(await bootstrap.register(OWN, registration(OWN), 5))
+        mirror = Mirror(store, KEYS)
+        await mirror.load()
+
+        async def remember(membership: Membership) -> None:
+            msg = f"broker {membership.broker_id} never loses its life here"
+            raise AssertionError(msg)
+
+        own = OwnRegistration(bootstrap, life, 5, log, remember=remember, draining=lambda: False)
+        identity = PeerIdentity("c", OWN, "secret", lambda: life.epoch, lambda: mirror.metadata.revision)
+        peers = Peers(identity, lambda: mirror.metadata.brokers, clock)
+        tasks = [asyncio.ensure_future(work) for work in (mirror.run(), own.run())]
+        await own.begin(registration(OWN).directories[0])
+        try:
+            yield Scene(store, bootstrap, life, mirror, peers, Departure(own, life, mirror, peers, log), log)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await peers.close()
+
+
+@pytest.mark.parametrize("company", ["alone", "the other stops as well"])
+async def test_where_nobody_goes_on_there_is_nobody_to_tell(scene: Scene, company: str) -> None:
+    """A single broker stops as fast as before, and so do all of a cluster at once."""
+    if company != "alone":
+        await scene.other(BrokerState.STOPPING)
+    await scene.partition(scene.entry, scene.entry)
+    await scene.departure.announce()
+
+    assert scene.state is BrokerState.RUNNING
+    assert scene.log.calls == []
+
+
+async def test_a_stop_waits_until_others_lead_and_have_seen_it(scene: Scene) -> None:
+    """First what it leads, then how far the peers' mirrors have come."""
+    other = await scene.other()
+    successor = InSync(broker=OTHER, broker_epoch=other.broker_epoch)
+    await scene.partition(scene.entry, scene.entry, successor)
+    leaving = asyncio.ensure_future(scene.departure.announce(SECONDS_MAX))
+    await scene.announced()
+    scene.peers.note_revision(OTHER, scene.mirror.metadata.revision)
+    await asyncio.wait([leaving], timeout=0.2)
+    while_it_leads = leaving.done()
+    await scene.partition(successor, successor)
+    # The peer is asked, which nobody answers here, and looked at again.
+    await asyncio.wait([leaving], timeout=0.2)
+    while_nobody_knows = leaving.done()
+    scene.peers.note_revision(OTHER, scene.mirror.metadata.revision)
+    async with asyncio.timeout(SECONDS_MAX):
+        await leaving
+
+    assert (while_it_leads, while_nobody_knows) == (False, False)
+    assert scene.state is BrokerState.STOPPING
+    assert scene.log.calls == []
+
+
+async def test_what_nobody_can_take_over_is_not_waited_for(scene: Scene) -> None:
+    """It is the only one in sync: its partition goes offline with it."""
+    other = await scene.other()
+    await scene.partition(scene.entry, scene.entry)
+    leaving = asyncio.ensure_future(scene.departure.announce(SECONDS_MAX))
+    await scene.announced()
+    scene.peers.note_revision(OTHER, scene.mirror.metadata.revision)
+    async with asyncio.timeout(SECONDS_MAX):
+        await leaving
+
+    assert other.broker_epoch > scene.life.epoch
+    assert scene.log.calls == []
+
+
+async def test_the_time_of_a_stop_is_bounded(scene: Scene) -> None:
+    """And the log says what was left behind."""
+    other = await scene.other()
+    successor = InSync(broker=OTHER, broker_epoch=other.broker_epoch)
+    await scene.partition(scene.entry, scene.entry, successor)
+    await scene.departure.announce(0.1)
+
+    [warning] = scene.log.calls
+    assert warning.method_name == "warning"
+    assert warning.kwargs == {"still_leading": 1}

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+
+from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch
+from fairlead_broker.log.documents import Identity
+from fairlead_broker.registry.records import DurabilityState, InSync, PartitionRecord, Replica
+from fairlead_broker.runtime.lifecycle.old_copies import names_a_newer_life
+
+IDENTITY = Identity(cluster_id="c", broker_id=1, directory_id="d1", last_broker_epoch=40)
+PRESENT = BrokerEpoch(70)
+
+
+def record(
+    *, isr: tuple[int, int] | None = None, elr: tuple[int, int] | None = None, home: str
+) -> PartitionRecord:
+    """A partition of broker 1, kept in a directory, that counts on a life of a broker."""
+
+    def entries(entry: tuple[int, int] | None) -> tuple[InSync, ...]:
+        return (
+            () if entry is None else (InSync(broker=BrokerId(entry[0]), broker_epoch=BrokerEpoch(entry[1])),)
+        )
+
+    return PartitionRecord(
+        leader=None,
+        leader_epoch=LeaderEpoch(3),
+        replicas=(Replica(broker=BrokerId(1), directory=home), Replica(broker=BrokerId(2), directory="d2")),
+        isr=entries(isr),
+        elr=entries(elr),
+        min_isr=1,
+        durability=DurabilityState.REPLICATED,
+        unclean=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("counted", "newer"),
+    [
+        (record(isr=(1, 40), home="d1"), False),
+        (record(isr=(1, 41), home="d1"), True),
+        (record(elr=(1, 69), home="d1"), True),
+        (record(isr=(1, 41), home="another"), False),
+        (record(isr=(2, 60), home="d1"), False),
+        (record(isr=(1, PRESENT), home="d1"), False),
+        (record(isr=(1, 71), home="d1"), True),
+    ],
+    ids=[
+        "the last life that it knows",
+        "a later one",
+        "a later one that is eligible",
+        "of another directory",
+        "of another broker",
+        "the life that just begins",
+        "one of a store that was put back",
+    ],
+)
+def test_what_tells_an_older_copy_of_a_disk(counted: PartitionRecord, newer: bool) -> None:
+    """A life that this directory was counted for, and does not know of."""
+    assert names_a_newer_life(counted, BrokerId(1), PRESENT, IDENTITY) is newer

@@ -1,0 +1,229 @@
+"""The path of every request, over real sockets, with endpoints that fail in all ways."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import pytest
+from pyreqwest.client import Client
+from pyreqwest.exceptions import BodyDecodeError
+
+from fairlead_api.problems import ProblemError
+from fairlead_api.routes import route
+from fairlead_broker.clock import SystemClock
+from fairlead_broker.server.http.application import Application
+from fairlead_broker.server.http.call import Call
+from fairlead_broker.server.http.problem_handler import FailureLog
+from fairlead_broker.server.http.request_metrics import RequestMetrics
+from fairlead_broker.telemetry import Telemetry
+
+
+class KeptLog:
+    """A log that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, object]]] = []
+
+    def bind(self, **facts: object) -> "KeptLog":
+        """Facts for all events are not kept."""
+        return self
+
+    def info(self, event: str, **facts: object) -> None:
+        """Keep an event."""
+        self.events.append((event, facts))
+
+    error = warning = debug = exception = info
+
+
+class Served:
+    """An application with one endpoint, and what it logged and counted."""
+
+    def __init__(
+        self, endpoint: Callable[[Call], Awaitable[None]], name: str, *, access_log: bool = False
+    ) -> None:
+        self.log = KeptLog()
+        self.telemetry = Telemetry(self.log)
+        self.application = Application(
+            [route(name)],
+            {name: endpoint},
+            SystemClock(),
+            RequestMetrics(self.telemetry, access_log=access_log),
+            FailureLog(self.log, "life"),
+        )
+
+    def count(self, name: str, status: str) -> float:
+        """How many requests to a route were answered so."""
+        labels = {"route": name, "status": status}
+        return (
+            self.telemetry.registry.get_sample_value("fairlead_request_duration_seconds_count", labels) or 0.0
+        )
+
+
+async def test_unforeseen_failure_tells_a_number_only(serve, http2: Client) -> None:
+    """A broken endpoint answers 500 with a failure id; the cause stands in the log under the same id."""
+
+    async def broken(call: Call) -> None:
+        raise ValueError("secret of the broker")
+
+    served = Served(broken, "versions")
+    bound = await serve(served.application)
+    answer = await http2.get(f"http://{bound}/v1/versions").build().send()
+    text = await answer.text()
+    document = msgspec.json.decode(text)
+    [(event, facts)] = served.log.events
+
+    assert (answer.status, document["code"], document["side_effect"]) == (500, "internal", "none")
+    assert "secret" not in text
+    assert (event, facts["failure_id"]) == ("request_failed", document["failure_id"])
+    assert isinstance(facts["exc_info"], ValueError)
+    assert served.count("versions", "500") == 1
+
+
+async def test_failure_of_a_change_may_have_changed_something(serve, http2: Client) -> None:
+    """Where a POST breaks nobody knows how far it came."""
+
+    async def broken(call: Call) -> None:
+        raise ValueError
+
+    bound = await serve(Served(broken, "produce").application)
+    answer = await http2.post(f"http://{bound}/v1/produce").body_bytes(b"x").build().send()
+
+    assert (await answer.json())["side_effect"] == "maybe"
+
+
+async def test_failure_in_the_middle_of_an_answer(serve, http2: Client) -> None:
+    """What breaks after the answer began cannot be told; it ends the stream and is logged."""
+
+    async def broken(call: Call) -> None:
+        await call.answer_parts(200, [], [bytes(2 << 20), Exploding()])  # type: ignore[list-item]
+
+    served = Served(broken, "versions")
+    bound = await serve(served.application)
+    with pytest.raises(BodyDecodeError):
+        await (await http2.get(f"http://{bound}/v1/versions").build().send()).bytes()
+
+    assert [event for event, _ in served.log.events] == ["request_failed"]
+
+
+class Exploding:
+    """Claims a length and has no bytes."""
+
+    def __len__(self) -> int:
+        return 10
+
+
+async def test_refusal_reads_a_small_body_first(serve, http1: Client) -> None:
+    """A refused request with a short body leaves its connection usable."""
+
+    async def refuse(call: Call) -> None:
+        raise ProblemError("overloaded", "no", retry_after_seconds=1)
+
+    bound = await serve(Served(refuse, "produce").application)
+    answers = [
+        await http1.post(f"http://{bound}/v1/produce").body_bytes(bytes(50_000)).build().send() for _ in "ab"
+    ]
+
+    assert [answer.status for answer in answers] == [503, 503]
+    assert {answer.headers.get("connection") for answer in answers} == {None}
+    assert answers[0].headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize("size", [1 << 20, 30 << 20])
+async def test_refusal_of_a_large_body_arrives(serve, http1: Client, http2: Client, size: int) -> None:
+    """A refusal is heard although the client is still sending, on both protocols."""
+
+    async def refuse(call: Call) -> None:
+        await call.body(1000)
+
+    bound = await serve(Served(refuse, "produce").application)
+    for client in (http1, http2):
+        answer = await client.post(f"http://{bound}/v1/produce").body_bytes(bytes(size)).build().send()
+
+        assert answer.status == 413
+
+
+async def test_who_asks_first_is_refused_unread(serve) -> None:
+    """A client that waits for 100 Continue gets the refusal instead, at once."""
+
+    async def refuse(call: Call) -> None:
+        raise ProblemError("overloaded", "no")
+
+    bound = await serve(Served(refuse, "produce").application)
+    reader, writer = await asyncio.open_connection(bound.host, bound.port)
+    writer.write(
+        b"POST /v1/produce HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\nexpect: 100-continue\r\n\r\n"
+    )
+    received = await asyncio.wait_for(reader.read(), 5)
+    writer.close()
+    await writer.wait_closed()
+
+    assert received.startswith(b"HTTP/1.1 503 ")
+    assert b"connection: close" in received
+
+
+async def test_client_that_leaves_while_sending(serve) -> None:
+    """A body that breaks off is counted as a client that went away, and nothing is logged."""
+    ended = asyncio.Event()
+
+    async def read(call: Call) -> None:
+        try:
+            await call.body(1000)
+        finally:
+            ended.set()
+
+    served = Served(read, "produce")
+    bound = await serve(served.application)
+    _, writer = await asyncio.open_connection(bound.host, bound.port)
+    writer.write(b"POST /v1/produce HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nhalf")
+    await writer.drain()
+    writer.close()
+    await asyncio.wait_for(ended.wait(), 5)
+    await asyncio.wait_for(writer.wait_closed(), 5)
+
+    assert served.count("produce", "499") == 1
+    assert served.log.events == []
+
+
+async def test_access_log(serve, http2: Client) -> None:
+    """With the access log on, each request is one line with its route, status, bytes and problem."""
+
+    async def refuse(call: Call) -> None:
+        await call.body(1000)
+        raise ProblemError("overloaded", "no")
+
+    served = Served(refuse, "produce", access_log=True)
+    bound = await serve(served.application)
+    await http2.post(f"http://{bound}/v1/produce?acks=1").body_bytes(b"12345").build().send()
+    [(event, facts)] = served.log.events
+
+    assert event == "request"
+    assert (facts["route"], facts["status"], facts["code"]) == ("produce", 503, "overloaded")
+    assert (facts["method"], facts["path"], facts["received_bytes"]) == ("POST", "/v1/produce", 5)
+    assert facts["sent_bytes"] > 100
+
+
+async def test_unknown_paths_are_counted_together(serve, http2: Client) -> None:
+    """What callers invent never becomes a label."""
+
+    async def never(call: Call) -> None:
+        raise AssertionError
+
+    served = Served(never, "versions")
+    bound = await serve(served.application)
+    for path in ("/a", "/b", "/v1/topics"):
+        await http2.get(f"http://{bound}{path}").build().send()
+
+    assert served.count("none", "404") == 3
+
+
+@pytest.mark.parametrize("path", ["a%2Fb/members/m", "%00/members/m", "g/members/a%20b", "g/members/%2F"])
+async def test_names_of_groups_and_members_follow_the_rule(serve, http2: Client, path: str) -> None:
+    """Checked before any endpoint runs, as those of topics."""
+
+    async def reached(call: Call) -> None:
+        raise AssertionError("the endpoint runs")
+
+    bound = await serve(Served(reached, "leave_group").application)
+    answer = await http2.delete(f"http://{bound}/v1/groups/{path}").build().send()
+
+    assert (await answer.json())["code"] == "invalid_group_name"

@@ -1,0 +1,238 @@
+"""Reading request bodies within their limits."""
+
+import asyncio
+from collections.abc import Iterable
+
+import pytest
+
+from fairlead_api.problems import ProblemError
+from fairlead_broker.server.http import body as body_module
+from fairlead_broker.server.http.asgi import Message
+from fairlead_broker.server.http.body import BodyBudget, BodyLimits, BodyReader, ClientGone
+
+
+class Chunks:
+    """An ASGI receive that hands out chunks and counts how many were asked for; then waits for ever."""
+
+    def __init__(self, chunks: Iterable[bytes], *, complete: bool = True, gone: bool = False) -> None:
+        self.messages: list[Message] = [
+            {"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks
+        ]
+        if complete:
+            self.messages.append({"type": "http.request", "body": b"", "more_body": False})
+        if gone:
+            self.messages.append({"type": "http.disconnect"})
+        self.asked = 0
+
+    async def __call__(self) -> Message:
+        """Hand out the next message."""
+        if self.asked == len(self.messages):
+            await asyncio.Event().wait()
+        self.asked += 1
+        return self.messages[self.asked - 1]
+
+
+async def test_one_chunk_is_not_copied() -> None:
+    """A body that came in one piece is that very object."""
+    chunk = bytes(1000)
+
+    assert await BodyReader(Chunks([chunk]), BodyBudget(BodyLimits(1 << 20))).read(1000, 1000) is chunk
+
+
+async def test_chunks_are_joined() -> None:
+    """Several chunks become one body, without the empty ones."""
+    reader = BodyReader(Chunks([b"ab", b"", b"c"]), BodyBudget(BodyLimits(1 << 20)))
+
+    assert await reader.read(None, 3) == b"abc"
+    assert reader.complete
+
+
+async def test_announced_too_large_is_refused_unread() -> None:
+    """A content-length beyond the limit is refused before a byte is read."""
+    chunks = Chunks([bytes(10)])
+    with pytest.raises(ProblemError) as refused:
+        await BodyReader(chunks, BodyBudget(BodyLimits(1 << 20))).read(11, 10)
+
+    assert refused.value.code == "body_too_large"
+    assert refused.value.data["limit_bytes"] == 10
+    assert chunks.asked == 0
+
+
+async def test_too_large_is_refused_at_the_limit() -> None:
+    """A body that announces nothing is read no further than the chunk that passes the limit."""
+    chunks = Chunks([bytes(8)] * 100)
+    with pytest.raises(ProblemError) as refused:
+        await BodyReader(chunks, BodyBudget(BodyLimits(1 << 20))).read(None, 20)
+
+    assert refused.value.code == "body_too_large"
+    assert chunks.asked == 3
+
+
+async def test_the_end_is_not_waited_for_when_all_has_come() -> None:
+    """A body that is as long as announced is complete, though no message has said so."""
+    chunks = Chunks([bytes(5), bytes(3)], complete=False)
+    reader = BodyReader(chunks, BodyBudget(BodyLimits(1 << 20)))
+
+    assert await reader.read(8, 20, ends_at_length=True) == bytes(8)
+    assert reader.complete
+    assert chunks.asked == 2
+
+
+async def test_the_end_of_a_stream_is_waited_for() -> None:
+    """A body of HTTP/2 ends when its client ends the stream: an answer before that would reset the stream."""
+    chunks = Chunks([bytes(5), bytes(3)])
+    reader = BodyReader(chunks, BodyBudget(BodyLimits(1 << 20)))
+
+    assert await reader.read(8, 20) == bytes(8)
+    assert reader.complete
+    assert chunks.asked == 3
+
+
+async def test_client_gone_in_the_middle() -> None:
+    """A body that breaks off is nobody's request."""
+    reader = BodyReader(Chunks([b"half"], complete=False, gone=True), BodyBudget(BodyLimits(1 << 20)))
+    with pytest.raises(ClientGone):
+        await reader.read(8, 100)
+
+
+async def test_all_bodies_share_a_budget() -> None:
+    """Bodies that would exceed the common bound answer overloaded; released bytes are free again."""
+    budget = BodyBudget(BodyLimits(10))
+    first, second = BodyReader(Chunks([bytes(8)]), budget), BodyReader(Chunks([bytes(8)]), budget)
+    await first.read(8, 100)
+    with pytest.raises(ProblemError) as refused:
+        await second.read(8, 100)
+    first.release()
+    second.release()
+
+    assert refused.value.code == "overloaded"
+    assert refused.value.retry_after_seconds == 1
+    assert budget.held_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [BodyLimits(100, body_seconds_max=0.05), BodyLimits(100, body_idle_seconds_max=0.05)],
+    ids=["total", "pause"],
+)
+async def test_trickling_body_ends(limits: BodyLimits) -> None:
+    """A body that does not come to its end in time, or pauses for too long, is refused."""
+    with pytest.raises(ProblemError) as refused:
+        await BodyReader(Chunks([b"x"], complete=False), BodyBudget(limits)).read(8, 100)
+
+    assert refused.value.code == "malformed_request"
+    assert "1 bytes of the body arrived" in refused.value.detail
+
+
+async def test_new_bodies_leave_room_for_those_that_have_begun() -> None:
+    """From three quarters on an announced body is refused unread, while one that has begun may go on."""
+    budget = BodyBudget(BodyLimits(100))
+    begun = BodyReader(Chunks([bytes(70)]), budget)
+    await begun.read(70, 100)
+    late = Chunks([bytes(10)])
+    with pytest.raises(ProblemError) as refused:
+        await BodyReader(late, budget).read(10, 100)
+    budget.take(30)
+
+    assert (refused.value.code, late.asked) == ("overloaded", 0)
+    assert budget.held_bytes == 100
+
+
+def test_produce_calls_are_counted_until_they_are_released() -> None:
+    """One call more than the limit is refused; a call that ends makes room; releasing twice changes nothing."""
+    budget = BodyBudget(BodyLimits(100, produce_calls_max=1))
+    first, second = BodyReader(Chunks([]), budget), BodyReader(Chunks([]), budget)
+    first.begin_call()
+    with pytest.raises(ProblemError) as refused:
+        second.begin_call()
+    second.release()
+    first.release()
+    first.release()
+    second.begin_call()
+
+    assert (refused.value.code, refused.value.retry_after_seconds) == ("overloaded", 1)
+    assert budget.calls.calls == 1
+
+
+async def test_drain_reads_a_little() -> None:
+    """Before a refusal a short rest is read and thrown away, a long one only in part, a stalled one not for long."""
+    short = BodyReader(Chunks([bytes(100)] * 3), BodyBudget(BodyLimits(1)))
+    long_chunks = Chunks([bytes(1 << 16)] * 100)
+    long = BodyReader(long_chunks, BodyBudget(BodyLimits(1)))
+    stalled = BodyReader(Chunks([b"x"], complete=False), BodyBudget(BodyLimits(1)))
+    await asyncio.wait_for(
+        asyncio.gather(short.drain(1 << 18), long.drain(1 << 18), stalled.drain(1 << 18)), 5
+    )
+
+    assert short.complete
+    assert not long.complete
+    assert long_chunks.asked == 4
+
+
+async def test_slow_bodies_do_not_count_while_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body that takes its time leaves its place to others, and is counted again when it is there."""
+    monkeypatch.setattr(body_module, "SLOW_BODY_SECONDS", 0.0)
+    budget = BodyBudget(BodyLimits(100, produce_calls_max=1))
+    arrive = asyncio.Event()
+
+    async def receive() -> Message:
+        await arrive.wait()
+        return {"type": "http.request", "body": b"late", "more_body": False}
+
+    slow, quick = BodyReader(receive, budget), BodyReader(receive, budget)
+    slow.begin_call()
+    reading = asyncio.ensure_future(slow.read(4, 100))
+    while budget.calls.calls:  # noqa: ASYNC110 - a turn of the loop, no time
+        await asyncio.sleep(0)  # noqa: TID251 - see above
+    quick.begin_call()
+    arrive.set()
+    body = await reading
+    both = budget.calls.calls
+    slow.release()
+    quick.release()
+
+    assert (body, both, budget.calls.calls) == (b"late", 2, 0)
+
+
+async def test_a_stop_refuses_bodies_of_produce_calls_that_are_not_whole() -> None:
+    """Those that are coming, in one or piece by piece, and those that begin to; nothing of them stays held."""
+    budget = BodyBudget(BodyLimits(100))
+    whole, pieces, late = [BodyReader(Chunks([b"x"], complete=False), budget) for _ in range(3)]
+    whole.begin_call()
+    await pieces.next_piece()
+    waiting = [asyncio.ensure_future(whole.read(8, 100)), asyncio.ensure_future(pieces.next_piece())]
+    async with asyncio.timeout(10):
+        while len(budget.coming) < 2:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0)  # noqa: TID251 - a turn of the loop, no time
+        budget.stop()
+        late.begin_call()
+        refused = await asyncio.gather(*waiting, late.read(8, 100), late.next_piece(), return_exceptions=True)
+    for reader in (whole, pieces, late):
+        reader.release()
+
+    assert [problem.code for problem in refused if isinstance(problem, ProblemError)] == ["shutting_down"] * 4
+    assert (budget.held_bytes, budget.calls.calls, budget.coming) == (0, 0, set())
+
+
+async def test_a_stop_lets_other_bodies_come() -> None:
+    """Followers still copy what waits for its acknowledgement."""
+    budget = BodyBudget(BodyLimits(100))
+    budget.stop()
+
+    assert await BodyReader(Chunks([b"x", b"y"]), budget).read(None, 100) == b"xy"
+
+
+async def test_a_stop_meets_a_body_that_has_just_run_out_of_time() -> None:
+    """Its wait has ended already and is left alone."""
+    budget = BodyBudget(BodyLimits(100, body_idle_seconds_max=0))
+    reader = BodyReader(Chunks([], complete=False), budget)
+    reader.begin_call()
+    waiting = asyncio.ensure_future(reader.read(8, 100))
+    async with asyncio.timeout(10):
+        while not any(wait.expired() for wait in budget.coming):  # noqa: ASYNC110 - the same
+            await asyncio.sleep(0)  # noqa: TID251 - a turn of the loop, no time
+        budget.stop()
+        [refused] = await asyncio.gather(waiting, return_exceptions=True)
+
+    assert isinstance(refused, ProblemError)
+    assert refused.code == "shutting_down"

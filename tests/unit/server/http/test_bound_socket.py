@@ -1,0 +1,72 @@
+"""Addresses that are taken before anybody is served on them."""
+
+import socket
+from contextlib import suppress
+
+import pytest
+
+from fairlead_broker.server.http.bound_socket import BoundSocket, ListenError
+
+
+def test_accepted_connections_send_at_once() -> None:
+    """Connections inherit TCP_NODELAY: without it the end of an answer waits 40 ms for an acknowledgement."""
+    bound = BoundSocket("data", "127.0.0.1", 0)
+    listening = bound.listen()
+    with listening, socket.create_connection((bound.host, bound.port)):
+        listening.setblocking(True)
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+
+
+def test_address_is_not_shared() -> None:
+    """Neither before nor after listening can a second socket have the address."""
+    bound = BoundSocket("data", "127.0.0.1", 0)
+    with pytest.raises(ListenError):
+        BoundSocket("data", "127.0.0.1", bound.port)
+    with bound.listen(), pytest.raises(ListenError):
+        BoundSocket("data", "127.0.0.1", bound.port)
+
+
+def test_address_is_free_after_close() -> None:
+    """A start that fails gives its addresses back."""
+    first = BoundSocket("data", "127.0.0.1", 0)
+    first.close()
+    second = BoundSocket("data", "127.0.0.1", first.port)
+    second.close()
+
+    assert second.port == first.port
+
+
+def test_text_of_an_address() -> None:
+    """An address reads as in a URL, IPv6 in brackets, with the real port."""
+    four, six = BoundSocket("data", "127.0.0.1", 0), BoundSocket("data", "::1", 0)
+    four.close()
+    six.close()
+
+    assert str(four) == f"127.0.0.1:{four.port}"
+    assert str(six) == f"[::1]:{six.port}"
+    assert four.port > 0
+
+
+def reached(bound: BoundSocket, *hosts: str) -> list[str]:
+    """Listen, and return which of the hosts a client reaches it by."""
+    found = []
+    with bound.listen():
+        for host in hosts:
+            with suppress(OSError), socket.create_connection((host, bound.port), timeout=5):
+                found.append(host)
+    return found
+
+
+def test_every_address_is_of_both_families() -> None:
+    """Pods of either family, and of both, have one template."""
+    assert reached(BoundSocket("data", "::", 0), "127.0.0.1", "::1") == ["127.0.0.1", "::1"]
+    assert reached(BoundSocket("data", "0.0.0.0", 0), "127.0.0.1", "::1") == ["127.0.0.1"]
+
+
+def test_every_address_of_a_machine_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel may have none, which only another boot of it could show here: what is left is IPv4."""
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+
+    assert reached(BoundSocket("data", "::", 0), "127.0.0.1", "::1") == ["127.0.0.1"]

@@ -1,0 +1,47 @@
+"""Pages behind opaque cursors."""
+
+import pytest
+
+from fairlead_api.problems import ProblemError
+from fairlead_broker.server.http.paging import page
+
+
+def test_pages_hold_everything_once() -> None:
+    """Following the cursors gives every item once and in order, and the last page has none."""
+    names = [f"topic-{number:03d}" for number in range(25)]
+    seen: list[str] = []
+    after, sizes = None, []
+    while True:
+        chosen, after = page(names, str, limit=10, after=after)
+        seen += chosen
+        sizes.append(len(chosen))
+        if after is None:
+            break
+
+    assert seen == names
+    assert sizes == [10, 10, 5]
+
+
+def test_names_that_come_and_go() -> None:
+    """A name deleted behind the cursor moves nothing, one that appears in front of it is not missed."""
+    _, after = page(["a", "b", "c", "d"], str, limit=2, after=None)
+    chosen, following = page(["a", "bb", "c", "d"], str, limit=2, after=after)
+
+    assert chosen == ["bb", "c"]
+    assert following is not None
+
+
+def test_exact_end_has_no_cursor() -> None:
+    """A last page that is full does not point at an empty one."""
+    assert page(["a", "b"], str, limit=2, after=None) == (["a", "b"], None)
+    assert page([], str, limit=2, after=None) == ([], None)
+
+
+@pytest.mark.parametrize("cursor", ["x", "not a cursor", "AAAA", "ü", "", "Mf8"])
+def test_other_texts_are_no_cursors(cursor: str) -> None:
+    """What no page ever gave out is refused by name."""
+    with pytest.raises(ProblemError) as refused:
+        page(["a"], str, limit=1, after=cursor)
+
+    assert refused.value.code == "malformed_request"
+    assert refused.value.data["parameter"] == "after"

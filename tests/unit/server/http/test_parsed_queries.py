@@ -1,0 +1,48 @@
+"""Queries are parsed once, and what is kept of them is bounded."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead_api.problems import ProblemError
+from fairlead_api.routes import parse_query, route
+from fairlead_broker.server.http.parsed_queries import QUERIES_MAX, QUERY_BYTES_MAX, ParsedQueries
+
+PRODUCE = route("produce")
+FETCH = route("fetch_partition")
+METADATA = route("metadata")
+
+
+def test_a_query_is_parsed_once_for_each_route() -> None:
+    """The same values again; another route has its own."""
+    queries = ParsedQueries()
+
+    first = queries.of(PRODUCE, b"acks=1")
+
+    assert first == parse_query(PRODUCE, b"acks=1")
+    assert queries.of(PRODUCE, b"acks=1") is first
+    with pytest.raises(ProblemError, match="acks"):
+        queries.of(FETCH, b"acks=1")
+
+
+def test_a_wrong_query_is_refused_each_time() -> None:
+    """A refusal is not taken for a value."""
+    queries = ParsedQueries()
+
+    for _ in range(2):
+        with pytest.raises(ProblemError, match="nonsense"):
+            queries.of(PRODUCE, b"nonsense=1")
+
+
+def test_what_is_kept_is_bounded() -> None:
+    """Neither many queries nor long ones stay."""
+    queries = ParsedQueries()
+    first = queries.of(FETCH, b"offset=0")
+    for offset in range(1, QUERIES_MAX):
+        queries.of(FETCH, b"offset=%d" % offset)
+
+    assert queries.of(FETCH, b"offset=0") is first
+    queries.of(FETCH, b"offset=%d" % QUERIES_MAX)
+    assert queries.of(FETCH, b"offset=0") is not first
+    long = b"topics=" + b"a" * QUERY_BYTES_MAX
+    assert queries.of(METADATA, long) is not queries.of(METADATA, long)

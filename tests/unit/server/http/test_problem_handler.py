@@ -1,0 +1,57 @@
+"""From failures to answers."""
+
+import msgspec
+
+from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.server.http.problem_handler import FailureLog, problem_answer
+
+
+class KeptLog:
+    """A log that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, object]]] = []
+
+    def error(self, event: str, **facts: object) -> None:
+        """Keep an event."""
+        self.events.append((event, facts))
+
+
+def test_problem_becomes_a_document() -> None:
+    """A refusal is answered by its status as problem+json with its data, Retry-After rounded up."""
+    answer = problem_answer(
+        ProblemError("overloaded", "queue is full", retry_after_seconds=0.2, data={"queue": 7})
+    )
+    document = msgspec.json.decode(answer.body)
+
+    assert answer.status == document["status"] == 503
+    assert dict(answer.headers) == {b"content-type": b"application/problem+json", b"retry-after": b"1"}
+    assert (document["code"], document["detail"], document["queue"]) == ("overloaded", "queue is full", 7)
+
+
+def test_wrong_method_has_allow() -> None:
+    """405 carries the Allow header that HTTP demands."""
+    answer = problem_answer(ProblemError("method_not_allowed", "no", data={"allowed": ["GET", "HEAD"]}))
+
+    assert dict(answer.headers)[b"allow"] == b"GET, HEAD"
+
+
+def test_unforeseen_failure_is_numbered() -> None:
+    """The caller gets a number, the log gets the same number and the trace."""
+    log = KeptLog()
+    failures = FailureLog(log, "life")  # type: ignore[arg-type]
+    error = ValueError("secret detail")
+    first = failures.record(error, "produce", mutating=True)
+    second = failures.record(error, "fetch")
+
+    assert (first.code, first.side_effect, second.side_effect) == (
+        "internal",
+        SideEffect.MAYBE,
+        SideEffect.NONE,
+    )
+    assert (first.data["failure_id"], second.data["failure_id"]) == ("life-1", "life-2")
+    assert "secret" not in str(first.to_document())
+    assert log.events[0] == (
+        "request_failed",
+        {"route": "produce", "failure_id": "life-1", "exc_info": error},
+    )

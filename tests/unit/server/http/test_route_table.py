@@ -1,0 +1,151 @@
+"""The walk from a raw path to a route."""
+
+import pytest
+
+from fairlead_api.problems import ProblemError
+from fairlead_api.routes import ROUTES, Listener, route
+from fairlead_broker.server.http.route_table import RouteTable
+
+TABLE = RouteTable(entry for entry in ROUTES if entry.listener is Listener.DATA)
+
+
+@pytest.mark.parametrize(
+    "entry", [entry for entry in ROUTES if entry.listener is Listener.DATA], ids=lambda e: e.name
+)
+def test_every_route_is_found(entry) -> None:
+    """Each path of the table leads to its route, with its parameters by name."""
+    values = {
+        "topic": "flights",
+        "partition": "3",
+        "code": "internal",
+        "asset": "start.js",
+        "broker": "0",
+        "group": "g",
+        "member": "m-1",
+    }
+    found, parameters = TABLE.find(entry.method, entry.path.format(**values))
+
+    assert found is entry
+    assert parameters == {name: value for name, value in values.items() if f"{{{name}}}" in entry.path}
+
+
+@pytest.mark.parametrize(
+    ("segment", "name"),
+    [
+        ("a%2Fb", "a/b"),
+        ("%2e%2E", ".."),
+        ("..", ".."),
+        ("", ""),
+        ("%00", "\0"),
+        ("fl%C3%BCge", "flüge"),
+        ("%FF", "�"),
+        ("a%252Fb", "a%2Fb"),
+        ("a b;c=d", "a b;c=d"),
+    ],
+)
+def test_encoded_names_stay_names(segment: str, name: str) -> None:
+    """However a segment is encoded, it is one name and never another route."""
+    found, parameters = TABLE.find("GET", f"/v1/topics/{segment}/partitions/0/records")
+
+    assert found is route("fetch_partition")
+    assert parameters["topic"] == name
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "",
+        "/v1",
+        "/v1/",
+        "/v1/topics/a/b",
+        "/v/topics",
+        "/version/topics",
+        "*",
+        "/v1/topics/../topics/x/y",
+        "//v1/topics",
+        "/V1/topics",
+        "/v1/topics/x/partitions/0/records/",
+        "/metrics",
+        "/healthz",
+        "/redoc",
+        "/v1/offsets%3Alookup",
+    ],
+)
+def test_unknown_paths(path: str) -> None:
+    """Whatever is not in the table, those of other listeners included, is route_not_found."""
+    with pytest.raises(ProblemError) as refused:
+        TABLE.find("GET", path)
+
+    assert refused.value.code == "route_not_found"
+
+
+def test_a_path_of_another_listener_says_which() -> None:
+    """Who looks for metrics at the data listener, or for topics at the other one, is told where they are."""
+    ops = RouteTable(entry for entry in ROUTES if entry.listener is Listener.OPS)
+    details = []
+    for table, path in ((TABLE, "/metrics"), (ops, "/v1/topics"), (TABLE, "/nowhere")):
+        with pytest.raises(ProblemError) as refused:
+            table.find("GET", path)
+        details.append(refused.value.detail)
+
+    assert "served by the ops listener" in details[0]
+    assert "served by the data listener" in details[1]
+    assert "served by" not in details[2]
+
+
+@pytest.mark.parametrize("path", ["/v2/topics", "/v0", "/v10/topics/flights/records"])
+def test_another_version_of_the_api(path: str) -> None:
+    """Who speaks another version is told which there are, rather than that a path does not exist."""
+    with pytest.raises(ProblemError) as refused:
+        TABLE.find("GET", path)
+
+    assert refused.value.code == "unsupported_version"
+    assert refused.value.data == {"value": path.split("/")[1], "supported": ["v1"]}
+
+
+@pytest.mark.parametrize(
+    ("segment", "partition"),
+    [
+        ("3:delete-records", "3"),
+        ("%33:delete-records", "3"),
+        (":delete-records", ""),
+        ("a:b:delete-records", "a:b"),
+    ],
+)
+def test_a_verb_stands_behind_the_last_colon(segment: str, partition: str) -> None:
+    """What stands before it is the parameter, however it is written."""
+    found, parameters = TABLE.find("POST", f"/v1/topics/flights/partitions/{segment}")
+
+    assert found is route("delete_records")
+    assert parameters == {"topic": "flights", "partition": partition}
+
+
+@pytest.mark.parametrize(
+    "segment", ["3", "3:", "3:explode", "3%3Adelete-records", "3:Delete-records", "3:delete-records:"]
+)
+def test_other_verbs_are_no_calls(segment: str) -> None:
+    """Neither a verb that is not there nor one whose colon is encoded leads anywhere."""
+    with pytest.raises(ProblemError) as refused:
+        TABLE.find("POST", f"/v1/topics/flights/partitions/{segment}")
+
+    assert refused.value.code == "route_not_found"
+
+
+def test_wrong_method_lists_the_allowed_ones() -> None:
+    """A path with other methods answers them all, HEAD with GET."""
+    with pytest.raises(ProblemError) as refused:
+        TABLE.find("PUT", "/v1/topics/flights")
+
+    assert refused.value.code == "method_not_allowed"
+    assert refused.value.data["allowed"] == ["DELETE", "GET", "HEAD", "PATCH"]
+
+
+def test_head_means_get() -> None:
+    """HEAD finds the route of GET, and nothing where there is none."""
+    found, _ = TABLE.find("HEAD", "/v1/versions")
+    with pytest.raises(ProblemError) as refused:
+        TABLE.find("HEAD", "/v1/produce")
+
+    assert found is route("versions")
+    assert refused.value.data["allowed"] == ["POST"]

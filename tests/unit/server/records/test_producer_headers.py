@@ -1,0 +1,124 @@
+"""Who sends a body, or which request it is, by its headers."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead_api.batch.batches import ProducerStamp
+from fairlead_api.problems import ProblemError
+from fairlead_api.routes import route
+from fairlead_broker.server.http.asgi import Message
+from fairlead_broker.server.http.body import BodyBudget, BodyLimits
+from fairlead_broker.server.http.call import Call
+from fairlead_broker.server.http.parsed_queries import ParsedQueries
+from fairlead_broker.server.records.producer_headers import (
+    ON_LOOP_BYTES_MAX,
+    keyed_request,
+    producer_stamp,
+    refuse_idempotency_key,
+    refuse_producer_headers,
+)
+
+PRODUCER = {
+    "fairlead-producer-id": "7",
+    "fairlead-producer-epoch": "3",
+    "fairlead-base-sequence": "2147483647",
+}
+JSON = "application/json"
+
+
+async def nothing(*_: object) -> Message:
+    """Neither body nor answer is needed."""
+    raise AssertionError("the head is enough")
+
+
+def call_of(headers: dict[str, str], query: bytes = b"") -> Call:
+    """A produce call with these headers."""
+    pairs = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+    scope = {"method": "POST", "headers": pairs, "query_string": query}
+    call = Call(scope, nothing, nothing, BodyBudget(BodyLimits()))
+    call.route = route("produce_partition")
+    call.check_query(ParsedQueries())
+    return call
+
+
+def test_three_headers_make_a_producer() -> None:
+    """And none make none."""
+    assert producer_stamp(call_of(PRODUCER)) == ProducerStamp(7, 3, 2**31 - 1)
+    assert producer_stamp(call_of({})) is None
+
+
+@pytest.mark.parametrize("missing", list(PRODUCER))
+def test_all_three_or_none(missing: str) -> None:
+    """The refusal names the one that is missing."""
+    headers = {name: value for name, value in PRODUCER.items() if name != missing}
+
+    with pytest.raises(ProblemError, match="malformed_request") as refused:
+        producer_stamp(call_of(headers))
+
+    assert str(refused.value.data["parameter"]).lower() == missing
+
+
+@pytest.mark.parametrize("name", list(PRODUCER))
+@pytest.mark.parametrize("value", ["", "-1", "x", "1.0", " 7", "9" * 30, str(2**63), "\u00b2"])
+def test_numbers_within_their_range(name: str, value: str) -> None:
+    """Nothing else, not even what Python takes for a number."""
+    with pytest.raises(ProblemError, match="malformed_request"):
+        producer_stamp(call_of({**PRODUCER, name: value}))
+
+
+async def test_the_same_request_has_the_same_digest() -> None:
+    """By type, encoding and body; large bodies as well."""
+    large = b"x" * (ON_LOOP_BYTES_MAX + 1)
+    key = {"idempotency-key": "order-17"}
+
+    async def digest(media_type: str, body: bytes, query: bytes = b"") -> bytes:
+        found = await keyed_request(call_of(key, query), media_type, body)
+        assert found is not None
+        assert found.key == b"order-17"
+        return found.digest
+
+    digests = [
+        await digest(JSON, b"a"),
+        await digest(JSON, b"b"),
+        await digest(JSON, b"a", b"encoding=base64"),
+        await digest("application/vnd.apache.arrow.stream", b"a"),
+        await digest(JSON, large),
+        await digest(JSON, large + b"x"),
+    ]
+
+    assert len({*digests}) == 6
+    assert {len(each) for each in digests} == {16}
+    assert await digest(JSON, b"a") == digests[0]
+    assert await digest(JSON, large) == digests[4]
+    assert await keyed_request(call_of({}), JSON, b"a") is None
+
+
+@pytest.mark.parametrize("key", ["", "k" * 65, "a b", "tab\t", "\u00fc"])
+async def test_keys_are_visible_ascii(key: str) -> None:
+    """Of 1 to 64 characters."""
+    with pytest.raises(ProblemError, match="Idempotency-Key"):
+        await keyed_request(call_of({"idempotency-key": key}), JSON, b"")
+
+
+async def test_a_key_or_a_producer() -> None:
+    """Not both: nobody could say which of them decides."""
+    with pytest.raises(ProblemError, match="not both"):
+        await keyed_request(call_of({**PRODUCER, "idempotency-key": "k"}), JSON, b"")
+
+
+@pytest.mark.parametrize("name", list(PRODUCER))
+def test_headers_that_mean_nothing_are_refused(name: str) -> None:
+    """With the reason of the caller."""
+    with pytest.raises(ProblemError, match="because"):
+        refuse_producer_headers(call_of({name: "7"}), "because")
+
+    refuse_producer_headers(call_of({}), "because")
+
+
+def test_a_binary_body_has_no_key() -> None:
+    """It carries a producer instead."""
+    with pytest.raises(ProblemError, match="JSON and Arrow"):
+        refuse_idempotency_key(call_of({"idempotency-key": "k"}))
+
+    refuse_idempotency_key(call_of({}))
