@@ -1,9 +1,8 @@
-"""What may be acknowledged and read, and who is in sync: the rules of one partition, without a clock or a disk.
+"""Rules of one partition: when a record is committed and readable, and which replicas are in sync.
 
-A leader feeds events (what was appended, synced, reported by followers, written in the record) into one
-`PartitionLeader` and runs the effects that it answers; a follower does the same with a `PartitionFollower`. Where
-two logs part is told by `divergence`. Called by `runtime`, by the simulator and by the model checker alike. Must not
-know files, loops, time or how bytes travel.
+A leader replica feeds events (appends, syncs, reports of followers, changes of the record) into one `PartitionLeader`
+and runs the returned effects; a follower replica does the same with a `PartitionFollower`. `divergence` finds where two
+logs differ. Called by `runtime`, the simulator and the model checker. Must not know files, loops, time or transport.
 """
 
 from __future__ import annotations
@@ -17,29 +16,6 @@ from fairlead_broker.replication.divergence import (
     epoch_end,
     epochs_between,
     truncation_point,
-)
-from fairlead_broker.replication.effects import (
-    AdvanceHighWatermark,
-    AdvanceLowWatermark,
-    LeaderEffect,
-    WriteRecord,
-)
-from fairlead_broker.replication.events import (
-    Appended,
-    BrokersChanged,
-    DirectoryFailed,
-    FetchRefusal,
-    FollowerFetched,
-    FollowerReport,
-    FollowerSynced,
-    LeaderEvent,
-    LeaseChanged,
-    LogStartMoved,
-    RecordChanged,
-    Synced,
-    TimePassed,
-    WriteAnswered,
-    WriteOutcome,
 )
 from fairlead_broker.replication.follower import PartitionFollower
 from fairlead_broker.replication.follower_messages import (
@@ -59,7 +35,28 @@ from fairlead_broker.replication.follower_messages import (
     TruncateTo,
 )
 from fairlead_broker.replication.leader import PartitionLeader
-from fairlead_broker.replication.progress import ReplicaProgress
+from fairlead_broker.replication.leader_messages import (
+    AdvanceHighWatermark,
+    AdvanceLowWatermark,
+    Appended,
+    BrokersChanged,
+    DirectoryFailed,
+    FetchRefusal,
+    FollowerFetched,
+    FollowerReport,
+    FollowerSynced,
+    LeaderEffect,
+    LeaderEvent,
+    LeaseChanged,
+    LogStartMoved,
+    RecordChanged,
+    ReplicaProgress,
+    Synced,
+    TimePassed,
+    WriteAnswered,
+    WriteOutcome,
+    WriteRecord,
+)
 from fairlead_broker.replication.registered_broker import RegisteredBroker, registered_brokers
 
 __all__ = [

@@ -14,8 +14,6 @@ from __future__ import annotations
 from typing import assert_never
 
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset
-from fairlead_broker.replication.effects import AdvanceHighWatermark
-from fairlead_broker.replication.events import FollowerReport
 from fairlead_broker.replication.follower_messages import (
     CopiesAppended,
     Diverged,
@@ -32,6 +30,7 @@ from fairlead_broker.replication.follower_messages import (
     Truncated,
     TruncateTo,
 )
+from fairlead_broker.replication.leader_messages import AdvanceHighWatermark, FollowerReport
 
 
 class PartitionFollower:

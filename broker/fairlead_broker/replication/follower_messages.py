@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from fairlead_api.identifiers import LeaderEpoch, Offset
 from fairlead_broker.replication.divergence import EpochEnd, EpochStart
-from fairlead_broker.replication.effects import AdvanceHighWatermark
+from fairlead_broker.replication.leader_messages import AdvanceHighWatermark
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairlead_api.identifiers import BrokerEpoch, Offset
 from fairlead_broker.registry.records import DurabilityState
-from fairlead_broker.replication.events import FollowerReport
+from fairlead_broker.replication.leader_messages import FollowerReport
 
 
 class KnownFollower:

@@ -1,28 +1,34 @@
-"""The leader's machine of one partition in one leader epoch (protocol section 4).
+"""The leader's state machine of one partition in one leader epoch (protocol section 4).
 
     high watermark:  unknown ──reaches the epoch's start──▶ known ──▶ only upwards
     durability:      replicated ──controller──▶ syncing ──this machine──▶ synced
     write:           none ──WriteRecord──▶ in flight ──stored or refused──▶ none
                                                └──unknown──▶ in doubt until a record with a higher revision
 
-`step` is the only door that changes anything; everything else reads. A new leader epoch is a new machine. Every
-rule is one small method. Which successor of the record is wanted is said in `successors`.
+`PartitionLeader.step` is the only method that changes state; every other public name reads. A new leader epoch is a new
+machine. The machine counts how far the partition is committed, and decides which successor of the partition record is
+written next: joins, shrinks, `synced`, its own resignation. One write is in flight at a time, and every proposed broker
+belongs to the maximal isr from the order to write on.
+
+Called by the leader replica of `runtime` and by the simulator. One file because both halves share all of the state, and
+a rule of one half is only right together with the rules of the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeAlias, assert_never
+from collections.abc import Iterator, Mapping
+from typing import Final, assert_never
+
+import msgspec
 
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset, Revision
-from fairlead_broker.registry.records import DurabilityState, PartitionRecord
-from fairlead_broker.replication.effects import (
+from fairlead_broker.registry.isr import generation_in, with_isr
+from fairlead_broker.registry.records import DurabilityState, InSync, PartitionRecord, Replica
+from fairlead_broker.replication.end_offsets import EndOffsets
+from fairlead_broker.replication.known_follower import KnownFollower
+from fairlead_broker.replication.leader_messages import (
     AdvanceHighWatermark,
     AdvanceLowWatermark,
-    LeaderEffect,
-    WriteRecord,
-)
-from fairlead_broker.replication.events import (
     Appended,
     BrokersChanged,
     DirectoryFailed,
@@ -30,35 +36,61 @@ from fairlead_broker.replication.events import (
     FollowerFetched,
     FollowerReport,
     FollowerSynced,
+    LeaderEffect,
     LeaderEvent,
     LeaseChanged,
     LogStartMoved,
     RecordChanged,
+    ReplicaProgress,
     Synced,
     TimePassed,
     WriteAnswered,
     WriteOutcome,
+    WriteRecord,
 )
-from fairlead_broker.replication.known_follower import KnownFollower
-from fairlead_broker.replication.progress import ReplicaProgress
 from fairlead_broker.replication.registered_broker import RegisteredBroker
-from fairlead_broker.replication.successors import Successors
 
-_RareEvent: TypeAlias = (
-    TimePassed
-    | RecordChanged
-    | BrokersChanged
-    | WriteAnswered
-    | LeaseChanged
-    | LogStartMoved
-    | DirectoryFailed
-)
+WAITED_FOR_SHARE: Final = 0.1
+"""Share of the lag time within which a replica outside the isr must have had every record, for the high watermark to
+wait for it. A larger share would stop every acknowledgement while a distant replica catches up; a smaller share is
+shorter than a fetch with its fsync, and a replica could never join under load."""
 
 
-class PartitionLeader(Successors):
-    """Decides how far a partition is committed, and who is in sync."""
+class PartitionLeader:
+    """Decides how far a partition is committed, and which replicas are in sync."""
 
-    __slots__ = ("_low_due", "_low_watermark")
+    __slots__ = (
+        "_broker",
+        "_broker_epoch",
+        "_complete",
+        "_directory_failed",
+        "_end_offset",
+        "_ends",
+        "_epoch_start",
+        "_followers",
+        "_generations",
+        "_held_back",
+        "_high_watermark",
+        "_in_doubt",
+        "_in_flight",
+        "_in_sync_count",
+        "_isr_epochs",
+        "_lag_seconds",
+        "_lease_confirmed",
+        "_log_start",
+        "_low_due",
+        "_low_watermark",
+        "_maximal",
+        "_member_since",
+        "_now",
+        "_record",
+        "_registered",
+        "_replicas",
+        "_resigned",
+        "_revision",
+        "_stored",
+        "_synced_offset",
+    )
 
     def __init__(
         self,
@@ -73,31 +105,56 @@ class PartitionLeader(Successors):
         now: float,
         lag_seconds: float,
     ) -> None:
-        """Take leadership with the own log as it is at the start of the epoch.
+        """Start the leader epoch with the leader's own log as it is.
 
-        `record` names this broker in this life as the leader. `progress`: the own log's; its end is where the epoch
-        starts. `high_watermark`: what is known to be committed from before (checkpoint, clamped to the log).
+        `record` names this broker with `broker_epoch` as the leader; `revision` is its mod revision. `progress` holds
+        the ends of the leader's own log; the epoch starts at its end offset. `high_watermark` is the committed offset
+        known from earlier epochs (the checkpoint, clamped to the log). `now` and `lag_seconds` are in seconds.
         """
         assert broker in {entry.broker for entry in record.isr}, f"broker {broker} leads, not in the isr"
         assert 0 <= high_watermark <= progress.end_offset, "a high watermark lies within the log"
         assert progress.synced_offset <= progress.end_offset, "nothing is synced beyond the end"
-        super().__init__(
-            broker, broker_epoch, record, revision, registered, progress, high_watermark, now, lag_seconds
-        )
+        self._broker = broker
+        self._broker_epoch = broker_epoch
+        self._record = record
+        self._revision = revision
+        self._registered = registered
+        self._end_offset = progress.end_offset
+        self._synced_offset = progress.synced_offset
+        self._epoch_start = progress.end_offset
+        self._high_watermark = high_watermark
         self._log_start = log_start
         self._low_watermark = Offset(0)
         self._low_due = True
+        self._now = now
+        self._lag_seconds = lag_seconds
+        self._ends = EndOffsets(progress.end_offset, now, lag_seconds)
+        self._followers: dict[BrokerId, KnownFollower] = {}
+        self._in_flight: WriteRecord | None = None
+        self._in_doubt: frozenset[BrokerId] = frozenset()
+        """Members of the isr in writes whose outcome is unknown."""
+        self._held_back = False
+        """Whether the last write had no effect; the next one waits for time to pass or for a new fact."""
+        self._lease_confirmed = True
+        self._directory_failed = False
+        self._resigned = False
+        self._complete = False
+        """Whether no replica outside the isr could join and `synced` is not due: most reports then order no write.
+        A replica that falls behind is found by `TimePassed`."""
+        self._member_since: dict[BrokerId, float] = {}
+        self._read_record()
+        self._recount()
 
-    # -- what callers see
+    # -- state for callers
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
-        """The epoch in which this machine leads."""
+        """Epoch in which this machine leads."""
         return self._record.leader_epoch
 
     @property
     def record(self) -> PartitionRecord:
-        """The stored record by which the machine decides."""
+        """Newest known stored record."""
         return self._record
 
     @property
@@ -112,44 +169,49 @@ class PartitionLeader(Successors):
 
     @property
     def in_sync_count(self) -> int:
-        """In-sync replicas that count towards min_isr."""
+        """Number of in-sync replicas that count towards min_isr."""
         return self._in_sync_count
 
     @property
     def min_isr(self) -> int:
-        """How many there have to be."""
+        """Number of in-sync replicas that acknowledgements need."""
         return self._record.min_isr
+
+    @property
+    def maximal_isr(self) -> frozenset[BrokerId]:
+        """Stored isr, and every broker that an undecided write may have added to it (rule 4.4)."""
+        return self._maximal
 
     @property
     def enough_in_sync(self) -> bool:
         """Whether the high watermark may move at all (rule 4.4), for every acks level.
 
-        The stored isr decides, since a proposed one may never come to be; replicas that a reassignment adds do
-        not count, since they may be taken away again.
+        The stored isr decides, since a proposed isr may never be stored. Replicas that a reassignment adds do not
+        count, since the reassignment may be cancelled.
         """
         return self._in_sync_count >= self._record.min_isr
 
     @property
     def end_offset(self) -> Offset:
-        """The own log's end."""
+        """End of the leader's own log."""
         return self._end_offset
 
     @property
     def log_start(self) -> Offset:
-        """The own log's start."""
+        """Start of the leader's own log."""
         return self._log_start
 
     @property
     def high_watermark(self) -> Offset | None:
-        """Below it everything is committed; None until it reaches the start of the epoch (rule 4.9).
+        """Offset below which every record is committed; None until it reaches the start of the epoch (rule 4.9).
 
-        A smaller number would make a client believe that committed records are gone.
+        A smaller number would make a client believe that committed records are lost.
         """
         return self._high_watermark if self._high_watermark >= self._epoch_start else None
 
     @property
     def readable_limit(self) -> Offset:
-        """Records below it may be served, also while the high watermark is unknown."""
+        """Offset below which records may be served, also while the high watermark is unknown."""
         return self._high_watermark
 
     @property
@@ -173,7 +235,7 @@ class PartitionLeader(Successors):
     def serves_weak_acks(self) -> bool:
         """Whether acks 0 and 1, and `latest`, may be answered (protocol section 3, rule 7).
 
-        Without a confirmed lease somebody else may lead by now, unless nobody else could be elected.
+        Without a confirmed lease another broker may already lead, unless no other broker could be elected.
         """
         return self._lease_confirmed or (
             len(self._maximal) == 1 and not self._record.elr and not self._record.unclean
@@ -181,33 +243,33 @@ class PartitionLeader(Successors):
 
     @property
     def resigned(self) -> bool:
-        """Whether the record names this broker's life as the leader no more."""
+        """Whether the record no longer names this incarnation of the broker as the leader."""
         return self._resigned
 
     def counted_of(self, broker: BrokerId) -> Offset | None:
-        """Offset below which the replica of a broker counts; None while it has not reported."""
+        """Return the offset below which a broker's replica counts; None while it has not reported."""
         if broker == self._broker:
             return self._own_counted()
         follower = self._followers.get(broker)
         return None if follower is None else follower.counted(self._record.durability)
 
     def refusal_of(self, report: FollowerReport) -> FetchRefusal | None:
-        """Say why a fetch may be neither served nor counted; None where it may."""
+        """Return the reason why a fetch may be neither served nor counted; None where it may."""
         leader_epoch = self._record.leader_epoch
         if report.leader_epoch != leader_epoch:
             stale = report.leader_epoch < leader_epoch
             return FetchRefusal.STALE_LEADER_EPOCH if stale else FetchRefusal.UNKNOWN_LEADER_EPOCH
         if not self._is_generation(report.broker, report.generation):
             return FetchRefusal.NOT_A_REPLICA
-        if report.broker_epoch < self._newest_life(report.broker):
+        if report.broker_epoch < self._newest_epoch(report.broker):
             return FetchRefusal.STALE_BROKER_EPOCH
         return None
 
-    # -- the one door
+    # -- events
 
     def step(self, event: LeaderEvent) -> list[LeaderEffect]:
-        """Take in one fact; answer what follows from it, in the order in which it must be done."""
-        plan = not self._complete
+        """Apply one event; return the effects that follow from it, in the order in which they must be run."""
+        plan = True
         match event:
             case Appended():
                 self._appended(event)
@@ -216,23 +278,11 @@ class PartitionLeader(Successors):
                 self._fetched(event)
                 plan = not self._complete
             case Synced():
+                plan = not self._complete
                 self._synced(event)
             case FollowerSynced():
+                plan = not self._complete
                 self._follower_synced(event)
-            case _:
-                self._told(event)
-                plan = True
-        effects: list[LeaderEffect] = []
-        if plan:
-            # Before the high watermark moves: whom it is about to propose it has to wait for.
-            self._plan(effects)
-        self._advance(effects)
-        if self._low_due:
-            self._advance_low(effects)
-        return effects
-
-    def _told(self, event: _RareEvent) -> None:
-        match event:
             case TimePassed(now):
                 self._time_passed(now)
             case RecordChanged(record, revision):
@@ -250,12 +300,20 @@ class PartitionLeader(Successors):
                 self._directory_failed = True
             case _:
                 assert_never(event)
+        effects: list[LeaderEffect] = []
+        if plan:
+            # Plan before the high watermark moves: it has to wait for the replicas that this plan proposes.
+            self._plan(effects)
+        self._advance(effects)
+        if self._low_due:
+            self._advance_low(effects)
+        return effects
 
     def _appended(self, event: Appended) -> None:
         end = event.end_offset
         assert end >= self._end_offset, f"the log went back from {self._end_offset} to {end}"
         self._now = event.now
-        self._ring.appended(end, event.now)
+        self._ends.appended(end, event.now)
         self._end_offset = end
 
     def _synced(self, event: Synced) -> None:
@@ -280,7 +338,7 @@ class PartitionLeader(Successors):
                 self._low_due = True
             follower.fetched(report)
         else:
-            # Another life or generation starts from what it says itself: it may have lost what the last one had.
+            # A new incarnation or generation starts from its own report: it may have lost records of the previous one.
             self._followers[report.broker] = KnownFollower(report)
             self._low_due = True
             self._recount()
@@ -292,7 +350,7 @@ class PartitionLeader(Successors):
             follower.synced(event.synced_offset)
 
     def _progress_counts(self, event: FollowerSynced, follower: KnownFollower) -> bool:
-        """Rule 4.2: progress counts only from the life, generation and leader epoch of the last fetch."""
+        """Return whether the incarnation, generation and leader epoch are those of the last fetch (rule 4.2)."""
         return (
             event.leader_epoch == self._record.leader_epoch
             and event.broker_epoch == follower.broker_epoch
@@ -302,7 +360,7 @@ class PartitionLeader(Successors):
 
     def _time_passed(self, now: float) -> None:
         self._now = now
-        self._ring.note(now)
+        self._ends.note(now)
         self._held_back = False
 
     def _record_changed(self, record: PartitionRecord, revision: Revision) -> None:
@@ -311,13 +369,13 @@ class PartitionLeader(Successors):
             self._adopt(record, revision)
 
     def _adopt(self, record: PartitionRecord, revision: Revision) -> None:
-        """Go by a newer stored record. Whatever was proposed before is in it, or is refused by its revision."""
+        """Use a newer stored record. It contains every earlier proposal, or refuses it by its revision."""
         self._record = record
         self._revision = revision
         self._in_flight = None
         self._in_doubt = frozenset()
         self._held_back = False
-        self._resigned = self._resigned or not self._names_this_life(record)
+        self._resigned = self._resigned or not self._names_this_incarnation(record)
         self._low_due = True
         before = self._stored
         self._read_record()
@@ -329,8 +387,8 @@ class PartitionLeader(Successors):
                 del self._followers[broker]
         self._recount()
 
-    def _names_this_life(self, record: PartitionRecord) -> bool:
-        """Rule 4.1: a broker leads only while the record names its current epoch."""
+    def _names_this_incarnation(self, record: PartitionRecord) -> bool:
+        """Return whether the record names this broker with its current epoch; only then it leads (rule 4.1)."""
         leader = record.leader
         return leader is not None and (leader.broker, leader.broker_epoch) == (
             self._broker,
@@ -356,24 +414,72 @@ class PartitionLeader(Successors):
             case WriteOutcome.UNKNOWN:
                 self._keep_in_doubt(write)
             case WriteOutcome.REFUSED:
-                pass  # This attempt never was; earlier ones in doubt may have been what it lost against.
+                pass  # This attempt is not stored; an earlier write in doubt may be the one it lost against.
             case _:
                 assert_never(event.outcome)
         self._held_back = True
         self._recount()
 
     def _keep_in_doubt(self, write: WriteRecord) -> None:
-        """Rule 3.4: what may be stored stays in the maximal isr until a record with a higher revision."""
+        """Keep the proposed members in the maximal isr until a record with a higher revision (rule 3.4)."""
         self._in_doubt |= {entry.broker for entry in write.record.isr}
 
-    # -- who may be counted
+    # -- the record, looked up once
+
+    def _read_record(self) -> None:
+        """Derive from the record and the registrations the maps that every report is checked against."""
+        record = self._record
+        self._replicas: dict[BrokerId, Replica] = {replica.broker: replica for replica in record.replicas}
+        self._isr_epochs = {entry.broker: entry.broker_epoch for entry in record.isr}
+        self._member_since = {
+            broker: self._member_since.get(broker, self._now) for broker in self._isr_epochs
+        }
+        self._generations = {replica.broker: self._generation_of(replica) for replica in record.replicas}
+
+    def _generation_of(self, replica: Replica) -> int:
+        """Return a replica's generation; a registered directory that the record lacks starts at 0 (rule 4.5)."""
+        directory = self._directory_of(replica)
+        return replica.generation if directory is None else generation_in(replica, directory)
+
+    def _directory_of(self, replica: Replica) -> str | None:
+        """Return the registered directory that holds a replica: that of the record if it is registered."""
+        registered = self._registered.get(replica.broker)
+        if registered is None or not registered.directories:
+            return None
+        if replica.directory in registered.directories:
+            return replica.directory
+        return registered.directories[0]
+
+    def _recount(self) -> None:
+        """Derive the stored isr, the maximal isr and whether any replica could still join."""
+        self._stored = frozenset(self._isr_epochs)
+        self._maximal = self._stored_members() | self._proposed_members()
+        self._in_sync_count = len(self._stored.difference(self._counts_not_yet()))
+        self._complete = self._record.durability is not DurabilityState.SYNCING and not any(
+            self._isr_epochs.get(broker) != follower.broker_epoch and self._is_eligible(broker, follower)
+            for broker, follower in self._followers.items()
+        )
+
+    def _stored_members(self) -> frozenset[BrokerId]:
+        """Return the stored isr: a member proposed for removal stays in it until the removal is stored."""
+        return self._stored
+
+    def _proposed_members(self) -> frozenset[BrokerId]:
+        """Return the isr of every write that may be stored already."""
+        if self._in_flight is None:
+            return self._in_doubt
+        return self._in_doubt.union(entry.broker for entry in self._in_flight.record.isr)
+
+    def _counts_not_yet(self) -> tuple[BrokerId, ...]:
+        """Return the replicas of an unfinished reassignment: they do not count towards min_isr (rule 4.4)."""
+        return self._record.adding
 
     def _is_generation(self, broker: BrokerId, generation: int) -> bool:
-        """Rule 4.5: a report counts only in the generation that the record gives the replica."""
+        """Return whether a report is of the generation that the record gives the replica (rule 4.5)."""
         return self._generations.get(broker) == generation
 
-    def _newest_life(self, broker: BrokerId) -> BrokerEpoch:
-        """The latest life of a broker that this leader knows of."""
+    def _newest_epoch(self, broker: BrokerId) -> BrokerEpoch:
+        """Return the latest epoch of a broker that this leader knows of."""
         registered = self._registered.get(broker)
         follower = self._followers.get(broker)
         return max(
@@ -382,7 +488,7 @@ class PartitionLeader(Successors):
             self._isr_epochs.get(broker, BrokerEpoch(0)),
         )
 
-    # -- how far everything is committed
+    # -- high and low watermark
 
     def _advance(self, effects: list[LeaderEffect]) -> None:
         if not self._may_advance():
@@ -394,7 +500,7 @@ class PartitionLeader(Successors):
         effects.append(AdvanceHighWatermark(committed))
 
     def _may_advance(self) -> bool:
-        """Whether this broker may still acknowledge anything."""
+        """Return whether this broker may still acknowledge anything."""
         return (
             self.enough_in_sync
             and not self._resigned
@@ -403,11 +509,17 @@ class PartitionLeader(Successors):
         )
 
     def _may_be_succeeded_uncleanly(self) -> bool:
-        """Rule 3.7: alone in the isr with a doubtful lease, an unclean election may already have passed it by."""
+        """Return whether an unclean election may already have replaced this leader (rule 3.7).
+
+        That is possible for a leader alone in the isr whose lease is in doubt.
+        """
         return not self._lease_confirmed and self._record.unclean and len(self._stored) == 1
 
     def _least_counted(self) -> Offset | None:
-        """The least counted offset over the maximal isr and who is waited for; None while a member is silent."""
+        """Return the least counted offset over the maximal isr and the awaited replicas.
+
+        None while a member of the maximal isr has not reported.
+        """
         durability = self._record.durability
         least = self._own_counted()
         for broker in self._maximal:
@@ -417,14 +529,216 @@ class PartitionLeader(Successors):
                     return None
                 least = min(least, follower.counted(durability))
         if not self._complete:
-            for follower in self._waited_for():
+            for follower in self._awaited():
                 least = min(least, follower.counted(durability))
         return least
+
+    def _awaited(self) -> Iterator[KnownFollower]:
+        """Yield the caught-up replicas outside the isr that the high watermark waits for (rule 4.4).
+
+        While the isr is small the high watermark is the leader's own end, which no follower reaches under load. Each
+        wait ends by itself: a replica that keeps having every record within a share of the lag time has, after that
+        time, all records that the leader had when the wait began, and so the high watermark that waited.
+        """
+        for broker, follower in self._followers.items():
+            if broker not in self._maximal and self._is_worth_waiting(broker, follower):
+                yield follower
+
+    def _is_worth_waiting(self, broker: BrokerId, follower: KnownFollower) -> bool:
+        return (
+            self._may_write()
+            and self._is_eligible(broker, follower)
+            and self._had_everything(
+                follower.counted(self._record.durability), self._lag_seconds * WAITED_FOR_SHARE
+            )
+        )
 
     def _advance_low(self, effects: list[LeaderEffect]) -> None:
         self._low_due = False
         low = self.low_watermark or Offset(0)
         if low > self._low_watermark:
             effects.append(AdvanceLowWatermark(low))
-        # Also down: who comes into the isr may begin earlier, and whoever waits for it hears when it has followed.
+        # It may also fall: a joining replica may start earlier. Waiters are answered once it has caught up.
         self._low_watermark = low
+
+    # -- lag
+
+    def _own_counted(self) -> Offset:
+        if self._record.durability is DurabilityState.REPLICATED:
+            return self._end_offset
+        return self._synced_offset
+
+    def _is_in_sync(self, broker: BrokerId) -> bool:
+        """Return whether a replica had every record within the lag time (rule 4.2).
+
+        A member is granted the lag time from the epoch's start, to find its leader, and from its joining: it joins with
+        all committed records, which can be long before it has the rest, and would otherwise leave and join repeatedly.
+        """
+        since = self._member_since.get(broker)
+        if since is not None and self._now - since <= self._lag_seconds:
+            return True
+        counted = self._own_counted() if broker == self._broker else None
+        if counted is None:
+            follower = self._followers.get(broker)
+            if follower is None:
+                return False
+            counted = follower.counted(self._record.durability)
+        return self._had_everything(counted, self._lag_seconds)
+
+    def _had_everything(self, counted: Offset, within_seconds: float) -> bool:
+        at = self._ends.caught_up_at(counted, self._now)
+        return at is not None and self._now - at <= within_seconds
+
+    # -- the next write
+
+    def _plan(self, effects: list[LeaderEffect]) -> None:
+        """Order the next write, if one is due and none is in flight."""
+        if self._in_flight is not None or self._held_back or not self._may_write():
+            return
+        write = self._resignation() or self._isr_change() or self._end_of_syncing()
+        if write is not None:
+            self._in_flight = write
+            self._recount()
+            effects.append(write)
+
+    def _may_write(self) -> bool:
+        """Return whether a write can be decided: without a confirmed lease it would only be in doubt."""
+        return self._lease_confirmed and not self._resigned
+
+    def _resignation(self) -> WriteRecord | None:
+        """Return a resignation if the directory failed or the own disk lags, and another member can lead (rule 4.3)."""
+        if not (self._directory_failed or self._own_disk_lags()) or not self._has_successor():
+            return None
+        isr = tuple(entry for entry in self._record.isr if entry.broker != self._broker)
+        # After a failed fsync the pages may be lost though they look written: only bytes below `synced` are certain.
+        distrusted = self._directory_failed and self._record.durability is not DurabilityState.SYNCED
+        record = self._with_isr(isr, (self._broker,) if distrusted else ())
+        return WriteRecord(self._revision, msgspec.structs.replace(record, leader=None))
+
+    def _own_disk_lags(self) -> bool:
+        return not self._is_in_sync(self._broker)
+
+    def _has_successor(self) -> bool:
+        """Return whether another member of the isr is live with its disk, and does not lag if the own disk lags."""
+        return any(
+            entry.broker != self._broker
+            and self._is_live(entry)
+            and not self._lost_disk(entry)
+            and (self._directory_failed or self._is_in_sync(entry.broker))
+            for entry in self._record.isr
+        )
+
+    def _is_live(self, entry: InSync) -> bool:
+        registered = self._registered.get(entry.broker)
+        return registered is not None and registered.joins and registered.epoch == entry.broker_epoch
+
+    def _isr_change(self) -> WriteRecord | None:
+        """Return one write that removes lagging members and adds caught-up replicas."""
+        if self._directory_failed:
+            return None
+        joining = {
+            broker: follower
+            for broker, follower in self._followers.items()
+            if self._may_join(broker, follower)
+        }
+        staying = tuple(
+            entry for entry in self._record.isr if entry.broker not in joining and self._stays(entry)
+        )
+        if not joining and len(staying) == len(self._record.isr):
+            return None
+        joined = tuple(
+            InSync(broker=broker, broker_epoch=follower.broker_epoch) for broker, follower in joining.items()
+        )
+        record = msgspec.structs.replace(
+            self._with_isr((*staying, *joined)),
+            replicas=tuple(
+                self._with_directory(replica) if replica.broker in joining else replica
+                for replica in self._record.replicas
+            ),
+        )
+        added = tuple((broker, self._registered[broker].revision) for broker in joining)
+        return WriteRecord(self._revision, record, added)
+
+    def _with_isr(self, isr: tuple[InSync, ...], quarantined: tuple[BrokerId, ...] = ()) -> PartitionRecord:
+        record = self._record
+        leaving = {entry.broker for entry in (*record.isr, *record.elr) if entry.broker not in self._replicas}
+        return with_isr(record, isr=isr, min_isr=record.min_isr, leaving=leaving, quarantined=quarantined)
+
+    def _stays(self, entry: InSync) -> bool:
+        """Return whether a member stays in the isr: the leader does, others while in sync and with a disk."""
+        return entry.broker == self._broker or (self._is_in_sync(entry.broker) and not self._lost_disk(entry))
+
+    def _lost_disk(self, entry: InSync) -> bool:
+        """Return whether a member's disk has failed: its registration then lists no directory."""
+        registered = self._registered.get(entry.broker)
+        return (
+            registered is not None and registered.epoch == entry.broker_epoch and not registered.directories
+        )
+
+    def _with_directory(self, replica: Replica) -> Replica:
+        """Set a joining replica's registered directory; only the write that adds it does so (rule 4.5)."""
+        directory = self._directory_of(replica)
+        assert directory is not None, "a joining replica has a registered directory"
+        return msgspec.structs.replace(
+            replica, directory=directory, generation=generation_in(replica, directory)
+        )
+
+    def _may_join(self, broker: BrokerId, follower: KnownFollower) -> bool:
+        """Return whether a replica may join (rule 4.5); a known follower has fetched in this epoch."""
+        return (
+            self._isr_epochs.get(broker) != follower.broker_epoch
+            and self._has_reported_since_removal(follower)
+            and self._reaches_high_watermark(follower)
+            and self._reaches_epoch_start(follower)
+            and self._is_eligible(broker, follower)
+        )
+
+    def _has_reported_since_removal(self, follower: KnownFollower) -> bool:
+        """Return whether a removed follower has reported again, so that a dead one cannot rejoin by an old report.
+
+        While the log does not grow there is nothing to report, and a follower with every record still has it.
+        """
+        return not follower.left or follower.counted(self._record.durability) >= self._end_offset
+
+    def _reaches_high_watermark(self, follower: KnownFollower) -> bool:
+        return follower.counted(self._record.durability) >= self._high_watermark
+
+    def _reaches_epoch_start(self, follower: KnownFollower) -> bool:
+        """Return whether a follower has all records below the epoch's start, any of which may be committed."""
+        return follower.counted(self._record.durability) >= self._epoch_start
+
+    def _is_eligible(self, broker: BrokerId, follower: KnownFollower) -> bool:
+        """Return whether record and registration let this incarnation of the replica into the isr."""
+        replica = self._replicas.get(broker)
+        return (
+            replica is not None
+            and self._is_registered(broker, follower)
+            and self._generations.get(broker) == follower.generation
+            and self._directory_of(replica) is not None
+        )
+
+    def _is_registered(self, broker: BrokerId, follower: KnownFollower) -> bool:
+        registered = self._registered.get(broker)
+        return registered is not None and registered.joins and registered.epoch == follower.broker_epoch
+
+    def _end_of_syncing(self) -> WriteRecord | None:
+        """Return the end of `syncing` once all promised records are on every member's disk (rule 4.6)."""
+        if (
+            self._record.durability is not DurabilityState.SYNCING
+            or self._record.elr
+            or self._directory_failed
+        ):
+            return None
+        promised = max(self._high_watermark, self._epoch_start)
+        for broker in self._maximal:
+            if broker == self._broker:
+                synced = self._synced_offset
+            elif (follower := self._followers.get(broker)) is not None:
+                synced = follower.synced_offset
+            else:
+                return None
+            if synced < promised:
+                return None
+        return WriteRecord(
+            self._revision, msgspec.structs.replace(self._record, durability=DurabilityState.SYNCED)
+        )

@@ -23,7 +23,7 @@ from fairlead_broker.registry.records import (
     QuarantinedReplica,
     Replica,
 )
-from fairlead_broker.replication.events import DirectoryFailed, FollowerReport
+from fairlead_broker.replication.leader_messages import DirectoryFailed, FollowerReport
 from fairlead_broker.replication.registered_broker import RegisteredBroker, registered_brokers
 from simulator import guards
 from simulator.controlling import Controlling

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fairlead_api.identifiers import Revision
-from fairlead_broker.replication.events import DirectoryFailed
+from fairlead_broker.replication.leader_messages import DirectoryFailed
 from simulator import guards
 from simulator.leading import Leading
 from simulator.leaving import AGAIN_SECONDS, Leaving

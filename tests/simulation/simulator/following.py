@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead_api.identifiers import BrokerId, LeaderEpoch, Offset
-from fairlead_broker.replication.effects import AdvanceHighWatermark
 from fairlead_broker.replication.follower import PartitionFollower
 from fairlead_broker.replication.follower_messages import (
     CopiesAppended,
@@ -21,6 +20,7 @@ from fairlead_broker.replication.follower_messages import (
     Truncated,
     TruncateTo,
 )
+from fairlead_broker.replication.leader_messages import AdvanceHighWatermark
 from simulator.disk import Log
 from simulator.messages import FetchAnswer, FetchDiverged, FetchedCells, FetchOutside
 

@@ -24,24 +24,26 @@ from fairlead_broker.producers import Appended as ProducersAppended
 from fairlead_broker.producers import TimePassed as ProducersTimePassed
 from fairlead_broker.registry.records import PartitionRecord
 from fairlead_broker.replication.divergence import divergence, end_before, epoch_before
-from fairlead_broker.replication.effects import AdvanceHighWatermark, LeaderEffect, WriteRecord
-from fairlead_broker.replication.events import (
+from fairlead_broker.replication.leader import PartitionLeader
+from fairlead_broker.replication.leader_messages import (
+    AdvanceHighWatermark,
     Appended,
     BrokersChanged,
     FollowerFetched,
     FollowerReport,
     FollowerSynced,
+    LeaderEffect,
     LeaderEvent,
     LeaseChanged,
     LogStartMoved,
     RecordChanged,
+    ReplicaProgress,
     Synced,
     TimePassed,
     WriteAnswered,
     WriteOutcome,
+    WriteRecord,
 )
-from fairlead_broker.replication.leader import PartitionLeader
-from fairlead_broker.replication.progress import ReplicaProgress
 from simulator import guards
 from simulator.disk import Cell, Log
 from simulator.messages import (

@@ -20,11 +20,10 @@ from fairlead_broker.producers import partition_producers
 from fairlead_broker.producers.partition_producers import PartitionProducers
 from fairlead_broker.registry import isr
 from fairlead_broker.registry.records import DurabilityState, InSync
-from fairlead_broker.replication.events import WriteAnswered, WriteOutcome
 from fairlead_broker.replication.follower import PartitionFollower
 from fairlead_broker.replication.known_follower import KnownFollower
 from fairlead_broker.replication.leader import PartitionLeader
-from fairlead_broker.replication.successors import Successors
+from fairlead_broker.replication.leader_messages import WriteAnswered, WriteOutcome
 from simulator import clients, guards, leading, mirror, wishes
 from simulator.broker import Broker
 from simulator.following import Following
@@ -63,7 +62,7 @@ def _own_epoch() -> Any:
 
     return replaced(
         (Broker, "leads", leads),
-        (PartitionLeader, "_names_this_life", leads_id),
+        (PartitionLeader, "_names_this_incarnation", leads_id),
     )
 
 
@@ -75,7 +74,7 @@ def leads_id(machine: Any, record: Any) -> bool:
 def _synced_counting() -> Any:
     return replaced(
         (KnownFollower, "counted", lambda self, durability: self.end_offset),
-        (Successors, "_own_counted", lambda self: self._end_offset),
+        (PartitionLeader, "_own_counted", lambda self: self._end_offset),
     )
 
 
@@ -84,11 +83,11 @@ def _stored_stays() -> Any:
         pending = self._in_flight is not None or self._in_doubt
         return frozenset() if pending else self._stored
 
-    return replaced((Successors, "_stored_members", members))
+    return replaced((PartitionLeader, "_stored_members", members))
 
 
 def _proposed_counts() -> Any:
-    return replaced((Successors, "_proposed_members", lambda self: frozenset()))
+    return replaced((PartitionLeader, "_proposed_members", lambda self: frozenset()))
 
 
 def _min_isr_gate() -> Any:
@@ -97,14 +96,14 @@ def _min_isr_gate() -> Any:
 
 def _joins_below_high_watermark() -> Any:
     return replaced(
-        (Successors, "_reaches_high_watermark", lambda self, follower: True),
-        (Successors, "_had_everything", lambda self, counted, within_seconds: True),
-        (Successors, "_reaches_epoch_start", lambda self, follower: True),
+        (PartitionLeader, "_reaches_high_watermark", lambda self, follower: True),
+        (PartitionLeader, "_had_everything", lambda self, counted, within_seconds: True),
+        (PartitionLeader, "_reaches_epoch_start", lambda self, follower: True),
     )
 
 
 def _epoch_start() -> Any:
-    return replaced((Successors, "_reaches_epoch_start", lambda self, follower: True))
+    return replaced((PartitionLeader, "_reaches_epoch_start", lambda self, follower: True))
 
 
 def _joining_broker_epoch() -> Any:
@@ -122,7 +121,7 @@ def _joining_broker_epoch() -> Any:
     before = PartitionLeader.refusal_of
     return replaced(
         (PartitionLeader, "refusal_of", refusal_of),
-        (Successors, "_is_registered_life", life),
+        (PartitionLeader, "_is_registered", life),
         (guards, "added_brokers", lambda added: ()),
     )
 
@@ -132,7 +131,7 @@ def _generation() -> Any:
         replica = self._replicas.get(broker)
         return (
             replica is not None
-            and self._is_registered_life(broker, follower)
+            and self._is_registered(broker, follower)
             and self._directory_of(replica) is not None
         )
 
@@ -141,7 +140,7 @@ def _generation() -> Any:
 
     return replaced(
         (PartitionLeader, "_is_generation", is_generation),
-        (Successors, "_is_eligible", eligible),
+        (PartitionLeader, "_is_eligible", eligible),
     )
 
 

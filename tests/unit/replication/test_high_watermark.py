@@ -184,7 +184,7 @@ class TestGate:
         assert leadership.sync(5) == []
 
     @pytest.mark.parametrize("leader", [None, entries([SECOND])[0]])
-    def test_stands_still_once_the_record_names_this_life_no_more(self, leader: object) -> None:
+    def test_stands_still_once_the_record_names_this_incarnation_no_more(self, leader: object) -> None:
         """Who is next may be elected from the record that was written."""
         leadership = alone()
         leadership.change(51, leader=leader)

@@ -1,7 +1,8 @@
-"""When a replica had everything that the leader had.
+"""When a replica had every record that the leader had.
 
-The leader keeps a ring of (time, its log's end at that time). A replica had caught up at the newest of those times
-whose end it counts to; one that counts to the present end has caught up now, so an idle partition loses nobody.
+The leader keeps a ring of (time, end of its log at that time). A replica had caught up at the newest of those times
+whose end it counts to. A replica that counts to the present end has caught up
+now, so an idle partition keeps its members.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Final
 from fairlead_api.identifiers import Offset
 
 ENTRIES_PER_LAG: Final = 100
-"""How finely the lag time is told; entries closer to each other are left out, which only makes replicas look later."""
+"""Resolution of the lag time. Entries closer to each other are left out, which only makes replicas look later."""
 
 
 class EndOffsets:
-    """The leader's ring: ends of its log within the lag time."""
+    """Ring of the ends of the leader's log within the lag time."""
 
     __slots__ = ("_end", "_entries", "_lag_seconds", "_next_at", "_step_seconds")
 
@@ -28,13 +29,13 @@ class EndOffsets:
         self._next_at = now + self._step_seconds
 
     def appended(self, end: Offset, now: float) -> None:
-        """Hear that the log has grown: until now its end was the one before."""
+        """Add a growth of the log to `end`; until `now` the previous end was valid."""
         if now >= self._next_at:
             self.note(now)
         self._end = end
 
     def note(self, now: float) -> None:
-        """Keep the present end, and let go what is older than the lag time."""
+        """Add the present end, and drop entries older than the lag time."""
         entries = self._entries
         entries.append((now, self._end))
         self._next_at = now + self._step_seconds
@@ -43,10 +44,10 @@ class EndOffsets:
             entries.popleft()
 
     def caught_up_at(self, counted: Offset, now: float) -> float | None:
-        """Return when a replica that counts to the offset had everything; None if that is too long ago."""
+        """Return when a replica that counts to the offset had every record; None if longer ago than the lag time."""
         if counted >= self._end:
             return now
         if counted < self._entries[0][1]:
             return None
-        # Ends only grow, and the first is not above.
+        # Ends only grow, and the first entry is not above.
         return next(time for time, end in reversed(self._entries) if end <= counted)

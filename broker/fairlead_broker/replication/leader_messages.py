@@ -1,0 +1,213 @@
+"""Events and effects of the leader's machine.
+
+`now` is monotonic time in seconds, of the same clock in every event of one machine. Used by `leader`, by its shells in
+`runtime` and by the simulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset, Revision
+from fairlead_broker.registry.records import PartitionRecord
+from fairlead_broker.replication.registered_broker import RegisteredBroker
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaProgress:
+    """Ends of a log at the moment when its broker becomes leader."""
+
+    end_offset: Offset
+    """Next offset that the replica would append."""
+    synced_offset: Offset
+    """Offset below which everything is on stable storage; never above the end offset."""
+
+
+class WriteOutcome(Enum):
+    """Outcome of a write of the partition record."""
+
+    STORED = "stored"
+    REFUSED = "refused"
+    """A compare failed: this attempt is not stored and never will be."""
+    UNKNOWN = "unknown"
+    """The write may be stored, or may still be under way. An unchanged record proves nothing."""
+
+
+class FetchRefusal(Enum):
+    """Reason why the leader does not serve a follower's fetch; reports of such a fetch are never counted."""
+
+    STALE_LEADER_EPOCH = "stale_leader_epoch"
+    """The follower has to see a newer record first."""
+    UNKNOWN_LEADER_EPOCH = "unknown_leader_epoch"
+    """The leader has to see a newer record first: another broker may already lead."""
+    NOT_A_REPLICA = "not_a_replica"
+    """The broker is not in `replicas`, or its generation is not that of the record."""
+    STALE_BROKER_EPOCH = "stale_broker_epoch"
+    """A later incarnation of the follower's broker is known."""
+
+
+@dataclass(slots=True)
+class FollowerReport:
+    """A follower's report about its log, sent with every fetch (rule 4.8)."""
+
+    broker: BrokerId
+    broker_epoch: BrokerEpoch
+    generation: int
+    """Generation of the replica that the sender holds."""
+    leader_epoch: LeaderEpoch
+    """Epoch in which the sender follows."""
+    last_epoch: LeaderEpoch | None
+    """Epoch of the last record in its log; None for an empty log."""
+    fetch_offset: Offset
+    """End of its log."""
+    synced_offset: Offset
+    log_start: Offset
+    deleted_epoch: LeaderEpoch | None = None
+    """Epoch of the last deleted record of a log without records; None where the follower knows of none."""
+
+
+# -- events
+
+
+@dataclass(slots=True)
+class Appended:
+    """The leader's own log grew; its bytes are readable but perhaps not yet on stable storage."""
+
+    end_offset: Offset
+    now: float
+
+
+@dataclass(slots=True)
+class Synced:
+    """Everything below the offset of the leader's own log is on stable storage."""
+
+    offset: Offset
+    now: float
+
+
+@dataclass(slots=True)
+class FollowerFetched:
+    """A follower's fetch was neither refused nor diverging."""
+
+    report: FollowerReport
+    now: float
+
+
+@dataclass(slots=True)
+class FollowerSynced:
+    """A follower's peer call `progress`: everything below the offset is on its stable storage."""
+
+    broker: BrokerId
+    broker_epoch: BrokerEpoch
+    generation: int
+    leader_epoch: LeaderEpoch
+    synced_offset: Offset
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecordChanged:
+    """The leader's mirror shows another version of the partition record, of the same leader epoch."""
+
+    record: PartitionRecord
+    revision: Revision
+
+
+@dataclass(frozen=True, slots=True)
+class BrokersChanged:
+    """The leader's mirror shows other registrations; `registered` holds all of them, so that removals show."""
+
+    registered: Mapping[BrokerId, RegisteredBroker]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteAnswered:
+    """The `WriteRecord` that named this revision has an outcome."""
+
+    revision: Revision
+    outcome: WriteOutcome
+    stored_revision: Revision | None = None
+    """Mod revision of the written record; only if it was stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    """Half the lag time or a second has passed: the machine needs this event at least that often."""
+
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseChanged:
+    """The certainty of this broker's lease changed; `confirmed`: it cannot have ended (protocol section 3, rule 7)."""
+
+    confirmed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogStartMoved:
+    """The leader's own log starts at a later offset."""
+
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryFailed:
+    """The leader's data directory has failed; later appends and syncs of it do not count."""
+
+
+LeaderEvent: TypeAlias = (
+    Appended
+    | Synced
+    | FollowerFetched
+    | FollowerSynced
+    | RecordChanged
+    | BrokersChanged
+    | WriteAnswered
+    | TimePassed
+    | LeaseChanged
+    | LogStartMoved
+    | DirectoryFailed
+)
+
+
+# -- effects
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceHighWatermark:
+    """Acknowledge and serve everything below the offset.
+
+    Given only after the bytes below it count on every member of the maximal isr, so the shell may answer at once.
+    Offsets of successive effects grow.
+    """
+
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRecord:
+    """Write a successor of the partition record by compare-and-set.
+
+    Compare the partition's mod revision with `revision`, the create revision of the own broker key with the broker
+    epoch under which the machine was made, and the mod revision of each added broker's key. Answer with
+    `WriteAnswered`, exactly once; until then, or until another record arrives, the machine orders no other write.
+    """
+
+    revision: Revision
+    record: PartitionRecord
+    added: tuple[tuple[BrokerId, Revision], ...] = ()
+    """Brokers that join the isr, with the mod revisions of their registrations."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceLowWatermark:
+    """Answer deletions up to the offset: the log of every in-sync replica starts at the offset or later."""
+
+    offset: Offset
+
+
+LeaderEffect: TypeAlias = AdvanceHighWatermark | WriteRecord | AdvanceLowWatermark
