@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
     from fairlead_broker.settings import BrokerSettings, Endpoint
-    from fairlead_broker.wiring import LocalCluster, RunningBroker
+    from fairlead_broker.wiring.start import LocalCluster, RunningBroker
 
 USAGE_EXIT = 2
 FAILED_EXIT = 1
@@ -223,7 +223,7 @@ def cluster_move_coordination(
 
 async def _move(settings: BrokerSettings) -> int:
     from fairlead_broker.coordination.protocol import CoordinationError
-    from fairlead_broker.wiring import move_coordination
+    from fairlead_broker.wiring.start import move_coordination
 
     try:
         moved = await move_coordination(settings)
@@ -376,7 +376,7 @@ async def _serve(brokers: list[BrokerSettings], store: Path | None, output: str)
 
 
 async def _start(brokers: list[BrokerSettings], store: Path | None) -> RunningBroker | LocalCluster:
-    from fairlead_broker.wiring import start_broker, start_local_cluster
+    from fairlead_broker.wiring.start import start_broker, start_local_cluster
 
     if store is None:
         [settings] = brokers
@@ -407,7 +407,7 @@ def _announce(running: Sequence[RunningBroker], brokers: list[BrokerSettings], o
     ]
     cluster = brokers[0].cluster
     if output == "json":
-        typer.echo(json.dumps({"cluster_id": running[0].runtime.cluster_id, "brokers": found}))
+        typer.echo(json.dumps({"cluster_id": running[0].broker.entry.cluster.cluster_id, "brokers": found}))
     elif len(found) == 1:
         [each] = found
         where = f"data {each['data']}, ops {each['ops']}, cluster {cluster}, files in {brokers[0].data}"

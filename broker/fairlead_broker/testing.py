@@ -13,7 +13,7 @@ from typing import Final
 
 from fairlead_broker.settings import BrokerSettings, Endpoint
 from fairlead_broker.telemetry import quiet_unless_told
-from fairlead_broker.wiring import start_broker, start_local_cluster
+from fairlead_broker.wiring.start import start_broker, start_local_cluster
 
 _ANY_PORT: Final = Endpoint("127.0.0.1", 0)
 _STORE: Final = "coordination.sqlite"

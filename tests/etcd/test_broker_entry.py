@@ -19,7 +19,7 @@ from fairlead_broker.coordination.etcd import CredentialsRefused
 from fairlead_broker.log import IdentityMismatch
 from fairlead_broker.runtime.lifecycle.coordination_access import CoordinationElsewhere
 from fairlead_broker.settings import BrokerSettings, Endpoint
-from fairlead_broker.wiring import RunningBroker, move_coordination, start_broker
+from fairlead_broker.wiring.start import RunningBroker, move_coordination, start_broker
 from runtime_kit import TopicClient, topic
 
 ANY = Endpoint("127.0.0.1", 0)
@@ -99,7 +99,7 @@ async def test_a_broker_waits_for_etcd(alone: EtcdCluster, start: Start) -> None
         broker = await starting
 
     assert answer.startswith(b"HTTP/1.1 503")
-    assert broker.runtime.ready
+    assert broker.broker.ready
 
 
 async def test_wrong_credentials_end_the_start(alone: EtcdCluster, start: Start) -> None:
@@ -112,7 +112,7 @@ async def test_wrong_credentials_end_the_start(alone: EtcdCluster, start: Start)
             await start(alone, etcd_user="root", etcd_password="wrong")
         broker = await start(alone, etcd_user="root", etcd_password="right")
 
-    assert broker.runtime.ready
+    assert broker.broker.ready
 
 
 async def test_an_id_that_is_taken_is_refused_with_its_holder(
@@ -124,25 +124,25 @@ async def test_an_id_that_is_taken_is_refused_with_its_holder(
         with pytest.raises(BrokerIdHeld, match=f"broker id 0 is held .* {first.addresses.data}"):
             await start(alone, data=tmp_path / "other")
 
-    assert first.runtime.ready
+    assert first.broker.ready
 
 
 async def test_a_lost_lease_is_followed_by_another_life(alone: EtcdCluster, start: Start) -> None:
     """In the same process: a higher broker epoch, which leads again what it led, with every record."""
     told = Told()
     broker = await start(alone, told)
-    client = await topic(broker.runtime)
+    client = await topic(broker.broker)
     await client.produce(b"before")
-    epoch, leader_epoch = broker.runtime.broker_epoch, client.handle().leader_epoch
+    epoch, leader_epoch = broker.broker.broker_epoch, client.handle().leader_epoch
     leases = (await alone.etcdctl("lease", "list")).split()[-1]
     async with asyncio.timeout(SECONDS):
         await alone.etcdctl("lease", "revoke", leases)
         await told.said("registered again").wait()
-        while broker.runtime.broker_epoch == epoch or not leads(client, above=leader_epoch):
+        while broker.broker.broker_epoch == epoch or not leads(client, above=leader_epoch):
             await asyncio.wait_for(mirror_moved(broker), SECONDS)
         await client.produce(b"after")
 
-    assert broker.runtime.broker_epoch > epoch
+    assert broker.broker.broker_epoch > epoch
     assert await values(client) == [b"before", b"after"]
 
 
@@ -156,7 +156,7 @@ def leads(client: TopicClient, above: int) -> bool:
 
 async def mirror_moved(broker: RunningBroker) -> None:
     """Wait until the partitions here are in line with what the mirror shows by now."""
-    await broker.runtime._parts.partitions.settled()
+    await broker.broker.replicas.settled()
 
 
 async def test_a_directory_of_another_cluster_is_refused(
@@ -183,8 +183,8 @@ async def test_coordination_moves_to_etcd_with_its_data(
 ) -> None:
     """Refused with the command before, served from etcd after; never from the old store again."""
     broker = await start()
-    cluster_id = broker.runtime.cluster_id
-    client = await topic(broker.runtime, retention_ms=86_400_000)
+    cluster_id = broker.broker.entry.cluster.cluster_id
+    client = await topic(broker.broker, retention_ms=86_400_000)
     await client.produce(b"one")
     await broker.stop()
     with pytest.raises(CoordinationElsewhere) as refused:
@@ -194,15 +194,15 @@ async def test_coordination_moves_to_etcd_with_its_data(
 
     moved = await move_coordination(settings(tmp_path, alone))
     broker = await start(alone)
-    client = TopicClient(broker.runtime, "flights")
+    client = TopicClient(broker.broker, "flights")
     await client.produce(b"two")
 
     assert (moved.cluster_id, moved.already) == (cluster_id, False)
-    assert broker.runtime.cluster_id == cluster_id
+    assert broker.broker.entry.cluster.cluster_id == cluster_id
     assert await values(client) == [b"one", b"two"]
-    assert broker.runtime.topic("flights").config.retention_ms == 86_400_000
+    assert broker.broker.views.by_name("flights").config.retention_ms == 86_400_000
     await broker.stop()
     with pytest.raises(CoordinationMoved, match=f"start the broker with: --etcd {alone.urls[0]}"):
         await start()
     broker = await start(alone)
-    assert await values(TopicClient(broker.runtime, "flights")) == [b"one", b"two"]
+    assert await values(TopicClient(broker.broker, "flights")) == [b"one", b"two"]

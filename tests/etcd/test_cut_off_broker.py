@@ -14,7 +14,7 @@ from cluster_kit import QUIET
 from etcd_cluster import EtcdCluster
 from fairlead import Admin, Consumer, Producer, TopicPartition
 from fairlead_broker.settings import BrokerSettings, Endpoint
-from fairlead_broker.wiring import RunningBroker, start_broker
+from fairlead_broker.wiring.start import RunningBroker, start_broker
 from tcp_relay import TcpRelay, tcp_relay
 
 ANY = Endpoint("127.0.0.1", 0)

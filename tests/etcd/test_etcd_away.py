@@ -16,7 +16,7 @@ from fairlead_api.identifiers import Acks, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.settings import BrokerSettings, Endpoint
-from fairlead_broker.wiring import start_broker
+from fairlead_broker.wiring.start import start_broker
 from runtime_kit import TopicClient
 from tcp_relay import TcpRelay, tcp_relay
 
@@ -59,7 +59,7 @@ class OnEtcd(Cluster):
 
     def settled(self, topic_id: TopicId) -> bool:
         """Whether every partition is led, with all replicas in sync in the lives that their brokers are in."""
-        lives = {(broker, self.runtime(broker).broker_epoch) for broker in self.brokers}
+        lives = {(broker, self.broker(broker).broker_epoch) for broker in self.brokers}
         records = [self.record(topic_id, partition) for partition in range(PARTITIONS)]
         return all(
             record.leader in record.isr
@@ -122,11 +122,9 @@ async def cluster(relay: TcpRelay, tmp_path: Path) -> AsyncIterator[OnEtcd]:
 
 async def begun(cluster: OnEtcd) -> TopicId:
     """Make a topic whose partitions are on all three, each led by another one."""
-    await until(lambda: cluster.any.controller is not None, "nobody is the controller")
+    await until(lambda: cluster.any.peer_side.controller is not None, "nobody is the controller")
     await until(
-        lambda: all(
-            len(each.runtime._parts.metadata.brokers) == len(IDS) for each in cluster.brokers.values()
-        ),
+        lambda: all(len(each.broker.metadata.brokers) == len(IDS) for each in cluster.brokers.values()),
         "not everybody knows everybody",
     )
     request = CreateTopicRequest(
@@ -135,7 +133,7 @@ async def begun(cluster: OnEtcd) -> TopicId:
     view, _ = await cluster.controller.create_topic(request)
     await until(
         lambda: all(
-            len(each.runtime._parts.metadata.partitions(view.topic_id)) == PARTITIONS
+            len(each.broker.metadata.partitions(view.topic_id)) == PARTITIONS
             for each in cluster.brokers.values()
         ),
         "not every broker knows the topic",
@@ -171,7 +169,7 @@ async def test_writes_to_all_go_on_without_etcd(
 ) -> None:
     """Nothing acknowledged is lost, and when etcd is back everything comes in order by itself."""
     topic_id = await begun(cluster)
-    before = {broker: cluster.runtime(broker).broker_epoch for broker in IDS}
+    before = {broker: cluster.broker(broker).broker_epoch for broker in IDS}
     load, loop = Load(cluster, topic_id), asyncio.get_running_loop()
     async with asyncio.TaskGroup() as group:
         writers = [group.create_task(load.run(partition)) for partition in range(PARTITIONS)]
@@ -180,7 +178,7 @@ async def test_writes_to_all_go_on_without_etcd(
         if killed:
             alone.members[0].kill()
         gone_at = loop.time()
-        while any(cluster.runtime(broker)._parts.entry.life.confirmed for broker in IDS):
+        while any(cluster.broker(broker).entry.life.confirmed for broker in IDS):
             await load.more()
         refused = await refusals_of_weak_writes(cluster, topic_id)
         while loop.time() < gone_at + 2 * LEASE_SECONDS or not (killed or await no_broker_registered(alone)):
@@ -189,16 +187,14 @@ async def test_writes_to_all_go_on_without_etcd(
             alone.members[0].start()
             await alone.wait_until_ready()
         await relay.start()
-        await until(
-            lambda: all(cluster.runtime(each)._parts.entry.life.confirmed for each in IDS), "no lease"
-        )
+        await until(lambda: all(cluster.broker(each).entry.life.confirmed for each in IDS), "no lease")
         await until(lambda: cluster.settled(topic_id), "not every partition is led and in sync again")
         await load.more()
         for writer in writers:
             writer.cancel()
 
     assert refused == ["coordination_unavailable"] * PARTITIONS
-    after = {broker: cluster.runtime(broker).broker_epoch for broker in IDS}
+    after = {broker: cluster.broker(broker).broker_epoch for broker in IDS}
     assert killed or all(after[broker] > before[broker] for broker in IDS)
     for partition, values in enumerate(load.acknowledged):
         client = await cluster.led("flights", topic_id, partition)

@@ -14,7 +14,7 @@ import pytest
 
 from broker_kit import Calls
 from fairlead_broker.settings import BrokerSettings
-from fairlead_broker.wiring import RunningBroker, start_broker
+from fairlead_broker.wiring.start import RunningBroker, start_broker
 from log_kit import FaultyStorage
 
 VOLUME_BYTES = 48 << 20

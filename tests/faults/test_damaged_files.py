@@ -112,7 +112,7 @@ async def test_a_flipped_bit_is_refused_scrubbed_and_accepted(faulty: FaultyBrok
     assert records == {offset: value_of(offset) for offset in range(RECORDS) if offset != harmed}
     assert (as_json.status, as_json.code) == (500, "log_damaged")
 
-    assert await faulty.broker.runtime._parts.scrub.run_pass() == sum(path.stat().st_size for path in files)
+    assert await faulty.broker.broker.scrub.run_pass() == sum(path.stat().st_size for path in files)
     page = (await faulty.ops_page("/metrics"))[1]
     assert 'fairlead_partition_damaged_ranges{partition="0",topic="t"} 1.0' in page
     assert "fairlead_scrub_damaged_ranges_total 1.0" in page

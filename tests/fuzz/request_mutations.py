@@ -31,13 +31,13 @@ from fairlead_api.bodies.requests import CreateTopicRequest
 from fairlead_api.problems.catalogue import CATALOGUE
 from fairlead_api.routes import ROUTES, Listener
 from fairlead_broker.clock import SystemClock
-from fairlead_broker.runtime import BrokerRuntime
 from fairlead_broker.server.http.application import Application
 from fairlead_broker.server.http.problem_handler import FailureLog
 from fairlead_broker.server.http.request_metrics import RequestMetrics
-from fairlead_broker.server.listeners import Listeners
 from fairlead_broker.settings import BrokerSettings, Limits
 from fairlead_broker.telemetry import Telemetry, set_up_logging
+from fairlead_broker.wiring.broker import open_broker
+from fairlead_broker.wiring.endpoints import build_endpoints
 
 TOPIC: Final = "mutated"
 CONTROL: Final = "control"
@@ -283,18 +283,19 @@ async def run(mutants: int, seed: int, folder: Path) -> dict[str, object]:
     telemetry, clock = Telemetry(), SystemClock()
     numbers = random.Random(seed)
     new_id = lambda: f"{numbers.getrandbits(32):08x}-0000-4000-8000-{numbers.getrandbits(48):012x}"  # noqa: E731
-    runtime = BrokerRuntime(settings, telemetry, clock, release="fuzz", new_id=new_id)
-    await runtime.start()
+    runtime = await open_broker(settings, telemetry, clock, release="fuzz", new_id=new_id)
     try:
         for name in (TOPIC, CONTROL):
             await runtime.create_topic(
                 CreateTopicRequest(name=name, partitions=1, config={"durability": "replicated"})
             )
-        endpoints = Listeners(runtime, settings.listeners, telemetry, clock).data_endpoints()
+        endpoints = build_endpoints(runtime).data
         routes = [route for route in ROUTES if route.listener is Listener.DATA]
         metrics, failures = RequestMetrics(telemetry, access_log=False), FailureLog(telemetry.log, "fuzz")
         answers = Answers(Application(routes, endpoints, clock, metrics, failures))
-        return await judge(answers, RequestMutations(seed, runtime.topic(TOPIC).topic_id), mutants, seed)
+        return await judge(
+            answers, RequestMutations(seed, runtime.views.by_name(TOPIC).topic_id), mutants, seed
+        )
     finally:
         await runtime.stop()
 

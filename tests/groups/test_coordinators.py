@@ -60,14 +60,14 @@ async def test_members_are_kept_when_the_coordinator_loses_its_lease(three: Clus
     """Its claim ended with its life; what it would still write is refused by the store."""
     group, first, second = await settled_pair(three)
     was = await group.coordinator()
-    old = next(each for each in three.runtime(was).groups if each.name == "etl")
-    life = three.runtime(was)._parts.entry.life
+    old = next(each for each in three.broker(was).groups if each.name == "etl")
+    life = three.broker(was).entry.life
     ended = life.epoch
     await three.store.revoke(life.membership.lease)
     await until(lambda: life.epoch > ended, "the broker did not register again")
 
     await goes_on(group, first, second)
-    keys = three.runtime(was)._parts.entry.keys
+    keys = three.broker(was).entry.keys
     with pytest.raises(ClaimLost):
         await GroupStore(three.store, keys).write(old.claim, ())
     assert not old.usable
@@ -79,7 +79,7 @@ async def test_one_broker_gets_a_group_that_all_ask_for(three: Cluster) -> None:
 
     async def join(broker: int) -> str:
         """What a broker answers to a member."""
-        groups: Groups = three.runtime(broker).groups
+        groups: Groups = three.broker(broker).groups
         member = group.member(f"m{broker}", "flights")
         try:
             await groups.heartbeat("etl", member.member_id, member.request())
@@ -98,7 +98,7 @@ async def test_one_broker_gets_a_group_that_all_ask_for(three: Cluster) -> None:
 async def test_claims_at_once_leave_one(three: Cluster) -> None:
     """Two brokers that both believe that a group is theirs: the store lets one of them have it."""
     keys = Keys("fairlead")
-    lives = [three.runtime(broker)._parts.entry.life for broker in (1, 2, 3)]
+    lives = [three.broker(broker).entry.life for broker in (1, 2, 3)]
     store = GroupStore(three.store, keys)
     claims = await asyncio.gather(*(store.claim("mine", None, life.broker, life.epoch) for life in lives))
 
@@ -123,7 +123,7 @@ async def test_a_group_that_nobody_asks_about_is_taken_on(three: Cluster) -> Non
 
     def is_empty() -> bool:
         """Whether one coordinator has the group, without members."""
-        found = [each for broker in three.brokers.values() for each in broker.runtime.groups]
+        found = [each for broker in three.brokers.values() for each in broker.broker.groups]
         return [each.group.member_count for each in found if each.name == "etl"] == [0]
 
     await until(is_empty, "nobody missed the member")

@@ -29,7 +29,7 @@ async def alone(cluster: Cluster) -> Cluster:
 
 def coordinated(cluster: Cluster, name: str) -> CoordinatedGroup:
     """The group as its coordinator holds it."""
-    return next(each for each in cluster.runtime(1).groups if each.name == name)
+    return next(each for each in cluster.broker(1).groups if each.name == name)
 
 
 async def test_only_who_has_a_partition_commits_it(alone: Cluster) -> None:
@@ -53,7 +53,7 @@ async def test_only_who_has_a_partition_commits_it(alone: Cluster) -> None:
     refused = await group.commit({theirs: 1, ("ships", 0): 1, ("flights", 4): 1, mine: 6}, first)
     assert refused == ["member_fenced", "topic_not_found", "partition_not_found"]
     assert await group.offsets() == {mine: 6}
-    assert [each.group for each in (await alone.runtime(1).groups.listing(None, 10)).items] == ["etl"]
+    assert [each.group for each in (await alone.broker(1).groups.listing(None, 10)).items] == ["etl"]
 
 
 async def test_commits_share_transactions(alone: Cluster) -> None:
@@ -74,11 +74,11 @@ async def test_offsets_of_a_group_without_members_expire_and_then_the_group(alon
     member = group.member("m1", "flights")
     await settle(member)
     await group.commit(dict.fromkeys(member.partitions, 5), member)
-    later = TimestampUs(alone.runtime(1)._clock.now_us() + IN_AN_HOUR_US)
+    later = TimestampUs(alone.broker(1).clock.now_us() + IN_AN_HOUR_US)
 
     def is_gone(topic_id: TopicId) -> bool:
         """Whether the topic is gone."""
-        return alone.runtime(1)._parts.metadata.topic_by_id(topic_id) is None
+        return alone.broker(1).metadata.topic_by_id(topic_id) is None
 
     await coordinated(alone, "etl").forget_old(later, is_gone)
     assert len(await group.offsets()) == 4
@@ -88,7 +88,7 @@ async def test_offsets_of_a_group_without_members_expire_and_then_the_group(alon
     await coordinated(alone, "etl").forget_old(later, is_gone)
     with pytest.raises(ProblemError, match="group_not_found"):
         await group.offsets()
-    left = await alone.store.list(alone.runtime(1)._parts.metadata.keys.prefix + "groups/")
+    left = await alone.store.list(alone.broker(1).metadata.keys.prefix + "groups/")
     assert left.items == ()
 
 
@@ -106,8 +106,10 @@ class Later(SystemClock):
 
 def upkeep(cluster: Cluster, *, minutes: int, mirror: Mirror | None = None) -> GroupUpkeep:
     """What looks after the groups, so much later; `mirror`: by another picture of the topics than the broker's."""
-    parts = cluster.runtime(1)._parts
-    return GroupUpkeep(parts.groups, mirror or parts.entry.mirror, parts.group_lag, Later(minutes), parts.log)
+    parts = cluster.broker(1)
+    return GroupUpkeep(
+        parts.coordinated_groups, mirror or parts.entry.mirror, parts.group_lag, Later(minutes), parts.log
+    )
 
 
 async def test_offsets_expire_after_seven_days(alone: Cluster) -> None:
@@ -128,8 +130,8 @@ async def test_a_commit_that_waits_with_the_expiry_of_the_one_before_stands(alon
     """Both go in one transaction: what has just been committed is not what has grown old."""
     group = GroupClient(alone, "job")
     await group.commit({("flights", 0): 5, ("flights", 1): 5})
-    held, budget = coordinated(alone, "job"), alone.runtime(1).groups._shared.budget
-    old_before = TimestampUs(alone.runtime(1)._clock.now_us() + 1)
+    held, budget = coordinated(alone, "job"), alone.broker(1).groups._shared.budget
+    old_before = TimestampUs(alone.broker(1).clock.now_us() + 1)
     budget.spend(200)
     committing = asyncio.create_task(group.commit({("flights", 0): 6}))
     await until(lambda: len(held._commits) == 1, "the commit does not wait")
@@ -143,7 +145,7 @@ async def test_a_commit_that_waits_with_the_expiry_of_the_one_before_stands(alon
 @pytest.mark.slow
 async def test_offsets_of_a_topic_that_is_not_known_yet_are_kept(alone: Cluster) -> None:
     """Whoever takes a group over may know less than whoever had it: first it learns all up to then."""
-    behind = Mirror(alone.store.connect(), alone.runtime(1)._parts.metadata.keys)
+    behind = Mirror(alone.store.connect(), alone.broker(1).metadata.keys)
     await behind.load()
     await alone.topic("ships", partitions=1, replication_factor=1)
     group = GroupClient(alone, "job")
@@ -165,11 +167,11 @@ async def test_offsets_of_a_topic_that_was_made_again_begin_clean(alone: Cluster
     """They belong to the topic's id; those of the one that is gone are forgotten at the next look."""
     group = GroupClient(alone, "job")
     await group.commit({("flights", 0): 5})
-    await alone.runtime(1).delete_topic("flights")
+    await alone.broker(1).delete_topic("flights")
     await alone.topic("flights", partitions=4, replication_factor=1)
 
     assert await group.offsets() == {}
-    metadata = alone.runtime(1)._parts.metadata
+    metadata = alone.broker(1).metadata
     old = TimestampUs(0)
     assert coordinated(alone, "job").offsets
     await coordinated(alone, "job").forget_old(old, lambda each: metadata.topic_by_id(each) is None)
@@ -230,7 +232,7 @@ async def test_who_commits_while_the_group_is_deleted_comes_again(alone: Cluster
     group = GroupClient(alone, "job")
     place = ("flights", 0)
     await group.commit({place: 1})
-    budget = alone.runtime(1).groups._shared.budget
+    budget = alone.broker(1).groups._shared.budget
     budget.spend(200)
     committing = asyncio.create_task(group.commit({place: 2}))
     await until(lambda: budget.waiting == 1, "the commit does not wait")
@@ -245,14 +247,14 @@ async def test_metrics_tell_how_far_groups_are_behind(alone: Cluster) -> None:
     """By group, topic and partition, and no more of a group that is gone."""
     group = GroupClient(alone, "job")
     await group.commit({("flights", 0): 99})
-    telemetry = alone.runtime(1)._telemetry
+    telemetry = alone.broker(1).telemetry
 
     def lag() -> float | None:
         """What a scrape would show."""
         labels = {"group": "job", "topic": "flights", "partition": "0"}
         return telemetry.registry.get_sample_value("fairlead_group_lag_records", labels)
 
-    meters = alone.runtime(1)._parts.group_lag
+    meters = alone.broker(1).group_lag
     await meters.show()
     assert lag() == 1
     assert telemetry.registry.get_sample_value("fairlead_coordinated_groups") == 1

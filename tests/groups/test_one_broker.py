@@ -29,13 +29,13 @@ async def test_members_split_a_topic_commit_and_go_on_where_they_stopped(cluster
 
     assert len(second.partitions) == 4
     assert await group.offsets() == {mine: 7}
-    listed = await cluster.runtime(1).groups.listing(None, 10)
+    listed = await cluster.broker(1).groups.listing(None, 10)
     assert [(each.group, each.coordinator) for each in listed.items] == [("etl", 1)]
     with pytest.raises(ProblemError, match="group_not_empty"):
         await group.call(lambda groups: groups.delete("etl"))
     await second.leave()
     await group.call(lambda groups: groups.delete("etl"))
-    assert (await cluster.runtime(1).groups.listing(None, 10)).items == []
+    assert (await cluster.broker(1).groups.listing(None, 10)).items == []
     with pytest.raises(ProblemError, match="group_not_found"):
         await group.describe()
 
@@ -46,7 +46,7 @@ async def test_a_crowded_broker_says_how_often_its_members_may_come(cluster: Clu
     await filled_topic(cluster, "flights", partitions=2, records=1, replication_factor=1)
     member = GroupClient(cluster, "etl").member("m1", "flights")
     other = GroupClient(cluster, "other").member("m1", "flights")
-    pace = cluster.runtime(1).groups.pace
+    pace = cluster.broker(1).groups.pace
     await settle(member)
     await settle(other)
     pace.count(1_998)

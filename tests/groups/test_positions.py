@@ -44,7 +44,7 @@ async def test_positions_are_told_in_the_order_of_the_question(cluster: Cluster)
     """Each about what was asked of it: the age of a record, the record of a time, or where the log stands."""
     await cluster.start(1)
     topic_id = await filled_topic(cluster, "flights", partitions=2, records=5, replication_factor=1)
-    positions = cluster.runtime(1)._parts.positions
+    positions = cluster.broker(1).positions
     first, second = PartitionIndex(0), PartitionIndex(1)
     told = await positions.ask(
         [
@@ -69,10 +69,10 @@ async def test_the_age_of_a_record_is_read_once(cluster: Cluster) -> None:
     await cluster.start(1)
     topic_id = await filled_topic(cluster, "flights", partitions=1, records=5, replication_factor=1)
     asked = [PositionAsked(topic_id=topic_id, partition=PartitionIndex(0), from_start=True)]
-    [told] = await cluster.runtime(1)._parts.positions.ask(asked)
+    [told] = await cluster.broker(1).positions.ask(asked)
     [log] = [path for path in (cluster.path / "1").rglob("*.log") if path.stat().st_size]
     os.truncate(log, 0)
-    [again] = await cluster.runtime(1)._parts.positions.ask(asked)
+    [again] = await cluster.broker(1).positions.ask(asked)
 
     assert told.append_time_us is not None
     assert again == told

@@ -74,7 +74,7 @@ async def troubled(cluster: Cluster, tmp_path: Path) -> tuple[Cluster, list[Trou
 
 def coordinated(cluster: Cluster) -> CoordinatedGroup | None:
     """The group as it is held now."""
-    return next(iter(cluster.runtime(1).groups), None)
+    return next(iter(cluster.broker(1).groups), None)
 
 
 @pytest.mark.parametrize("trouble", ["away", "lost before", "lost after"])
@@ -111,7 +111,7 @@ async def test_a_commit_that_is_being_written_keeps_its_group(
     async with asyncio.TaskGroup() as tasks:
         committing = tasks.create_task(group.commit({("flights", 0): 6}))
         await until(lambda: not faults, "the commit is not written")
-        later = TimestampUs(cluster.runtime(1)._clock.now_us() + IN_AN_HOUR_US)
+        later = TimestampUs(cluster.broker(1).clock.now_us() + IN_AN_HOUR_US)
         tasks.create_task(held.forget_old(later, lambda _: False))
         # Tasks begin in the order in which they were made.
         asyncio.get_running_loop().call_soon(through.set)
@@ -162,8 +162,8 @@ async def test_a_lease_in_doubt_answers_nothing_and_ends_no_session(
     group = GroupClient(cluster, "etl")
     member = group.member("m1", "flights", session_timeout_ms=1000)
     await settle(member)
-    groups, before = cluster.runtime(1).groups, coordinated(cluster)
-    life = cluster.runtime(1)._parts.entry.life
+    groups, before = cluster.broker(1).groups, coordinated(cluster)
+    life = cluster.broker(1).entry.life
     life.membership.confirmed_at = -1e9
 
     with pytest.raises(ProblemError, match="cannot prove its lease") as refusal:
@@ -186,19 +186,19 @@ async def test_a_group_that_cannot_be_read_holds_up_no_other(
     """It is listed, refused with what is wrong, and those after it are looked after."""
     cluster, _ = troubled
     await GroupClient(cluster, "zzz").commit({("flights", 0): 1})
-    parts = cluster.runtime(1)._parts
+    parts = cluster.broker(1)
     key = f"{parts.metadata.keys.prefix}groups/aaa/{damaged}"
     await cluster.store.transact((), (Put(key, b"?"), Put(f"{parts.metadata.keys.prefix}groups/aaa/x", b"")))
-    parts.groups.life_changed()
-    assert not len(parts.groups)
+    parts.coordinated_groups.life_changed()
+    assert not len(parts.coordinated_groups)
     await GroupUpkeep(
-        parts.groups, parts.entry.mirror, parts.group_lag, SystemClock(), parts.log
+        parts.coordinated_groups, parts.entry.mirror, parts.group_lag, SystemClock(), parts.log
     ).look_at_all()
 
-    assert [each.name for each in parts.groups] == ["zzz"]
-    assert [each.group for each in (await parts.groups.listing(None, 10)).items] == ["aaa", "zzz"]
+    assert [each.name for each in parts.coordinated_groups] == ["zzz"]
+    assert [each.group for each in (await parts.coordinated_groups.listing(None, 10)).items] == ["aaa", "zzz"]
     with pytest.raises(ProblemError, match=f"aaa/{damaged} cannot be read") as refusal:
-        await parts.groups.describe("aaa")
+        await parts.coordinated_groups.describe("aaa")
     assert refusal.value.code == "coordination_unavailable"
 
 
@@ -209,7 +209,7 @@ async def test_nothing_is_left_of_a_join_that_was_refused(troubled: tuple[Cluste
     with pytest.raises(ProblemError, match="invalid_pattern"):
         await group.member("m1", topic_pattern="(").beat()
     await until(lambda: coordinated(cluster) is None, "the group is still there")
-    keys = cluster.runtime(1)._parts.metadata.keys
+    keys = cluster.broker(1).metadata.keys
 
     async def left() -> int:
         """Keys of groups in the store."""

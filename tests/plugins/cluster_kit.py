@@ -16,9 +16,9 @@ from fairlead_broker.clock import SystemClock
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
 from fairlead_broker.log import PartitionLog
 from fairlead_broker.registry.records import PartitionRecord
-from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.runtime import Broker
 from fairlead_broker.settings import BrokerSettings
-from fairlead_broker.wiring import RunningBroker, acquaint, start_broker
+from fairlead_broker.wiring.start import RunningBroker, acquaint, start_broker
 from runtime_kit import TopicClient
 
 FREE = "127.0.0.1:0"
@@ -83,21 +83,21 @@ class Cluster:
 
     # -- looking in
 
-    def runtime(self, broker: int) -> BrokerRuntime:
+    def broker(self, broker: int) -> Broker:
         """A broker without its listeners."""
-        return self.brokers[broker].runtime
+        return self.brokers[broker].broker
 
     @property
-    def any(self) -> BrokerRuntime:
+    def any(self) -> Broker:
         """Some broker that runs."""
-        return next(iter(self.brokers.values())).runtime
+        return next(iter(self.brokers.values())).broker
 
     @property
-    def controller(self) -> BrokerRuntime:
+    def controller(self) -> Broker:
         """The broker that holds the term."""
-        controller = self.any.controller
+        controller = self.any.peer_side.controller
         assert controller is not None, "nobody is the controller"
-        return self.runtime(controller)
+        return self.broker(controller)
 
     async def topic(
         self, name: str, partitions: int = 1, replication_factor: int = 3, **config: ConfigInput
@@ -112,7 +112,7 @@ class Cluster:
         view, _ = await self.controller.create_topic(request)
         await until(
             lambda: all(
-                len(each.runtime._parts.metadata.partitions(view.topic_id)) == partitions
+                len(each.broker.metadata.partitions(view.topic_id)) == partitions
                 for each in self.brokers.values()
             ),
             f"not every broker knows {name}",
@@ -121,7 +121,7 @@ class Cluster:
 
     def record(self, topic_id: TopicId, partition: int = 0) -> PartitionRecord:
         """A partition's record as some broker sees it."""
-        return self.any._parts.metadata.partitions(topic_id)[PartitionIndex(partition)].value
+        return self.any.metadata.partitions(topic_id)[PartitionIndex(partition)].value
 
     def leader(self, topic_id: TopicId, partition: int = 0) -> BrokerId | None:
         """Who leads a partition by the record."""
@@ -134,17 +134,17 @@ class Cluster:
         def serves() -> bool:
             leader = self.leader(topic_id, partition)
             return leader in self.brokers and any(
-                each.index == partition for each in self.runtime(leader)._parts.partitions.of_topic(topic_id)
+                each.index == partition for each in self.broker(leader).replicas.of_topic(topic_id)
             )
 
         await until(serves, f"nobody leads {name}-{partition}")
         leader = self.leader(topic_id, partition)
         assert leader is not None
-        return TopicClient(self.runtime(leader), name)
+        return TopicClient(self.broker(leader), name)
 
     def log(self, broker: int, topic_id: TopicId, partition: int = 0) -> PartitionLog:
         """A broker's copy."""
-        hosted = self.runtime(broker)._parts.partitions._hosted
+        hosted = self.broker(broker).replicas._hosted
         return hosted[topic_id][PartitionIndex(partition)].log
 
     async def in_sync(self, topic_id: TopicId, *brokers: int, partition: int = 0) -> None:

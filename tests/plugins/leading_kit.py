@@ -53,11 +53,11 @@ from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.engine.sync_rounds import Syncing, SyncRounds
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.runtime.leading.leader_writes import LeaderWrites
-from fairlead_broker.runtime.leading.producing import Producing
+from fairlead_broker.runtime.leading.producing import ProduceItem, Producing
 from fairlead_broker.runtime.leading.shared_parts import SharedParts
 from fairlead_broker.runtime.meters import BrokerMeters
 from fairlead_broker.runtime.peer_serving.replica_serving import ReplicaServing
-from fairlead_broker.runtime.requests import AppendResult, ProduceItem
+from fairlead_broker.runtime.requests import AppendResult
 from fairlead_broker.telemetry import Telemetry
 from log_kit import CLUSTER, DIRECTORY, TOPIC, SteppingClock
 from runtime_kit import batch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import itertools
 import os
@@ -18,7 +19,7 @@ from fairlead_broker.clock import SystemClock
 from fairlead_broker.log.segments.storage import PosixFile, PosixStorage, PosixVolume
 from fairlead_broker.runtime import (
     AppendResult,
-    BrokerRuntime,
+    Broker,
     FetchResult,
     FetchSpec,
     PartitionFetch,
@@ -37,10 +38,10 @@ def new_id() -> str:
 class TopicClient:
     """Produces to and fetches from one topic of a runtime, as the server would."""
 
-    def __init__(self, runtime: BrokerRuntime, name: str) -> None:
-        self.runtime = runtime
+    def __init__(self, broker: Broker, name: str) -> None:
+        self.broker = broker
         self.name = name
-        self.topic_id = runtime.topic(name).topic_id
+        self.topic_id = broker.views.by_name(name).topic_id
 
     async def produce(
         self, *values: bytes, partition: int = 0, acks: Acks = Acks.ALL, timeout_seconds: float = 10.0
@@ -58,13 +59,11 @@ class TopicClient:
     ) -> list[AppendResult | ProblemError]:
         """Append bytes as they are."""
         items = [ProduceItem(self.handle(partition), memoryview(data))]
-        return await self.runtime.produce(items, acks=acks, timeout_seconds=timeout_seconds)
+        return await self.broker.producing.produce(items, acks=acks, timeout_seconds=timeout_seconds)
 
     def handle(self, partition: int = 0) -> LeaderReplica:
-        """The partition behind a handle, with what only tests look at."""
-        handle = self.runtime.partition(self.topic_id, PartitionIndex(partition))
-        assert isinstance(handle, LeaderReplica), "handles come from this runtime"
-        return handle
+        """Return the leader replica of a partition."""
+        return self.broker.replicas.find(self.topic_id, PartitionIndex(partition))
 
     def spec(self, offset: int = 0, partition: int = 0, **fields: object) -> FetchSpec:
         """A fetch of one partition; fields of the partition and of the call by name."""
@@ -80,15 +79,23 @@ class TopicClient:
 
     async def fetch(self, offset: int = 0, partition: int = 0, **fields: object) -> FetchResult:
         """Fetch from one partition; raises the refusal."""
-        [answer] = await self.runtime.fetch(self.spec(offset, partition, **fields))
+        [answer] = await self.fetch_all(self.spec(offset, partition, **fields))
         if isinstance(answer, ProblemError):
             raise answer
         return answer
 
+    async def fetch_all(
+        self, spec: FetchSpec, *, disconnected: asyncio.Event | None = None
+    ) -> list[FetchResult | ProblemError]:
+        """Fetch from several partitions; the answer's bytes are counted until it is here."""
+        held = self.broker.answers.hold()
+        try:
+            return await self.broker.fetching.fetch(spec, held, disconnected=disconnected)
+        finally:
+            held.release()
 
-async def topic(
-    runtime: BrokerRuntime, name: str = "flights", partitions: int = 1, **config: object
-) -> TopicClient:
+
+async def topic(runtime: Broker, name: str = "flights", partitions: int = 1, **config: object) -> TopicClient:
     """Create a topic; configuration keys with underscores for dots."""
     request = CreateTopicRequest(
         name=name,

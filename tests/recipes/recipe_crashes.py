@@ -293,7 +293,7 @@ def _fill_outbox(folder: Path, orders: list[str]) -> None:
 async def _broker(data: Path) -> AsyncIterator[str]:
     # Imported here: the processes that are crashed import this module too, and each would pay for it.
     from fairlead_broker.settings import BrokerSettings
-    from fairlead_broker.wiring import start_broker
+    from fairlead_broker.wiring.start import start_broker
 
     free = dict.fromkeys(("listen", "peer_listen", "ops_listen"), "127.0.0.1:0")
     running = await start_broker(BrokerSettings.load({"data": data, **free}), log=QUIET)

@@ -11,7 +11,7 @@ from etcd_cluster import etcd_cluster
 from fairlead import Admin
 from fairlead.blocking.loop_thread import LoopThread
 from fairlead_broker.settings import BrokerSettings, Endpoint
-from fairlead_broker.wiring import start_broker
+from fairlead_broker.wiring.start import start_broker
 
 BROKERS: Final = 3
 ANY: Final = Endpoint("127.0.0.1", 0)

@@ -1,32 +1,31 @@
 """The asyncio shell of the broker: one task owns one partition; runs what the pure rooms decide.
 
-`server` calls `BrokerRuntime` and gets values and `ProblemError`s; `wiring` starts and stops it. Knows the log, the
-coordination room and the clock; must not know HTTP.
+`server` uses `Broker` and its parts, and gets values and `ProblemError`s; `wiring` opens and closes it. Knows the log,
+the coordination room and the clock; must not know HTTP.
 """
 
 from __future__ import annotations
 
-from fairlead_broker.runtime.broker import BrokerRuntime, RuntimeState
+from fairlead_broker.runtime.broker import Broker, BrokerState, Phase
+from fairlead_broker.runtime.leading.producing import ProduceItem
 from fairlead_broker.runtime.requests import (
     AppendResult,
     FetchResult,
     FetchSpec,
     KeyedRequest,
     PartitionFetch,
-    PartitionHandle,
-    ProduceItem,
 )
 from fairlead_broker.runtime.topic_views import TopicView
 
 __all__ = [
     "AppendResult",
-    "BrokerRuntime",
+    "Broker",
+    "BrokerState",
     "FetchResult",
     "FetchSpec",
     "KeyedRequest",
     "PartitionFetch",
-    "PartitionHandle",
+    "Phase",
     "ProduceItem",
-    "RuntimeState",
     "TopicView",
 ]

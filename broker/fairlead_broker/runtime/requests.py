@@ -1,70 +1,15 @@
-"""What callers of the runtime say and hear: produce items, fetches and their answers.
+"""Fetches, their answers and the answers of produces, as values.
 
-Values only. The server room builds them from HTTP, tests by hand.
+Built by `server` from HTTP, and by tests.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
-from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import LeaderEpoch, Offset, PartitionIndex, TimestampUs, TopicId
 
 FETCH_BYTES_DEFAULT = 1 << 20
-
-
-class PartitionHandle(Protocol):
-    """A partition that this broker leads, as callers see it. Reading it never blocks."""
-
-    @property
-    def topic_id(self) -> TopicId:
-        """Id of the topic."""
-        ...
-
-    @property
-    def topic(self) -> str:
-        """Name of the topic."""
-        ...
-
-    @property
-    def index(self) -> PartitionIndex:
-        """Number of the partition in its topic."""
-        ...
-
-    @property
-    def leader_epoch(self) -> LeaderEpoch:
-        """The epoch in which this broker leads it."""
-        ...
-
-    @property
-    def log_start_offset(self) -> Offset:
-        """First offset that can be read."""
-        ...
-
-    @property
-    def high_watermark(self) -> Offset:
-        """Raises `offset_not_available` until it has reached the start of the leader epoch."""
-        ...
-
-    @property
-    def last_stable_offset(self) -> Offset:
-        """The high watermark, until there are transactions."""
-        ...
-
-    @property
-    def log_end_offset(self) -> Offset:
-        """Offset of the next record to be appended."""
-        ...
-
-    @property
-    def config(self) -> TopicConfig:
-        """The topic's effective configuration."""
-        ...
-
-    def digest_of(self, key: bytes) -> bytes | None:
-        """Digest of the request that used an idempotency key here within 24 hours; None if none did."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +18,6 @@ class KeyedRequest:
 
     key: bytes
     digest: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class ProduceItem:
-    """One batch for one partition, as the producer sent it."""
-
-    partition: PartitionHandle
-    batch: memoryview
-    keyed: KeyedRequest | None = None
-    """Of a batch that was made of a request with an idempotency key; its extension says the same."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,33 +1,23 @@
-"""The three listeners of a broker and when each opens and closes.
+"""The three listeners of a broker, and when each opens and closes.
 
-Callers: ``wiring``: ``bind``, ``start_ops`` before recovery, ``start_data`` and ``start_peer`` after it, ``end_waits``
-when the runtime is about to answer what waits, ``stop`` when it has. Composes this room; holds no logic of calls.
+Called by `wiring`: `bind`, `start_ops` before recovery, `start_data` and `start_peer` after it, `end_bodies` when the
+broker is about to answer its waiting calls, `stop` when it has answered them. Knows no single call.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from fairlead_api.routes import ROUTES, Listener
 from fairlead_broker.clock import Clock, SystemClock
-from fairlead_broker.runtime import BrokerRuntime
 from fairlead_broker.runtime.engine.loop_lag import LoopLag
-from fairlead_broker.server.admin.admin import admin_endpoints
-from fairlead_broker.server.admin.cluster import ClusterCalls
-from fairlead_broker.server.admin.configs import ConfigCalls
-from fairlead_broker.server.admin.docs_page import DocsPageCalls
-from fairlead_broker.server.admin.groups import GroupCalls
-from fairlead_broker.server.admin.openapi_page import OpenApiCalls
-from fairlead_broker.server.admin.operations import OperationCalls
-from fairlead_broker.server.admin.ops import OpsApplication
-from fairlead_broker.server.admin.problem_pages import ProblemPageCalls
-from fairlead_broker.server.admin.producers import ProducerCalls
-from fairlead_broker.server.admin.topics import TopicCalls
+from fairlead_broker.server.admin.ops import OpsApplication, Readiness
 from fairlead_broker.server.http import admission
 from fairlead_broker.server.http.application import Application
-from fairlead_broker.server.http.body import BodyBudget, BodyLimits, ProduceBodyLimits
+from fairlead_broker.server.http.body import BodyBudget, BodyLimits
 from fairlead_broker.server.http.bound_socket import BoundSocket
 from fairlead_broker.server.http.call import Endpoint
 from fairlead_broker.server.http.cross_origin import CrossOrigin
@@ -39,27 +29,15 @@ from fairlead_broker.server.http.http2_listener import (
 from fairlead_broker.server.http.peer_gate import PeerGate
 from fairlead_broker.server.http.problem_handler import FailureLog
 from fairlead_broker.server.http.request_metrics import RequestMetrics
-from fairlead_broker.server.http.responses import AdminEndpoint
 from fairlead_broker.server.ops_listener import OpsListener
-from fairlead_broker.server.records.fetch import FetchCalls
-from fairlead_broker.server.records.offsets import OffsetCalls
-from fairlead_broker.server.records.produce import ProduceCalls
-from fairlead_broker.server.records.produce_frames import ProduceFrameCalls
-from fairlead_broker.server.records.produce_routing import ProduceRouting
-from fairlead_broker.server.records.tail import TailCalls
-from fairlead_broker.server.records.topic_produce import EasyProduceCalls
-from fairlead_broker.server.routing.forwarding import Forwarding
-from fairlead_broker.server.routing.peer_calls import PEER_ROUTES, PeerCalls
+from fairlead_broker.server.routing.peer_calls import PEER_ROUTES
 from fairlead_broker.settings import ListenerSettings
 from fairlead_broker.telemetry import Telemetry
 
-DATA_ROUTES: Final = {route.name: route for route in ROUTES if route.listener is Listener.DATA}
-ANSWERED_ANYWHERE: Final = frozenset({"allocate_producer"})
-"""Admin calls that write and need no controller; all others that write are answered by it, whoever is asked."""
 PEER_STREAMS_MAX: Final = 10_000
 """A peer passes on the calls of all its clients over one connection; what is served is bounded elsewhere."""
 OPS_ROUTES: Final = {route.name: route for route in ROUTES if route.listener is Listener.OPS}
-# The runtime has answered everything by then; what is left are clients that read slowly.
+# The broker has answered every call before; only slow readers are left.
 STOP_SECONDS_MAX: Final = 4.0
 
 
@@ -77,12 +55,10 @@ class Listeners:
 
     def __init__(
         self,
-        runtime: BrokerRuntime,
         settings: ListenerSettings,
         telemetry: Telemetry,
         clock: Clock | None = None,
     ) -> None:
-        self._runtime = runtime
         self._settings = settings
         self._telemetry = telemetry
         self._clock = clock or SystemClock()
@@ -92,7 +68,6 @@ class Listeners:
         self._peer: Http2Listener | None = None
         self._ops: OpsListener | None = None
         self._loop_lag: LoopLag | None = None
-        self._forwarding = Forwarding(runtime, telemetry.metric("fairlead_forwarded_requests_total"))
         limits = settings.limits
         self._bodies = BodyBudget(
             BodyLimits(
@@ -128,32 +103,26 @@ class Listeners:
             self._close_sockets()
             raise
 
-    async def start_ops(self) -> None:
+    async def start_ops(self, readiness: Readiness) -> None:
         """Answer probes and scrapers."""
-        application = OpsApplication(OPS_ROUTES, self._runtime, self._telemetry.registry, self._failures)
+        application = OpsApplication(OPS_ROUTES, readiness, self._telemetry.registry, self._failures)
         self._ops = OpsListener(application, self._bound["ops"])
         await self._ops.start()
 
-    async def start_data(self) -> None:
-        """Answer clients."""
+    async def start_data(self, endpoints: Mapping[str, Endpoint]) -> None:
+        """Answer clients; `endpoints` holds one for each route of the data listener."""
         self._loop_lag = LoopLag(self._bodies.calls.observe_lag, admission.INTERVAL_SECONDS)
         self._loop_lag.start()
-        self._data = self._http2(self._bound["data"], self.data_endpoints())
+        self._data = self._http2(self._bound["data"], endpoints)
         await self._data.start()
 
-    async def start_peer(self) -> None:
-        """Answer other brokers: their own calls, and those of clients that they pass on."""
-        side = self._runtime.peer_side
-        endpoints = {**self.data_endpoints(), **PeerCalls(side).endpoints()}
-        self._peer = self._http2(self._bound["peer"], endpoints, PeerGate(side))
+    async def start_peer(self, endpoints: Mapping[str, Endpoint], gate: PeerGate) -> None:
+        """Answer other brokers: their own calls, and the calls of clients that they forward."""
+        self._peer = self._http2(self._bound["peer"], endpoints, gate)
         await self._peer.start()
 
-    def end_waits(self) -> None:
-        """Have what waits outside the runtime end: at other brokers for records, and for the rest of a produced body.
-
-        The broker still serves; what is under way hears that it stops, and so does what comes and would wait.
-        """
-        self._forwarding.stop()
+    def end_bodies(self) -> None:
+        """End the wait for the rest of produced bodies: calls under way get `shutting_down`, and so do later ones."""
         self._bodies.stop()
 
     async def stop(self, seconds_max: float = STOP_SECONDS_MAX) -> None:
@@ -166,55 +135,15 @@ class Listeners:
             await self._ops.stop()
         self._close_sockets()
 
-    def data_endpoints(self) -> dict[str, Endpoint]:
-        """What answers each route of the data listener; exactly the route table's, or this raises."""
-        hot = self._hot_endpoints()
-        admin = self._admin_endpoints()
-        missing = DATA_ROUTES.keys() ^ (hot.keys() | admin.keys())
-        assert not missing, f"routes without endpoint or endpoints without route: {sorted(missing)}"
-        answered = admin_endpoints(DATA_ROUTES, admin)
-        for name in answered.keys() - ANSWERED_ANYWHERE:
-            if DATA_ROUTES[name].method != "GET":
-                answered[name] = self._forwarding.at_controller(answered[name])
-        return {**hot, **answered}
-
-    def _hot_endpoints(self) -> dict[str, Endpoint]:
-        runtime, clock, limits = self._runtime, self._clock, self._settings.limits
-        forwarding = self._forwarding
-        offsets = OffsetCalls(runtime, forwarding)
-        bytes_max = limits.request_body_bytes_max
-        bodies = ProduceBodyLimits(bytes_max, min(bytes_max, limits.json_body_bytes_max))
-        return {
-            **ProduceCalls(runtime, forwarding, clock, bodies).endpoints(),
-            **ProduceFrameCalls(ProduceRouting(runtime, forwarding), bytes_max).endpoints(),
-            **EasyProduceCalls(runtime, forwarding, clock, bodies).endpoints(),
-            **FetchCalls(runtime, forwarding).endpoints(),
-            **offsets.endpoints(),
-            **TailCalls(runtime, forwarding, offsets, clock).endpoints(),
-            **GroupCalls(runtime, forwarding).endpoints(),
-        }
-
-    def _admin_endpoints(self) -> dict[str, AdminEndpoint]:
-        return {
-            **TopicCalls(self._runtime).endpoints(),
-            **ClusterCalls(self._runtime).endpoints(),
-            **ConfigCalls(self._runtime).endpoints(),
-            **OperationCalls(self._runtime).endpoints(),
-            **ProducerCalls(self._runtime).endpoints(),
-            **ProblemPageCalls().endpoints(),
-            **OpenApiCalls(self._runtime.release).endpoints(),
-            **DocsPageCalls().endpoints(),
-        }
-
     def _http2(
-        self, bound: BoundSocket, endpoints: dict[str, Endpoint], gate: PeerGate | None = None
+        self, bound: BoundSocket, endpoints: Mapping[str, Endpoint], gate: PeerGate | None = None
     ) -> Http2Listener:
         metrics = RequestMetrics(self._telemetry, access_log=self._settings.access_log)
         routes = [route for route in (*ROUTES, *PEER_ROUTES) if route.name in endpoints]
         limits = self._settings.limits
         application = Application(
             routes,
-            endpoints,
+            dict(endpoints),
             self._clock,
             metrics,
             self._failures,

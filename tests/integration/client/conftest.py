@@ -15,7 +15,7 @@ import pytest
 
 from fairlead import Admin
 from fairlead_broker.settings import BrokerSettings, Endpoint
-from fairlead_broker.wiring import start_broker
+from fairlead_broker.wiring.start import start_broker
 
 ANY_PORT = Endpoint("127.0.0.1", 0)
 

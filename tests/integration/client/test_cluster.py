@@ -76,7 +76,7 @@ async def test_leader_changes_neither_lose_nor_repeat_nor_reorder(cluster: Clust
             await cluster.stop(leader)
             await cluster.start(leader)
         else:
-            await cluster.store.revoke(cluster.runtime(leader)._parts.entry.life.membership.lease)
+            await cluster.store.revoke(cluster.broker(leader).entry.life.membership.lease)
         await until(lambda: cluster.record(topic_id).leader_epoch > epoch, "nobody else was elected")
 
     async with asyncio.TaskGroup() as tasks, asyncio.timeout(90):
@@ -161,7 +161,9 @@ async def test_an_unchanged_picture_is_not_sent_again(cluster: Cluster) -> None:
         async with Admin(addresses[0]) as admin:
             await admin.alter_topic("flights", partitions=PARTITIONS + 1)
         await until(
-            lambda: cluster.runtime(1).metadata_revision == cluster.runtime(2).metadata_revision,
+            lambda: (
+                cluster.broker(1).metadata.metadata_revision == cluster.broker(2).metadata.metadata_revision
+            ),
             "a mirror lags",
         )
         await cache.refresh()

@@ -15,7 +15,7 @@ import pytest
 
 from fairlead import Admin, Consumer, Delivery, Producer
 from fairlead_broker.settings import BrokerSettings, Endpoint
-from fairlead_broker.wiring import start_broker
+from fairlead_broker.wiring.start import start_broker
 
 if TYPE_CHECKING:
     from conftest import BrokerProcess

@@ -12,7 +12,7 @@ import pytest
 from fairlead import Admin, Consumer, Producer, blocking
 from fairlead.errors import BatchTooLargeError, BodyTooLargeError
 from fairlead_broker.settings import BrokerSettings, Endpoint, Limits
-from fairlead_broker.wiring import start_broker
+from fairlead_broker.wiring.start import start_broker
 
 MIB: Final = 2**20
 LIMIT: Final = 20_000

@@ -23,7 +23,7 @@ from fairlead.errors import (
 )
 from fairlead_api.partitioning import partition_for_key
 from fairlead_broker.settings import BrokerSettings, Endpoint
-from fairlead_broker.wiring import start_broker
+from fairlead_broker.wiring.start import start_broker
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

@@ -9,15 +9,15 @@ from cluster_kit import Cluster
 from fairlead_api.bodies.requests import AlterTopicRequest
 from fairlead_api.configuration import ConfigEntry, ConfigSource
 from fairlead_api.identifiers import BrokerId
-from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.runtime import Broker
 
 HOLDS_WITHIN_SECONDS = 5.0
 
 
-async def holds_everywhere(cluster: Cluster, holds: Callable[[BrokerRuntime], bool]) -> None:
+async def holds_everywhere(cluster: Cluster, holds: Callable[[Broker], bool]) -> None:
     """Wait until a change holds at every broker, no longer than it may take."""
     async with asyncio.timeout(HOLDS_WITHIN_SECONDS):
-        while not all(holds(each.runtime) for each in cluster.brokers.values()):
+        while not all(holds(each.broker) for each in cluster.brokers.values()):
             await asyncio.get_running_loop().run_in_executor(None, lambda: None)
 
 
@@ -31,8 +31,8 @@ async def test_a_topics_change_at_one_broker_holds_at_the_others(cluster: Cluste
     await holds_everywhere(
         cluster,
         lambda runtime: (
-            runtime.topic("flights").config.retention_ms == 60_000
-            and runtime.topic("flights").config.max_message_bytes == 5000
+            runtime.views.by_name("flights").config.retention_ms == 60_000
+            and runtime.views.by_name("flights").config.max_message_bytes == 5000
         ),
     )
 
@@ -42,29 +42,30 @@ async def test_the_clusters_change_at_one_broker_holds_at_the_others(cluster: Cl
     topic_id = await cluster.topic("flights")
     await cluster.led("flights", topic_id)
     first, *_ = cluster.brokers.values()
-    await first.runtime.alter_cluster_config({"replica.lag.time.max.ms": 5000, "retention.ms": 120_000})
+    await first.broker.alter_cluster_config({"replica.lag.time.max.ms": 5000, "retention.ms": 120_000})
     await holds_everywhere(
         cluster,
         lambda runtime: (
-            runtime.cluster_config()["replica.lag.time.max.ms"] == ConfigEntry("5000", ConfigSource.CLUSTER)
-            and runtime.topic("flights").config.retention_ms == 120_000
+            runtime.configs.of_cluster()["replica.lag.time.max.ms"]
+            == ConfigEntry("5000", ConfigSource.CLUSTER)
+            and runtime.views.by_name("flights").config.retention_ms == 120_000
         ),
     )
-    await first.runtime.alter_cluster_config({"replica.lag.time.max.ms": None, "retention.ms": None})
+    await first.broker.alter_cluster_config({"replica.lag.time.max.ms": None, "retention.ms": None})
     await holds_everywhere(
         cluster,
         lambda runtime: (
-            runtime.cluster_config()["replica.lag.time.max.ms"].source is ConfigSource.DEFAULT
-            and runtime.topic("flights").config_entries["retention.ms"].source is ConfigSource.DEFAULT
+            runtime.configs.of_cluster()["replica.lag.time.max.ms"].source is ConfigSource.DEFAULT
+            and runtime.views.by_name("flights").config_entries["retention.ms"].source is ConfigSource.DEFAULT
         ),
     )
 
 
 async def test_a_brokers_change_at_another_broker_is_known_to_all(cluster: Cluster) -> None:
     """Whoever is asked tells the same of it, and it holds for that broker alone."""
-    await cluster.runtime(1).alter_broker_config(BrokerId(2), {"replica.lag.time.max.ms": 7000})
+    await cluster.broker(1).alter_broker_config(BrokerId(2), {"replica.lag.time.max.ms": 7000})
 
-    def told(runtime: BrokerRuntime) -> list[str | None]:
+    def told(runtime: Broker) -> list[str | None]:
         return [runtime.broker_config(BrokerId(each))["replica.lag.time.max.ms"].value for each in (1, 2, 3)]
 
     await holds_everywhere(cluster, lambda runtime: told(runtime) == ["30000", "7000", "30000"])
@@ -74,9 +75,9 @@ async def test_minimum_in_sync_replicas_of_the_cluster_reach_the_records(cluster
     """What stands in the partitions' records follows, whoever took the change."""
     topic_id = await cluster.topic("flights")
     await cluster.led("flights", topic_id)
-    other = next(each for each in cluster.brokers if each != cluster.any.controller)
+    other = next(each for each in cluster.brokers if each != cluster.any.peer_side.controller)
     before = cluster.record(topic_id).min_isr
-    await cluster.runtime(other).alter_cluster_config({"min.insync.replicas": 3})
+    await cluster.broker(other).alter_cluster_config({"min.insync.replicas": 3})
     async with asyncio.timeout(HOLDS_WITHIN_SECONDS):
         while cluster.record(topic_id).min_isr != 3:
             await asyncio.get_running_loop().run_in_executor(None, lambda: None)

@@ -34,8 +34,7 @@ async def filled(cluster: Cluster, count: int = 30) -> tuple[TopicId, list[int]]
     assert leader is not None
     await until(
         lambda: all(
-            each.high_watermark == count
-            for each in cluster.runtime(leader)._parts.partitions.of_topic(topic_id)
+            each.high_watermark == count for each in cluster.broker(leader).replicas.of_topic(topic_id)
         ),
         "not everything is committed",
     )
@@ -105,10 +104,10 @@ async def test_a_damaged_copy_is_named(cluster: Cluster, place: int) -> None:
 async def test_who_lacks_a_part_and_who_does_not_answer_are_told_apart(cluster: Cluster) -> None:
     """A broker that is not there, and one that has no copy yet."""
     topic_id, brokers = await filled(cluster)
-    held = cluster.runtime(brokers[2])._parts.partitions._hosted
+    held = cluster.broker(brokers[2]).replicas._hosted
     async with Admin(url(cluster, brokers[0])) as admin:
         await cluster.stop(brokers[1])
-        known = cluster.runtime(brokers[0])._parts.metadata.brokers
+        known = cluster.broker(brokers[0]).metadata.brokers
         await until(lambda: brokers[1] not in known, "the leader has not heard of the stop")
         alone = by_broker(await admin.compare_replicas("flights", 0))
         copies = held.pop(topic_id)
@@ -116,7 +115,7 @@ async def test_who_lacks_a_part_and_who_does_not_answer_are_told_apart(cluster: 
             missing = by_broker(await admin.compare_replicas("flights", 0))
         finally:
             held[topic_id] = copies
-        digests = cluster.runtime(brokers[2])._parts.digests
+        digests = cluster.broker(brokers[2]).digests
         beyond = await digests.digest(
             DigestRequest(
                 topic_id=topic_id,

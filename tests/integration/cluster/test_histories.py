@@ -46,12 +46,12 @@ async def test_followers_begin_where_the_leader_begins(cluster: Cluster) -> None
     follower = next(each for each in cluster.brokers if each != cluster.leader(topic_id))
     for number in range(10):
         await flights.produce(b"value %d" % number)
-    await flights.runtime.delete_records(flights.handle(), Offset(4))
+    await flights.broker.delete_records(flights.handle(), Offset(4))
     starts = {cluster.log(each, topic_id).log_start_offset for each in cluster.brokers}
     await cluster.stop(follower)
     flights = await cluster.led("flights", topic_id)
     await flights.produce(b"next")
-    await flights.runtime.delete_records(flights.handle(), Offset(11))
+    await flights.broker.delete_records(flights.handle(), Offset(11))
     await cluster.start(follower)
     await cluster.in_sync(topic_id, 1, 2, 3)
 
@@ -107,7 +107,7 @@ async def test_a_new_copy_begins_amid_a_batch(cluster: Cluster) -> None:
     topic_id = await cluster.topic("flights", replication_factor=2)
     flights = await cluster.led("flights", topic_id)
     await flights.produce(*[b"value"] * 10)
-    await flights.runtime.delete_records(flights.handle(), Offset(5))
+    await flights.broker.delete_records(flights.handle(), Offset(5))
     kept = [replica.broker for replica in cluster.record(topic_id).replicas]
     other = next(each for each in cluster.brokers if each not in kept)
     wanted = [*kept, BrokerId(other)]

@@ -17,7 +17,7 @@ from fairlead_broker.log.segments.storage import PosixStorage
 from fairlead_broker.registry.records import BrokerState, encode
 from fairlead_broker.registry.transactions import Delete, Put
 from fairlead_broker.settings import BrokerSettings, Endpoint
-from fairlead_broker.wiring import start_broker
+from fairlead_broker.wiring.start import start_broker
 from runtime_kit import WatchedStorage
 
 ANY = Endpoint("127.0.0.1", 0)
@@ -40,15 +40,15 @@ class SlowIdentity(PosixStorage):
 
 def membership(cluster: Cluster, broker: int) -> Membership:
     """The newest life of a broker."""
-    return cluster.runtime(broker)._parts.entry.life.membership
+    return cluster.broker(broker).entry.life.membership
 
 
 async def in_another_life(cluster: Cluster, broker: BrokerId, before: Membership) -> None:
     """Wait until a broker has registered anew, and everybody knows."""
 
     def met() -> bool:
-        epoch = cluster.runtime(broker).broker_epoch
-        registered = [each.runtime._parts.metadata.brokers.get(broker) for each in cluster.brokers.values()]
+        epoch = cluster.broker(broker).broker_epoch
+        registered = [each.broker.metadata.brokers.get(broker) for each in cluster.brokers.values()]
         return epoch > before.broker_epoch and all(
             each is not None and each.create_revision == epoch for each in registered
         )
@@ -67,9 +67,9 @@ async def test_a_follower_that_stops_goes_on_until_nobody_waits_for_it(cluster: 
             task.cancel()
     now = asyncio.get_running_loop().time
     began = now()
-    await cluster.runtime(follower)._parts.departure.announce(seconds_max=2.0)
+    await cluster.broker(follower).departure.announce(seconds_max=2.0)
     alone = now() - began
-    parts = cluster.runtime(follower)._parts
+    parts = cluster.broker(follower)
     key = parts.entry.keys.partition(topic_id, PartitionIndex(0))
     before = cluster.record(topic_id)
     after = msgspec.structs.replace(before, isr=tuple(each for each in before.isr if each.broker != follower))
@@ -101,10 +101,10 @@ async def test_a_leader_without_its_lease_comes_back_as_a_follower(cluster: Clus
     assert registration.directories[0].last_broker_epoch == ended.broker_epoch
     assert registration.intact_since is not None
     assert registration.intact_since <= ended.broker_epoch
-    identity = cluster.runtime(first)._parts.entry.directory.identity
+    identity = cluster.broker(first).entry.directory.identity
     assert identity.last_broker_epoch == membership(cluster, first).broker_epoch
     lost = {
-        each: cluster.runtime(each)._telemetry.registry.get_sample_value("fairlead_lost_leases_total")
+        each: cluster.broker(each).telemetry.registry.get_sample_value("fairlead_lost_leases_total")
         for each in cluster.brokers
     }
     assert lost == {each: float(each == first) for each in cluster.brokers}
@@ -113,7 +113,7 @@ async def test_a_leader_without_its_lease_comes_back_as_a_follower(cluster: Clus
 async def test_a_registration_that_somebody_removed_is_made_anew(cluster: Cluster) -> None:
     """Its lease goes on, but nobody can count on a broker whose key is gone."""
     before = membership(cluster, 2)
-    keys = cluster.any._parts.metadata.keys
+    keys = cluster.any.metadata.keys
     await cluster.store.transact((), (Delete(keys.broker(BrokerId(2))),))
     await in_another_life(cluster, BrokerId(2), before)
 
@@ -144,10 +144,10 @@ async def test_a_drained_broker_says_so_in_its_registration(cluster: Cluster) ->
     """And no more once that is taken back; over a restart, too."""
 
     def state(broker: int) -> BrokerState | None:
-        registered = cluster.controller._parts.metadata.brokers.get(BrokerId(broker))
+        registered = cluster.controller.metadata.brokers.get(BrokerId(broker))
         return registered.value.state if registered else None
 
-    target = next(each for each in cluster.brokers if each != cluster.controller.broker_id)
+    target = next(each for each in cluster.brokers if each != cluster.controller.entry.life.broker)
     await cluster.controller.operations.drain(BrokerId(target))
     await until(lambda: state(target) is BrokerState.DRAINING, "it does not say that it drains")
     await cluster.stop(target)
@@ -177,11 +177,11 @@ async def test_nobody_elects_a_life_that_the_directory_does_not_know(
             coordination=cluster.store.connect(),
         )
     )
-    await until(lambda: holder in cluster.any._parts.metadata.brokers, "it does not register")
+    await until(lambda: holder in cluster.any.metadata.brokers, "it does not register")
     # Two turns of whoever holds the term by now: what it would do it has done.
     for name in ("one", "two"):
         await cluster.topic(name, replication_factor=1)
-    early = cluster.leader(topic_id), cluster.any._parts.metadata.brokers[holder].value.directories
+    early = cluster.leader(topic_id), cluster.any.metadata.brokers[holder].value.directories
     storage.may_write.set()
     cluster.brokers[holder] = await starting
     client = await cluster.led("flights", topic_id)

@@ -25,8 +25,8 @@ GONE = BrokerId(9)
 async def begin_endless_move(cluster: Cluster, topic_id: TopicId, to: int) -> None:
     """Move a partition to a broker that runs and one that will never come: it cannot end."""
     runtime = cluster.controller
-    [(index, found)] = runtime._parts.metadata.partitions(topic_id).items()
-    directory = cluster.runtime(to)._parts.entry.directory.identity.directory_id
+    [(index, found)] = runtime.metadata.partitions(topic_id).items()
+    directory = cluster.broker(to).entry.directory.identity.directory_id
     [first, *_] = found.value.replicas
     places = (
         Target(first.broker, first.directory),
@@ -34,13 +34,11 @@ async def begin_endless_move(cluster: Cluster, topic_id: TopicId, to: int) -> No
         Target(GONE, "nowhere"),
     )
     record = start(found.value, places, found.mod_revision)
-    name = runtime._parts.metadata.keys.partition(topic_id, index)
+    name = runtime.metadata.keys.partition(topic_id, index)
     await cluster.store.transact((), (Put(name, encode(record)),))
     key = PartitionKey(topic_id, index)
     await until(
-        lambda: all(
-            key in each.runtime._parts.controllership.index.moving for each in cluster.brokers.values()
-        ),
+        lambda: all(key in each.broker.controllership.index.moving for each in cluster.brokers.values()),
         "not everybody knows of the move",
     )
 

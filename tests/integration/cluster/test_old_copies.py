@@ -43,12 +43,12 @@ async def test_others_have_the_records_and_the_copy_is_filled_up(cluster: Cluste
     generations = {each.broker: each.generation for each in cluster.record(topic_id).replicas}
     assert generations == {one: 1, other: 0}
     assert cluster.log(one, topic_id).end_offset == 3
-    assert cluster.runtime(one)._parts.entry.membership.registration.quarantined == ()
+    assert cluster.broker(one).entry.membership.registration.quarantined == ()
 
 
 def sample(cluster: Cluster, broker: int, metric: str) -> float | None:
     """What a broker shows."""
-    return cluster.runtime(broker)._telemetry.registry.get_sample_value(metric)
+    return cluster.broker(broker).telemetry.registry.get_sample_value(metric)
 
 
 @pytest.mark.slow
@@ -61,12 +61,12 @@ async def test_where_nobody_else_has_them_the_copy_serves_nothing(cluster: Clust
     await live_again_and_go_back(cluster, tmp_path, holder, topic_id, (holder,))
 
     for _ in range(2):
-        entry = cluster.runtime(holder)._parts.entry
+        entry = cluster.broker(holder).entry
         [quarantined] = entry.membership.registration.quarantined
         assert quarantined.topic_id == topic_id
         assert sample(cluster, holder, "fairlead_quarantined_replicas") == 1
         assert {each.broker for each in cluster.record(topic_id).isr} == {holder}
         with pytest.raises(ProblemError):
-            TopicClient(cluster.runtime(BrokerId(holder)), "flights").handle()
+            TopicClient(cluster.broker(BrokerId(holder)), "flights").handle()
         await cluster.stop(holder)
         await cluster.start(holder)

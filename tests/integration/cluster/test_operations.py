@@ -46,19 +46,19 @@ async def test_a_broker_is_drained_stopped_and_forgotten(cluster: Cluster) -> No
     flights = await cluster.led("flights", topic_id)
     await flights.produce(b"value")
     await cluster.start(4)
-    controller = cluster.any.controller
+    controller = cluster.any.peer_side.controller
     drained = BrokerId(next(broker for broker in kept_by(cluster, topic_id) if broker != controller))
     await cluster.controller.operations.drain(drained)
     await until(lambda: drained not in kept_by(cluster, topic_id), "the drain does not end")
     await cluster.stop(drained)
-    await until(lambda: drained not in cluster.controller._parts.metadata.brokers, "it stays registered")
+    await until(lambda: drained not in cluster.controller.metadata.brokers, "it stays registered")
     await cluster.controller.operations.unregister(drained)
     flights = await cluster.led("flights", topic_id)
     appended = await flights.produce(b"another")
 
     assert appended.base_offset == 1
     assert len(kept_by(cluster, topic_id)) == 2
-    assert drained not in cluster.controller._parts.metadata.broker_configs
+    assert drained not in cluster.controller.metadata.broker_configs
 
 
 async def test_the_preferred_leader_gets_its_partition_back(cluster: Cluster) -> None:

@@ -14,7 +14,7 @@ from fairlead_broker.coordination.embedded import EmbeddedCoordination
 from fairlead_broker.log.segments.storage import PosixStorage
 from fairlead_broker.registry.transactions import Get
 from fairlead_broker.settings import BrokerSettings, Endpoint
-from fairlead_broker.wiring import RunningBroker, start_broker
+from fairlead_broker.wiring.start import RunningBroker, start_broker
 
 ANY = Endpoint("127.0.0.1", 0)
 PROBE_SECONDS = 5.0
@@ -57,10 +57,10 @@ async def test_nothing_is_placed_on_a_broker_that_recovers(cluster: Cluster) -> 
     await cluster.stop(3)
     storage = SlowRecovery()
     starting = await recovering(cluster, 3, storage)
-    await until(lambda: 3 in cluster.any._parts.metadata.brokers, "it does not register")
+    await until(lambda: 3 in cluster.any.metadata.brokers, "it does not register")
     new = [await cluster.topic(f"new-{number}", replication_factor=2) for number in range(3)]
     kept = [{each.broker for each in cluster.record(each).replicas} for each in new]
-    directories = cluster.any._parts.metadata.brokers[BrokerId(3)].value.directories
+    directories = cluster.any.metadata.brokers[BrokerId(3)].value.directories
     storage.may_open.set()
     cluster.brokers[3] = await starting
 
@@ -107,7 +107,7 @@ async def test_a_broker_that_recovers_holds_no_office(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, await EmbeddedCoordination.open(tmp_path / "store", SystemClock()))
     try:
         await cluster.start(1)
-        keys = cluster.any._parts.entry.keys
+        keys = cluster.any.entry.keys
         topic_id = await cluster.topic("flights", replication_factor=1)
         await (await cluster.led("flights", topic_id)).produce(b"a")
         await cluster.stop(1)
@@ -116,7 +116,7 @@ async def test_a_broker_that_recovers_holds_no_office(tmp_path: Path) -> None:
         claimed = (await cluster.store.transact((), (Get(keys.controller),))).reads
         storage.may_open.set()
         cluster.brokers[1] = await starting
-        leads = [each.index for each in cluster.runtime(1)._parts.partitions.of_topic(topic_id)]
+        leads = [each.index for each in cluster.broker(1).replicas.of_topic(topic_id)]
     finally:
         await cluster.close()
 

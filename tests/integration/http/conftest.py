@@ -13,7 +13,7 @@ from pyreqwest.client import Client, ClientBuilder
 from fairlead_api.batch.batches import ProducerStamp, encode, record_batch
 from fairlead_api.batch.header import Codec
 from fairlead_broker.settings import BrokerSettings
-from fairlead_broker.wiring import LocalCluster, RunningBroker, start_broker, start_local_cluster
+from fairlead_broker.wiring.start import LocalCluster, RunningBroker, start_broker, start_local_cluster
 from http_group_kit import NUMBERS, Balancer, Scene
 
 BATCHES = "application/vnd.fairlead.batches"
@@ -289,7 +289,7 @@ async def scene(calls: Balancer, batch_of: Callable[..., bytes]) -> Scene:
 async def until_polls(broker: RunningBroker, count: int) -> None:
     """Return when so many long polls wait at a broker of this process."""
     async with asyncio.timeout(10):
-        while broker.runtime._parts.fetching.waiting != count:  # noqa: ASYNC110 - no event tells
+        while broker.broker.fetching.waiting != count:  # noqa: ASYNC110 - no event tells
             await asyncio.sleep(0)  # noqa: TID251 - a turn of the loop that the broker shares, not a time
 
 

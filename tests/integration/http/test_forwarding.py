@@ -141,7 +141,7 @@ async def test_long_polls_wake_across_brokers(three, batch_of) -> None:
         three.at(other).post("/v1/fetch", {"max_wait_ms": 30_000, "partitions": wanted})
     )
     async with asyncio.timeout(10):
-        while three.brokers[leader - 1].runtime._parts.fetching.waiting != 2:  # noqa: ASYNC110 - no event tells
+        while three.brokers[leader - 1].broker.fetching.waiting != 2:  # noqa: ASYNC110 - no event tells
             await asyncio.sleep(0)  # noqa: TID251 - a turn of the loop that the brokers share, not a time
         began = loop.time()
         await three.at(leader).post_batch(path, batch_of(b"now"))

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from fairlead_api.batch.batches import decode_records
 from fairlead_broker.clock import SystemClock
-from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.runtime import BrokerState
 from fairlead_broker.server.http.bound_socket import ListenError
 from fairlead_broker.server.listeners import Listeners
 from fairlead_broker.settings import BrokerSettings
@@ -23,10 +23,9 @@ async def test_ops_answers_before_recovery(cluster, tmp_path) -> None:
         data=tmp_path / "data", listen="127.0.0.1:0", peer_listen="127.0.0.1:0", ops_listen="127.0.0.1:0"
     )
     telemetry, clock = Telemetry(), SystemClock()
-    runtime = BrokerRuntime(settings, telemetry, clock, release="test", new_id=lambda: "unused")
-    listeners = Listeners(runtime, settings.listeners, telemetry, clock)
+    listeners = Listeners(settings.listeners, telemetry, clock)
     listeners.bind()
-    await listeners.start_ops()
+    await listeners.start_ops(BrokerState())
     try:
         ops = await cluster.client(listeners.addresses.ops, http1=True)
         statuses = [

@@ -7,7 +7,7 @@ from fairlead_api.problems import CATALOGUE, ProblemError
 from fairlead_api.routes import ROUTES, Listener
 from fairlead_broker.server.http import application
 from fairlead_broker.server.http.authorize import Principal
-from fairlead_broker.wiring import RunningBroker
+from fairlead_broker.wiring.start import RunningBroker
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -202,8 +202,8 @@ async def test_a_mebibyte_a_segment_makes_nine_of_ten_mebibytes(api, broker) -> 
             "/v1/topics/rolled/partitions/0/records", {"records": [{"value": f"{number}{value}"}]}
         )
         assert stored.status == 200
-    runtime = broker.runtime
-    [partition] = runtime._parts.partitions
+    runtime = broker.broker
+    [partition] = runtime.replicas
 
     assert partition.log.segment_count >= 9
     assert await api.end_offset("rolled") == 160

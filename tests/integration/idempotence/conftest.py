@@ -11,7 +11,7 @@ import pytest
 from broker_kit import FREE, BrokerProgram, Calls
 from fairlead_broker.clock import Clock
 from fairlead_broker.settings import BrokerSettings
-from fairlead_broker.wiring import RunningBroker, start_broker
+from fairlead_broker.wiring.start import RunningBroker, start_broker
 
 StartBroker = Callable[..., Awaitable[RunningBroker]]
 

@@ -10,7 +10,7 @@ import pytest
 from broker_kit import BrokerProgram, Calls, sequenced
 from fairlead_api.identifiers import TimestampUs
 from fairlead_broker.clock import SystemClock
-from fairlead_broker.wiring import RunningBroker
+from fairlead_broker.wiring.start import RunningBroker
 
 StartBroker = Callable[..., Awaitable[RunningBroker]]
 Connect = Callable[[str], Awaitable[Calls]]

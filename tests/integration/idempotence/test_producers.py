@@ -13,7 +13,7 @@ import pytest
 from broker_kit import Answer, BrokerProgram, Calls, sequenced
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.producers import ProducerState, Snapshot, encode_snapshot, stored_batch
-from fairlead_broker.wiring import RunningBroker
+from fairlead_broker.wiring.start import RunningBroker
 
 StartBroker = Callable[..., Awaitable[RunningBroker]]
 Connect = Callable[[str], Awaitable[Calls]]
@@ -216,7 +216,7 @@ async def test_sequences_wrap_on_the_wire(start: StartBroker, connect: Connect) 
     api = await connect(str(broker.addresses.data))
     topic_id = await api.create("flights")
     await broker.stop()
-    folder = broker.runtime._settings.data / topic_id / "0"
+    folder = broker.broker.settings.data / topic_id / "0"
     state = ProducerState()
     state.replay(7, 0, stored_batch(2**31 - 4, 1, 0, SystemClock().now_us()))
     (folder / f"{0:020d}.producers").write_bytes(encode_snapshot(Snapshot(0, state)))

@@ -22,7 +22,7 @@ from fairlead import Admin
 from fairlead_api.identifiers import TimestampUs
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.settings import BrokerSettings
-from fairlead_broker.wiring import RunningBroker, start_broker
+from fairlead_broker.wiring.start import RunningBroker, start_broker
 
 DEADLINE_SECONDS = 5.0
 """Within this every change of configuration has to hold."""
@@ -114,7 +114,7 @@ class Api:
 
     async def looks(self) -> None:
         """Have the broker look after its segments and their retention now, whatever its own rhythm."""
-        parts = self.running.runtime._parts
+        parts = self.running.broker
         await parts.upkeep.look_after_segments()
         await parts.retention.check()
 

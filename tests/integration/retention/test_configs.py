@@ -18,8 +18,8 @@ YEAR_MS = 365 * 24 * 3_600_000
 
 def partition_of(api, topic: str) -> LeaderReplica:
     """The running partition 0."""
-    runtime = api.running.runtime
-    found = runtime.partition(runtime.topic(topic).topic_id, PartitionIndex(0))
+    runtime = api.running.broker
+    found = runtime.replicas.find(runtime.views.by_name(topic).topic_id, PartitionIndex(0))
     assert isinstance(found, LeaderReplica)
     return found
 
@@ -114,10 +114,10 @@ async def test_durability_of_a_live_topic(api) -> None:
     await api.produce("flights", "a")
     await api.admin.alter_topic("flights", config={"durability": "synced"})
     partition = partition_of(api, "flights")
-    topic_id = api.running.runtime.topic("flights").topic_id
+    topic_id = api.running.broker.views.by_name("flights").topic_id
 
     async def is_synced() -> bool:
-        records = api.running.runtime._parts.metadata.partitions(topic_id)
+        records = api.running.broker.metadata.partitions(topic_id)
         return records[PartitionIndex(0)].value.durability == "synced"
 
     await api.until(is_synced)
@@ -198,23 +198,23 @@ async def test_the_clusters_durability_reaches_the_records_of_partitions(api) ->
     await api.admin.create_topic("flights")
     await api.admin.create_topic("orders", config={"durability": "synced"})
     await api.admin.alter_cluster_config({"durability": "replicated"})
-    runtime = api.running.runtime
+    runtime = api.running.broker
 
-    assert runtime.topic("flights").partitions[PartitionIndex(0)].durability == "replicated"
-    assert runtime.topic("orders").partitions[PartitionIndex(0)].durability == "synced"
+    assert runtime.views.by_name("flights").partitions[PartitionIndex(0)].durability == "replicated"
+    assert runtime.views.by_name("orders").partitions[PartitionIndex(0)].durability == "synced"
 
 
 async def test_what_somebody_else_writes_is_followed(api) -> None:
     """Written by another client of the store, as another broker would, it holds here within seconds."""
     await api.admin.create_topic("flights")
-    store = api.running.runtime._parts.entry.coordination._inner.connect()
+    store = api.running.broker.entry.coordination._inner.connect()
     values = {"retention.ms": "1234", "durability": "replicated"}
     await store.transact((), (Put(Keys("fairlead").cluster_config, encode(ConfigRecord(values=values))),))
     await store.close()
 
     async def followed() -> bool:
-        runtime = api.running.runtime
-        record = runtime.topic("flights").partitions[PartitionIndex(0)]
+        runtime = api.running.broker
+        record = runtime.views.by_name("flights").partitions[PartitionIndex(0)]
         return partition_of(api, "flights").config.retention_ms == 1234 and record.durability == "replicated"
 
     await api.until(followed)
@@ -239,7 +239,7 @@ async def test_the_rhythm_of_retention_changes_while_it_waits(lives, clock) -> N
     await api.admin.create_topic("flights", config={"segment.ms": 1000, "retention.ms": 1000})
     await api.produce("flights", "a")
     clock.move(10)
-    await api.running.runtime._parts.upkeep.look_after_segments()
+    await api.running.broker.upkeep.look_after_segments()
     before = await api.start_and_end("flights")
     await api.admin.alter_broker_config(0, {"log.retention.check.interval.ms": 20})
     await api.begins_at("flights", 1)

@@ -81,7 +81,7 @@ class Wishes:
         if set(chosen) == set(reassignment.target(record)):
             return None
         places = [
-            reassignment.Place(broker, view.brokers[broker].value.directories[0].id) for broker in chosen
+            reassignment.Target(broker, view.brokers[broker].value.directories[0].id) for broker in chosen
         ]
         return reassignment.start(record, places, item.mod_revision)
 

@@ -15,11 +15,12 @@ import structlog
 
 from fairlead_api.identifiers import TimestampUs
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
-from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.runtime.lifecycle.cluster_entry import Advertised
 from fairlead_broker.server.listeners import Addresses, Listeners
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Telemetry
-from fairlead_broker.wiring import RunningBroker
+from fairlead_broker.wiring.broker import open_broker
+from fairlead_broker.wiring.start import RunningBroker, serve
 from lying_disk import LyingDisk
 from virtual_time.coordination import FarCoordination, StoreWeather
 from virtual_time.life import LIFE, Life
@@ -82,8 +83,8 @@ class VirtualListeners(Listeners):
         """Take no port."""
         self._bound = {each: f"{self._name}.{each}:1" for each in ("data", "peer", "ops")}  # type: ignore[misc,assignment]
 
-    async def start_ops(self) -> None:
-        """Nobody scrapes."""
+    async def start_ops(self, readiness: Any) -> None:
+        """Serve no scrapes."""
 
     def _http2(self, bound: Any, endpoints: Any, gate: Any = None) -> Any:
         made = super()._http2(_Bound(bound), endpoints, gate)  # type: ignore[arg-type]
@@ -169,25 +170,22 @@ class Machine:
         )  # fmt: skip
         telemetry = Telemetry(log)
         self.coordination = FarCoordination(self._store.connect(), self._weather, life)
-        runtime = BrokerRuntime(
+        listeners = VirtualListeners(
+            settings.listeners, telemetry, clock, name=self.name, network=self._network
+        )
+        listeners.bind()
+        bound = listeners.addresses
+        broker = await open_broker(
             settings,
             telemetry,
             clock,
             release="0",
             new_id=lambda: str(uuid.UUID(int=self._chance.getrandbits(128), version=4)),
+            advertised=Advertised(str(bound.data), str(bound.peer), str(bound.ops)),
             storage=self.disk,
             coordination=self.coordination,
         )
-        listeners = VirtualListeners(
-            runtime, settings.listeners, telemetry, clock, name=self.name, network=self._network
-        )
-        listeners.bind()
-        bound = listeners.addresses
-        runtime.set_advertised(data=bound.data, peer=bound.peer, ops=bound.ops)
-        await runtime.start()
-        await listeners.start_data()
-        await listeners.start_peer()
-        self.running = RunningBroker(runtime, listeners, clock, log, settings.limits.stop_answer_seconds)
+        self.running = await serve(broker, listeners)
 
     async def stop(self) -> None:
         """Stop in order."""

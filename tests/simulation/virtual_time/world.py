@@ -370,7 +370,7 @@ class World:
         for machine in self.machines:
             running = machine.running
             assert running is not None, f"{machine.name} did not start again"
-            failure = running.runtime.failure
+            failure = running.broker.failure
             assert not failure.done(), f"{machine.name} failed: {failure.result()!r}"
         assert not self._loop.unexpected, self._loop.unexpected[0]
         self.counts["acknowledged"] += report.acknowledged

@@ -11,12 +11,13 @@ import structlog
 
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.log.segments.storage import Storage
-from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.runtime import Broker
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Telemetry
+from fairlead_broker.wiring.broker import open_broker
 from runtime_kit import TopicClient, new_id, topic
 
-StartRuntime = Callable[..., Awaitable[BrokerRuntime]]
+StartRuntime = Callable[..., Awaitable[Broker]]
 
 
 @pytest.fixture
@@ -24,8 +25,8 @@ async def start_runtime(tmp_path: Path) -> AsyncIterator[StartRuntime]:
     """Starts runtimes, by default over the same directory each time, and stops them at the end."""
     async with AsyncExitStack() as stack:
 
-        async def start(storage: Storage | None = None, **settings: object) -> BrokerRuntime:
-            runtime = BrokerRuntime(
+        async def start(storage: Storage | None = None, **settings: object) -> Broker:
+            broker = await open_broker(
                 BrokerSettings(**{"data": tmp_path / "data", **settings}),  # type: ignore[arg-type]
                 Telemetry(structlog.wrap_logger(structlog.ReturnLogger(), processors=[])),
                 SystemClock(),
@@ -33,21 +34,20 @@ async def start_runtime(tmp_path: Path) -> AsyncIterator[StartRuntime]:
                 new_id=new_id,
                 storage=storage,
             )
-            stack.push_async_callback(runtime.stop)
-            await runtime.start()
-            return runtime
+            stack.push_async_callback(broker.stop)
+            return broker
 
         yield start
 
 
 @pytest.fixture
-async def runtime(start_runtime: StartRuntime) -> BrokerRuntime:
+async def runtime(start_runtime: StartRuntime) -> Broker:
     """A started broker on an empty directory."""
     return await start_runtime()
 
 
 @pytest.fixture
-def make_topic(runtime: BrokerRuntime) -> Callable[..., Awaitable[TopicClient]]:
+def make_topic(runtime: Broker) -> Callable[..., Awaitable[TopicClient]]:
     """Creates topics in the runtime of the test."""
 
     async def make(name: str = "flights", partitions: int = 1, **config: object) -> TopicClient:

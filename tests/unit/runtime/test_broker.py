@@ -14,11 +14,12 @@ from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.coordination.protocol import CoordinationError
 from fairlead_broker.log import IdentityMismatch, LogError
 from fairlead_broker.registry.records import DurabilityState, TopicState
-from fairlead_broker.runtime import BrokerRuntime, RuntimeState
+from fairlead_broker.runtime import Broker, Phase
+from fairlead_broker.runtime.peer_serving.offset_lookup import look_up
 from runtime_kit import TopicClient, WatchedStorage, new_id, topic
 
 MakeTopic = Callable[..., Awaitable[TopicClient]]
-StartRuntime = Callable[..., Awaitable[BrokerRuntime]]
+StartRuntime = Callable[..., Awaitable[Broker]]
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -56,7 +57,7 @@ class TestLife:
         after = await start_runtime()
         again = TopicClient(after, "flights")
 
-        assert after.cluster_id == before.cluster_id
+        assert after.entry.cluster.cluster_id == before.entry.cluster.cluster_id
         assert after.broker_epoch > before.broker_epoch
         assert again.topic_id == flights.topic_id
         assert [again.handle(n).leader_epoch for n in range(3)] == [epoch + 1 for epoch in epochs]
@@ -89,7 +90,7 @@ class TestLife:
 
         assert storage.syncs > before
         assert (tmp_path / "data" / ".fairlead" / "clean").exists()
-        assert runtime.state is RuntimeState.STOPPED
+        assert runtime.state.phase is Phase.STOPPED
 
     async def test_stop_after_a_failed_disk_leaves_no_clean_marker(
         self, start_runtime: StartRuntime, tmp_path: Path
@@ -170,24 +171,8 @@ class TestLife:
         with pytest.raises((IdentityMismatch, CoordinationError)):
             await start_runtime()
 
-    async def test_before_the_start_every_call_is_refused(
-        self, start_runtime: StartRuntime, tmp_path: Path
-    ) -> None:
-        """A listener that answers early gets a problem and not a crash."""
-        running = await start_runtime()
-        idle = BrokerRuntime(
-            running._settings, running._telemetry, running._clock, release="test", new_id=running._new_id
-        )
-
-        with pytest.raises(ProblemError, match="starting"):
-            idle.topics()
-
-        await idle.stop()
-
-        assert not idle.ready
-
     async def test_failed_task_fails_the_broker(
-        self, make_topic: MakeTopic, runtime: BrokerRuntime, tmp_path: Path
+        self, make_topic: MakeTopic, runtime: Broker, tmp_path: Path
     ) -> None:
         """A broken invariant in one task is not survived silently; the stop after it is not called clean."""
         await make_topic()
@@ -195,7 +180,7 @@ class TestLife:
         async def broken() -> None:
             raise AssertionError("invariant")
 
-        runtime._parts.supervisor.spawn(broken(), "broken")
+        runtime.supervisor.spawn(broken(), "broken")
         failure = await runtime.failure
         ready = runtime.ready
         async with asyncio.timeout(10):
@@ -209,7 +194,7 @@ class TestLife:
 class TestTopics:
     """Topic administration as it shows in the partitions."""
 
-    async def test_created_topic_takes_records_at_once(self, runtime: BrokerRuntime) -> None:
+    async def test_created_topic_takes_records_at_once(self, runtime: Broker) -> None:
         """When the call returns every partition is led here; the same request again changes nothing."""
         request = CreateTopicRequest(name="flights", partitions=3)
         view, created = await runtime.create_topic(request)
@@ -219,27 +204,29 @@ class TestTopics:
         assert (view.state, view.partition_count, view.replication_factor) == (TopicState.READY, 3, 1)
         assert again.topic_id == view.topic_id
         assert [partition.leader_epoch for partition in view.partitions.values()] == [0, 0, 0]
-        assert all(runtime.partition(view.topic_id, index).high_watermark == 0 for index in view.partitions)
+        assert all(
+            runtime.replicas.find(view.topic_id, index).high_watermark == 0 for index in view.partitions
+        )
 
-    async def test_dry_run_writes_nothing(self, runtime: BrokerRuntime) -> None:
+    async def test_dry_run_writes_nothing(self, runtime: Broker) -> None:
         """A dry run shows the topic that would be."""
         view, created = await runtime.create_topic(CreateTopicRequest(name="flights"), dry_run=True)
 
         assert created
         assert view.partition_count == 1
-        assert runtime.topics() == []
+        assert runtime.views.all() == []
 
-    async def test_topics_are_listed_by_name(self, runtime: BrokerRuntime) -> None:
+    async def test_topics_are_listed_by_name(self, runtime: Broker) -> None:
         """Names and ids find the same view."""
         for name in ("b", "a"):
             await topic(runtime, name)
-        views = runtime.topics()
+        views = runtime.views.all()
 
         assert [view.name for view in views] == ["a", "b"]
-        assert runtime.topic_by_id(views[0].topic_id) == runtime.topic("a")
+        assert runtime.views.by_id(views[0].topic_id) == runtime.views.by_name("a")
 
     async def test_changed_configuration_holds_for_the_next_batch(
-        self, make_topic: MakeTopic, runtime: BrokerRuntime
+        self, make_topic: MakeTopic, runtime: Broker
     ) -> None:
         """A smaller limit refuses what was taken before; unsetting it allows it again."""
         flights = await make_topic()
@@ -253,9 +240,7 @@ class TestTopics:
         assert refused.code == "batch_too_large"
         assert (await flights.produce(large)).base_offset == 1
 
-    async def test_growing_opens_the_new_partitions(
-        self, make_topic: MakeTopic, runtime: BrokerRuntime
-    ) -> None:
+    async def test_growing_opens_the_new_partitions(self, make_topic: MakeTopic, runtime: Broker) -> None:
         """New partitions take records when the call returns."""
         flights = await make_topic()
         await runtime.alter_topic("flights", AlterTopicRequest(partitions=4))
@@ -263,7 +248,7 @@ class TestTopics:
         assert (await flights.produce(b"a", partition=3)).base_offset == 0
 
     async def test_deleted_topic_is_gone_with_its_files(
-        self, make_topic: MakeTopic, runtime: BrokerRuntime, tmp_path: Path
+        self, make_topic: MakeTopic, runtime: Broker, tmp_path: Path
     ) -> None:
         """Name, partitions and folders go; a topic of the same name is another one."""
         flights = await make_topic(partitions=2)
@@ -297,7 +282,7 @@ class TestTopics:
         _copy(tmp_path / "left", folder)
         _copy(tmp_path / "left", unknown)
         again = await start_runtime()
-        await again._parts.partitions.files_removed()
+        await again.replicas.files_removed()
 
         assert not folder.exists()
         assert not unknown.exists()
@@ -328,10 +313,10 @@ class TestTopics:
         again = await start_runtime()
 
         with pytest.raises(ProblemError, match="epoch"):
-            again.partition(flights.topic_id, PartitionIndex(0))
+            again.replicas.find(flights.topic_id, PartitionIndex(0))
 
         assert again.ready
-        assert again._telemetry.registry.get_sample_value("fairlead_refused_replicas") == 1
+        assert again.telemetry.registry.get_sample_value("fairlead_refused_replicas") == 1
 
     async def test_batch_on_its_way_when_the_topic_goes(self, start_runtime: StartRuntime) -> None:
         """What the disk had is told `maybe`, what waited is refused for certain."""
@@ -353,22 +338,20 @@ class TestTopics:
         assert (first.result().code, first.result().side_effect) == ("topic_not_found", SideEffect.MAYBE)
         assert runtime.ready
 
-    async def test_replicated_topic_becomes_synced(
-        self, make_topic: MakeTopic, runtime: BrokerRuntime
-    ) -> None:
+    async def test_replicated_topic_becomes_synced(self, make_topic: MakeTopic, runtime: Broker) -> None:
         """The controller writes `syncing`; the leader syncs what is there and makes it `synced`."""
         flights = await make_topic(durability="replicated")
         await flights.produce(b"a")
         await runtime.alter_topic("flights", AlterTopicRequest(config={"durability": "synced"}))
-        await until(lambda: runtime.topic("flights").partitions[0].durability is DurabilityState.SYNCED)
+        await until(
+            lambda: runtime.views.by_name("flights").partitions[0].durability is DurabilityState.SYNCED
+        )
         answer = await flights.produce(b"b")
 
         assert answer.base_offset == 1
         assert flights.handle()._log.synced_offset == 2
 
-    async def test_synced_topic_becomes_replicated(
-        self, make_topic: MakeTopic, runtime: BrokerRuntime
-    ) -> None:
+    async def test_synced_topic_becomes_replicated(self, make_topic: MakeTopic, runtime: Broker) -> None:
         """From then on the append itself is acknowledged."""
         flights = await make_topic()
         await runtime.alter_topic("flights", AlterTopicRequest(config={"durability": "replicated"}))
@@ -376,7 +359,7 @@ class TestTopics:
         assert (await flights.produce(b"a")).base_offset == 0
         assert flights.handle()._log.synced_offset == 0
 
-    async def test_unfit_requests_are_refused(self, runtime: BrokerRuntime) -> None:
+    async def test_unfit_requests_are_refused(self, runtime: Broker) -> None:
         """A second replica needs a second broker; unknown topics are named."""
         with pytest.raises(ProblemError, match="replica"):
             await runtime.create_topic(CreateTopicRequest(name="flights", replication_factor=2))
@@ -387,26 +370,24 @@ class TestTopics:
 class TestOffsets:
     """Offsets by name and by time."""
 
-    async def test_earliest_and_latest(self, make_topic: MakeTopic, runtime: BrokerRuntime) -> None:
+    async def test_earliest_and_latest(self, make_topic: MakeTopic, runtime: Broker) -> None:
         """The log start and the high watermark."""
         flights = await make_topic()
         await flights.produce(b"a", b"b", b"c")
         flights.handle()._log.advance_log_start(Offset(1))
 
-        assert await runtime.offset_lookup(flights.handle(), "earliest") == (1, None)
-        assert await runtime.offset_lookup(flights.handle(), "latest") == (3, None)
+        assert await look_up(flights.handle(), "earliest", runtime.disk) == (1, None)
+        assert await look_up(flights.handle(), "latest", runtime.disk) == (3, None)
 
-    async def test_first_record_at_or_after_a_time(
-        self, make_topic: MakeTopic, runtime: BrokerRuntime
-    ) -> None:
+    async def test_first_record_at_or_after_a_time(self, make_topic: MakeTopic, runtime: Broker) -> None:
         """A time between two batches finds the later one; one after all finds none."""
         flights = await make_topic(message_timestamp_type="LogAppendTime")
         answers = [await flights.produce(value) for value in (b"a", b"b")]
         times = [answer.log_append_time_us for answer in answers]
 
-        assert await runtime.offset_lookup(flights.handle(), 0) == (0, times[0])
-        assert await runtime.offset_lookup(flights.handle(), times[0] + 1) == (1, times[1])
-        assert await runtime.offset_lookup(flights.handle(), times[1] + 1) == (None, None)
+        assert await look_up(flights.handle(), 0, runtime.disk) == (0, times[0])
+        assert await look_up(flights.handle(), times[0] + 1, runtime.disk) == (1, times[1])
+        assert await look_up(flights.handle(), times[1] + 1, runtime.disk) == (None, None)
 
     async def test_uncommitted_records_are_not_found(self, start_runtime: StartRuntime) -> None:
         """What is above the high watermark does not exist yet."""
@@ -415,7 +396,7 @@ class TestOffsets:
         flights = await topic(runtime)
         storage.hold()
         await flights.produce(*[b"x" * 100] * 1000, acks=Acks.LEADER)
-        found = await runtime.offset_lookup(flights.handle(), 0)
+        found = await look_up(flights.handle(), 0, runtime.disk)
         storage.may_sync.set()
 
         assert found == (None, None)
@@ -430,8 +411,8 @@ class TestCluster:
         [broker] = runtime.brokers()
 
         assert (broker.id, broker.address, broker.rack, broker.state) == (0, "127.0.0.1:1234", "a", "running")
-        assert runtime.controller == 0
-        assert not runtime.auto_create_topics
+        assert runtime.peer_side.controller == 0
+        assert not runtime.configs.auto_create_topics
 
     async def test_auto_creation_is_a_setting(self, start_runtime: StartRuntime) -> None:
         """`auto.create.topics.enable` comes from the broker's own configuration."""
@@ -440,18 +421,18 @@ class TestCluster:
         )
         view, _ = await runtime.create_topic(CreateTopicRequest(name="flights"))
 
-        assert runtime.auto_create_topics
+        assert runtime.configs.auto_create_topics
         assert view.config.segment_bytes == 1 << 20
         assert view.config_entries["segment.bytes"].source == "broker"
 
-    async def test_metadata_revision_names_one_state(self, runtime: BrokerRuntime) -> None:
+    async def test_metadata_revision_names_one_state(self, runtime: Broker) -> None:
         """It grows with a topic and stands still without changes."""
-        before = runtime.metadata_revision
+        before = runtime.metadata.metadata_revision
         await topic(runtime)
-        after = runtime.metadata_revision
+        after = runtime.metadata.metadata_revision
 
         assert before < after
-        assert runtime.metadata_revision == after
+        assert runtime.metadata.metadata_revision == after
 
 
 async def _refusal(call: Awaitable[object]) -> ProblemError:

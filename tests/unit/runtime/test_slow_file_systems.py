@@ -16,10 +16,10 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.log.segments.storage import PosixStorage
 from fairlead_broker.registry.records import encode
 from fairlead_broker.registry.transactions import Put
-from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.runtime import Broker
 from runtime_kit import TopicClient, topic
 
-StartRuntime = Callable[..., Awaitable[BrokerRuntime]]
+StartRuntime = Callable[..., Awaitable[Broker]]
 
 
 class SlowStorage(PosixStorage):
@@ -73,14 +73,14 @@ async def until(holds: Callable[[], bool]) -> None:
 
 async def led_in_the_next_epoch(flights: TopicClient) -> None:
     """Return when the broker has followed the controller into another leader epoch."""
-    entry = flights.runtime._parts.entry
-    before = flights.runtime._parts.metadata.partitions(flights.topic_id)[PartitionIndex(0)].value
+    entry = flights.broker.entry
+    before = flights.broker.metadata.partitions(flights.topic_id)[PartitionIndex(0)].value
     epoch = LeaderEpoch(before.leader_epoch + 1)
     key = entry.keys.partition(flights.topic_id, PartitionIndex(0))
     await entry.coordination.transact(
         (), (Put(key, encode(msgspec.structs.replace(before, leader_epoch=epoch))),)
     )
-    partitions = flights.runtime._parts.partitions
+    partitions = flights.broker.replicas
     await until(lambda: epoch in {each.leader_epoch for each in partitions.of_topic(flights.topic_id)})
 
 
@@ -101,7 +101,7 @@ async def test_no_role_waits_for_files_to_be_removed(start_runtime: StartRuntime
 
     assert waits, "a deletion ends when the files are gone"
     assert answer.base_offset == 0
-    assert not (runtime._parts.entry.directory.path / doomed.topic_id).exists()
+    assert not (runtime.entry.directory.path / doomed.topic_id).exists()
 
 
 async def test_no_role_waits_for_a_log_to_be_opened(start_runtime: StartRuntime, disk: SlowStorage) -> None:
@@ -129,20 +129,20 @@ async def test_topic_that_is_deleted_while_its_log_is_opened(
     async with asyncio.TaskGroup() as group:
         create = group.create_task(topic_or_nothing(runtime, "doomed"))
         await until(disk.waiting.is_set)
-        topic_id = runtime.topic("doomed").topic_id
+        topic_id = runtime.views.by_name("doomed").topic_id
         delete = group.create_task(runtime.delete_topic("doomed"))
-        await until(lambda: "doomed" not in {view.name for view in runtime.topics()})
+        await until(lambda: "doomed" not in {view.name for view in runtime.views.all()})
         early = delete.done()
         disk.go_on()
         await create
 
     assert not early
-    assert not (runtime._parts.entry.directory.path / topic_id).exists()
-    assert len(runtime._parts.partitions) == 0
+    assert not (runtime.entry.directory.path / topic_id).exists()
+    assert len(runtime.replicas) == 0
     assert runtime.ready
 
 
-async def topic_or_nothing(runtime: BrokerRuntime, name: str) -> None:
+async def topic_or_nothing(runtime: Broker, name: str) -> None:
     """Create a topic that may be gone before it is described."""
     with suppress(ProblemError):
         await topic(runtime, name)

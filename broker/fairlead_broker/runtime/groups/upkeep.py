@@ -1,6 +1,6 @@
 """What coordinators do by the clock: take on groups that nobody has, forget old offsets, show lag.
 
-For `broker_parts`. A group is claimed when somebody asks about it; this is for those that nobody asks about, whose
+For `wiring`. A group is claimed when somebody asks about it; this is for those that nobody asks about, whose
 members would otherwise never be missed and whose offsets never expire (protocol section 5, rule 4).
 """
 

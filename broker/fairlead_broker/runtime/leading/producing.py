@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from fairlead_api.batch.header import HEADER_BYTES, BatchHeader, Codec
 from fairlead_api.batch.validation import KEYED_EXTENSIONS, NO_EXTENSIONS, validate_produced
@@ -21,10 +22,20 @@ from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.runtime.leading.pending_append import PendingAppend, PendingProduce
 from fairlead_broker.runtime.meters import BrokerMeters
-from fairlead_broker.runtime.requests import AppendResult, ProduceItem
+from fairlead_broker.runtime.requests import AppendResult, KeyedRequest
 
 CODEC_AT = 37
 """Byte of a batch that says how its body is compressed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceItem:
+    """One batch for one leader replica, as the producer sent it."""
+
+    partition: LeaderReplica
+    batch: memoryview
+    keyed: KeyedRequest | None = None
+    """Idempotency key of the request that the batch was made of; the batch's extension holds the same key."""
 
 
 class Producing:
@@ -147,7 +158,6 @@ class Producing:
     def _reserve(self, call: PendingProduce, slot: int, item: ProduceItem, acks: Acks) -> bool:
         """Take the bytes of a batch from the budget; false if it is refused, and settled."""
         partition = item.partition
-        assert isinstance(partition, LeaderReplica), "handles come from this runtime"
         try:
             partition.check_writable(acks)
             if not self._budget.take(len(item.batch)):
@@ -162,7 +172,6 @@ class Producing:
     def _check_again(call: PendingProduce, slot: int, item: ProduceItem, acks: Acks) -> None:
         """Settle the refusal of a partition that took batches before the validation and does not any more."""
         partition = item.partition
-        assert isinstance(partition, LeaderReplica), "handles come from this runtime"
         try:
             partition.check_writable(acks)
         except ProblemError as problem:
@@ -173,7 +182,6 @@ class Producing:
     ) -> None:
         """Hand a batch whose bytes are taken to its partition, unless it has its answer."""
         partition = item.partition
-        assert isinstance(partition, LeaderReplica), "handles come from this runtime"
         assert header.total_bytes == len(item.batch), "a batch that is valid is whole"
         # The first answer counts: a stop may have told the caller meanwhile that nothing of it is stored.
         if call.answers[slot] is not None:
@@ -185,7 +193,6 @@ class Producing:
 
     def _validate(self, item: ProduceItem) -> BatchHeader:
         partition = item.partition
-        assert isinstance(partition, LeaderReplica), "handles come from this runtime"
         own = NO_EXTENSIONS if item.keyed is None else KEYED_EXTENSIONS
         return validate_produced(item.batch, partition.validation_limits, self._clock.now_us(), own)
 

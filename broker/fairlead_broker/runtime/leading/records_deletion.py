@@ -40,7 +40,7 @@ class RecordsDeletion:
     async def delete(self, partition: LeaderReplica, offset: Offset | None) -> Offset:
         """Move the log start up to an offset, None for the high watermark; return where the log begins, durably.
 
-        An offset below the log start changes nothing. Raises the problems of `BrokerRuntime.delete_records`.
+        An offset below the log start changes nothing. Raises the problems of `Broker.delete_records`.
         """
         high_watermark = partition.high_watermark
         wanted = high_watermark if offset is None else offset

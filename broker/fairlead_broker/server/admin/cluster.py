@@ -25,7 +25,7 @@ from fairlead_api.identifiers import BrokerId, PartitionIndex
 from fairlead_api.versions import API_VERSIONS, BATCH_FORMATS, CODECS
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import BrokerRegistration, PartitionRecord, Replica
-from fairlead_broker.runtime import BrokerRuntime, TopicView
+from fairlead_broker.runtime import Broker, TopicView
 from fairlead_broker.server.http.paging import page
 from fairlead_broker.server.http.responses import AdminEndpoint, CurrentCall, json_response
 
@@ -33,8 +33,8 @@ from fairlead_broker.server.http.responses import AdminEndpoint, CurrentCall, js
 class ClusterCalls:
     """The calls about the cluster as a whole."""
 
-    def __init__(self, runtime: BrokerRuntime) -> None:
-        self._runtime = runtime
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
     def endpoints(self) -> Mapping[str, AdminEndpoint]:
         """The endpoint of each route of this family, by route name."""
@@ -50,13 +50,13 @@ class ClusterCalls:
         del call
         return json_response(
             Versions(
-                release=self._runtime.release,
+                release=self._broker.release,
                 api=list(API_VERSIONS),
                 batch_formats=list(BATCH_FORMATS),
                 codecs=list(CODECS),
-                cluster_id=self._runtime.cluster_id,
-                cluster=self._runtime.cluster,
-                feature_level=self._runtime.feature_level,
+                cluster_id=self._broker.entry.cluster.cluster_id,
+                cluster=self._broker.settings.cluster,
+                feature_level=self._broker.entry.cluster.feature_level,
             )
         )
 
@@ -65,17 +65,17 @@ class ClusterCalls:
         del call
         return json_response(
             ClusterDescription(
-                cluster_id=self._runtime.cluster_id,
-                cluster=self._runtime.cluster,
-                controller=self._runtime.controller,
-                brokers=with_urls(self._runtime.known_brokers()),
+                cluster_id=self._broker.entry.cluster.cluster_id,
+                cluster=self._broker.settings.cluster,
+                controller=self._broker.peer_side.controller,
+                brokers=with_urls(self._broker.known_brokers()),
             )
         )
 
     async def list_brokers(self, call: CurrentCall) -> Response:
         """``GET /v1/brokers``, sorted by id, those that are gone among them."""
         chosen, following = page(
-            with_urls(self._runtime.known_brokers()),
+            with_urls(self._broker.known_brokers()),
             lambda broker: f"{broker.id:010d}",
             limit=call.query.integer("limit"),
             after=call.query.text_or_none("after"),
@@ -85,17 +85,21 @@ class ClusterCalls:
     async def metadata(self, call: CurrentCall) -> Response:
         """``GET /v1/metadata``: 304 when the caller's copy (If-None-Match) is the current one."""
         names = call.query.names("topics")
-        views = self._runtime.topics() if names is None else [self._runtime.topic(name) for name in names]
+        views = (
+            self._broker.views.all()
+            if names is None
+            else [self._broker.views.by_name(name) for name in names]
+        )
         tag = self._tag(names)
         headers = {"etag": tag, "cache-control": "no-cache"}
         if _matches(call.header_text(b"if-none-match"), tag):
             return Response(status_code=304, headers=headers)
         body = msgspec.json.encode(
             Metadata(
-                cluster_id=self._runtime.cluster_id,
-                controller=self._runtime.controller,
-                brokers=with_urls(self._runtime.brokers()),
-                topics=[topic_metadata(view, self._runtime.peer_side.registrations) for view in views],
+                cluster_id=self._broker.entry.cluster.cluster_id,
+                controller=self._broker.peer_side.controller,
+                brokers=with_urls(self._broker.brokers()),
+                topics=[topic_metadata(view, self._broker.peer_side.registrations) for view in views],
             )
         )
         return Response(body, headers=headers, media_type=JSON)
@@ -103,7 +107,7 @@ class ClusterCalls:
     def _tag(self, names: tuple[str, ...] | None) -> str:
         """Changes with everything the answer is made of: the mirrored revision and the topics asked for."""
         chosen = "" if names is None else hashlib.sha256(",".join(sorted(names)).encode()).hexdigest()[:16]
-        return f'"{self._runtime.cluster_id[:8]}-{self._runtime.metadata_revision}-{chosen}"'
+        return f'"{self._broker.entry.cluster.cluster_id[:8]}-{self._broker.metadata.metadata_revision}-{chosen}"'
 
 
 def with_urls(brokers: Iterable[BrokerDescription]) -> list[BrokerDescription]:

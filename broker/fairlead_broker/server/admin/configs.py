@@ -15,7 +15,7 @@ from fairlead_api.bodies.requests import AlterConfigRequest, decode_request
 from fairlead_api.excerpts import shown
 from fairlead_api.identifiers import BrokerId
 from fairlead_api.problems import ProblemError
-from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.runtime import Broker
 from fairlead_broker.server.http.admin_body import json_body
 from fairlead_broker.server.http.call import Call
 from fairlead_broker.server.http.responses import AdminEndpoint, CurrentCall, json_response
@@ -26,8 +26,8 @@ BROKER_ID_MAX: Final = 2**31 - 1
 class ConfigCalls:
     """The calls about configuration beyond topics."""
 
-    def __init__(self, runtime: BrokerRuntime) -> None:
-        self._runtime = runtime
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
     def endpoints(self) -> Mapping[str, AdminEndpoint]:
         """The endpoint of each route of this family, by route name."""
@@ -41,24 +41,24 @@ class ConfigCalls:
     async def describe_cluster_config(self, call: CurrentCall) -> Response:
         """``GET /v1/cluster/config``."""
         del call
-        return json_response(ConfigDescription(config=self._runtime.cluster_config()))
+        return json_response(ConfigDescription(config=self._broker.configs.of_cluster()))
 
     async def alter_cluster_config(self, call: CurrentCall) -> Response:
         """``PATCH /v1/cluster/config``."""
         request = decode_request(AlterConfigRequest, await json_body(call))
         return json_response(
-            ConfigDescription(config=await self._runtime.alter_cluster_config(request.config))
+            ConfigDescription(config=await self._broker.alter_cluster_config(request.config))
         )
 
     async def describe_broker_config(self, call: CurrentCall) -> Response:
         """``GET /v1/brokers/{broker}/config``."""
-        return json_response(ConfigDescription(config=self._runtime.broker_config(broker_in_path(call))))
+        return json_response(ConfigDescription(config=self._broker.broker_config(broker_in_path(call))))
 
     async def alter_broker_config(self, call: CurrentCall) -> Response:
         """``PATCH /v1/brokers/{broker}/config``."""
         broker = broker_in_path(call)
         request = decode_request(AlterConfigRequest, await json_body(call))
-        changed = await self._runtime.alter_broker_config(broker, request.config)
+        changed = await self._broker.alter_broker_config(broker, request.config)
         return json_response(ConfigDescription(config=changed))
 
 

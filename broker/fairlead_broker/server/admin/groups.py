@@ -16,7 +16,7 @@ from msgspec import UNSET, UnsetType
 from fairlead_api.bodies.group_requests import CommitRequest, HeartbeatRequest, ResetRequest
 from fairlead_api.bodies.json_bodies import decode_request
 from fairlead_api.bodies.metadata import Page
-from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.runtime import Broker
 from fairlead_broker.server.http.admin_body import ADMIN_BYTES_MAX
 from fairlead_broker.server.http.call import Call, Endpoint
 from fairlead_broker.server.http.paging import cursor_of, name_behind
@@ -37,13 +37,13 @@ class _Entry(Protocol):
 class GroupCalls:
     """The calls of consumer groups."""
 
-    def __init__(self, runtime: BrokerRuntime, forwarding: Forwarding) -> None:
-        self._runtime = runtime
+    def __init__(self, broker: Broker, forwarding: Forwarding) -> None:
+        self._broker = broker
         self._forwarding = forwarding
 
     def endpoints(self) -> Mapping[str, Endpoint]:
         """The endpoint of each route of this family, by route name."""
-        at = AtCoordinator(self._runtime, self._forwarding)
+        at = AtCoordinator(self._broker, self._forwarding)
         return {
             "list_groups": self.list_groups,
             "describe_group": at.endpoint(self.describe_group),
@@ -60,7 +60,7 @@ class GroupCalls:
     async def list_groups(self, call: Call) -> None:
         """``GET /v1/groups``, in the order of the store; any broker answers it."""
         after = call.query.text_or_none("after")
-        listing = await self._runtime.groups.listing(
+        listing = await self._broker.groups.listing(
             None if after is None else name_behind(after), call.query.integer("limit")
         )
         following = None if listing.next is None else cursor_of(listing.next)
@@ -69,54 +69,54 @@ class GroupCalls:
     async def describe_group(self, call: Call, body: bytes) -> Answered:
         """``GET /v1/groups/{group}``."""
         del body
-        return Answered(await self._runtime.groups.describe(_group(call)))
+        return Answered(await self._broker.groups.describe(_group(call)))
 
     async def delete_group(self, call: Call, body: bytes) -> Answered:
         """``DELETE /v1/groups/{group}``."""
         del body
-        await self._runtime.groups.delete(_group(call))
+        await self._broker.groups.delete(_group(call))
         return Answered(None, HTTPStatus.NO_CONTENT)
 
     async def group_lag(self, call: Call, body: bytes) -> Answered:
         """``GET /v1/groups/{group}/lag``."""
         del body
-        return Answered(await self._runtime.groups.lag(_group(call)))
+        return Answered(await self._broker.groups.lag(_group(call)))
 
     async def heartbeat(self, call: Call, body: bytes) -> Answered:
         """``PUT /v1/groups/{group}/members/{member}``."""
         # Of a key that stands twice the last one wins, as on every hot path: looking for them parses again.
         request = decode_request(HeartbeatRequest, body, unique_keys=False)
-        return Answered(await self._runtime.groups.heartbeat(_group(call), _member(call), request))
+        return Answered(await self._broker.groups.heartbeat(_group(call), _member(call), request))
 
     async def leave_group(self, call: Call, body: bytes) -> Answered:
         """``DELETE /v1/groups/{group}/members/{member}``."""
         del body
-        await self._runtime.groups.leave(_group(call), _member(call), static=call.query.flag("static"))
+        await self._broker.groups.leave(_group(call), _member(call), static=call.query.flag("static"))
         return Answered(None, HTTPStatus.NO_CONTENT)
 
     async def committed_offsets(self, call: Call, body: bytes) -> Answered:
         """``GET /v1/groups/{group}/offsets``."""
         del body
-        return Answered(await self._runtime.groups.offsets(_group(call), call.query.names("topics")))
+        return Answered(await self._broker.groups.offsets(_group(call), call.query.names("topics")))
 
     async def commit_offsets(self, call: Call, body: bytes) -> Answered:
         """``PUT /v1/groups/{group}/offsets``."""
         # As above.
         request = decode_request(CommitRequest, body, unique_keys=False)
-        answer = await self._runtime.groups.commit(_group(call), request)
+        answer = await self._broker.groups.commit(_group(call), request)
         return Answered(answer, _status(answer.offsets))
 
     async def delete_offsets(self, call: Call, body: bytes) -> Answered:
         """``DELETE /v1/groups/{group}/offsets``."""
         del body
         names = call.query.names("topics")
-        return Answered(await self._runtime.groups.delete_offsets(_group(call), names))
+        return Answered(await self._broker.groups.delete_offsets(_group(call), names))
 
     async def reset_offsets(self, call: Call, body: bytes) -> Answered:
         """``POST /v1/groups/{group}/offsets:reset``."""
         request = decode_request(ResetRequest, body)
         dry_run = call.query.flag("dry_run")
-        answer = await self._runtime.groups.reset(_group(call), request, dry_run=dry_run)
+        answer = await self._broker.groups.reset(_group(call), request, dry_run=dry_run)
         return Answered(answer, _status(answer.offsets))
 
 

@@ -23,7 +23,7 @@ from fairlead_api.bodies.requests import decode_request
 from fairlead_api.identifiers import BrokerId, PartitionIndex, TopicId, TopicIdPartition
 from fairlead_broker.controlling.operations import ElectionKind
 from fairlead_broker.registry.records import PartitionRecord
-from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.runtime import Broker
 from fairlead_broker.server.admin.cluster import with_urls
 from fairlead_broker.server.admin.configs import broker_in_path
 from fairlead_broker.server.http.admin_body import json_body
@@ -35,8 +35,8 @@ from fairlead_broker.server.http.responses import AdminEndpoint, CurrentCall, js
 class OperationCalls:
     """The calls of operators."""
 
-    def __init__(self, runtime: BrokerRuntime) -> None:
-        self._runtime = runtime
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
     def endpoints(self) -> Mapping[str, AdminEndpoint]:
         """The endpoint of each route of this family, by route name."""
@@ -55,42 +55,42 @@ class OperationCalls:
 
     async def cordon_broker(self, call: CurrentCall) -> Response:
         """``POST /v1/brokers/{broker}:cordon``."""
-        return await self._change_broker(call, self._runtime.operations.cordon)
+        return await self._change_broker(call, self._broker.operations.cordon)
 
     async def uncordon_broker(self, call: CurrentCall) -> Response:
         """``POST /v1/brokers/{broker}:uncordon``."""
-        return await self._change_broker(call, self._runtime.operations.uncordon)
+        return await self._change_broker(call, self._broker.operations.uncordon)
 
     async def drain_broker(self, call: CurrentCall) -> Response:
         """``POST /v1/brokers/{broker}:drain``."""
-        return await self._change_broker(call, self._runtime.operations.drain)
+        return await self._change_broker(call, self._broker.operations.drain)
 
     async def undrain_broker(self, call: CurrentCall) -> Response:
         """``POST /v1/brokers/{broker}:undrain``."""
-        return await self._change_broker(call, self._runtime.operations.undrain)
+        return await self._change_broker(call, self._broker.operations.undrain)
 
     async def request_restart(self, call: CurrentCall) -> Response:
         """``POST /v1/brokers/{broker}:request-restart``."""
-        permit = await self._runtime.operations.request_restart(broker_in_path(call))
+        permit = await self._broker.operations.request_restart(broker_in_path(call))
         return json_response(RestartPermitAnswer(broker=permit.broker, seconds=permit.seconds))
 
     async def unregister_broker(self, call: CurrentCall) -> Response:
         """``DELETE /v1/brokers/{broker}``."""
-        await self._runtime.operations.unregister(broker_in_path(call))
+        await self._broker.operations.unregister(broker_in_path(call))
         return Response(status_code=204)
 
     async def reassign_partition(self, call: CurrentCall) -> Response:
         """``POST .../partitions/{partition}:reassign``."""
         request = decode_request(ReassignRequest, await json_body(call))
         replicas = [BrokerId(broker) for broker in request.replicas]
-        operations = self._runtime.operations
+        operations = self._broker.operations
         return self._state(
             call, await operations.reassign(call.topic, call.partition, replicas, call.topic_id)
         )
 
     async def cancel_reassignment(self, call: CurrentCall) -> Response:
         """``DELETE .../partitions/{partition}/reassignment``."""
-        operations = self._runtime.operations
+        operations = self._broker.operations
         return self._state(
             call, await operations.cancel_reassignment(call.topic, call.partition, call.topic_id)
         )
@@ -98,7 +98,7 @@ class OperationCalls:
     async def elect_leader(self, call: CurrentCall) -> Response:
         """``POST .../partitions/{partition}:elect``."""
         request = decode_request(ElectRequest, await json_body(call))
-        kind, operations = ElectionKind(request.kind), self._runtime.operations
+        kind, operations = ElectionKind(request.kind), self._broker.operations
         return self._state(call, await operations.elect(call.topic, call.partition, kind, call.topic_id))
 
     async def list_reassignments(self, call: CurrentCall) -> Response:
@@ -113,7 +113,7 @@ class OperationCalls:
                 removing=list(move.removing),
                 isr=list(move.isr),
             )
-            for move in self._runtime.operations.reassignments()
+            for move in self._broker.operations.reassignments()
         ]
         chosen, following = page(
             moves,
@@ -123,7 +123,7 @@ class OperationCalls:
             after=call.query.text_or_none("after"),
         )
         keys = [TopicIdPartition(TopicId(each.topic_id), PartitionIndex(each.partition)) for each in chosen]
-        progress = await self._runtime.move_progress(keys)
+        progress = await self._broker.move_progress.of(keys)
         items = [
             msgspec.structs.replace(each, progress=tuple(progress.get(key, ())))
             for key, each in zip(keys, chosen, strict=True)
@@ -137,7 +137,7 @@ class OperationCalls:
 
     def _description(self, broker: BrokerId) -> BrokerDescription:
         """The broker as it is registered; one that is gone has no address."""
-        for found in with_urls(self._runtime.known_brokers()):
+        for found in with_urls(self._broker.known_brokers()):
             if found.id == broker:
                 return found
         return BrokerDescription(id=broker, address=None, state="gone")
@@ -146,7 +146,7 @@ class OperationCalls:
         return json_response(
             PartitionState(
                 topic=call.topic,
-                topic_id=self._runtime.topic(call.topic).topic_id,
+                topic_id=self._broker.views.by_name(call.topic).topic_id,
                 partition=call.partition,
                 leader=None if record.leader is None else record.leader.broker,
                 leader_epoch=record.leader_epoch,

@@ -11,7 +11,7 @@ from fastapi import Response
 
 from fairlead_api.bodies.requests import decode_request
 from fairlead_api.routes.producers import AllocateProducerRequest, ProducerAnswer
-from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.runtime import Broker
 from fairlead_broker.server.http.admin_body import json_body
 from fairlead_broker.server.http.responses import AdminEndpoint, CurrentCall, json_response
 
@@ -19,8 +19,8 @@ from fairlead_broker.server.http.responses import AdminEndpoint, CurrentCall, js
 class ProducerCalls:
     """The call that gives out producer ids and epochs."""
 
-    def __init__(self, runtime: BrokerRuntime) -> None:
-        self._runtime = runtime
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
     def endpoints(self) -> Mapping[str, AdminEndpoint]:
         """The endpoint of each route of this family, by route name."""
@@ -29,7 +29,7 @@ class ProducerCalls:
     async def allocate_producer(self, call: CurrentCall) -> Response:
         """``POST /v1/producers``."""
         request = decode_request(AllocateProducerRequest, await json_body(call))
-        producer = await self._runtime.allocate_producer(request.name)
+        producer = await self._broker.allocate_producer(request.name)
         return json_response(
             ProducerAnswer(
                 producer_id=producer.producer_id,

@@ -12,18 +12,18 @@ from fastapi import Response
 
 from fairlead_api.bodies.metadata import Page, TopicDescription
 from fairlead_api.bodies.requests import AlterTopicRequest, CreateTopicRequest, decode_request
-from fairlead_broker.runtime import BrokerRuntime, TopicView
+from fairlead_broker.runtime import Broker, TopicView
 from fairlead_broker.server.http.admin_body import json_body
 from fairlead_broker.server.http.paging import page
 from fairlead_broker.server.http.responses import AdminEndpoint, CurrentCall, json_response
-from fairlead_broker.server.routing.partition_lookup import topic_of
+from fairlead_broker.server.routing.locate import topic_of
 
 
 class TopicCalls:
     """The calls about topics as such."""
 
-    def __init__(self, runtime: BrokerRuntime) -> None:
-        self._runtime = runtime
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
     def endpoints(self) -> Mapping[str, AdminEndpoint]:
         """The endpoint of each route of this family, by route name."""
@@ -39,7 +39,7 @@ class TopicCalls:
         """``POST /v1/topics``: 201 when created, 200 when it was there with the same specification."""
         dry_run = call.query.flag("dry_run")
         request = decode_request(CreateTopicRequest, await json_body(call))
-        view, created = await self._runtime.create_topic(request, dry_run=dry_run)
+        view, created = await self._broker.create_topic(request, dry_run=dry_run)
         answer = json_response(described(view), 201 if created and not dry_run else 200)
         if answer.status_code == 201:
             answer.headers["location"] = f"/v1/topics/{view.name}"
@@ -48,7 +48,7 @@ class TopicCalls:
     async def list_topics(self, call: CurrentCall) -> Response:
         """``GET /v1/topics``, sorted by name."""
         chosen, following = page(
-            self._runtime.topics(),
+            self._broker.views.all(),
             lambda view: view.name,
             limit=call.query.integer("limit"),
             after=call.query.text_or_none("after"),
@@ -57,17 +57,17 @@ class TopicCalls:
 
     async def describe_topic(self, call: CurrentCall) -> Response:
         """``GET /v1/topics/{topic}``."""
-        return json_response(described(topic_of(call, self._runtime)))
+        return json_response(described(topic_of(call, self._broker)))
 
     async def alter_topic(self, call: CurrentCall) -> Response:
         """``PATCH /v1/topics/{topic}``."""
         request = decode_request(AlterTopicRequest, await json_body(call))
-        view = await self._runtime.alter_topic(call.topic, request, call.topic_id)
+        view = await self._broker.alter_topic(call.topic, request, call.topic_id)
         return json_response(described(view))
 
     async def delete_topic(self, call: CurrentCall) -> Response:
         """``DELETE /v1/topics/{topic}``."""
-        await self._runtime.delete_topic(call.topic, call.topic_id)
+        await self._broker.delete_topic(call.topic, call.topic_id)
         return Response(status_code=204)
 
 

@@ -19,14 +19,15 @@ from fairlead_api.identifiers import BrokerId, LeaderEpoch, Offset
 from fairlead_api.problems import ProblemError
 from fairlead_api.routes.query_parameters import OffsetExpression, OffsetOrigin
 from fairlead_broker.runtime import (
-    BrokerRuntime,
+    Broker,
     FetchResult,
     FetchSpec,
     PartitionFetch,
-    PartitionHandle,
     refusals,
 )
 from fairlead_broker.runtime.engine.budget import HeldAnswer
+from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
+from fairlead_broker.runtime.peer_serving.offset_lookup import look_up
 from fairlead_broker.server.http.asgi import HeaderList
 from fairlead_broker.server.http.call import Call, Endpoint
 from fairlead_broker.server.http.codec_threads import CODEC_THREADS, in_thread
@@ -35,7 +36,7 @@ from fairlead_broker.server.http.negotiation import answer_type, body_type
 from fairlead_broker.server.records.fetch_routing import FetchRouting, fetched, partition_fetch
 from fairlead_broker.server.records.fetched_records import FetchedRecords
 from fairlead_broker.server.routing.forwarding import Forwarding
-from fairlead_broker.server.routing.partition_lookup import partition_of
+from fairlead_broker.server.routing.locate import Elsewhere, locate_path
 
 FRAMES_TYPE: Final = (b"content-type", FRAMES.encode())
 REQUEST_BYTES_MAX: Final = 4 << 20
@@ -46,10 +47,10 @@ DECODED_BYTES_MAX: Final = 8 << 20
 class FetchCalls:
     """The calls that read records."""
 
-    def __init__(self, runtime: BrokerRuntime, forwarding: Forwarding) -> None:
-        self._runtime = runtime
+    def __init__(self, broker: Broker, forwarding: Forwarding) -> None:
+        self._broker = broker
         self._forwarding = forwarding
-        self._routing = FetchRouting(runtime, forwarding)
+        self._routing = FetchRouting(broker, forwarding)
         self._opening = asyncio.Semaphore(CODEC_THREADS)
 
     def endpoints(self) -> Mapping[str, Endpoint]:
@@ -61,20 +62,20 @@ class FetchCalls:
         query = call.query
         media_type = answer_type(call)
         encoding = Encoding(query.text("encoding"))
-        leader = self._forwarding.leader_of_path(call)
-        if leader is not None:
-            heard = await self._routing.pass_on(call, leader, query.integer("max_wait_ms"))
+        found = await locate_path(call, self._broker)
+        if isinstance(found, Elsewhere):
+            heard = await self._routing.pass_on(call, found.broker, query.integer("max_wait_ms"))
             await self._forwarding.answer(call, heard)
             return
-        handle = await partition_of(call, self._runtime)
-        offset = await self._start_offset(handle, query.offset("offset"), query.timestamp_us("timestamp"))
+        replica = found.replica
+        offset = await self._start_offset(replica, query.offset("offset"), query.timestamp_us("timestamp"))
         bytes_max = query.integer("max_bytes")
         if media_type != BATCHES:
             bytes_max = min(bytes_max, DECODED_BYTES_MAX)
         last_epoch = query.integer_or_none("last_epoch")
         wanted = PartitionFetch(
-            handle.topic_id,
-            handle.index,
+            replica.topic_id,
+            replica.index,
             offset,
             last_epoch=None if last_epoch is None else LeaderEpoch(last_epoch),
             leader_epoch=call.leader_epoch,
@@ -86,23 +87,23 @@ class FetchCalls:
             max_bytes=bytes_max,
             max_wait_seconds=query.integer("max_wait_ms") / 1000,
         )
-        call.held = self._runtime.hold_answer()
+        call.held = self._broker.answers.hold()
         with DisconnectWatch(call.receive) as watch:
-            [result] = await self._runtime.fetch(spec, disconnected=watch.gone, held=call.held)
+            [result] = await self._broker.fetching.fetch(spec, call.held, disconnected=watch.gone)
         if isinstance(result, ProblemError):
             raise result
         if media_type == BATCHES or not result.data:
-            headers = _offset_headers(handle, result, result.next_offset)
+            headers = _offset_headers(replica, result, result.next_offset)
             if not result.data:
                 await call.answer(204, headers)
                 return
             await call.answer_parts(200, [(b"content-type", BATCHES.encode()), *headers], result.data)
             return
-        records = FetchedRecords(handle.index, offset, result)
+        records = FetchedRecords(replica.index, offset, result)
         write = records.to_arrow_stream if media_type == ARROW_STREAM else partial(records.to_json, encoding)
         body = write() if records.small else await self._written(write, call.held)
         call.held.resize(len(body))
-        headers = _offset_headers(handle, result, records.next_offset)
+        headers = _offset_headers(replica, result, records.next_offset)
         await call.answer_parts(200, [(b"content-type", media_type.encode()), *headers], [body])
 
     async def _written(self, write: Callable[[], Buffer], held: HeldAnswer) -> Buffer:
@@ -123,7 +124,7 @@ class FetchCalls:
         request = decode_request(FetchRequest, await call.body(REQUEST_BYTES_MAX), unique_keys=False)
         # Understood: a long poll needs its body no more.
         call.body_reader.release()
-        call.held = self._runtime.hold_answer()
+        call.held = self._broker.answers.hold()
         elsewhere = self._routing.elsewhere(call, request)
         if elsewhere:
             await self._fetch_everywhere(call, request, elsewhere, call.held)
@@ -135,7 +136,7 @@ class FetchCalls:
             max_wait_seconds=request.max_wait_ms / 1000,
         )
         with DisconnectWatch(call.receive) as watch:
-            results = await self._runtime.fetch(spec, disconnected=watch.gone, held=call.held)
+            results = await self._broker.fetching.fetch(spec, call.held, disconnected=watch.gone)
         parts: list[Buffer] = []
         for wanted, result in zip(request.partitions, results, strict=True):
             parts += fetched(wanted, result).frame
@@ -148,7 +149,7 @@ class FetchCalls:
         elsewhere: Mapping[BrokerId, Mapping[int, PartitionFetchRequest]],
         held: HeldAnswer,
     ) -> None:
-        remote = self._runtime.hold_answer()
+        remote = self._broker.answers.hold()
         try:
             fetching = self._routing.fetch(request, elsewhere, held, remote)
             answers = await unless_gone(call.receive, fetching)
@@ -157,29 +158,29 @@ class FetchCalls:
             remote.release()
 
     async def _start_offset(
-        self, handle: PartitionHandle, asked: OffsetExpression, timestamp_us: int | None
+        self, replica: LeaderReplica, asked: OffsetExpression, timestamp_us: int | None
     ) -> Offset:
         if timestamp_us is not None:
-            found, _ = await self._runtime.offset_lookup(handle, timestamp_us)
-            return handle.high_watermark if found is None else found
+            found, _ = await look_up(replica, timestamp_us, self._broker.disk)
+            return replica.high_watermark if found is None else found
         match asked.origin:
             case OffsetOrigin.NUMBER:
                 return Offset(asked.number)
             case OffsetOrigin.EARLIEST:
-                return handle.log_start_offset
+                return replica.log_start_offset
             case OffsetOrigin.LATEST:
-                return handle.high_watermark
+                return replica.high_watermark
             case OffsetOrigin.BEFORE_END:
-                return Offset(max(handle.log_start_offset, handle.high_watermark - asked.number))
+                return Offset(max(replica.log_start_offset, replica.high_watermark - asked.number))
 
 
-def _offset_headers(handle: PartitionHandle, result: FetchResult, next_offset: Offset) -> HeaderList:
+def _offset_headers(replica: LeaderReplica, result: FetchResult, next_offset: Offset) -> HeaderList:
     return [
         (b"fairlead-next-offset", b"%d" % next_offset),
         (b"fairlead-high-watermark", b"%d" % result.high_watermark),
         (b"fairlead-log-start-offset", b"%d" % result.log_start_offset),
         (b"fairlead-last-stable-offset", b"%d" % result.last_stable_offset),
         (b"fairlead-leader-epoch", b"%d" % result.leader_epoch),
-        (b"fairlead-topic-id", handle.topic_id.encode()),
+        (b"fairlead-topic-id", replica.topic_id.encode()),
         (b"vary", b"accept"),
     ]

@@ -23,11 +23,12 @@ from fairlead_api.identifiers import BrokerId, LeaderEpoch, Offset, PartitionInd
 from fairlead_api.problems import ProblemError
 from fairlead_broker.peers import messages
 from fairlead_broker.peers.peers import ANSWER_MARGIN_SECONDS, PeerAnswer, PeerUnavailable, problem_of
-from fairlead_broker.runtime import BrokerRuntime, FetchResult, FetchSpec, PartitionFetch
+from fairlead_broker.runtime import Broker, FetchResult, FetchSpec, PartitionFetch
 from fairlead_broker.runtime.engine.budget import HeldAnswer
 from fairlead_broker.server.http.call import Call
 from fairlead_broker.server.http.disconnect import unless_gone
 from fairlead_broker.server.routing.forwarding import JSON_BODY, Forwarding, no_answer, passed_on
+from fairlead_broker.server.routing.locate import leader_elsewhere, may_forward
 
 SLICE_MS: Final = 2000
 """How long another broker is asked to wait at a time."""
@@ -57,8 +58,8 @@ Answers = dict[int, FetchedPartition]
 class FetchRouting:
     """Fetches from leaders."""
 
-    def __init__(self, runtime: BrokerRuntime, forwarding: Forwarding) -> None:
-        self._runtime = runtime
+    def __init__(self, broker: Broker, forwarding: Forwarding) -> None:
+        self._broker = broker
         self._forwarding = forwarding
 
     async def pass_on(self, call: Call, leader: BrokerId, max_wait_ms: int) -> PeerAnswer:
@@ -96,10 +97,10 @@ class FetchRouting:
     ) -> dict[BrokerId, dict[int, PartitionFetchRequest]]:
         """Which of the wanted partitions, by their places in the request, other brokers lead."""
         found: dict[BrokerId, dict[int, PartitionFetchRequest]] = {}
-        if not self._forwarding.allowed(call):
+        if not may_forward(call):
             return found
         for place, wanted in enumerate(request.partitions):
-            leader = self._forwarding.leader_elsewhere(call, wanted.topic_id, wanted.partition)
+            leader = leader_elsewhere(call, self._broker, wanted.topic_id, wanted.partition)
             if leader is not None:
                 found.setdefault(leader, {})[place] = wanted
         return found
@@ -137,7 +138,7 @@ class FetchRouting:
             max_wait_seconds=wait_ms / 1000,
         )
         try:
-            results: Sequence[FetchResult | ProblemError] = await self._runtime.fetch(spec, held=held)
+            results: Sequence[FetchResult | ProblemError] = await self._broker.fetching.fetch(spec, held)
         except ProblemError as problem:
             results = [problem] * len(wanted)
         return {

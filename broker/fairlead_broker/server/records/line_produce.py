@@ -17,7 +17,7 @@ from fairlead_api.bodies.requests import ProducedLines, ProducedSummary
 from fairlead_api.identifiers import Acks
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
-from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.runtime import Broker
 from fairlead_broker.server.http.body import ProduceBodyLimits
 from fairlead_broker.server.http.call import Call
 from fairlead_broker.server.records.line_stream import Lines, LineStream
@@ -26,7 +26,7 @@ from fairlead_broker.server.records.produced_records import read_lines
 from fairlead_broker.server.records.producer_headers import refuse_idempotency_key, refuse_producer_headers
 from fairlead_broker.server.records.record_storing import RecordStoring, Split
 from fairlead_broker.server.routing.forwarding import Forwarding
-from fairlead_broker.server.routing.partition_lookup import topic_to_write
+from fairlead_broker.server.routing.locate import topic_to_write
 
 OVERLOADED: Final = "overloaded"
 PAUSE_SECONDS: Final = 0.1
@@ -37,10 +37,10 @@ class LineProduce:
     """Answers produce calls whose body is NDJSON."""
 
     def __init__(
-        self, runtime: BrokerRuntime, forwarding: Forwarding, clock: Clock, bodies: ProduceBodyLimits
+        self, broker: Broker, forwarding: Forwarding, clock: Clock, bodies: ProduceBodyLimits
     ) -> None:
-        self._runtime = runtime
-        self._storing = RecordStoring(runtime, forwarding)
+        self._broker = broker
+        self._storing = RecordStoring(broker, forwarding)
         self._clock = clock
         self._bodies = bodies
 
@@ -49,7 +49,7 @@ class LineProduce:
         refuse_producer_headers(call, ONE_REQUEST_EACH)
         refuse_idempotency_key(call)
         call.refuse_coded_body()
-        await topic_to_write(call, self._runtime)
+        await topic_to_write(call, self._broker)
         stream = LineStream(call.body_reader, self._bodies.json_bytes_max)
         totals = _Totals()
         await call.start_stream([(b"content-type", NDJSON.encode())])
@@ -76,7 +76,7 @@ class LineProduce:
         try:
             await self._admitted(call, timeout_seconds)
             records = await read_lines(lines, Encoding(call.query.text("encoding")), self._clock.now_us())
-            target = await topic_to_write(call, self._runtime)
+            target = await topic_to_write(call, self._broker)
             _, shares, outcomes = await self._storing.store(
                 call, target, records, split, acks, timeout_seconds
             )

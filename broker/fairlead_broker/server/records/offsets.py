@@ -28,19 +28,20 @@ from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import format_timestamp
 from fairlead_broker.peers import messages
 from fairlead_broker.peers.peers import PeerUnavailable, problem_of
-from fairlead_broker.runtime import BrokerRuntime
-from fairlead_broker.runtime.refusals import wrong_leader_epoch
+from fairlead_broker.runtime import Broker
+from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
+from fairlead_broker.runtime.peer_serving.offset_lookup import look_up
 from fairlead_broker.server.http.admin_body import json_body
 from fairlead_broker.server.http.call import Call, Endpoint
 from fairlead_broker.server.routing.forwarding import JSON_BODY, LEADER_SECONDS_MAX, Forwarding, no_answer
-from fairlead_broker.server.routing.partition_lookup import checked_topic, led_partition, partition_of
+from fairlead_broker.server.routing.locate import check_epoch, checked_topic, leader_elsewhere, led_replica
 
 
 class OffsetCalls:
     """The calls about offsets of partitions."""
 
-    def __init__(self, runtime: BrokerRuntime, forwarding: Forwarding) -> None:
-        self._runtime = runtime
+    def __init__(self, broker: Broker, forwarding: Forwarding) -> None:
+        self._broker = broker
         self._forwarding = forwarding
 
     def endpoints(self) -> Mapping[str, Endpoint]:
@@ -54,22 +55,21 @@ class OffsetCalls:
             "digest_partition": at_leader(self.digest_partition, writing=False),
         }
 
-    async def partition_offsets(self, call: Call) -> None:
+    async def partition_offsets(self, call: Call, replica: LeaderReplica) -> None:
         """``GET /v1/topics/{topic}/partitions/{partition}/offsets``."""
         timestamp_us = call.query.timestamp_us("timestamp")
-        handle = await partition_of(call, self._runtime)
         if timestamp_us is None:
             answer: object = PartitionOffsets(
-                log_start_offset=handle.log_start_offset,
-                high_watermark=handle.high_watermark,
-                log_end_offset=handle.log_end_offset,
-                last_stable_offset=handle.last_stable_offset,
-                leader_epoch=handle.leader_epoch,
+                log_start_offset=replica.log_start_offset,
+                high_watermark=replica.high_watermark,
+                log_end_offset=replica.log_end_offset,
+                last_stable_offset=replica.last_stable_offset,
+                leader_epoch=replica.leader_epoch,
             )
         else:
-            offset, found_us = await self._runtime.offset_lookup(handle, timestamp_us)
+            offset, found_us = await look_up(replica, timestamp_us, self._broker.disk)
             answer = OffsetAtTime(
-                offset=offset, timestamp=_formatted(found_us), leader_epoch=handle.leader_epoch
+                offset=offset, timestamp=_formatted(found_us), leader_epoch=replica.leader_epoch
             )
         await call.answer_json(answer)
 
@@ -88,35 +88,32 @@ class OffsetCalls:
             for place, wanted in enumerate(request.partitions)
         ]
 
-    async def delete_records(self, call: Call) -> None:
+    async def delete_records(self, call: Call, replica: LeaderReplica) -> None:
         """``POST /v1/topics/{topic}/partitions/{partition}:delete-records``."""
         request = decode_request(DeleteRecordsRequest, await json_body(call))
-        handle = await partition_of(call, self._runtime)
         offset = None if request.offset == HIGH_WATERMARK else Offset(request.offset)
-        low_watermark = await self._runtime.delete_records(handle, offset)
+        low_watermark = await self._broker.delete_records(replica, offset)
         await call.answer_json(
-            DeleteRecordsAnswer(low_watermark=low_watermark, leader_epoch=handle.leader_epoch)
+            DeleteRecordsAnswer(low_watermark=low_watermark, leader_epoch=replica.leader_epoch)
         )
 
-    async def accept_damage(self, call: Call) -> None:
+    async def accept_damage(self, call: Call, replica: LeaderReplica) -> None:
         """``POST /v1/topics/{topic}/partitions/{partition}:accept-damage``."""
         request = decode_request(AcceptDamageRequest, await json_body(call))
-        handle = await partition_of(call, self._runtime)
         first, following = Offset(request.first_offset), Offset(request.next_good_offset)
-        await self._runtime.accept_damage(handle, first, following)
+        await self._broker.accept_damage(replica, first, following)
         await call.answer_json(
             AcceptDamageAnswer(
-                first_offset=first, next_good_offset=following, leader_epoch=handle.leader_epoch
+                first_offset=first, next_good_offset=following, leader_epoch=replica.leader_epoch
             )
         )
 
-    async def digest_partition(self, call: Call) -> None:
+    async def digest_partition(self, call: Call, replica: LeaderReplica) -> None:
         """``GET /v1/topics/{topic}/partitions/{partition}:digest``."""
         first, end = (call.query.integer_or_none(name) for name in ("from", "to"))
-        handle = await partition_of(call, self._runtime)
         await call.answer_json(
-            await self._runtime.compare_replicas(
-                handle, None if first is None else Offset(first), None if end is None else Offset(end)
+            await self._broker.digests.compare(
+                replica, None if first is None else Offset(first), None if end is None else Offset(end)
             )
         )
 
@@ -127,10 +124,10 @@ class OffsetCalls:
         elsewhere: dict[BrokerId, dict[int, TopicOffsetLookup]] = {}
         for place, wanted in enumerate(request.partitions):
             try:
-                topic_id = self._runtime.topic(wanted.topic).topic_id
+                topic_id = self._broker.views.by_name(wanted.topic).topic_id
             except ProblemError:
                 continue
-            leader = self._forwarding.leader_elsewhere(call, topic_id, wanted.partition)
+            leader = leader_elsewhere(call, self._broker, topic_id, wanted.partition)
             if leader is not None:
                 elsewhere.setdefault(leader, {})[place] = wanted
         asked = await asyncio.gather(*(self._ask(leader, each) for leader, each in elsewhere.items()))
@@ -160,13 +157,11 @@ class OffsetCalls:
         topic_id: str | None = wanted.topic_id
         try:
             expected = None if wanted.topic_id is None else TopicId(wanted.topic_id)
-            topic_id = checked_topic(self._runtime.topic(wanted.topic), expected).topic_id
-            handle = await led_partition(self._runtime, TopicId(topic_id), PartitionIndex(wanted.partition))
-            seen = wanted.leader_epoch
-            if seen is not None and seen > handle.leader_epoch:
-                raise wrong_leader_epoch(handle.topic, handle.index, LeaderEpoch(seen), handle.leader_epoch)
+            topic_id = checked_topic(self._broker.views.by_name(wanted.topic), expected).topic_id
+            replica = await led_replica(self._broker, TopicId(topic_id), PartitionIndex(wanted.partition))
+            check_epoch(replica, None if wanted.leader_epoch is None else LeaderEpoch(wanted.leader_epoch))
             found: tuple[Offset | None, TimestampUs | None]
-            found = await self._runtime.offset_lookup(handle, wanted.position)
+            found = await look_up(replica, wanted.position, self._broker.disk)
         except ProblemError as problem:
             return _refused(wanted, problem, topic_id)
         return PartitionOffsetsLookup(
@@ -175,7 +170,7 @@ class OffsetCalls:
             partition=wanted.partition,
             offset=found[0],
             timestamp=_formatted(found[1]),
-            leader_epoch=handle.leader_epoch,
+            leader_epoch=replica.leader_epoch,
         )
 
 

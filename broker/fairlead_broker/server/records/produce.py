@@ -19,7 +19,7 @@ from fairlead_api.identifiers import Acks, PartitionIndex
 from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import format_timestamp
 from fairlead_broker.clock import Clock
-from fairlead_broker.runtime import AppendResult, BrokerRuntime, KeyedRequest, ProduceItem, TopicView
+from fairlead_broker.runtime import AppendResult, Broker, KeyedRequest, ProduceItem, TopicView
 from fairlead_broker.runtime.refusals import partition_not_found
 from fairlead_broker.server.http.body import ProduceBodyLimits
 from fairlead_broker.server.http.call import Call, Endpoint
@@ -35,7 +35,7 @@ from fairlead_broker.server.records.producer_headers import (
 from fairlead_broker.server.records.record_shares import Share
 from fairlead_broker.server.records.topic_creation import create_to_write
 from fairlead_broker.server.routing.forwarding import Forwarding
-from fairlead_broker.server.routing.partition_lookup import partition_in, topic_to_write
+from fairlead_broker.server.routing.locate import Elsewhere, locate_path, topic_to_write
 
 DUPLICATE: Final = (b"fairlead-duplicate", b"true")
 """Header of an answer that tells of records stored by an earlier attempt."""
@@ -46,13 +46,13 @@ class ProduceCalls:
     """The call that writes one batch to one partition. ``bodies`` bounds what it reads."""
 
     def __init__(
-        self, runtime: BrokerRuntime, forwarding: Forwarding, clock: Clock, bodies: ProduceBodyLimits
+        self, broker: Broker, forwarding: Forwarding, clock: Clock, bodies: ProduceBodyLimits
     ) -> None:
-        self._runtime = runtime
+        self._broker = broker
         self._forwarding = forwarding
         self._clock = clock
         self._bodies = bodies
-        self._lines = LineProduce(runtime, forwarding, clock, bodies)
+        self._lines = LineProduce(broker, forwarding, clock, bodies)
 
     def endpoints(self) -> Mapping[str, Endpoint]:
         """The endpoint of each route of this family, by route name."""
@@ -65,15 +65,14 @@ class ProduceCalls:
         if media_type == NDJSON:
             await self._lines.answer(call, acks, timeout_seconds, partial(_to_partition, call.partition))
             return
-        topic, missing = await topic_to_write(call, self._runtime)
-        leader = None if missing else self._forwarding.leader_elsewhere(call, topic.topic_id, call.partition)
-        handle = None if missing or leader is not None else await partition_in(call, topic, self._runtime)
+        topic, missing = await topic_to_write(call, self._broker)
+        found = None if missing else await locate_path(call, self._broker, topic)
         if call.partition >= topic.partition_count:
             raise partition_not_found(topic.name, call.partition, topic.partition_count)
         call.body_reader.begin_call()
         body = await call.body(self._bodies.of(media_type))
-        if leader is not None:
-            await self._forwarding.pass_on(call, leader, body, timeout_seconds, writing=True)
+        if isinstance(found, Elsewhere):
+            await self._forwarding.pass_on(call, found.broker, body, timeout_seconds, writing=True)
             return
         if media_type == BATCHES:
             refuse_producer_headers(call, IN_THE_BATCH)
@@ -81,16 +80,15 @@ class ProduceCalls:
             batch, keyed = memoryview(body), None
         else:
             batch, keyed = await self._batch(call, topic, media_type, body)
-        if handle is None:
+        if found is None:
             batches = [(batch, keyed is not None)]
-            topic = await create_to_write(call, self._runtime, self._forwarding, topic, batches)
-            leader = self._forwarding.leader_elsewhere(call, topic.topic_id, call.partition)
-            if leader is not None:
-                await self._forwarding.pass_on(call, leader, body, timeout_seconds, writing=True)
+            topic = await create_to_write(call, self._broker, self._forwarding, topic, batches)
+            found = await locate_path(call, self._broker, topic)
+            if isinstance(found, Elsewhere):
+                await self._forwarding.pass_on(call, found.broker, body, timeout_seconds, writing=True)
                 return
-            handle = await partition_in(call, topic, self._runtime)
-        item = ProduceItem(handle, batch, keyed)
-        [result] = await self._runtime.produce([item], acks=acks, timeout_seconds=timeout_seconds)
+        item = ProduceItem(found.replica, batch, keyed)
+        [result] = await self._broker.producing.produce([item], acks=acks, timeout_seconds=timeout_seconds)
         if isinstance(result, ProblemError):
             raise result
         if acks is Acks.NONE:

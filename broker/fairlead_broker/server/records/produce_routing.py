@@ -23,10 +23,10 @@ from fairlead_api.identifiers import Acks, BrokerId, LeaderEpoch, Offset, Partit
 from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import format_timestamp, parse_timestamp_us
 from fairlead_broker.peers.peers import ANSWER_MARGIN_SECONDS, PeerAnswer, PeerUnavailable, problem_of
-from fairlead_broker.runtime import AppendResult, BrokerRuntime, KeyedRequest, ProduceItem
+from fairlead_broker.runtime import AppendResult, Broker, KeyedRequest, ProduceItem
 from fairlead_broker.server.http.call import Call
 from fairlead_broker.server.routing.forwarding import Forwarding, no_answer
-from fairlead_broker.server.routing.partition_lookup import led_partition
+from fairlead_broker.server.routing.locate import Here, locate
 
 REQUEST_DIGEST: Final = "fairlead-request-digest"
 """Header between brokers: what tells the request of an idempotency key from another one."""
@@ -48,8 +48,8 @@ class RoutedBatch:
 class ProduceRouting:
     """Stores batches at their leaders."""
 
-    def __init__(self, runtime: BrokerRuntime, forwarding: Forwarding) -> None:
-        self._runtime = runtime
+    def __init__(self, broker: Broker, forwarding: Forwarding) -> None:
+        self._broker = broker
         self._forwarding = forwarding
 
     async def store(
@@ -72,15 +72,15 @@ class ProduceRouting:
             if isinstance(routed, ProblemError):
                 outcomes[place] = routed
                 continue
-            leader = self._forwarding.leader_elsewhere(call, routed.topic_id, routed.partition)
-            if leader is not None:
-                elsewhere.setdefault(leader, {})[place] = routed
-                continue
             try:
-                handle = await led_partition(self._runtime, routed.topic_id, routed.partition)
-                items[place] = ProduceItem(handle, routed.batch, keyed)
+                found = await locate(call, self._broker, routed.topic_id, routed.partition)
             except ProblemError as problem:
                 outcomes[place] = problem
+                continue
+            if isinstance(found, Here):
+                items[place] = ProduceItem(found.replica, routed.batch, keyed)
+            else:
+                elsewhere.setdefault(found.broker, {})[place] = routed
         if not elsewhere:
             outcomes.update(await self._store_here(items, acks, timeout_seconds))
         else:
@@ -100,7 +100,9 @@ class ProduceRouting:
     ) -> dict[int, Outcome]:
         if not items:
             return {}
-        stored = await self._runtime.produce(list(items.values()), acks=acks, timeout_seconds=timeout_seconds)
+        stored = await self._broker.producing.produce(
+            list(items.values()), acks=acks, timeout_seconds=timeout_seconds
+        )
         return dict(zip(items, stored, strict=True))
 
     async def _refused_or_stored(
@@ -142,7 +144,7 @@ class ProduceRouting:
 
     def _name(self, topic_id: TopicId) -> str:
         try:
-            return self._runtime.topic_by_id(topic_id).name
+            return self._broker.views.by_id(topic_id).name
         except ProblemError:
             return topic_id
 

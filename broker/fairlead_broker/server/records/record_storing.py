@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from fairlead_api.identifiers import Acks
 from fairlead_api.problems import ProblemError
-from fairlead_broker.runtime import BrokerRuntime, KeyedRequest, TopicView
+from fairlead_broker.runtime import Broker, KeyedRequest, TopicView
 from fairlead_broker.server.http.call import Call
 from fairlead_broker.server.records.produce_routing import Outcome, ProduceRouting, RoutedBatch
 from fairlead_broker.server.records.produced_records import encoded
@@ -29,10 +29,10 @@ Stored = tuple[TopicView, Sequence[Share], list[Outcome]]
 class RecordStoring:
     """Stores the records of one request."""
 
-    def __init__(self, runtime: BrokerRuntime, forwarding: Forwarding) -> None:
-        self._runtime = runtime
+    def __init__(self, broker: Broker, forwarding: Forwarding) -> None:
+        self._broker = broker
         self._forwarding = forwarding
-        self._routing = ProduceRouting(runtime, forwarding)
+        self._routing = ProduceRouting(broker, forwarding)
 
     async def store(
         self,
@@ -52,7 +52,7 @@ class RecordStoring:
                 (await encoded(share.records, topic.config, keyed=keyed), keyed is not None)
                 for share in shares
             ]
-            topic = await create_to_write(call, self._runtime, self._forwarding, topic, batches)
+            topic = await create_to_write(call, self._broker, self._forwarding, topic, batches)
             # Another creator may have asked for another number of partitions meanwhile.
             shares = split(topic, records)
         routed = [await _routed(topic, share, keyed) for share in shares]

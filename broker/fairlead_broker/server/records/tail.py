@@ -26,7 +26,7 @@ from fairlead_api.bodies.requests import (
 from fairlead_api.identifiers import LeaderEpoch, Offset, PartitionIndex
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
-from fairlead_broker.runtime import BrokerRuntime, FetchResult, TopicView, refusals
+from fairlead_broker.runtime import Broker, FetchResult, TopicView, refusals
 from fairlead_broker.runtime.engine.budget import HeldAnswer
 from fairlead_broker.server.http.asgi import HeaderList
 from fairlead_broker.server.http.call import PART_BYTES_MAX, Call, Endpoint
@@ -38,7 +38,7 @@ from fairlead_broker.server.records.fetched_records import FetchedRecords
 from fairlead_broker.server.records.offsets import OffsetCalls
 from fairlead_broker.server.records.tail_events import Positions, TailFormat, parse_event_id, tail_format
 from fairlead_broker.server.routing.forwarding import Forwarding
-from fairlead_broker.server.routing.partition_lookup import topic_of
+from fairlead_broker.server.routing.locate import may_forward, topic_of
 
 ROUND_BYTES_MAX: Final = 1 << 20
 """Read at a time: what one reader holds in memory, ten times that as JSON."""
@@ -65,12 +65,10 @@ SKIPPED: Final = {"offset_expired": "earliest", "offset_out_of_range": "latest"}
 class TailCalls:
     """The call that follows a topic."""
 
-    def __init__(
-        self, runtime: BrokerRuntime, forwarding: Forwarding, offsets: OffsetCalls, clock: Clock
-    ) -> None:
-        self._runtime = runtime
+    def __init__(self, broker: Broker, forwarding: Forwarding, offsets: OffsetCalls, clock: Clock) -> None:
+        self._broker = broker
         self._forwarding = forwarding
-        self._routing = FetchRouting(runtime, forwarding)
+        self._routing = FetchRouting(broker, forwarding)
         self._offsets = offsets
         self._clock = clock
         self._opening = asyncio.Semaphore(CODEC_THREADS)
@@ -82,7 +80,7 @@ class TailCalls:
     async def tail_topic(self, call: Call) -> None:
         """``GET /v1/topics/{topic}/records``."""
         media_type = answer_type(call)
-        topic = topic_of(call, self._runtime)
+        topic = topic_of(call, self._broker)
         known = parse_event_id(call.header_text(b"last-event-id"), topic.partition_count)
         missing = [each for each in range(topic.partition_count) if each not in known]
         # An event's id names every partition there was: the others were added since, and nobody has read them.
@@ -100,7 +98,7 @@ class TailCalls:
             await call.send_piece(b"", more=False)
             return
         tail = _Tail(call, topic, positions, tail_format(media_type), self._clock.monotonic())
-        call.held = self._runtime.hold_answer()
+        call.held = self._broker.answers.hold()
         await call.start_stream(headers)
         await unless_gone(call.receive, self._run(tail))
 
@@ -123,7 +121,7 @@ class TailCalls:
         if self._forwarding.stopping:
             raise refusals.shutting_down()
         call = tail.call
-        topic = topic_of(call, self._runtime)
+        topic = topic_of(call, self._broker)
         if topic.topic_id != tail.topic.topic_id:
             raise ProblemError("topic_recreated", f"topic {topic.name} was deleted and created again")
         # Partitions that were added meanwhile: nobody has read them.
@@ -139,7 +137,7 @@ class TailCalls:
                 for partition, offset in tail.positions.items()
             ],
         )
-        here, remote = self._runtime.hold_answer(), self._runtime.hold_answer()
+        here, remote = self._broker.answers.hold(), self._broker.answers.hold()
         try:
             elsewhere = self._routing.elsewhere(call, request)
             answers = await self._routing.fetch(request, elsewhere, here, remote)
@@ -197,7 +195,7 @@ class TailCalls:
 
     async def _meet(self, tail: _Tail, meta: FetchProblemMeta) -> float:
         code = str(meta.problem["code"])
-        if code in PASSING and self._forwarding.allowed(tail.call):
+        if code in PASSING and may_forward(tail.call):
             return CROWDED_PAUSE_SECONDS if code == OVERLOADED else PAUSE_SECONDS
         if code not in SKIPPED:
             raise ProblemError.from_document(meta.problem)  # type: ignore[arg-type]

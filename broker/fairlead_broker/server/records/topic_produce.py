@@ -20,7 +20,7 @@ from fairlead_api.identifiers import Acks, PartitionIndex
 from fairlead_api.partitioning import partition_for_key
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
-from fairlead_broker.runtime import AppendResult, BrokerRuntime, KeyedRequest, TopicView
+from fairlead_broker.runtime import AppendResult, Broker, KeyedRequest, TopicView
 from fairlead_broker.runtime.refusals import idempotency_key_reused
 from fairlead_broker.server.http.body import ProduceBodyLimits
 from fairlead_broker.server.http.call import Call, Endpoint
@@ -33,7 +33,7 @@ from fairlead_broker.server.records.producer_headers import keyed_request, refus
 from fairlead_broker.server.records.record_shares import Share, shares_of
 from fairlead_broker.server.records.record_storing import RecordStoring
 from fairlead_broker.server.routing.forwarding import Forwarding
-from fairlead_broker.server.routing.partition_lookup import topic_to_write
+from fairlead_broker.server.routing.locate import topic_to_write
 
 TURNS_MAX: Final = 10_000
 """Topics whose turn is remembered; beyond it all begin anew, which costs nothing but evenness."""
@@ -42,18 +42,18 @@ SEQUENCES_ARE_OF_PARTITIONS: Final = (
 )
 
 
-class EasyProduceCalls:
+class TopicProduceCalls:
     """The call that writes records to a topic. ``bodies`` bounds what it reads."""
 
     def __init__(
-        self, runtime: BrokerRuntime, forwarding: Forwarding, clock: Clock, bodies: ProduceBodyLimits
+        self, broker: Broker, forwarding: Forwarding, clock: Clock, bodies: ProduceBodyLimits
     ) -> None:
-        self._runtime = runtime
-        self._storing = RecordStoring(runtime, forwarding)
+        self._broker = broker
+        self._storing = RecordStoring(broker, forwarding)
         self._clock = clock
         self._bodies = bodies
         self._last: dict[str, int] = {}
-        self._lines = LineProduce(runtime, forwarding, clock, bodies)
+        self._lines = LineProduce(broker, forwarding, clock, bodies)
 
     def endpoints(self) -> Mapping[str, Endpoint]:
         """The endpoint of each route of this family, by route name."""
@@ -67,7 +67,7 @@ class EasyProduceCalls:
             await self._lines.answer(call, acks, timeout_seconds, self._split)
             return
         refuse_producer_headers(call, SEQUENCES_ARE_OF_PARTITIONS)
-        topic, missing = await topic_to_write(call, self._runtime)
+        topic, missing = await topic_to_write(call, self._broker)
         call.body_reader.begin_call()
         body = await call.body(self._bodies.of(media_type))
         keyed = await keyed_request(call, media_type, body)
@@ -105,7 +105,7 @@ class EasyProduceCalls:
 
     def _check_key(self, topic: TopicView, keyed: KeyedRequest) -> None:
         """Refuse a key of another request also where that one went to other partitions."""
-        digest = self._runtime.digest_of_key(topic, keyed.key)
+        digest = self._broker.digest_of_key(topic.topic_id, keyed.key)
         if digest is not None and digest != keyed.digest:
             raise idempotency_key_reused(topic.name, keyed.key)
 
@@ -117,7 +117,7 @@ class EasyProduceCalls:
             return 0
         count, last = topic.partition_count, self._last.get(topic.topic_id, -1)
         places = ((last + step) % count for step in range(1, count + 1))
-        has_leader = self._runtime.peer_side.has_leader
+        has_leader = self._broker.peer_side.has_leader
         place = next(
             (each for each in places if has_leader(topic.topic_id, PartitionIndex(each))), (last + 1) % count
         )

@@ -8,7 +8,7 @@ without an answer the caller hears a definite refusal only if the request certai
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
@@ -16,22 +16,23 @@ from typing import Any, Final, TypeVar
 from prometheus_client import Counter
 
 from fairlead_api.batch.header import Buffer
-from fairlead_api.bodies.media_types import FORWARD_NEVER, JSON, Header
+from fairlead_api.bodies.media_types import JSON
 from fairlead_api.bodies.requests import CreateTopicRequest
-from fairlead_api.identifiers import BrokerId, PartitionIndex, Revision, TopicId
+from fairlead_api.identifiers import BrokerId, Revision
 from fairlead_api.problems import JSON as JSON_VALUE
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_api.routes import ROUTES
 from fairlead_broker.coordination.protocol import CoordinationUnavailable
 from fairlead_broker.peers import identity, messages
 from fairlead_broker.peers.peers import ANSWER_MARGIN_SECONDS, PeerAnswer, PeerUnavailable, problem_of
-from fairlead_broker.runtime import BrokerRuntime, TopicView
+from fairlead_broker.runtime import Broker, TopicView
+from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.server.http.admin_body import ADMIN_BYTES_MAX
 from fairlead_broker.server.http.asgi import HeaderList
 from fairlead_broker.server.http.call import BODILESS_STATUSES, Call, Endpoint
 from fairlead_broker.server.http.disconnect import unless_gone
 from fairlead_broker.server.http.route_table import RouteTable
-from fairlead_broker.server.routing.partition_lookup import topic_of
+from fairlead_broker.server.routing.locate import Here, locate_path, may_forward
 
 ADMIN_SECONDS_MAX: Final = 60.0
 """What the controller may take: writing the partitions of the largest topic takes some seconds."""
@@ -45,7 +46,6 @@ JSON_BODY: Final = ("content-type", JSON)
 _STRANGER_CODES: Final = frozenset({"peer_refused", "stale_broker_epoch"})
 """What a broker is told whose life in the cluster is over, before anything is done for it."""
 _STRANGER_STATUSES: Final = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.PRECONDITION_FAILED})
-_FORWARD: Final = Header.FORWARD.lower().encode()
 _NOT_PASSED_ON: Final = frozenset(
     {
         b"connection", b"content-length", b"expect", b"host", b"keep-alive", b"te", b"transfer-encoding", b"upgrade",
@@ -67,11 +67,11 @@ T = TypeVar("T")
 
 
 class Forwarding:
-    """Finds who answers a call, and passes it on."""
+    """Forwards calls to the broker that can answer them."""
 
-    def __init__(self, runtime: BrokerRuntime, forwarded: Counter) -> None:
+    def __init__(self, broker: Broker, forwarded: Counter) -> None:
         """`forwarded` counts by route and outcome what was passed on."""
-        self._runtime = runtime
+        self._broker = broker
         self._forwarded = forwarded
         self._routes = RouteTable(ROUTES)
         self._stop = asyncio.Event()
@@ -98,35 +98,18 @@ class Forwarding:
             stop.cancel()
             await asyncio.wait({task, stop})
 
-    @staticmethod
-    def allowed(call: Call) -> bool:
-        """Whether a call may be passed on at all."""
-        return call.peer is None and call.header_text(_FORWARD).strip().lower() != FORWARD_NEVER
-
-    def leader_elsewhere(self, call: Call, topic_id: str, partition: int) -> BrokerId | None:
-        """Another broker that leads a partition, if the call may be passed on to it."""
-        if not self.allowed(call):
-            return None
-        return self._runtime.peer_side.leader_elsewhere(TopicId(topic_id), PartitionIndex(partition))
-
-    def leader_of_path(self, call: Call) -> BrokerId | None:
-        """Another broker that leads the partition in the path, likewise. None also where the path is wrong."""
-        try:
-            topic = topic_of(call, self._runtime)
-        except ProblemError:
-            return None
-        return self.leader_elsewhere(call, topic.topic_id, call.partition)
-
-    def at_leader(self, endpoint: Endpoint, *, writing: bool) -> Endpoint:
-        """Have a small call about one partition answered by its leader."""
+    def at_leader(
+        self, endpoint: Callable[[Call, LeaderReplica], Awaitable[None]], *, writing: bool
+    ) -> Endpoint:
+        """Return an endpoint that answers a small call about one partition at its leader."""
 
         async def answer(call: Call) -> None:
-            leader = self.leader_of_path(call)
-            if leader is None:
-                await endpoint(call)
+            found = await locate_path(call, self._broker)
+            if isinstance(found, Here):
+                await endpoint(call, found.replica)
                 return
             body = await call.body(ADMIN_BYTES_MAX)
-            await self.pass_on(call, leader, body, LEADER_SECONDS_MAX, writing=writing)
+            await self.pass_on(call, found.broker, body, LEADER_SECONDS_MAX, writing=writing)
 
         return answer
 
@@ -134,7 +117,7 @@ class Forwarding:
         """Have a call that changes the cluster answered by the controller, and seen here before it is answered."""
 
         async def answer(call: Call) -> None:
-            controller = self._runtime.peer_side.controller_elsewhere() if self.allowed(call) else None
+            controller = self._broker.peer_side.controller_elsewhere() if may_forward(call) else None
             if controller is None:
                 await endpoint(call)
                 return
@@ -148,15 +131,15 @@ class Forwarding:
 
     async def create_topic(self, call: Call, request: CreateTopicRequest) -> TopicView:
         """Create a topic, or have the controller create it; returns it when it is known here. Raises its refusal."""
-        controller = self._runtime.peer_side.controller_elsewhere() if self.allowed(call) else None
+        controller = self._broker.peer_side.controller_elsewhere() if may_forward(call) else None
         if controller is None:
-            view, _ = await self._runtime.create_topic(request)
+            view, _ = await self._broker.create_topic(request)
             return view
         body = messages.encode(request)
         heard = await self._ask_controller(controller, "POST", "/v1/topics", [JSON_BODY], body)
         if heard.status >= HTTPStatus.BAD_REQUEST:
             raise problem_of(heard)
-        return self._runtime.topic(request.name)
+        return self._broker.views.by_name(request.name)
 
     async def pass_on(
         self, call: Call, leader: BrokerId, body: bytes, timeout_seconds: float, *, writing: bool
@@ -189,7 +172,7 @@ class Forwarding:
                 heard.status, passed_back(heard), int(heard.headers.get("content-length", "0"))
             )
             return
-        call.held = call.held or self._runtime.hold_answer()
+        call.held = call.held or self._broker.answers.hold()
         call.held.resize(len(heard.body))
         await call.answer_parts(heard.status, passed_back(heard), [heard.body])
 
@@ -203,7 +186,7 @@ class Forwarding:
         timeout_seconds: float,
     ) -> PeerAnswer:
         """Ask another broker once. Raises `PeerUnavailable`."""
-        peers = self._runtime.peer_side.peers
+        peers = self._broker.peer_side.peers
         route, _ = self._routes.find(method, path.partition("?")[0])
         try:
             heard = await peers.call(
@@ -243,7 +226,7 @@ class Forwarding:
         """Wait until this broker knows what another one knew; what is done is done, also where that takes too long."""
         with suppress(TimeoutError, CoordinationUnavailable):
             async with asyncio.timeout(MIRROR_SECONDS_MAX):
-                await self._runtime.peer_side.wait_for(revision)
+                await self._broker.peer_side.wait_for(revision)
 
 
 def passed_on(call: Call) -> list[tuple[str, str]]:

@@ -16,10 +16,11 @@ from fairlead_api.identifiers import Revision
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.peers import identity
 from fairlead_broker.peers.peers import ANSWER_MARGIN_SECONDS, PeerAnswer, PeerUnavailable
-from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.runtime import Broker
 from fairlead_broker.server.http.call import BODILESS_STATUSES, Call, Endpoint
 from fairlead_broker.server.http.negotiation import body_type
 from fairlead_broker.server.routing.forwarding import RETRY_SECONDS, Forwarding, passed_on, target
+from fairlead_broker.server.routing.locate import may_forward
 
 COORDINATOR_SECONDS_MAX: Final = 20.0
 """What a coordinator may take: to claim and load a large group, wait for its turn to write, and write."""
@@ -44,8 +45,8 @@ GroupCall: TypeAlias = Callable[[Call, bytes], Awaitable[Answered]]
 class AtCoordinator:
     """Makes endpoints that any broker can serve out of calls that only a coordinator can."""
 
-    def __init__(self, runtime: BrokerRuntime, forwarding: Forwarding) -> None:
-        self._runtime = runtime
+    def __init__(self, broker: Broker, forwarding: Forwarding) -> None:
+        self._broker = broker
         self._forwarding = forwarding
 
     def endpoint(self, group_call: GroupCall, *, body_bytes_max: int = 0) -> Endpoint:
@@ -59,7 +60,7 @@ class AtCoordinator:
             elif call.scope["method"] == "DELETE":
                 # Whoever names there what to delete would lose all the rest.
                 await call.body(0)
-            if not self._forwarding.allowed(call):
+            if not may_forward(call):
                 await _send(call, await _bounded(call, group_call(call, body), _effect(call)))
             elif not await self._attempt(call, group_call, body, last=False):
                 await self._attempt(call, group_call, body, last=True)
@@ -69,7 +70,7 @@ class AtCoordinator:
     async def _attempt(self, call: Call, group_call: GroupCall, body: bytes, *, last: bool) -> bool:
         """Answer, here or through the coordinator. False: it is worth looking the coordinator up again."""
         group = call.parameters["group"]
-        lookup = self._runtime.groups.coordinator_elsewhere(group, again=last)
+        lookup = self._broker.groups.coordinator_elsewhere(group, again=last)
         coordinator = await _bounded(call, lookup, SideEffect.NONE)
         if coordinator is None:
             try:

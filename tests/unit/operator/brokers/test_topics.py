@@ -12,7 +12,7 @@ import pytest
 
 from fairlead import Admin
 from fairlead_broker.settings import BrokerSettings, Endpoint
-from fairlead_broker.wiring import RunningBroker, start_broker
+from fairlead_broker.wiring.start import RunningBroker, start_broker
 from fairlead_operator.brokers.calls import BrokerCalls, BrokersUnavailable
 from fairlead_operator.brokers.topics import (
     LISTING_SECONDS,

@@ -9,10 +9,10 @@ import pytest
 
 from fairlead_api.bodies.requests import CreateTopicRequest
 from fairlead_api.identifiers import Acks
-from fairlead_broker.runtime import BrokerRuntime, ProduceItem
+from fairlead_broker.runtime import Broker, ProduceItem
 from runtime_kit import TopicClient, WatchedStorage, batch, topic
 
-StartRuntime = Callable[..., Awaitable[BrokerRuntime]]
+StartRuntime = Callable[..., Awaitable[Broker]]
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -32,7 +32,7 @@ async def test_replicated_bytes_are_synced_in_the_background(start_runtime: Star
     runtime = await start_runtime(limits={"sync_interval_seconds": 0.05})
     flights = await topic(runtime, durability="replicated")
     await flights.produce(b"a")
-    await until(lambda: runtime._parts.rounds.unsynced_bytes == 0)
+    await until(lambda: runtime.rounds.unsynced_bytes == 0)
 
     assert synced(flights) == 1
 
@@ -69,7 +69,7 @@ async def test_many_dirty_partitions_are_synced_by_one_call_for_the_volume(
     opened = storage.syncs
     storage.hold()
     async with asyncio.TaskGroup() as group:
-        call = group.create_task(runtime.produce(items, acks=Acks.ALL, timeout_seconds=30))
+        call = group.create_task(runtime.producing.produce(items, acks=Acks.ALL, timeout_seconds=30))
         await until(lambda: all(flights.handle(n).log_end_offset == 100 for n in range(40)))
         storage.may_sync.set()
     answers = call.result()
@@ -110,7 +110,7 @@ async def test_deleting_a_topic_while_its_log_is_synced_harms_nothing(start_runt
     async with asyncio.TaskGroup() as group:
         await until(storage.waiting.is_set)
         delete = group.create_task(runtime.delete_topic("doomed"))
-        await until(lambda: "doomed" not in {view.name for view in runtime.topics()})
+        await until(lambda: "doomed" not in {view.name for view in runtime.views.all()})
 
         assert not delete.done()
 
@@ -130,8 +130,8 @@ async def test_rounds_go_on_while_partitions_come_and_go(start_runtime: StartRun
                 group.create_task(flights.produce(*[b"x" * 100] * 1000, partition=partition))
         await runtime.delete_topic(f"topic-{number}")
 
-    assert runtime._parts.rounds.unsynced_bytes == 0
-    assert runtime.topics() == []
+    assert runtime.rounds.unsynced_bytes == 0
+    assert runtime.views.all() == []
 
 
 @pytest.mark.parametrize("durability", ["synced", "replicated"])

@@ -25,7 +25,7 @@ from fairlead_broker.log.segments.storage import PosixFile, PosixStorage
 from fairlead_broker.registry.records import InSync, PartitionRecord, encode
 from fairlead_broker.registry.transactions import Put
 from fairlead_broker.replication import EpochStart, end_before
-from fairlead_broker.runtime import BrokerRuntime, refusals
+from fairlead_broker.runtime import Broker, refusals
 from fairlead_broker.runtime.hosting.hosted_log import drop_damaged
 from fairlead_broker.runtime.hosting.replicas import _Wanted
 from log_kit import BatchMaker, LogBox, begin
@@ -48,7 +48,7 @@ def damage(log: PartitionLog) -> None:
 
 async def give_to_another(flights: TopicClient) -> PartitionRecord:
     """Write the record by which another broker leads, and wait only until the mirror shows it."""
-    entry, parts = flights.runtime._parts.entry, flights.runtime._parts
+    entry, parts = flights.broker.entry, flights.broker
     before = parts.metadata.partitions(flights.topic_id)[PartitionIndex(0)].value
     after = msgspec.structs.replace(
         before, leader=OTHER, isr=(OTHER,), leader_epoch=LeaderEpoch(before.leader_epoch + 1)
@@ -70,7 +70,7 @@ async def test_an_append_under_way_ends_before_the_cut(make_topic: MakeTopic) ->
     flights = await make_topic()
     for value in (b"a", b"b", b"c"):
         await flights.produce(value * 100)
-    parts = flights.runtime._parts
+    parts = flights.broker
     log = flights.handle().log
     damage(log)
     free = threading.Event()
@@ -80,12 +80,12 @@ async def test_an_append_under_way_ends_before_the_cut(make_topic: MakeTopic) ->
     await give_to_another(flights)
     await turns(20)
     cut = asyncio.ensure_future(
-        parts.partitions.drop_damaged(TopicIdPartition(flights.topic_id, PartitionIndex(0)))
+        parts.replicas.drop_damaged(TopicIdPartition(flights.topic_id, PartitionIndex(0)))
     )
     await turns(100)
     free.set()
     await asyncio.wait([cut, append, *busy])
-    await parts.partitions.settled()
+    await parts.replicas.settled()
 
     assert not log.damaged
     assert log.end_offset == 1
@@ -95,8 +95,8 @@ async def test_an_append_under_way_ends_before_the_cut(make_topic: MakeTopic) ->
 async def test_a_record_that_was_followed_by_another_gives_no_role(make_topic: MakeTopic) -> None:
     """A comparison that waited for the disk may come to its end after the copy was taken out of the record."""
     flights = await make_topic()
-    parts, index = flights.runtime._parts, PartitionIndex(0)
-    partitions = parts.partitions
+    parts, index = flights.broker, PartitionIndex(0)
+    partitions = parts.replicas
     before = parts.metadata.partitions(flights.topic_id)[index]
     view = parts.views.by_id(flights.topic_id)
     assert view is not None
@@ -142,7 +142,7 @@ class FullStorage(PosixStorage):
 
 
 async def test_a_copy_that_cannot_be_cut_yet_is_given_up_once(
-    start_runtime: Callable[..., Awaitable[BrokerRuntime]],
+    start_runtime: Callable[..., Awaitable[Broker]],
 ) -> None:
     """A full disk does not take the cut. Nobody counts on the copy meanwhile, and the record says so already."""
     storage = FullStorage()
@@ -150,13 +150,13 @@ async def test_a_copy_that_cannot_be_cut_yet_is_given_up_once(
     flights = await topic(runtime)
     for value in (b"a", b"b", b"c"):
         await flights.produce(value * 100)
-    parts, log, index = runtime._parts, flights.handle().log, PartitionIndex(0)
+    parts, log, index = runtime, flights.handle().log, PartitionIndex(0)
     await give_to_another(flights)
     async with asyncio.timeout(10):
         # The controller has never heard of that one, and writes that nobody leads.
         while parts.metadata.partitions(flights.topic_id)[index].value.leader is not None:
             await turns(1)
-    await parts.partitions.settled()
+    await parts.replicas.settled()
     before = parts.metadata.partitions(flights.topic_id)[index].value.replicas[0].generation
     damage(log)
     storage.full = True

@@ -9,7 +9,7 @@ from fairlead_api.batch.columns import record_batch
 from fairlead_api.identifiers import ProducerId, TimestampUs
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.coordination.producer_registry import NAME_IDLE_US, ProducerRegistry
-from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.runtime import Broker
 from fairlead_broker.runtime.hosting.producer_names import ProducerNames
 from runtime_kit import topic
 
@@ -22,16 +22,16 @@ class LaterClock(SystemClock):
         return TimestampUs(super().now_us() + NAME_IDLE_US + 1_000_000)
 
 
-async def test_a_name_whose_producer_still_writes_is_kept(runtime: BrokerRuntime) -> None:
+async def test_a_name_whose_producer_still_writes_is_kept(runtime: Broker) -> None:
     """Idle are those whose producers no partition has heard of for a day."""
     flights = await topic(runtime)
     writing = await runtime.allocate_producer("writing")
     silent = await runtime.allocate_producer("silent")
     columns = record_batch([b"a"], default_timestamp_us=SystemClock().now_us())
     await flights.produce_batch(encode(columns, producer=ProducerStamp(writing.producer_id, 0, 0)).to_bytes())
-    parts = runtime._parts
+    parts = runtime
     registry = ProducerRegistry(parts.entry.coordination, parts.metadata.keys, LaterClock())
-    names = ProducerNames(registry, parts.partitions, structlog.get_logger())
+    names = ProducerNames(registry, parts.replicas, structlog.get_logger())
 
     dropped = await names.forget_idle()
     again = await runtime.allocate_producer("writing")

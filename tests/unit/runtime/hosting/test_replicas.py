@@ -17,35 +17,35 @@ from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.log.segments.storage import Buffer, PosixFile, PosixStorage
 from fairlead_broker.registry.records import ConfigRecord, InSync, PartitionRecord, Replica, encode
 from fairlead_broker.registry.transactions import Put
-from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.runtime import Broker
 from following_kit import until
 from runtime_kit import TopicClient, WatchedFile, WatchedStorage, topic
 
 MakeTopic = Callable[..., Awaitable[TopicClient]]
-StartRuntime = Callable[..., Awaitable[BrokerRuntime]]
+StartRuntime = Callable[..., Awaitable[Broker]]
 
 
-async def put(runtime: BrokerRuntime, key: str, record: Any) -> None:
+async def put(runtime: Broker, key: str, record: Any) -> None:
     """Write a record as a controller would, and wait until the broker has acted on it."""
-    entry = runtime._parts.entry
+    entry = runtime.entry
     result = await entry.coordination.transact((), (Put(key, encode(record)),))
     await entry.mirror.wait_for(result.revision)
-    await runtime._parts.partitions.settled()
+    await runtime.replicas.settled()
 
 
 async def change_record(flights: TopicClient, **fields: object) -> PartitionRecord:
     """Write partition 0's record with other fields."""
-    runtime = flights.runtime
-    before = runtime._parts.metadata.partitions(flights.topic_id)[PartitionIndex(0)].value
+    runtime = flights.broker
+    before = runtime.metadata.partitions(flights.topic_id)[PartitionIndex(0)].value
     after = msgspec.structs.replace(before, **fields)
-    await put(runtime, runtime._parts.entry.keys.partition(flights.topic_id, PartitionIndex(0)), after)
+    await put(runtime, runtime.entry.keys.partition(flights.topic_id, PartitionIndex(0)), after)
     return before
 
 
-async def register_another(runtime: BrokerRuntime) -> InSync:
+async def register_another(runtime: Broker) -> InSync:
     """Let a broker 7 be there: the controller would depose a leader that nobody has heard of, as soon as it sees it."""
-    metadata, keys = runtime._parts.metadata, runtime._parts.entry.keys
-    await put(runtime, keys.broker(BrokerId(7)), metadata.brokers[runtime.broker_id].value)
+    metadata, keys = runtime.metadata, runtime.entry.keys
+    await put(runtime, keys.broker(BrokerId(7)), metadata.brokers[runtime.entry.life.broker].value)
     epoch = BrokerEpoch(metadata.brokers[BrokerId(7)].create_revision)
     return InSync(broker=BrokerId(7), broker_epoch=epoch)
 
@@ -79,7 +79,7 @@ class TestRecords:
     async def test_partition_of_another_broker_names_where_it_is_led(self, make_topic: MakeTopic) -> None:
         """A record that names another broker is `not_leader`."""
         flights = await make_topic()
-        other = await register_another(flights.runtime)
+        other = await register_another(flights.broker)
         await change_record(flights, leader=other, leader_epoch=LeaderEpoch(9))
 
         with pytest.raises(ProblemError) as refused:
@@ -92,9 +92,9 @@ class TestRecords:
         """A partition whose replicas name this broker no more goes with its files; a topic without a record stays."""
         flights = await make_topic(partitions=2)
         await flights.produce(b"kept", partition=1)
-        folder = flights.runtime._parts.entry.directory.path / flights.topic_id
+        folder = flights.broker.entry.directory.path / flights.topic_id
         before = sorted(path.name for path in folder.iterdir())
-        other = await register_another(flights.runtime)
+        other = await register_another(flights.broker)
         replica = Replica(broker=BrokerId(7), directory="elsewhere")
         await change_record(
             flights, leader=other, isr=(other,), replicas=(replica,), leader_epoch=LeaderEpoch(9)
@@ -112,7 +112,7 @@ class TestRecords:
         """A move that ended while the broker was away leaves nothing behind."""
         runtime = await start_runtime()
         flights = await topic(runtime, partitions=2)
-        folder = runtime._parts.entry.directory.path / flights.topic_id
+        folder = runtime.entry.directory.path / flights.topic_id
         other = InSync(broker=BrokerId(7), broker_epoch=BrokerEpoch(1))
         replica = Replica(broker=BrokerId(7), directory="elsewhere")
         await change_record(
@@ -162,17 +162,17 @@ class TestRecords:
         """A cluster-wide value holds for topics that set none of their own."""
         flights = await make_topic()
         own = await make_topic("own", max_message_bytes=5000)
-        runtime = flights.runtime
+        runtime = flights.broker
         await put(
             runtime,
-            runtime._parts.entry.keys.cluster_config,
+            runtime.entry.keys.cluster_config,
             ConfigRecord(values={"max.message.bytes": "3000"}),
         )
         refused = await refusal(flights.produce(b"x" * 4000))
 
         assert refused.code == "batch_too_large"
         assert (await own.produce(b"x" * 4000)).base_offset == 0
-        assert runtime.topic("flights").config_entries["max.message.bytes"].source == "cluster"
+        assert runtime.views.by_name("flights").config_entries["max.message.bytes"].source == "cluster"
 
 
 class FullStorage(WatchedStorage):
@@ -264,12 +264,12 @@ class TestDisk:
         storage = CountingStorage()
         runtime = await start_runtime(storage, limits={"checkpoint_interval_seconds": 1000})
         flights = await topic(runtime, partitions=8)
-        await runtime._parts.upkeep.checkpoint()
+        await runtime.upkeep.checkpoint()
         before = storage.checkpoints
         await runtime.delete_topic("flights")
 
         assert storage.checkpoints - before == 1
-        assert not (runtime._parts.entry.directory.path / flights.topic_id).exists()
+        assert not (runtime.entry.directory.path / flights.topic_id).exists()
 
     async def test_a_partition_that_finds_no_space_is_opened_once_there_is_some(
         self, start_runtime: StartRuntime
@@ -282,7 +282,7 @@ class TestDisk:
         refused = await refusal(flights.produce(b"no space"))
         storage.open_error = None
 
-        await until(lambda: next(runtime._parts.partitions.of_topic(flights.topic_id), None) is not None)
+        await until(lambda: next(runtime.replicas.of_topic(flights.topic_id), None) is not None)
         assert refused.code == "disk_full"
         assert (await flights.produce(b"after")).base_offset == 0
 
@@ -298,7 +298,7 @@ class TestDisk:
 
         await until(lambda: not runtime.ready)
         assert refused.code == "storage_failed"
-        await until(lambda: runtime._parts.entry.membership.registration.directories == ())
+        await until(lambda: runtime.entry.membership.registration.directories == ())
 
     async def test_a_log_whose_end_could_not_be_synced_is_refused_and_not_taken_for_another(
         self, start_runtime: StartRuntime, tmp_path: Path

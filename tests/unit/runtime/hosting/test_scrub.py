@@ -11,7 +11,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from fairlead_broker.clock import Clock, SystemClock
-from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.runtime import Broker
 from fairlead_broker.runtime.hosting.scrub import BYTES_PER_SECOND_MIN, Scrub
 from log_kit import SteppingClock
 from runtime_kit import TopicClient, topic
@@ -43,7 +43,7 @@ def scrub_of(
     """A scrub of one partition."""
     return Scrub(
         lambda: [flights.handle()],
-        flights.runtime._parts.disk,
+        flights.broker.disk,
         clock or SystemClock(),
         pass_seconds=pass_seconds,
         bytes_per_second_max=bytes_per_second_max,
@@ -54,7 +54,7 @@ def scrub_of(
 
 
 @pytest.fixture
-async def flights(runtime: BrokerRuntime) -> TopicClient:
+async def flights(runtime: Broker) -> TopicClient:
     """A topic without records whose segments can be rolled at once."""
     return await topic(runtime, segment_ms=1)
 
@@ -64,7 +64,7 @@ async def fill(flights: TopicClient, sizes: Sequence[int]) -> list[int]:
     for count, size in enumerate(sizes, 1):
         await flights.produce(b"x" * size)
         while flights.handle().log.segment_count == count:
-            await flights.runtime._parts.upkeep.look_after_segments()
+            await flights.broker.upkeep.look_after_segments()
     return [segment.size for segment in flights.handle().log.segments]
 
 

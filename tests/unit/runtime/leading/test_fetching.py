@@ -12,23 +12,23 @@ import pytest
 from fairlead_api.identifiers import LeaderEpoch, Offset, PartitionIndex, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.log import DamagedRange
-from fairlead_broker.runtime import BrokerRuntime, FetchResult, FetchSpec, PartitionFetch
+from fairlead_broker.runtime import Broker, FetchResult, FetchSpec, PartitionFetch
 from fairlead_broker.runtime.leading.fetching import EPOCH_WAIT_SECONDS_MAX
 from runtime_kit import TopicClient, WatchedStorage, batch, topic
 
 MakeTopic = Callable[..., Awaitable[TopicClient]]
-StartRuntime = Callable[..., Awaitable[BrokerRuntime]]
+StartRuntime = Callable[..., Awaitable[Broker]]
 KIB = 1024
 
 
-def waiting(runtime: BrokerRuntime) -> int:
+def waiting(runtime: Broker) -> int:
     """Long polls that wait now, as the metric tells."""
-    value = runtime._telemetry.registry.get_sample_value("fairlead_long_polls_waiting")
+    value = runtime.telemetry.registry.get_sample_value("fairlead_long_polls_waiting")
     assert value is not None
     return int(value)
 
 
-async def until_waiting(runtime: BrokerRuntime, polls: int = 1) -> None:
+async def until_waiting(runtime: Broker, polls: int = 1) -> None:
     """Let other tasks run until so many long polls wait."""
     async with asyncio.timeout(10):
         while waiting(runtime) != polls:
@@ -93,7 +93,7 @@ class TestLimits:
         for partition in range(3):
             await flights.produce(b"x" * 20 * KIB, partition=partition)
 
-        results = await flights.runtime.fetch(many(flights, 0, 1, 2, max_bytes=45 * KIB))
+        results = await flights.fetch_all(many(flights, 0, 1, 2, max_bytes=45 * KIB))
 
         assert [result.next_offset for result in results if isinstance(result, FetchResult)] == [1, 1, 0]
         assert [result.high_watermark for result in results if isinstance(result, FetchResult)] == [1, 1, 1]
@@ -127,7 +127,7 @@ class TestLimits:
         for partition in range(2):
             await flights.produce(b"x" * (2 << 20), partition=partition)
 
-        first, second = await flights.runtime.fetch(many(flights, 0, 1, max_bytes=3 << 20, bytes_max=1))
+        first, second = await flights.fetch_all(many(flights, 0, 1, max_bytes=3 << 20, bytes_max=1))
 
         assert isinstance(first, FetchResult)
         assert isinstance(second, FetchResult)
@@ -174,7 +174,7 @@ class TestRefusals:
         assert (await flights.fetch(leader_epoch=epoch, last_epoch=epoch)).next_offset == 1
 
     async def test_fetch_of_a_later_epoch_waits_for_the_mirror(
-        self, runtime: BrokerRuntime, make_topic: MakeTopic
+        self, runtime: Broker, make_topic: MakeTopic
     ) -> None:
         """The caller heard of an election first; the end of the present leadership answers it."""
         flights = await make_topic()
@@ -217,7 +217,7 @@ class TestRefusals:
         )
         spec = FetchSpec([*flights.spec().partitions, unknown], max_wait_seconds=30)
 
-        fine, refused = await flights.runtime.fetch(spec)
+        fine, refused = await flights.fetch_all(spec)
 
         assert isinstance(fine, FetchResult)
         assert isinstance(refused, ProblemError)
@@ -231,13 +231,13 @@ class TestLongPoll:
         """A fetch at the end waits and answers the next batch, in whichever of its partitions."""
         flights = await make_topic(partitions=3)
         async with asyncio.TaskGroup() as group:
-            poll = group.create_task(flights.runtime.fetch(many(flights, 0, 1, 2, max_wait_seconds=30)))
-            await until_waiting(flights.runtime)
+            poll = group.create_task(flights.fetch_all(many(flights, 0, 1, 2, max_wait_seconds=30)))
+            await until_waiting(flights.broker)
             await flights.produce(b"news", partition=1)
         results = poll.result()
 
         assert [len(result.data) for result in results if isinstance(result, FetchResult)] == [0, 1, 0]
-        assert waiting(flights.runtime) == 0
+        assert waiting(flights.broker) == 0
 
     async def test_waits_for_min_bytes(self, make_topic: MakeTopic) -> None:
         """Too few bytes do not end the wait; enough of them over all partitions do."""
@@ -245,11 +245,11 @@ class TestLongPoll:
         await flights.produce(b"x" * 1000)
         spec = many(flights, 0, 1, max_wait_seconds=30, min_bytes=20_000)
         async with asyncio.TaskGroup() as group:
-            poll = group.create_task(flights.runtime.fetch(spec))
-            await until_waiting(flights.runtime)
+            poll = group.create_task(flights.fetch_all(spec))
+            await until_waiting(flights.broker)
             await flights.produce(b"x" * 1000, partition=1)
 
-            assert waiting(flights.runtime) == 1
+            assert waiting(flights.broker) == 1
 
             await flights.produce(b"x" * 20_000)
         results = poll.result()
@@ -269,23 +269,21 @@ class TestLongPoll:
         flights = await make_topic()
         gone = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            poll = group.create_task(
-                flights.runtime.fetch(flights.spec(max_wait_seconds=30), disconnected=gone)
-            )
-            await until_waiting(flights.runtime)
+            poll = group.create_task(flights.fetch_all(flights.spec(max_wait_seconds=30), disconnected=gone))
+            await until_waiting(flights.broker)
             gone.set()
 
         assert poll.done()
-        assert waiting(flights.runtime) == 0
+        assert waiting(flights.broker) == 0
 
     async def test_with_a_caller_that_stays_ends_by_records(self, make_topic: MakeTopic) -> None:
         """Watching for a lost connection does not hold the answer."""
         flights = await make_topic()
         async with asyncio.TaskGroup() as group:
             poll = group.create_task(
-                flights.runtime.fetch(flights.spec(max_wait_seconds=30), disconnected=asyncio.Event())
+                flights.fetch_all(flights.spec(max_wait_seconds=30), disconnected=asyncio.Event())
             )
-            await until_waiting(flights.runtime)
+            await until_waiting(flights.broker)
             await flights.produce(b"news")
         [result] = poll.result()
 
@@ -296,9 +294,9 @@ class TestLongPoll:
         """A stop does not wait for the polls: it ends them, and refuses new calls."""
         flights = await make_topic()
         async with asyncio.TaskGroup() as group:
-            poll = group.create_task(flights.runtime.fetch(flights.spec(max_wait_seconds=30)))
-            await until_waiting(flights.runtime)
-            await flights.runtime.stop_answering()
+            poll = group.create_task(flights.fetch_all(flights.spec(max_wait_seconds=30)))
+            await until_waiting(flights.broker)
+            await flights.broker.stop_answering()
         [result] = poll.result()
 
         with pytest.raises(ProblemError, match="shutting_down"):
@@ -311,9 +309,9 @@ class TestLongPoll:
         """Who waits at a deleted topic hears of it."""
         flights = await make_topic()
         async with asyncio.TaskGroup() as group:
-            poll = group.create_task(flights.runtime.fetch(flights.spec(max_wait_seconds=30)))
-            await until_waiting(flights.runtime)
-            await flights.runtime.delete_topic("flights")
+            poll = group.create_task(flights.fetch_all(flights.spec(max_wait_seconds=30)))
+            await until_waiting(flights.broker)
+            await flights.broker.delete_topic("flights")
         [result] = poll.result()
 
         assert isinstance(result, ProblemError)
@@ -326,8 +324,8 @@ class TestLongPoll:
         storage.hold()
         async with asyncio.TaskGroup() as group:
             produce = group.create_task(flights.produce(b"news"))
-            poll = group.create_task(flights.runtime.fetch(flights.spec(max_wait_seconds=30)))
-            await until_waiting(flights.runtime)
+            poll = group.create_task(flights.fetch_all(flights.spec(max_wait_seconds=30)))
+            await until_waiting(flights.broker)
             await asyncio.get_running_loop().run_in_executor(None, storage.waiting.wait)
 
             assert not poll.done()
@@ -350,7 +348,7 @@ class TestLongPoll:
         nothing = await flights.fetch(1)
         async with asyncio.TaskGroup() as group:
             poll = group.create_task(flights.fetch(1, max_wait_seconds=10))
-            await until_waiting(flights.runtime)
+            await until_waiting(flights.broker)
             await flights.produce(b"behind")
 
         assert (nothing.nbytes, nothing.next_offset) == (0, 2)
@@ -364,8 +362,8 @@ class TestLongPoll:
         spec = many(flights, *range(10), max_wait_seconds=1.0)
         async with asyncio.TaskGroup() as group:
             for _ in range(200):
-                group.create_task(flights.runtime.fetch(spec))
-            await until_waiting(flights.runtime, 200)
+                group.create_task(flights.fetch_all(spec))
+            await until_waiting(flights.broker, 200)
             before = time.thread_time()
             await asyncio.get_running_loop().run_in_executor(None, flights.handle().log.sync)
             with pytest.raises(TimeoutError):
@@ -374,4 +372,4 @@ class TestLongPoll:
             used = time.thread_time() - before
 
             assert used < 0.05
-            assert waiting(flights.runtime) == 200
+            assert waiting(flights.broker) == 200

@@ -17,11 +17,11 @@ from fairlead_api.identifiers import Acks
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.log.segments.storage import Buffer, PosixFile, PosixStorage
-from fairlead_broker.runtime import AppendResult, BrokerRuntime, KeyedRequest, ProduceItem
+from fairlead_broker.runtime import AppendResult, Broker, KeyedRequest, ProduceItem
 from runtime_kit import TopicClient, WatchedStorage, topic
 
 MakeTopic = Callable[..., Awaitable[TopicClient]]
-StartRuntime = Callable[..., Awaitable[BrokerRuntime]]
+StartRuntime = Callable[..., Awaitable[Broker]]
 Answer = AppendResult | ProblemError
 
 
@@ -75,7 +75,7 @@ async def test_repeats_and_held_batches_are_counted(make_topic: MakeTopic) -> No
     flights = await make_topic()
 
     def sample(name: str, **labels: str) -> float | None:
-        return flights.runtime._telemetry.registry.get_sample_value(name, labels)
+        return flights.broker.telemetry.registry.get_sample_value(name, labels)
 
     ahead = asyncio.ensure_future(flights.produce_batch(sequenced(1)))
     await until(lambda: sample("fairlead_held_batches") == 1)
@@ -277,7 +277,7 @@ def keyed(flights: TopicClient, key: bytes, body: bytes) -> ProduceItem:
 
 async def produce(flights: TopicClient, *items: ProduceItem) -> list[Answer]:
     """Produce items in one call."""
-    return await flights.runtime.produce(items, acks=Acks.ALL, timeout_seconds=10)
+    return await flights.broker.producing.produce(items, acks=Acks.ALL, timeout_seconds=10)
 
 
 async def test_a_keyed_request_is_stored_once_and_its_key_not_for_another(

@@ -14,11 +14,11 @@ from fairlead_api.batch.header import Codec, read_header
 from fairlead_api.identifiers import Acks, Offset, PartitionIndex
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.clock import SystemClock
-from fairlead_broker.runtime import BrokerRuntime, ProduceItem
+from fairlead_broker.runtime import Broker, ProduceItem
 from runtime_kit import TopicClient, WatchedStorage, batch, topic
 
 MakeTopic = Callable[..., Awaitable[TopicClient]]
-StartRuntime = Callable[..., Awaitable[BrokerRuntime]]
+StartRuntime = Callable[..., Awaitable[Broker]]
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -194,7 +194,7 @@ async def test_one_call_over_many_partitions_answers_each_for_itself(make_topic:
     bad[-1] ^= 0xFF
     items = [ProduceItem(flights.handle(n), memoryview(bad if n == 2 else good)) for n in range(5)]
 
-    answers = await flights.runtime.produce(items, acks=Acks.ALL, timeout_seconds=10)
+    answers = await flights.broker.producing.produce(items, acks=Acks.ALL, timeout_seconds=10)
 
     assert [getattr(answer, "code", "stored") for answer in answers] == [
         "stored",
@@ -241,13 +241,13 @@ async def test_what_waits_to_be_opened_is_counted_and_keeps_nobody_else_waiting(
     flights = await topic(runtime)
     columns = record_batch([b"x" * 1000] * 50, default_timestamp_us=SystemClock().now_us())
     data = encode(columns, Codec.ZSTD).to_bytes()
-    parts, opened = runtime._parts, threading.Event()
-    parts._validation.submit(opened.wait)
+    parts, opened = runtime, threading.Event()
+    parts.validation.submit(opened.wait)
 
     waiting = asyncio.ensure_future(flights.produce_batch(data))
-    await until(lambda: parts._budget.taken == len(data))
+    await until(lambda: parts.produce_budget.taken == len(data))
     await flights.produce(b"plain")
-    parts._budget.take(parts._budget.bytes_max - parts._budget.taken)
+    parts.produce_budget.take(parts.produce_budget.bytes_max - parts.produce_budget.taken)
     [crowded] = await flights.produce_batch(data)
     await parts.producing.stop(0.0)
     opened.set()
@@ -262,7 +262,7 @@ async def test_what_waits_to_be_opened_is_counted_and_keeps_nobody_else_waiting(
         SideEffect.NONE,
     )
     assert flights.handle().log_end_offset == 1
-    assert parts._budget.taken == parts._budget.bytes_max - len(data)
+    assert parts.produce_budget.taken == parts.produce_budget.bytes_max - len(data)
 
 
 async def test_leader_stamps_offset_epoch_and_time(make_topic: MakeTopic) -> None:
@@ -344,7 +344,7 @@ async def test_unknown_partition_is_named(make_topic: MakeTopic) -> None:
     flights = await make_topic(partitions=2)
 
     with pytest.raises(ProblemError, match="partition_not_found"):
-        flights.runtime.partition(flights.topic_id, PartitionIndex(2))
+        flights.broker.replicas.find(flights.topic_id, PartitionIndex(2))
 
 
 async def test_a_round_that_is_ahead_of_the_append_it_reached_promises_nothing(make_topic: MakeTopic) -> None:

@@ -54,7 +54,7 @@ async def idle(runtime: Any, **config: object) -> TopicClient:
 
     # The roll is due a millisecond after the append.
     while client.handle().log.segment_count == 1:
-        await runtime._parts.upkeep.look_after_segments()
+        await runtime.upkeep.look_after_segments()
     return client
 
 
@@ -66,8 +66,8 @@ async def test_a_full_disk_is_freed_by_retention(
     runtime = await start_runtime(storage, limits={"checkpoint_interval_seconds": 1000})
     flights = await idle(runtime, file_delete_delay_ms=0)
     storage.full = True
-    await runtime._parts.retention.check()
-    await runtime._parts.upkeep.look_after_segments()
+    await runtime.retention.check()
+    await runtime.upkeep.look_after_segments()
 
     assert flights.handle().log_start_offset == 3
     assert ".log" in storage.removed
@@ -80,7 +80,7 @@ async def test_what_goes_is_counted_by_its_reason(start_runtime: Callable[..., A
     runtime = await start_runtime()
 
     def counted(reason: str) -> tuple[float | None, float | None]:
-        sample = runtime._telemetry.registry.get_sample_value
+        sample = runtime.telemetry.registry.get_sample_value
         return (
             sample("fairlead_deleted_segments_total", {"reason": reason}),
             sample("fairlead_deleted_bytes_total", {"reason": reason}),
@@ -88,10 +88,10 @@ async def test_what_goes_is_counted_by_its_reason(start_runtime: Callable[..., A
 
     by_time = await idle(runtime)
     nbytes = by_time.handle().log.segments[0].size
-    await runtime._parts.retention.check()
+    await runtime.retention.check()
     assert counted("time") == (1, nbytes)
     await idle(runtime, name="sized", retention_ms=-1, retention_bytes=0)
-    await runtime._parts.retention.check()
+    await runtime.retention.check()
     assert counted("size") == (1, nbytes)
     deleted = await idle(runtime, name="deleted", retention_ms=-1)
     await runtime.delete_records(deleted.handle(), None)
@@ -108,10 +108,10 @@ async def test_a_disk_too_full_for_anything_loses_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(storage, "unlink", lambda path: PosixStorage.unlink(storage, path))
         storage.full = True
-        await runtime._parts.retention.check()
+        await runtime.retention.check()
         kept = flights.handle().log.segment_count
     storage.full = False
-    await runtime._parts.retention.check()
+    await runtime.retention.check()
 
     assert kept == 2
     assert flights.handle().log.segment_count == 1
@@ -123,8 +123,8 @@ async def test_a_disk_that_does_not_remove_ends_writing(start_runtime: Callable[
     runtime = await start_runtime(storage)
     flights = await idle(runtime, file_delete_delay_ms=0)
     storage.stuck = True
-    await runtime._parts.retention.check()
-    await runtime._parts.upkeep.look_after_segments()
+    await runtime.retention.check()
+    await runtime.upkeep.look_after_segments()
     ready = runtime.ready
     with pytest.raises(ProblemError) as refused:
         await flights.produce(b"d")
@@ -192,7 +192,7 @@ async def test_a_stopping_broker_deletes_and_configures_nothing(
     for call in (
         runtime.delete_records(handle, None),
         runtime.alter_cluster_config({}),
-        runtime.alter_broker_config(runtime.broker_id, {}),
+        runtime.alter_broker_config(runtime.entry.life.broker, {}),
     ):
         with pytest.raises(ProblemError) as refused:
             await call
@@ -206,9 +206,9 @@ async def test_a_brokers_own_settings_stand_between_broker_and_cluster(
     """What is set by a call goes before what the broker was started with, that before the cluster's value."""
     runtime = await start_runtime(config_values={"flush.ms": 5, "auto.create.topics.enable": True})
     await runtime.alter_cluster_config({"flush.ms": 7, "auto.create.topics.enable": False, "segment.ms": 7})
-    started = runtime.broker_config(runtime.broker_id)
-    creates = runtime.auto_create_topics
-    changed = await runtime.alter_broker_config(runtime.broker_id, {"flush.ms": 9})
+    started = runtime.broker_config(runtime.entry.life.broker)
+    creates = runtime.configs.auto_create_topics
+    changed = await runtime.alter_broker_config(runtime.entry.life.broker, {"flush.ms": 9})
 
     assert started["flush.ms"] == ConfigEntry("5", ConfigSource.BROKER)
     assert started["segment.ms"] == ConfigEntry("7", ConfigSource.CLUSTER)

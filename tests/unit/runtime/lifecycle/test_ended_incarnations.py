@@ -13,11 +13,11 @@ from fairlead_api.identifiers import Acks, PartitionIndex
 from fairlead_api.problems import ProblemError
 from fairlead_broker.registry.records import encode
 from fairlead_broker.registry.transactions import Put
-from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.runtime import Broker
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from runtime_kit import TopicClient, WatchedStorage, topic
 
-StartRuntime = Callable[..., Awaitable[BrokerRuntime]]
+StartRuntime = Callable[..., Awaitable[Broker]]
 
 
 async def until(met: Callable[[], bool]) -> None:
@@ -29,7 +29,7 @@ async def until(met: Callable[[], bool]) -> None:
 
 async def without_leader(flights: TopicClient, partition: int) -> None:
     """Take the leader out of a record, and wait only until the mirror shows it."""
-    parts = flights.runtime._parts
+    parts = flights.broker
     index = PartitionIndex(partition)
     record = parts.metadata.partitions(flights.topic_id)[index].value
     put = Put(
@@ -59,14 +59,14 @@ async def test_the_next_life_does_not_confirm_the_one_before(start_runtime: Star
     storage = WatchedStorage()
     runtime = await start_runtime(storage)
     flights = await topic(runtime, partitions=2, unclean_leader_election_enable=True)
-    life, partition = runtime._parts.entry.life, flights.handle()
+    life, partition = runtime.entry.life, flights.handle()
     before = life.membership
     allowed = refusals_of(partition)
     storage.hold()
     late = asyncio.ensure_future(flights.produce(b"held", partition=1))
     await until(storage.waiting.is_set)
     await without_leader(flights, 1)
-    await runtime._parts.entry.coordination.revoke(before.lease)
+    await runtime.entry.coordination.revoke(before.lease)
     try:
         await until(lambda: life.membership is not before)
         in_between, closed = refusals_of(partition), partition.closed
@@ -74,7 +74,7 @@ async def test_the_next_life_does_not_confirm_the_one_before(start_runtime: Star
         storage.may_sync.set()
     with pytest.raises(ProblemError):
         await late
-    await runtime._parts.partitions.settled()
+    await runtime.replicas.settled()
 
     assert allowed == ["allowed"] * 4
     assert not closed

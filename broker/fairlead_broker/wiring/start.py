@@ -1,6 +1,6 @@
-"""The composition root: which real thing stands behind each port, and in which order a broker starts and stops.
+"""A broker with its listeners: started, served, stopped; alone, or several over one embedded store.
 
-Called by the commands and by tests that want a whole broker. Decides nothing; everything it builds is handed in.
+Called by the commands and by tests that need a whole broker.
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ from fairlead_broker.coordination.protocol import Coordination
 from fairlead_broker.log.segments.storage import Storage
 from fairlead_broker.ports import ListenerAddresses
 from fairlead_broker.registry.keys import Keys
-from fairlead_broker.runtime import BrokerRuntime
+from fairlead_broker.runtime import Broker, BrokerState
+from fairlead_broker.runtime.lifecycle.cluster_entry import Advertised
 from fairlead_broker.runtime.lifecycle.coordination_access import open_coordination, store_path
 from fairlead_broker.server.listeners import Listeners
-from fairlead_broker.settings import BrokerSettings, Endpoint
+from fairlead_broker.server.routing.forwarding import Forwarding
+from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Log, Telemetry
+from fairlead_broker.wiring.broker import addresses_of, open_broker
+from fairlead_broker.wiring.endpoints import build_endpoints
 
 READERS_SECONDS_MIN = 1.0
 """What a stop gives to answers on their way even when the rest took all of its time."""
@@ -31,47 +35,40 @@ READERS_SECONDS_MIN = 1.0
 class RunningBroker:
     """A broker that serves until it is stopped."""
 
-    def __init__(
-        self,
-        runtime: BrokerRuntime,
-        listeners: Listeners,
-        clock: Clock,
-        log: Log,
-        answer_seconds_max: float,
-    ) -> None:
-        """`answer_seconds_max`: what a stop gives to everything that waits for an answer."""
-        self.runtime = runtime
+    def __init__(self, broker: Broker, listeners: Listeners, forwarding: Forwarding) -> None:
+        self.broker = broker
         self._listeners = listeners
-        self._clock = clock
-        self._log = log
-        self._answer_seconds_max = answer_seconds_max
+        self._forwarding = forwarding
 
     @property
     def brokers(self) -> tuple[RunningBroker, ...]:
-        """This one alone; see `LocalCluster`."""
+        """This broker alone; see `LocalCluster`."""
         return (self,)
 
     @property
     def addresses(self) -> ListenerAddresses:
-        """Where its listeners are bound."""
+        """Bound addresses of the listeners."""
         return self._listeners.addresses
 
     async def wait_failed(self) -> BaseException:
-        """Wait for the failure that nobody expected and answer it; the program has to end then."""
-        return await self.runtime.failure
+        """Wait for an unexpected failure and return it; the program has to end then."""
+        return await self.broker.failure
 
     async def stop(self) -> None:
-        """Answer what waits, close the listeners, sync, leave: below ten seconds in all."""
-        self._log.info("broker is stopping")
-        begun = self._clock.monotonic()
-        await self.runtime.announce_stop()
-        end = self._clock.monotonic() + self._answer_seconds_max
-        self._listeners.end_waits()
-        await self.runtime.stop_answering()
-        # Everything has its answer; what is left are readers that take theirs slowly.
-        await self._listeners.stop(max(READERS_SECONDS_MIN, end - self._clock.monotonic()))
-        await self.runtime.stop()
-        self._log.info("broker has stopped", seconds=round(self._clock.monotonic() - begun, 3))
+        """Answer waiting calls, close the listeners, sync, leave: below ten seconds in all."""
+        broker = self.broker
+        broker.log.info("broker is stopping")
+        begun = broker.clock.monotonic()
+        await broker.announce_stop()
+        end = broker.clock.monotonic() + broker.settings.limits.stop_answer_seconds
+        # Calls that wait outside the broker end first: at other brokers for records, and for the rest of a body.
+        self._forwarding.stop()
+        self._listeners.end_bodies()
+        await broker.stop_answering()
+        # Every call has its answer; only slow readers are left.
+        await self._listeners.stop(max(READERS_SECONDS_MIN, end - broker.clock.monotonic()))
+        await broker.stop()
+        broker.log.info("broker has stopped", seconds=round(broker.clock.monotonic() - begun, 3))
 
 
 async def start_broker(
@@ -82,45 +79,50 @@ async def start_broker(
     storage: Storage | None = None,
     coordination: Coordination | None = None,
 ) -> RunningBroker:
-    """Start a broker and return once it serves. `storage` stands for the disk of its logs.
+    """Start a broker and return once it serves.
 
-    `coordination`: a client of a store that several brokers of this process share, closed with the broker.
-
-    The ops listener answers before recovery, so that a long one can be watched; the data listener only after it.
-    Raises OSError when an address is taken, LogError and CoordinationError when directory or cluster refuse.
+    `storage` replaces the disk of its logs. `coordination` is a client of a store that several brokers of this process
+    share; it is closed with the broker. The ops listener answers before recovery, so that a long one can be watched;
+    the data listener only after it. Raises OSError when an address is taken, LogError and CoordinationError when
+    directory or cluster refuse.
     """
     clock = clock or SystemClock()
     telemetry = Telemetry(log)
     warn_if_open(settings, telemetry.log)
     warn_if_unreachable(settings, telemetry.log)
-    runtime = BrokerRuntime(
-        settings,
-        telemetry,
-        clock,
-        release=release(),
-        new_id=_new_id,
-        storage=storage,
-        coordination=coordination,
-    )
-    listeners = Listeners(runtime, settings.listeners, telemetry, clock)
+    state = BrokerState()
+    listeners = Listeners(settings.listeners, telemetry, clock)
     try:
         listeners.bind()
-        bound = listeners.addresses
-        runtime.set_advertised(
-            data=_advertised(settings.advertise, bound.data),
-            peer=_advertised(settings.peer_advertise, bound.peer),
-            ops=bound.ops,
+        await listeners.start_ops(state)
+        broker = await open_broker(
+            settings,
+            telemetry,
+            clock,
+            release=release(),
+            new_id=_new_id,
+            state=state,
+            advertised=_advertised(settings, listeners.addresses),
+            storage=storage,
+            coordination=coordination,
         )
-        await listeners.start_ops()
-        await runtime.start()
-        await listeners.start_data()
-        await listeners.start_peer()
     except BaseException:
         await listeners.stop()
-        await runtime.stop()
         raise
-    log = telemetry.log.bind(broker=settings.id)
-    return RunningBroker(runtime, listeners, clock, log, settings.limits.stop_answer_seconds)
+    try:
+        return await serve(broker, listeners)
+    except BaseException:
+        await listeners.stop()
+        await broker.stop()
+        raise
+
+
+async def serve(broker: Broker, listeners: Listeners) -> RunningBroker:
+    """Open the data and the peer listener of an opened broker."""
+    endpoints = build_endpoints(broker)
+    await listeners.start_data(endpoints.data)
+    await listeners.start_peer(endpoints.peer, endpoints.gate)
+    return RunningBroker(broker, listeners, endpoints.forwarding)
 
 
 class LocalCluster:
@@ -133,7 +135,7 @@ class LocalCluster:
 
     async def wait_failed(self) -> BaseException:
         """Wait for the first broker that fails and answer why."""
-        failures = [broker.runtime.failure for broker in self.brokers]
+        failures = [broker.broker.failure for broker in self.brokers]
         await asyncio.wait(failures, return_when=asyncio.FIRST_COMPLETED)
         return next(failure.result() for failure in failures if failure.done())
 
@@ -174,8 +176,8 @@ async def acquaint(brokers: Collection[RunningBroker]) -> None:
 
     Raises CoordinationUnavailable if one stops meanwhile.
     """
-    last = max(broker.runtime.registered_at for broker in brokers)
-    await asyncio.gather(*(broker.runtime.hear_of(last) for broker in brokers))
+    last = max(broker.broker.entry.life.membership.revision for broker in brokers)
+    await asyncio.gather(*(broker.broker.entry.mirror.wait_for(last) for broker in brokers))
 
 
 async def move_coordination(settings: BrokerSettings) -> Moved:
@@ -233,8 +235,14 @@ def warn_if_unreachable(settings: BrokerSettings, log: Log) -> None:
             )
 
 
-def _advertised(told: Endpoint | None, bound: str | None) -> str | None:
-    return bound if told is None else str(told)
+def _advertised(settings: BrokerSettings, bound: ListenerAddresses) -> Advertised:
+    """Return the addresses to register: those of the settings, else the bound ones with their real ports."""
+    known = addresses_of(settings)
+    return Advertised(
+        data=known.data if settings.advertise else bound.data or known.data,
+        peer=known.peer if settings.peer_advertise else bound.peer or known.peer,
+        ops=bound.ops or known.ops,
+    )
 
 
 def _new_id() -> str:

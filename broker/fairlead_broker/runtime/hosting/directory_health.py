@@ -1,0 +1,45 @@
+"""Whether the data directory can be written: its first failed write or sync ends all writes until a restart.
+
+Reported to by everything that writes into the directory; asked by the broker's readiness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fairlead_broker.log import LogError
+from fairlead_broker.runtime.engine.disk_pool import DiskPool
+from fairlead_broker.runtime.lifecycle.cluster_entry import Entry
+from fairlead_broker.telemetry import Log
+
+
+class DirectoryHealth:
+    """First failure of a data directory."""
+
+    def __init__(self, entry: Entry, opening: DiskPool, log: Log) -> None:
+        self._entry = entry
+        self._opening = opening
+        self._log = log
+        self._error: LogError | None = None
+        self._subscribers: list[Callable[[], None]] = []
+
+    @property
+    def failure(self) -> LogError | None:
+        """Error that ended the directory's writes; None while it can be written."""
+        return self._error or self._entry.directory.failure
+
+    def subscribe(self, failed: Callable[[], None]) -> None:
+        """Call `failed` once, after the first failure."""
+        self._subscribers.append(failed)
+
+    def fail(self, error: LogError) -> None:
+        """End the directory's writes. Later errors change nothing."""
+        if self._error is not None:
+            return
+        self._error = error
+        # Unsynced records may be lost: no incarnation of this broker may be elected for having them.
+        self._opening.submit(self._entry.directory.forget_residence)
+        self._entry.registration.directory_failed()
+        self._log.error("data directory failed; writes are refused until a restart", reason=str(error))
+        for failed in self._subscribers:
+            failed()

@@ -1,0 +1,124 @@
+"""Which broker leads the partition of a call: this one, with its leader replica, or another one.
+
+Used by the calls about partitions. Must not know what is done with a partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from fairlead_api.bodies.media_types import FORWARD_NEVER, Header
+from fairlead_api.bodies.requests import CreateTopicRequest
+from fairlead_api.identifiers import BrokerId, LeaderEpoch, PartitionIndex, TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.runtime import Broker, TopicView
+from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
+from fairlead_broker.runtime.refusals import topic_recreated, wrong_leader_epoch
+from fairlead_broker.server.http.call import Call
+
+LEADERSHIP_SECONDS_MAX: Final = 1.0
+"""Time that a call waits for this broker to become leader: opening one log takes milliseconds."""
+_FORWARD: Final = Header.FORWARD.lower().encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """This broker leads the partition."""
+
+    replica: LeaderReplica
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Another broker leads the partition, and the call may be forwarded to it."""
+
+    broker: BrokerId
+
+
+Location: TypeAlias = Here | Elsewhere
+
+
+def may_forward(call: Call) -> bool:
+    """Return whether a call may be forwarded: not from a peer, and not if its caller forbids it."""
+    return call.peer is None and call.header_text(_FORWARD).strip().lower() != FORWARD_NEVER
+
+
+def leader_elsewhere(call: Call, broker: Broker, topic_id: str, partition: int) -> BrokerId | None:
+    """Return another broker that leads a partition, if the call may be forwarded to it."""
+    if not may_forward(call):
+        return None
+    return broker.peer_side.leader_elsewhere(TopicId(topic_id), PartitionIndex(partition))
+
+
+async def locate(call: Call, broker: Broker, topic_id: TopicId, index: PartitionIndex) -> Location:
+    """Return the leader of a partition.
+
+    Raises partition_not_found, not_leader or no_leader; waits first where this broker is about to become leader.
+    """
+    leader = leader_elsewhere(call, broker, topic_id, index)
+    if leader is not None:
+        return Elsewhere(leader)
+    return Here(await led_replica(broker, topic_id, index))
+
+
+async def led_replica(broker: Broker, topic_id: TopicId, index: PartitionIndex) -> LeaderReplica:
+    """Return this broker's leader replica of a partition; raises as `locate`."""
+    try:
+        return broker.replicas.find(topic_id, index)
+    except ProblemError as problem:
+        if problem.code != "no_leader" or not broker.peer_side.named_leader(topic_id, index):
+            raise
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LEADERSHIP_SECONDS_MAX):
+            await broker.replicas.settled()
+    return broker.replicas.find(topic_id, index)
+
+
+async def locate_path(call: Call, broker: Broker, topic: TopicView | None = None) -> Location:
+    """Return the leader of the partition in the path; `topic` saves looking up the path's topic again.
+
+    Raises as `topic_of` and `locate`; unknown_leader_epoch when the caller has seen a later leader epoch than this
+    broker knows, since the answer could be older than what the caller has.
+    """
+    topic = topic or topic_of(call, broker)
+    found = await locate(call, broker, topic.topic_id, call.partition)
+    if isinstance(found, Here):
+        check_epoch(found.replica, call.leader_epoch)
+    return found
+
+
+def check_epoch(replica: LeaderReplica, seen: LeaderEpoch | None) -> None:
+    """Raise unknown_leader_epoch if the caller has seen a later leader epoch than that of the replica."""
+    if seen is not None and seen > replica.leader_epoch:
+        raise wrong_leader_epoch(replica.topic, replica.index, seen, replica.leader_epoch)
+
+
+def topic_of(call: Call, broker: Broker) -> TopicView:
+    """Return the topic in the path. Raises topic_not_found, or topic_recreated when the caller expects another id."""
+    return checked_topic(broker.views.by_name(call.topic), call.topic_id)
+
+
+def checked_topic(view: TopicView, expected: TopicId | None) -> TopicView:
+    """Return the topic if its id is the expected one or none is expected. Raises topic_recreated."""
+    if expected is not None and expected != view.topic_id:
+        raise topic_recreated(view.name, expected, view.topic_id)
+    return view
+
+
+async def topic_to_write(call: Call, broker: Broker) -> tuple[TopicView, bool]:
+    """Return the topic in the path, and whether it has still to be created: a refused call must not create one.
+
+    A topic to be created is described as the defaults would create it. A call that names a topic id or a leader epoch
+    means a topic that existed. Raises as `topic_of`, and what creating a topic raises.
+    """
+    try:
+        return topic_of(call, broker), False
+    except ProblemError as problem:
+        known = call.topic_id is not None or call.leader_epoch is not None
+        if problem.code != "topic_not_found" or known or not broker.configs.auto_create_topics:
+            raise
+    planned, _ = await broker.create_topic(CreateTopicRequest(name=call.topic), dry_run=True)
+    return planned, True

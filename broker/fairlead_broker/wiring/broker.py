@@ -1,0 +1,245 @@
+"""Opening a broker without its listeners, in the order of a start, and closing it in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections.abc import Callable
+from functools import partial
+
+from fairlead_broker.clock import Clock
+from fairlead_broker.coordination.mirror import MirrorUpdate
+from fairlead_broker.coordination.protocol import Coordination
+from fairlead_broker.log.segments.storage import PosixStorage, Storage
+from fairlead_broker.peers.peers import Peers
+from fairlead_broker.registry.metadata import ConfigChange
+from fairlead_broker.runtime.broker import Broker, BrokerState
+from fairlead_broker.runtime.configs import ClusterConfigFollower
+from fairlead_broker.runtime.engine.sync_rounds import Syncing
+from fairlead_broker.runtime.hosting.directory_health import DirectoryHealth
+from fairlead_broker.runtime.lifecycle.cluster_entry import Advertised, ClusterEntry, Entry
+from fairlead_broker.settings import BrokerSettings
+from fairlead_broker.telemetry import Telemetry
+from fairlead_broker.wiring.calls import CallParts, build_calls
+from fairlead_broker.wiring.engine import Engine, build_engine
+from fairlead_broker.wiring.replicas import ReplicaParts, build_peers, build_replicas
+from fairlead_broker.wiring.upkeep import UpkeepParts, build_upkeep, spawn_tasks
+
+
+async def open_broker(
+    settings: BrokerSettings,
+    telemetry: Telemetry,
+    clock: Clock,
+    *,
+    release: str,
+    new_id: Callable[[], str],
+    state: BrokerState | None = None,
+    advertised: Advertised | None = None,
+    storage: Storage | None = None,
+    coordination: Coordination | None = None,
+) -> Broker:
+    """Enter the cluster, open and recover every replica, start every task; return a broker that is ready.
+
+    `new_id` draws a version 4 UUID. `storage` replaces the disk. `coordination` is a client of a store that several
+    brokers share; it is closed with the broker. Raises the errors of the directory (LogError) and of coordination
+    (CoordinationError), each saying what to do; nothing is left open then.
+    """
+    state = state or BrokerState()
+    engine = build_engine(settings, telemetry, clock, new_id)
+    seconds = telemetry.metric("fairlead_coordination_seconds")
+    cluster = ClusterEntry(
+        settings,
+        clock,
+        storage or PosixStorage(),
+        engine.opening,
+        engine.supervisor,
+        new_id,
+        coordination,
+        log=engine.log,
+        observe=lambda call, took: seconds.labels(call).observe(took),
+    )
+    peers: Peers | None = None
+    syncing: Syncing | None = None
+    try:
+        await engine.supervisor.start()
+        engine.loop_lag.start()
+        secret = new_id()
+        entry = await cluster.enter(advertised or addresses_of(settings), release, peer_secret=secret)
+        peers = build_peers(engine, entry, secret)
+        syncing = Syncing(settings.limits.sync_threads, entry.directory.volume)
+        broker = await _opened(engine, cluster, entry, peers, syncing, state, release)
+    except BaseException:
+        engine.loop_lag.stop()
+        # Logs that wait for recovery are left to the next start.
+        engine.opening.drop_queued()
+        await _release(engine, cluster, peers, syncing, clean=False)
+        raise
+    try:
+        await broker.replicas.settled()
+    except BaseException:
+        await broker.close(False)
+        raise
+    state.run(lambda: _is_healthy(engine, broker.health) and broker.replicas.in_line)
+    engine.log.info(
+        "broker is ready",
+        cluster=settings.cluster,
+        cluster_id=entry.cluster.cluster_id,
+        broker=entry.life.broker,
+        broker_epoch=entry.life.epoch,
+        partitions=len(broker.replicas),
+    )
+    return broker
+
+
+def addresses_of(settings: BrokerSettings) -> Advertised:
+    """Return the addresses to register, as far as the settings alone tell them."""
+    return Advertised(
+        data=str(settings.advertise or settings.listen),
+        peer=str(settings.peer_advertise or settings.peer_listen),
+        ops=str(settings.ops_listen),
+    )
+
+
+async def _opened(
+    engine: Engine,
+    cluster: ClusterEntry,
+    entry: Entry,
+    peers: Peers,
+    syncing: Syncing,
+    state: BrokerState,
+    release: str,
+) -> Broker:
+    """Build the parts on an entered cluster, open the replicas, start the tasks."""
+    parts = build_replicas(engine, entry, peers, syncing)
+    calls = build_calls(engine, entry, parts)
+    upkeep = build_upkeep(engine, entry, parts)
+    config_follower = ClusterConfigFollower(calls.topic_admin, engine.log)
+    _watch(engine, parts, calls, release)
+    entry.mirror.subscribe(partial(_changed, parts, upkeep, config_follower))
+    # From here on copies of partitions that other brokers lead are kept up to date.
+    rounds = engine.supervisor.spawn(parts.rounds.run(), "sync rounds")
+    await parts.replicas.open_all()
+    await _set_strays_aside(engine, entry)
+    # A later start does not read and sync again what this recovery has read and synced.
+    await upkeep.upkeep.checkpoint()
+    await entry.open_directory()
+    # Not earlier: a controller that is still recovering would do nothing for the cluster.
+    await calls.controllership.begin()
+    spawn_tasks(engine, entry, parts, calls, upkeep, config_follower)
+    return Broker(
+        settings=engine.settings,
+        release=release,
+        telemetry=engine.telemetry,
+        clock=engine.clock,
+        state=state,
+        log=engine.log,
+        supervisor=engine.supervisor,
+        disk=engine.disk,
+        validation=engine.validation,
+        produce_budget=engine.produce_budget,
+        answers=engine.answers,
+        entry=entry,
+        configs=parts.configs,
+        views=parts.views,
+        health=parts.health,
+        rounds=parts.rounds,
+        replicas=parts.replicas,
+        departure=parts.departure,
+        damage_repair=parts.damage_repair,
+        replica_serving=parts.replica_serving,
+        move_progress=parts.move_progress,
+        digests=parts.digests,
+        positions=parts.positions,
+        peer_side=parts.peer_side,
+        controllership=calls.controllership,
+        operations=calls.operations,
+        topic_admin=calls.topic_admin,
+        config_admin=calls.config_admin,
+        producing=calls.producing,
+        fetching=calls.fetching,
+        producer_registry=calls.producer_registry,
+        coordinated_groups=calls.groups,
+        group_lag=calls.group_lag,
+        records_deletion=calls.records_deletion,
+        damage_acceptance=calls.damage_acceptance,
+        upkeep=upkeep.upkeep,
+        scrub=upkeep.scrub,
+        retention=upkeep.retention,
+        close=partial(_close, engine, cluster, peers, parts, calls, upkeep, rounds),
+    )
+
+
+def _watch(engine: Engine, parts: ReplicaParts, calls: CallParts, release: str) -> None:
+    """Show at each scrape what the parts hold."""
+    engine.meters.watch_broker(
+        engine.settings.data,
+        lambda: calls.fetching.waiting,
+        lambda: _is_healthy(engine, parts.health),
+        release,
+        platform.python_version(),
+    )
+    held = engine.telemetry.metric("fairlead_held_bytes")
+    held.labels("appends").set_function(lambda: engine.produce_budget.taken)
+    held.labels("answers").set_function(lambda: engine.answers.taken)
+
+
+def _is_healthy(engine: Engine, health: DirectoryHealth) -> bool:
+    """Return whether writes are possible: no failed disk and no failed task."""
+    return health.failure is None and not engine.supervisor.failure.done()
+
+
+def _changed(
+    parts: ReplicaParts, upkeep: UpkeepParts, config_follower: ClusterConfigFollower, update: MirrorUpdate
+) -> None:
+    for change in update.changes:
+        parts.views.changed(change)
+        parts.replicas.changed(change)
+        if isinstance(change, ConfigChange):
+            upkeep.retention.config_changed()
+            config_follower.config_changed()
+
+
+async def _set_strays_aside(engine: Engine, entry: Entry) -> None:
+    known = {topic.value.topic_id for topic in entry.mirror.metadata.topics.values()}
+    for path in await engine.opening.run(entry.directory.mark_strays, known):
+        engine.log.warning("folder of no known topic set aside", path=str(path))
+
+
+async def _close(
+    engine: Engine,
+    cluster: ClusterEntry,
+    peers: Peers,
+    parts: ReplicaParts,
+    calls: CallParts,
+    upkeep: UpkeepParts,
+    rounds: asyncio.Task[None],
+    clean: bool,
+) -> None:
+    """Stop the replicas, sync, write the checkpoint, leave. The clean marker is written only if all of it succeeded."""
+    engine.loop_lag.stop()
+    calls.groups.close()
+    await parts.replicas.close_all()
+    rounds.cancel()
+    await asyncio.wait([rounds])
+    synced = await parts.rounds.sync_all() and _is_healthy(engine, parts.health)
+    await upkeep.upkeep.checkpoint()
+    await _release(engine, cluster, peers, parts.syncing, clean=clean and synced)
+
+
+async def _release(
+    engine: Engine, cluster: ClusterEntry, peers: Peers | None, syncing: Syncing | None, *, clean: bool
+) -> None:
+    """Stop the tasks, leave the cluster, end the threads."""
+    await engine.supervisor.stop()
+    if peers is not None:
+        await peers.close()
+    # The directory is closed when the last log that is being opened is open.
+    engine.opening.drop_queued()
+    await engine.opening.idle()
+    try:
+        await cluster.leave(clean=clean)
+    finally:
+        # Also after a failed write: the program does not end before these threads.
+        for pool in (engine.disk, engine.opening, engine.validation, syncing):
+            if pool is not None:
+                pool.close()

@@ -1,0 +1,117 @@
+"""The parts of a broker that answer calls: the controller, topics, configuration, produce, fetch, groups."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+from fairlead_api.identifiers import TopicId
+from fairlead_broker.controlling.configs import ConfigAdmin
+from fairlead_broker.controlling.controllership import Controllership
+from fairlead_broker.controlling.operations import ClusterOperations
+from fairlead_broker.controlling.topics import TopicAdmin
+from fairlead_broker.coordination.group_store import GroupStore
+from fairlead_broker.coordination.producer_registry import ProducerRegistry
+from fairlead_broker.runtime.controller_meters import election_counter, watch_controller
+from fairlead_broker.runtime.groups.groups import Groups
+from fairlead_broker.runtime.groups.lag_meters import GroupLagMeters
+from fairlead_broker.runtime.groups.meters import GroupMeters
+from fairlead_broker.runtime.hosting.damage import DamageAcceptance
+from fairlead_broker.runtime.leading.fetching import Fetching
+from fairlead_broker.runtime.leading.producing import Producing
+from fairlead_broker.runtime.leading.records_deletion import RecordsDeletion
+from fairlead_broker.runtime.lifecycle.cluster_entry import Entry
+from fairlead_broker.runtime.peer_serving.survey import Survey
+from fairlead_broker.wiring.engine import Engine
+from fairlead_broker.wiring.replicas import ReplicaParts
+
+
+@dataclass(frozen=True, slots=True)
+class CallParts:
+    """Parts that answer calls of clients and operators."""
+
+    controllership: Controllership
+    operations: ClusterOperations
+    topic_admin: TopicAdmin
+    config_admin: ConfigAdmin
+    producing: Producing
+    fetching: Fetching
+    producer_registry: ProducerRegistry
+    groups: Groups
+    group_lag: GroupLagMeters
+    records_deletion: RecordsDeletion
+    damage_acceptance: DamageAcceptance
+
+
+def build_calls(engine: Engine, entry: Entry, parts: ReplicaParts) -> CallParts:
+    """Build everything that answers calls."""
+    limits, clock, metadata = engine.settings.limits, engine.clock, entry.mirror.metadata
+
+    def new_start_index() -> int:
+        """Start the placement of each topic at another broker, so that topics of one partition are spread too."""
+        return zlib.crc32(engine.new_id().encode())
+
+    controllership = Controllership(
+        entry.coordination,
+        entry.mirror,
+        lambda: entry.membership,
+        clock,
+        survey=Survey(parts.peer_side.peers, parts.replicas.log_of),
+        new_start_index=new_start_index,
+        count_elections=election_counter(engine.telemetry),
+    )
+    watch_controller(engine.telemetry, controllership)
+    groups = build_groups(engine, entry, parts)
+    return CallParts(
+        controllership=controllership,
+        operations=ClusterOperations(entry.coordination, entry.mirror, controllership),
+        topic_admin=TopicAdmin(
+            entry.coordination,
+            entry.mirror,
+            lambda: controllership.term,
+            clock,
+            new_topic_id=lambda: TopicId(engine.new_id()),
+            new_start_index=new_start_index,
+        ),
+        config_admin=ConfigAdmin(entry.coordination, entry.mirror),
+        producing=Producing(
+            clock,
+            engine.validation,
+            engine.produce_budget,
+            engine.meters,
+            on_loop_bytes_max=limits.validation_on_loop_bytes_max,
+            timeout_seconds_max=limits.produce_timeout_seconds_max,
+        ),
+        fetching=Fetching(
+            parts.replicas.find,
+            engine.disk,
+            engine.meters,
+            bytes_max=limits.fetch_bytes_max,
+            wait_seconds_max=limits.fetch_wait_seconds_max,
+            polls_max=limits.long_polls_max,
+        ),
+        producer_registry=ProducerRegistry(entry.coordination, metadata.keys, clock),
+        groups=groups,
+        group_lag=GroupLagMeters(groups, parts.positions, metadata, engine.telemetry, clock),
+        records_deletion=RecordsDeletion(engine.disk, clock, parts.health.fail, engine.meters.deleted),
+        damage_acceptance=DamageAcceptance(engine.disk, parts.health.fail, engine.log),
+    )
+
+
+def build_groups(engine: Engine, entry: Entry, parts: ReplicaParts) -> Groups:
+    """Build the groups of a broker; they follow its mirror and its incarnation."""
+    meters = GroupMeters(engine.telemetry)
+    groups = Groups(
+        GroupStore(entry.coordination, entry.keys),
+        entry.mirror,
+        entry.life,
+        engine.clock,
+        parts.positions,
+        meters,
+        engine.supervisor.spawn,
+        engine.log,
+    )
+    meters.watch(lambda: len(groups), lambda: sum(each.group.member_count for each in groups))
+    entry.mirror.subscribe(groups.changed)
+    entry.life.subscribe(groups.life_changed)
+    return groups

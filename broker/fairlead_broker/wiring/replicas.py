@@ -1,0 +1,167 @@
+"""The replicas of a broker that has entered its cluster, what keeps them going, and what other brokers ask of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from fairlead_api.identifiers import BrokerId
+from fairlead_broker.peers.identity import PeerIdentity
+from fairlead_broker.peers.peers import Peers
+from fairlead_broker.runtime.configs import Configs
+from fairlead_broker.runtime.engine.sync_rounds import Syncing, SyncRounds
+from fairlead_broker.runtime.following.replica_fetching import ReplicaFetching
+from fairlead_broker.runtime.hosting.damage_repair import DamageRepair
+from fairlead_broker.runtime.hosting.directory_health import DirectoryHealth
+from fairlead_broker.runtime.hosting.epoch_reports import EpochReports
+from fairlead_broker.runtime.hosting.leader_clock import LeaderClock
+from fairlead_broker.runtime.hosting.replicas import Replicas
+from fairlead_broker.runtime.hosting.role_changes import RoleChanges
+from fairlead_broker.runtime.leading.leader_writes import LeaderWrites
+from fairlead_broker.runtime.leading.shared_parts import SharedParts
+from fairlead_broker.runtime.lifecycle.cluster_entry import Entry
+from fairlead_broker.runtime.lifecycle.departure import Departure
+from fairlead_broker.runtime.peer_serving.digests import Digests
+from fairlead_broker.runtime.peer_serving.log_ends import MoveProgress, log_ends
+from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
+from fairlead_broker.runtime.peer_serving.positions import Positions
+from fairlead_broker.runtime.peer_serving.replica_serving import ReplicaServing
+from fairlead_broker.runtime.topic_views import TopicViews
+from fairlead_broker.wiring.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaParts:
+    """Replicas and everything that speaks with other brokers about them."""
+
+    configs: Configs
+    views: TopicViews
+    health: DirectoryHealth
+    syncing: Syncing
+    rounds: SyncRounds
+    leader_writes: LeaderWrites
+    departure: Departure
+    replicas: Replicas
+    damage_repair: DamageRepair
+    epoch_reports: EpochReports
+    replica_serving: ReplicaServing
+    move_progress: MoveProgress
+    digests: Digests
+    positions: Positions
+    peer_side: PeerSide
+    leader_clock: LeaderClock
+
+
+def build_replicas(engine: Engine, entry: Entry, peers: Peers, syncing: Syncing) -> ReplicaParts:
+    """Build the replicas of a broker; `Replicas.open_all` opens their logs."""
+    settings, limits, clock, log = engine.settings, engine.settings.limits, engine.clock, engine.log
+    life, metadata = entry.life, entry.mirror.metadata
+    configs = Configs(metadata, BrokerId(settings.id), settings.config_values)
+    views = TopicViews(metadata, life.broker, settings.topic_defaults)
+    health = DirectoryHealth(entry, engine.opening, log)
+    leader_writes = LeaderWrites(entry.coordination, metadata.keys, log)
+    rounds = SyncRounds(
+        syncing,
+        clock,
+        unsynced_bytes_max=limits.unsynced_bytes_max,
+        failed=health.fail,
+        observe_seconds=engine.telemetry.metric("fairlead_append_fsync_seconds").observe,
+    )
+    shared = SharedParts(
+        clock=clock,
+        pool=engine.disk,
+        rounds=rounds,
+        budget=engine.produce_budget,
+        queue_batches_max=limits.partition_queue_batches_max,
+        sync_interval_seconds=limits.sync_interval_seconds,
+        decompressed_bytes_max=limits.decompressed_bytes_max,
+        directory_failed=health.fail,
+        write_record=leader_writes.write,
+        lease_confirmed=life.confirms,
+    )
+    fetching = ReplicaFetching(peers, engine.disk, entry.directory, rounds, clock, engine.supervisor, log)
+    changes = RoleChanges(
+        life,
+        metadata,
+        shared,
+        fetching,
+        engine.meters,
+        engine.supervisor,
+        lambda: configs.replica_lag_seconds,
+    )
+    replicas = Replicas(
+        life,
+        metadata,
+        views,
+        entry.directory,
+        engine.opening,
+        changes,
+        fetching,
+        engine.meters,
+        log,
+    )
+    health.subscribe(replicas.storage_failed)
+    life.subscribe(replicas.life_changed)
+    life.subscribe(engine.telemetry.metric("fairlead_lost_leases_total").inc)
+    replica_serving = ReplicaServing(
+        replicas.find,
+        engine.disk,
+        clock,
+        life.epoch,
+        bytes_max=limits.fetch_bytes_max,
+        wait_seconds_max=limits.fetch_wait_seconds_max,
+    )
+    digests = Digests(replicas.log_of, metadata, peers, engine.disk, clock)
+    positions = Positions(
+        replicas.find, replicas.log_of, metadata, peers, engine.disk, engine.supervisor.spawn
+    )
+    return ReplicaParts(
+        configs=configs,
+        views=views,
+        health=health,
+        syncing=syncing,
+        rounds=rounds,
+        leader_writes=leader_writes,
+        departure=Departure(entry.registration, life, entry.mirror, peers, log),
+        replicas=replicas,
+        damage_repair=DamageRepair(
+            entry.coordination,
+            entry.mirror,
+            life,
+            entry.directory.identity.directory_id,
+            replicas,
+            log,
+        ),
+        epoch_reports=EpochReports(entry.coordination, entry.mirror, life, replicas, log),
+        replica_serving=replica_serving,
+        move_progress=MoveProgress(replicas.log_of, metadata, peers),
+        digests=digests,
+        positions=positions,
+        peer_side=PeerSide(
+            peers,
+            entry.mirror,
+            replica_serving,
+            partial(log_ends, replicas.log_of),
+            digests.digest,
+            positions.tell,
+        ),
+        leader_clock=LeaderClock(
+            replicas,
+            lambda: life.confirmed,
+            lambda: configs.replica_lag_seconds,
+            replica_serving.drop_idle,
+        ),
+    )
+
+
+def build_peers(engine: Engine, entry: Entry, secret: str) -> Peers:
+    """Build the calls to other brokers; `secret` proves to them that this process is the registered broker."""
+    metadata = entry.mirror.metadata
+    identity = PeerIdentity(
+        entry.cluster.cluster_id,
+        entry.life.broker,
+        secret,
+        lambda: entry.life.epoch,
+        lambda: metadata.revision,
+    )
+    return Peers(identity, lambda: metadata.brokers, engine.clock)

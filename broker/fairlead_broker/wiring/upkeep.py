@@ -1,0 +1,97 @@
+"""The periodic work of a broker, and the tasks that a running broker consists of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fairlead_broker.controlling.housekeeping import Housekeeping
+from fairlead_broker.runtime.configs import ClusterConfigFollower
+from fairlead_broker.runtime.groups.upkeep import GroupUpkeep
+from fairlead_broker.runtime.hosting.producer_names import ProducerNames
+from fairlead_broker.runtime.hosting.scrub import Scrub
+from fairlead_broker.runtime.hosting.upkeep import Upkeep
+from fairlead_broker.runtime.leading.retention import Retention
+from fairlead_broker.runtime.lifecycle.cluster_entry import Entry
+from fairlead_broker.wiring.calls import CallParts
+from fairlead_broker.wiring.engine import Engine
+from fairlead_broker.wiring.replicas import ReplicaParts
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepParts:
+    """Periodic work on the data directory."""
+
+    upkeep: Upkeep
+    scrub: Scrub
+    retention: Retention
+
+
+def build_upkeep(engine: Engine, entry: Entry, parts: ReplicaParts) -> UpkeepParts:
+    """Build checkpoints, scrubbing and retention."""
+    limits, clock, log = engine.settings.limits, engine.clock, engine.log
+    return UpkeepParts(
+        upkeep=Upkeep(
+            entry.directory,
+            parts.replicas.both,
+            engine.disk,
+            clock,
+            limits.checkpoint_interval_seconds,
+            bytes_max=limits.checkpoint_bytes_max,
+            appended_bytes=lambda: parts.rounds.appended_bytes,
+            failed=parts.health.fail,
+            log=log,
+        ),
+        scrub=Scrub(
+            parts.replicas.both,
+            engine.disk,
+            clock,
+            pass_seconds=limits.scrub_interval_seconds,
+            bytes_per_second_max=limits.scrub_bytes_per_second_max,
+            count_bytes=engine.telemetry.metric("fairlead_scrub_bytes_total").inc,
+            count_damaged=engine.telemetry.metric("fairlead_scrub_damaged_ranges_total").inc,
+            log=log,
+        ),
+        retention=Retention(
+            entry.directory,
+            parts.replicas,
+            engine.disk,
+            clock,
+            interval_seconds=lambda: parts.configs.retention_check_seconds,
+            failed=parts.health.fail,
+            count_deleted=engine.meters.deleted,
+            log=log,
+        ),
+    )
+
+
+def spawn_tasks(
+    engine: Engine,
+    entry: Entry,
+    parts: ReplicaParts,
+    calls: CallParts,
+    upkeep: UpkeepParts,
+    config_follower: ClusterConfigFollower,
+) -> None:
+    """Start every periodic task; the supervisor ends them all."""
+    housekeeping = Housekeeping(
+        entry.coordination, entry.mirror, lambda: calls.controllership.term, engine.clock
+    )
+    group_upkeep = GroupUpkeep(calls.groups, entry.mirror, calls.group_lag, engine.clock, engine.log)
+    names = ProducerNames(calls.producer_registry, parts.replicas, engine.log)
+    tasks = {
+        "partitions": parts.replicas.run(),
+        "damage repair": parts.damage_repair.run(),
+        "epoch reports": parts.epoch_reports.run(),
+        "leader writes": parts.leader_writes.run(),
+        "leader clock": parts.leader_clock.run(),
+        "upkeep": upkeep.upkeep.run(),
+        "retention": upkeep.retention.run(),
+        "scrub": upkeep.scrub.run(),
+        "cluster configuration": config_follower.run(),
+        "controllership": calls.controllership.run(),
+        "housekeeping": housekeeping.run(),
+        "group upkeep": group_upkeep.run(),
+        "producer names": names.run(),
+    }
+    for name, work in tasks.items():
+        engine.supervisor.spawn(work, name)
