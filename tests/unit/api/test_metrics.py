@@ -29,20 +29,3 @@ def test_a_metric_keeps_the_rules(metric: MetricDefinition) -> None:
     assert list(metric.buckets) == sorted(set(metric.buckets))
     assert metric.help.endswith(".")
     assert not {"le", "quantile", "path", "url"} & set(metric.labels)
-
-
-def test_the_names_that_boards_rely_on_exist() -> None:
-    """Dashboards and alert rules name these metrics and labels."""
-    labels = {metric.name: metric.labels for metric in METRICS}
-
-    assert labels["fairlead_produce_batches_total"] == ("code",)
-    assert labels["fairlead_produce_bytes_total"] == ("topic",)
-    assert labels["fairlead_records_total"] == ("topic", "direction")
-    assert labels["fairlead_request_duration_seconds"] == ("route", "status")
-    assert {
-        "fairlead_append_fsync_seconds",
-        "fairlead_partition_log_end_offset",
-        "fairlead_partition_size_bytes",
-        "fairlead_disk_free_bytes",
-        "fairlead_build_info",
-    } <= set(labels)

@@ -132,16 +132,6 @@ FIELDS = st.dictionaries(
 )
 
 
-@pytest.mark.parametrize(("record", "document"), STORED, ids=IDS)
-def test_records_are_stored_as_the_protocol_says(record: Record, document: dict[str, Any]) -> None:
-    """Names and shapes are permanent; `v` comes first."""
-    written = encode(record)
-
-    assert json.loads(written) == document
-    assert written.startswith(b'{"v":1,')
-    assert decode("/k", written, type(record)) == record
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("record", "document"), STORED, ids=IDS)
 @settings(max_examples=40)

@@ -1,0 +1,81 @@
+"""Compare the contract with its golden files, or write those: `python tests/contract/snapshot.py [--write]`.
+
+The golden files in `tests/contract/golden/` hold what users, clients in other languages, disks and stores can see:
+names, types, defaults, codes and bytes, and no sentence. Moving modules, renaming what is inside and rewording
+change none of them.
+
+A golden file changes only in a commit that means to change the contract. An addition (a call, an option, a metric)
+adds lines. A line that goes or changes breaks somebody: the commit says whom and what to do, and adds a note in
+`docs/changes/`. `log_files.json` and the records of `coordination.json` hold what lies on disks and in stores: new
+files may be added, and what is there must stay readable.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+# The folders that pytest.ini_options names for tests; this is a program of its own.
+sys.path[:0] = [str(Path(__file__).parents[1] / "plugins"), str(Path(__file__).parent)]
+
+import golden
+import test_command_line_kept
+import test_coordination_kept
+import test_http_kept
+import test_installation_kept
+import test_log_files_kept
+import test_metrics_kept
+import test_record_batch_kept
+import test_sdk_kept
+import test_settings_kept
+
+SUBJECTS: Final[dict[str, Callable[[], Any]]] = {
+    "charts": test_installation_kept.charts,
+    "command_line": test_command_line_kept.command_line,
+    "conditions": test_installation_kept.conditions,
+    "configuration": test_settings_kept.configuration,
+    "coordination": test_coordination_kept.coordination,
+    "errors": test_sdk_kept.errors,
+    "log_files": test_log_files_kept.log_files,
+    "metrics": test_metrics_kept.metrics,
+    "openapi": test_http_kept.openapi,
+    "package": test_installation_kept.package,
+    "peer_messages": test_http_kept.peer_messages,
+    "problems": test_http_kept.problems,
+    "record_batch": test_record_batch_kept.record_batch,
+    "resources": test_installation_kept.resources,
+    "routes": test_http_kept.routes,
+    "sdk": test_sdk_kept.sdk,
+    "settings": test_settings_kept.settings,
+    "spark_options": test_settings_kept.spark_options,
+    "variables": test_settings_kept.variables,
+}
+"""Name of each golden file, and what describes its subject."""
+
+
+def main(arguments: list[str]) -> int:
+    """Run the program; return its exit code, 1 for a difference that is not written."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--write", action="store_true", help="write the files that differ")
+    parser.add_argument("subjects", nargs="*", help="golden files by name; all without")
+    options = parser.parse_args(arguments)
+    differing = 0
+    for subject in options.subjects or SUBJECTS:
+        described = SUBJECTS[subject]()
+        lines = golden.differences(subject, described)
+        differing += bool(lines)
+        print(
+            "\n".join(lines)
+            if lines and not options.write
+            else f"{subject}: {'written' if lines else 'unchanged'}"
+        )
+        if lines and options.write:
+            (golden.FOLDER / f"{subject}.json").write_text(golden.rendered(described), encoding="utf-8")
+    return 1 if differing and not options.write else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,271 @@
+"""Coordination as it lies in etcd and in the embedded store: every key, the bytes of every record, the tables."""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import golden
+from fairlead_api.identifiers import (
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    PartitionIndex,
+    ProducerEpoch,
+    ProducerId,
+    TimestampUs,
+    TopicId,
+)
+from fairlead_broker.controlling.moving import MovedRecord, _moved_key, _moving_key
+from fairlead_broker.coordination.embedded_history import History
+from fairlead_broker.registry.group_keys import GroupKeys, all_groups
+from fairlead_broker.registry.group_records import (
+    CoordinatorRecord,
+    GroupRecord,
+    MemberRecord,
+    OffsetEntry,
+    OffsetsRecord,
+    TargetRecord,
+)
+from fairlead_broker.registry.keys import Keys
+from fairlead_broker.registry.producer_records import ProducerIdsRecord, ProducerNameRecord
+from fairlead_broker.registry.records import (
+    Addresses,
+    BrokerRegistration,
+    BrokerState,
+    ClusterRecord,
+    ConfigRecord,
+    ControllerEpochRecord,
+    ControllerRecord,
+    DeletedTopicRecord,
+    Directory,
+    DurabilityState,
+    InSync,
+    PartitionRecord,
+    QuarantinedReplica,
+    Record,
+    Replica,
+    RestartPermitRecord,
+    TopicRecord,
+    TopicState,
+    decode,
+    encode,
+)
+
+_TOPIC = TopicId("1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b")
+_ONE, _TWO, _THREE = BrokerId(1), BrokerId(2), BrokerId(3)
+_EPOCH = BrokerEpoch(9)
+_TIME = TimestampUs(1_700_000_000_000_005)
+_KEYS = Keys("prod")
+_GROUP = GroupKeys(_KEYS, "etl")
+_ODD = "a/b ü"
+
+# One of each kind with every field set, and those that have optional fields once more without them.
+RECORDS: dict[str, Record] = {
+    "cluster": ClusterRecord(cluster_id=_TOPIC, feature_level=1, created_us=_TIME),
+    "controller": ControllerRecord(broker=_ONE, broker_epoch=_EPOCH),
+    "controller epoch": ControllerEpochRecord(epoch=3),
+    "restart permit": RestartPermitRecord(broker=_ONE, broker_epoch=_EPOCH),
+    "topic": TopicRecord(
+        topic_id=_TOPIC,
+        state=TopicState.READY,
+        partitions=3,
+        growing_to=6,
+        replication_factor=1,
+        config={"segment.bytes": "1048576", "old": True, "number": 5, "part": 0.5},
+        created_us=_TIME,
+    ),
+    "topic, least": TopicRecord(
+        topic_id=_TOPIC, state=TopicState.CREATING, partitions=1, replication_factor=1, created_us=_TIME
+    ),
+    "deleted topic": DeletedTopicRecord(name="t", deleted_us=_TIME),
+    "config": ConfigRecord(values={"segment.bytes": "1048576"}),
+    "broker": BrokerRegistration(
+        state=BrokerState.DRAINING,
+        addresses=Addresses(data="h:1", peer="h:2", ops="h:3"),
+        rack="zone-a",
+        release="0.1.0",
+        peer_secret_hash="ab",
+        directories=(Directory(id="d", last_broker_epoch=BrokerEpoch(4)),),
+        quarantined=(QuarantinedReplica(topic_id=_TOPIC, partition=PartitionIndex(2)),),
+        intact_since=BrokerEpoch(2),
+        lease_seconds=3,
+    ),
+    "broker, least": BrokerRegistration(
+        state=BrokerState.RUNNING,
+        addresses=Addresses(data="h:1", peer="h:2", ops="h:3"),
+        rack=None,
+        release="0.1.0",
+        peer_secret_hash="ab",
+        directories=(),
+    ),
+    "partition": PartitionRecord(
+        leader=InSync(broker=_ONE, broker_epoch=_EPOCH),
+        leader_epoch=LeaderEpoch(7),
+        replicas=(Replica(broker=_ONE, directory="d", generation=2), Replica(broker=_TWO, directory="e")),
+        adding=(_TWO,),
+        removing=(_THREE,),
+        isr=(InSync(broker=_ONE, broker_epoch=_EPOCH),),
+        elr=(InSync(broker=_THREE, broker_epoch=BrokerEpoch(8)),),
+        min_isr=2,
+        durability=DurabilityState.SYNCING,
+        unclean=True,
+        restored=True,
+    ),
+    "partition, least": PartitionRecord(
+        leader=None,
+        leader_epoch=LeaderEpoch(0),
+        replicas=(),
+        isr=(),
+        min_isr=1,
+        durability=DurabilityState.SYNCED,
+    ),
+    "group coordinator": CoordinatorRecord(broker=_TWO, broker_epoch=_EPOCH),
+    "group": GroupRecord(epoch=3, target_epoch=2, assignor="uniform", emptied_us=_TIME, created_us=_TIME),
+    "group, least": GroupRecord(epoch=3, assignor="uniform", created_us=_TIME),
+    "group target": TargetRecord(epoch=3, members={"m": (0, 2)}),
+    "group member": MemberRecord(
+        instance_id="i",
+        rack="r",
+        topics=("a", "b"),
+        topic_pattern="x.*",
+        assignor="uniform",
+        session_timeout_ms=45_000,
+        rebalance_timeout_ms=300_000,
+        epoch=3,
+        previous_epoch=2,
+        assigned={_TOPIC: (0, 1)},
+        revoking={_TOPIC: (2,)},
+    ),
+    "group member, least": MemberRecord(
+        session_timeout_ms=45_000, rebalance_timeout_ms=300_000, epoch=-2, previous_epoch=0
+    ),
+    "group offsets": OffsetsRecord(
+        entries=(
+            OffsetEntry(
+                partition=65, offset=Offset(7), leader_epoch=LeaderEpoch(1), metadata="é", committed_us=_TIME
+            ),
+            OffsetEntry(partition=66, offset=Offset(0), committed_us=_TIME),
+        )
+    ),
+    "moved": MovedRecord(cluster_id=_TOPIC, etcd="http://etcd:2379"),
+    "producer ids": ProducerIdsRecord(next_id=2000),
+    "producer name": ProducerNameRecord(
+        producer_id=ProducerId(7), producer_epoch=ProducerEpoch(3), used_us=_TIME
+    ),
+}
+
+
+def coordination() -> Any:
+    """Describe all keys, all records as they are stored, their values by name, and the embedded store."""
+    return {
+        "keys": _keys(),
+        "records": {name: encode(record).decode() for name, record in RECORDS.items()},
+        "values": {
+            "broker state": sorted(BrokerState),
+            "durability": sorted(DurabilityState),
+            "topic state": sorted(TopicState),
+        },
+        "embedded": _embedded(),
+    }
+
+
+def _keys() -> dict[str, str]:
+    return {
+        "prefix": _KEYS.prefix,
+        "prefix of an odd name": Keys(_ODD).prefix,
+        "mirrored": _KEYS.meta,
+        "cluster": _KEYS.cluster,
+        "brokers": _KEYS.brokers,
+        "broker": _KEYS.broker(BrokerId(3)),
+        "controller": _KEYS.controller,
+        "controller epoch": _KEYS.controller_epoch,
+        "restart permit": _KEYS.restart_permit,
+        "topics": _KEYS.topics,
+        "topic": _KEYS.topic(_ODD),
+        "partitions": _KEYS.partitions(_TOPIC),
+        "partition": _KEYS.partition(_TOPIC, PartitionIndex(10)),
+        "cluster config": _KEYS.cluster_config,
+        "broker config": _KEYS.broker_config(BrokerId(7)),
+        "deleted topics": _KEYS.deleted_topics,
+        "deleted topic": _KEYS.deleted_topic(_TOPIC),
+        "producer ids": _KEYS.producer_ids,
+        "producer names": _KEYS.producer_names,
+        "producer name": _KEYS.producer_name(_ODD),
+        "moved away": _moved_key(_KEYS),
+        "moving in": _moving_key(_KEYS),
+        "groups": all_groups(_KEYS),
+        "group": GroupKeys(_KEYS, _ODD).prefix,
+        "group coordinator": _GROUP.coordinator,
+        "group state": _GROUP.state,
+        "group targets": _GROUP.targets,
+        "group target": _GROUP.target(_TOPIC),
+        "group members": _GROUP.members,
+        "group member": _GROUP.member(_ODD),
+        "group offsets": _GROUP.offsets,
+        "group offsets of partition 63": _GROUP.offsets_of(_TOPIC, 63),
+        "group offsets of partition 64": _GROUP.offsets_of(_TOPIC, 64),
+    }
+
+
+def _embedded() -> Any:
+    """Describe the tables of a new store."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "coordination.sqlite"
+        History(path).close()
+        connection = sqlite3.connect(path)
+        try:
+            rows = connection.execute(
+                "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name"
+            ).fetchall()
+            return {
+                "tables": [" ".join(sql.split()) for (sql,) in rows],
+                "application_id": connection.execute("PRAGMA application_id").fetchone()[0],
+                "user_version": connection.execute("PRAGMA user_version").fetchone()[0],
+            }
+        finally:
+            connection.close()
+
+
+def _kinds(of: type[Record]) -> Iterator[type[Record]]:
+    for kind in of.__subclasses__():
+        yield kind
+        yield from _kinds(kind)
+
+
+def test_keys_and_records_are_unchanged() -> None:
+    """Keys and records lie in stores for ever: neither a name nor a byte changes."""
+    golden.assert_unchanged("coordination", coordination())
+
+
+def test_every_kind_of_record_is_held() -> None:
+    """Each record of the registry stands above with each of its fields once set to something."""
+    held = {type(record) for record in RECORDS.values()}
+
+    assert held == {kind for kind in _kinds(Record) if kind.__module__.startswith("fairlead_broker.")}
+    for kind in held:
+        full = next(record for record in RECORDS.values() if type(record) is kind)
+        plain = msgspec.structs.fields(kind)
+        left = [
+            field.name for field in plain if field.name not in ("v", "unknown") and not _is_set(full, field)
+        ]
+        assert left == [], kind.__name__
+
+
+def _is_set(record: Record, field: msgspec.structs.FieldInfo) -> bool:
+    return field.required or bool(getattr(record, field.name))
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_golden_record_is_read(name: str) -> None:
+    """The bytes that an earlier release stored are the same record."""
+    stored = golden.read("coordination")["records"][name].encode()
+
+    assert decode("/key", stored, type(RECORDS[name])) == RECORDS[name]

@@ -1,0 +1,35 @@
+"""The folder of golden data holds exactly what the program describes."""
+
+from __future__ import annotations
+
+import golden
+import snapshot
+
+
+def test_every_golden_file_has_a_subject() -> None:
+    """No file is left over, and none is missing."""
+    assert sorted(path.name for path in golden.FOLDER.iterdir()) == sorted(
+        f"{name}.json" for name in snapshot.SUBJECTS
+    )
+
+
+def test_a_golden_file_is_written_as_the_program_writes() -> None:
+    """Files edited by hand in another form would make the next change look larger than it is."""
+    for name in snapshot.SUBJECTS:
+        assert (golden.FOLDER / f"{name}.json").read_text(encoding="utf-8") == golden.rendered(
+            golden.read(name)
+        )
+
+
+def test_a_sentence_is_no_part_of_a_schema() -> None:
+    """Texts go, and fields with the names of texts stay."""
+    schema = {
+        "description": "A sentence.",
+        "required": ["title", "message"],
+        "properties": {"title": {"type": "string", "title": "Title"}, "message": {"type": "string"}},
+    }
+
+    assert golden.without_texts(schema) == {
+        "required": ["message", "title"],
+        "properties": {"title": {"type": "string"}, "message": {"type": "string"}},
+    }

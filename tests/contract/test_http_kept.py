@@ -1,0 +1,140 @@
+"""Calls, problems and the OpenAPI document, as clients in any language know them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+import golden
+from fairlead_api.problems import ProblemError
+from fairlead_api.problems.catalogue import CATALOGUE
+from fairlead_api.problems.definitions import ProblemKind
+from fairlead_api.routes import ROUTES
+from fairlead_api.routes.definitions import Route
+from fairlead_api.routes.openapi import document
+from fairlead_api.routes.query_parameters import OffsetExpression, QueryParameter
+from fairlead_broker.peers.digests import DigestRequest
+from fairlead_broker.peers.messages import (
+    LogEndsAnswer,
+    LogEndsRequest,
+    ProgressRequest,
+    ReplicaFetchRequest,
+    ReplicaFetchResult,
+)
+from fairlead_broker.peers.positions import PositionsAnswer, PositionsRequest
+from fairlead_broker.server.routing.peer_calls import PEER_ROUTES
+
+_PEER_NAMES = (
+    "replica_fetch request",
+    "replica_fetch result",
+    "replica_progress request",
+    "log_ends request",
+    "log_ends answer",
+    "replica_digest request",
+    "positions request",
+    "positions answer",
+)
+_PEER_MESSAGES = (
+    ReplicaFetchRequest,
+    ReplicaFetchResult,
+    ProgressRequest,
+    LogEndsRequest,
+    LogEndsAnswer,
+    DigestRequest,
+    PositionsRequest,
+    PositionsAnswer,
+)
+
+
+def openapi() -> Any:
+    """Describe the OpenAPI document without its sentences."""
+    return golden.without_texts(document("0"))
+
+
+def problems() -> Any:
+    """Describe every code with its status, its kind and the data that its document may carry."""
+    codes = {
+        code: {
+            "status": entry.status,
+            "kind": entry.kind.value,
+            "retryable": entry.retryable,
+            "side_effect": entry.side_effect.value,
+            "type": entry.type_uri,
+            "data": sorted(member.name for member in entry.data_members),
+        }
+        for code, entry in CATALOGUE.items()
+    }
+    full = ProblemError("overloaded", "detail", retry_after_seconds=1.0).to_document()
+    return {"kinds": sorted(ProblemKind), "members": sorted(full), "codes": codes}
+
+
+def routes() -> Any:
+    """Describe every call of the three listeners."""
+    return {entry.name: _route(entry) for entry in (*ROUTES, *PEER_ROUTES)}
+
+
+def _route(entry: Route) -> Any:
+    return {
+        "call": f"{entry.method} {entry.path}",
+        "listener": entry.listener.value,
+        "authorization": f"{entry.operation.value} {entry.resource.value}",
+        "body": list(entry.body_types),
+        "query": {each.name: _parameter(each) for each in entry.query},
+        "headers": {each.name: each.pattern for each in entry.headers},
+        "answers": {
+            str(form.status): {"types": list(form.media_types), "headers": sorted(form.headers)}
+            for form in entry.answers
+        },
+        "problems": sorted(set(entry.problems)),
+    }
+
+
+def _parameter(each: QueryParameter) -> Any:
+    default: Any = each.default
+    if isinstance(default, OffsetExpression):
+        default = [default.origin.value, default.number]
+    return {
+        "kind": each.kind.value,
+        "default": default,
+        "range": [each.minimum, each.maximum],
+        "choices": list(each.choices),
+        "choices_later": list(each.choices_later),
+        "excludes": sorted(each.excludes),
+    }
+
+
+def peer_messages() -> Any:
+    """Describe the JSON that brokers send each other: brokers of two releases do, while a cluster is upgraded."""
+    schemas, components = msgspec.json.schema_components(
+        _PEER_MESSAGES, schema_hook=_any_value, ref_template="#/$defs/{name}"
+    )
+    return {
+        name: golden.without_texts(golden.inlined({**schema, "$defs": components}))
+        for name, schema in zip(_PEER_NAMES, schemas, strict=True)
+    }
+
+
+def _any_value(type_: type) -> dict[str, Any]:
+    """Describe what msgspec's schemas do not know: the bytes beside the JSON, and any value."""
+    return {"other": type_.__name__}
+
+
+def test_the_openapi_document_is_unchanged() -> None:
+    """Every path, parameter, body, answer and schema is the golden one; sentences are free."""
+    golden.assert_unchanged("openapi", openapi())
+
+
+def test_the_problems_are_unchanged() -> None:
+    """No code, status, kind, side effect or data member comes, goes or changes."""
+    golden.assert_unchanged("problems", problems())
+
+
+def test_the_routes_are_unchanged() -> None:
+    """Every call keeps its method, path, listener, parameters, headers, media types and problems."""
+    golden.assert_unchanged("routes", routes())
+
+
+def test_the_messages_between_brokers_are_unchanged() -> None:
+    """Every message keeps its fields, types and defaults."""
+    golden.assert_unchanged("peer_messages", peer_messages())

@@ -1,0 +1,47 @@
+"""Metrics of brokers and of the operator, as dashboards and alerts know them. The client library has none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client.metrics import MetricWrapperBase
+
+import fairlead_broker.telemetry
+import fairlead_operator.telemetry
+import golden
+from fairlead_api.metrics import METRICS, PROCESS_METRICS
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+
+def metrics() -> Any:
+    """Describe every metric that the two programs register, and those of the process."""
+    return {
+        "broker": _registered(fairlead_broker.telemetry.Telemetry().registry),
+        "operator": _registered(fairlead_operator.telemetry.Telemetry().registry),
+        "process": {each.name: each.kind.value for each in PROCESS_METRICS},
+    }
+
+
+def _registered(registry: CollectorRegistry) -> Any:
+    return {
+        # Prometheus' library keeps a counter's name without its suffix.
+        each._name + ("_total" if each._type == "counter" else ""): {
+            "type": each._type,
+            "labels": list(each._labelnames),
+            "buckets": list(each._kwargs.get("buckets", ())),
+        }
+        for each in registry._collector_to_names
+        if isinstance(each, MetricWrapperBase)
+    }
+
+
+def test_the_metrics_are_unchanged() -> None:
+    """No name, type, label or bucket comes, goes or changes."""
+    golden.assert_unchanged("metrics", metrics())
+
+
+def test_the_catalogue_is_what_a_broker_registers() -> None:
+    """The golden file holds every metric of the catalogue."""
+    assert set(metrics()["broker"]) == {each.name for each in METRICS}
