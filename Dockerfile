@@ -68,7 +68,7 @@ ARG PIP_NO_INDEX=
 ARG PIP_FIND_LINKS=
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore PYTHONDONTWRITEBYTECODE=1
 COPY constraints/image-spark.txt constraints/setup.txt /constraints/
-# PySpark comes as source alone, so that what builds it has to be there meanwhile. Its programs and packed sources are
+# PySpark comes as source alone, so that its build tools are installed for this step. Its programs and packed sources are
 # of no use here: `spark-submit` is ours, and Python finds bytecode beside the sources. Spark looks for data sources of
 # Python only where the archives exist, so empty ones take their place below.
 RUN set -eu; \

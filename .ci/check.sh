@@ -16,7 +16,7 @@ check() {
 check lint ruff check .
 check format ruff format --check .
 check types mypy
-check "types of the house" mypy tests/plugins tests/architecture tests/contract tests/release tests/conftest.py .ci/test.py .ci/prove.py .ci/cluster.py .ci/manifests.py .ci/release.py .ci/image.py .ci/image_bases.py .ci/kubernetes.py spark/image/*.py tests/kubernetes tests/checker/history_checker.py \
+check "types of the house" mypy tests/plugins tests/architecture tests/contract tests/release tests/conftest.py .ci/test.py .ci/prose.py .ci/prove.py .ci/cluster.py .ci/manifests.py .ci/release.py .ci/image.py .ci/image_bases.py .ci/kubernetes.py spark/image/*.py tests/kubernetes tests/checker/history_checker.py \
     tests/faults/lying_disk.py tests/faults/power_cuts.py tests/faults/killed_brokers.py tests/faults/bit_flips.py tests/recipes
 check layers lint-imports --no-logo
 check "reference pages" python docs/generate/pages.py --check
@@ -25,6 +25,7 @@ check "custom resource definitions" python docs/generate/definitions.py --check
 check docs .ci/docs.sh
 check changelog towncrier build --draft --version next --date today
 check docstrings interrogate --no-color
+check prose python .ci/prose.py
 check spelling codespell api broker client operator charts manifests tests benchmarks docs .ci *.md Makefile pyproject.toml zensical.toml
 
 if ((${#failed[@]})); then

@@ -1,7 +1,7 @@
 """`make cluster`: etcd and three brokers, each a process of its own, until Ctrl-C.
 
-A cluster to try things on, such as killing one of the processes whose ids it prints; it says who ended, and starts a
-broker again when its number is typed. `make cluster CLUSTER="--help"`.
+A cluster to try things on, such as killing one of the processes whose ids it prints; it reports which process
+ended, and starts a broker again when its number is typed. `make cluster CLUSTER="--help"`.
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ async def start_etcd(folder: Path, url: str, peer_url: str) -> asyncio.subproces
 
 
 class Broker:
-    """One broker: started, watched, and started again when somebody says so."""
+    """One broker: started, watched, and started again on request."""
 
     def __init__(self, arguments: argparse.Namespace, folder: Path, etcd_url: str, number: int) -> None:
-        """Nothing runs yet."""
+        """Prepare the broker; nothing runs yet."""
         port = arguments.port + 10 * number
         self.number = number
         self.process: asyncio.subprocess.Process | None = None
@@ -136,7 +136,7 @@ class Broker:
         return True
 
     async def watch(self) -> None:
-        """Say when it ends and how it is started again; wait until it is, and so on."""
+        """Report each end of the broker with the command that starts it, and wait for the next start."""
         while True:
             assert self.process is not None, "it was started"
             code = await self.process.wait()
@@ -153,20 +153,20 @@ class Broker:
         if self.process is not None and self.process.returncode is None:
             print(f"broker {self.number} runs (process {self.process.pid})", flush=True)
             return
-        print(f"broker {self.number} is starting; it waits until its former lease is over", flush=True)
+        print(f"broker {self.number} is starting; it waits until its previous lease has ended", flush=True)
         await self.start()
 
 
 def ended(code: int) -> str:
-    """Say how a process ended."""
+    """Return how a process ended."""
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
 
 
 def read_number(brokers: list[Broker]) -> None:
-    """Start the broker whose number somebody has typed."""
+    """Start the broker whose number was typed."""
     line = sys.stdin.readline()
     if not line:
-        # Nobody types here.
+        # Standard input is closed or cannot be waited for.
         asyncio.get_running_loop().remove_reader(sys.stdin)
         return
     chosen = [broker for broker in brokers if str(broker.number) == line.strip()]
@@ -192,7 +192,7 @@ async def start(log: Path, *command: str) -> asyncio.subprocess.Process:
 
 
 async def end(processes: list[asyncio.subprocess.Process]) -> None:
-    """Stop processes in order, and without asking those that do not."""
+    """Stop processes in order, and kill processes that do not stop."""
     running = [process for process in processes if process.returncode is None]
     for process in running:
         process.terminate()

@@ -117,7 +117,7 @@ def _build(
 
 
 def _is_current(name: str, archive: Path, inputs: Iterable[Path]) -> tuple[bool, Path, str]:
-    """Say whether an archive was made of these files; with the file that keeps what it was made of, and that text."""
+    """Return whether an archive was made of these files, the file that records them, and the text of that file."""
     made_of = hashlib.sha256(name.encode())
     for path in (*inputs, Path(__file__), ROOT / ".ci/image_bases.py"):
         made_of.update(f"{path}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
@@ -151,7 +151,7 @@ def _buildah(*arguments: str) -> list[str]:
 
 
 def _bases() -> Bases:
-    """Return the names of the bases, made and loaded where they are new."""
+    """Return the names of the bases; build and load new ones."""
     names = {}
     for name in ("base", "builder", "spark"):
         archive = root_file_system(name)
@@ -200,7 +200,7 @@ def _download(folder: Path, wanted: list[str], options: list[str]) -> None:
 
 
 def _platform_options() -> list[str]:
-    """Return what has pip choose the wheels that fit the base."""
+    """Return the options that make pip choose wheels for the base."""
     machine = platform.machine()
     tags = [f"manylinux_2_{minor}_{machine}" for minor in range(5, GLIBC_MINOR + 1)]
     tags += [f"{name}_{machine}" for name in ("manylinux1", "manylinux2010", "manylinux2014")]

@@ -33,7 +33,7 @@ SPARK_PACKAGES = {
     "tini": ("tini",),  # reaps what forked workers leave behind
     "coreutils": ("chmod", "df", "du", "ls", "readlink", "rm"),  # Spark and Hadoop call them
 }
-# What came along as dependencies of packages that are never configured, or serves no program of ours.
+# Dependencies of packages that are never configured, and files that no program of the image uses.
 UNUSED = (
     "usr/share/doc usr/share/man usr/share/locale usr/share/info usr/share/lintian usr/share/perl5 usr/share/debconf "
     "usr/share/bash-completion usr/share/bug usr/share/common-licenses usr/share/pixmaps usr/share/applications "

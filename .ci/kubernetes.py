@@ -1,4 +1,4 @@
-"""`make kubernetes`: a Kubernetes on this machine to try things on, with kubectl and Helm, until it is told to go.
+"""`make kubernetes`: a Kubernetes on this machine to try things on, with kubectl and Helm, until `down` ends it.
 
     make kubernetes KUBERNETES="up"             start one and say how it is used
     make kubernetes KUBERNETES="status"         its processes, memory and nodes
@@ -36,9 +36,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--name", default="dev", help="several may run side by side")
     commands = parser.add_subparsers(dest="command", required=True)
     starting = commands.add_parser("up", help="start one and say how it is used")
-    starting.add_argument(
-        "--fake-nodes", type=int, help="how many nodes that nobody runs; 3 without real ones"
-    )
+    starting.add_argument("--fake-nodes", type=int, help="number of fake nodes; 3 without real ones")
     starting.add_argument(
         "--real-nodes", type=int, default=0, help="how many nodes with containerd and kubelet"
     )

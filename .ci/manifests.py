@@ -4,7 +4,7 @@
 
 From `manifests/crds/`: the definitions as templates of the operator's chart, and the other chart's schema of values.
 From the operator's chart: `manifests/install.yaml`, the kustomize base, what its overlays add, rules and
-boards. From each chart's values: the table in its README. Helm is the one that the tests build.
+boards. From each chart's values: the table in its README. It uses the Helm that the tests build.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def definition_template(path: Path) -> str:
     assert "{{" not in text, f"{path} holds what Helm would take for a template"
     head, metadata, rest = text.removeprefix("---\n").partition("\nmetadata:\n")
     assert metadata, f"{path} has no metadata"
-    assert not rest.startswith("  annotations:"), f"{path} has annotations, which nobody merges"
+    assert not rest.startswith("  annotations:"), f"{path} has annotations, which this program does not merge"
     annotations = '  annotations:\n    {{- include "fairlead-operator.crdAnnotations" . | nindent 4 }}\n'
     return f"{{{{- if .Values.crds.enabled }}}}\n{head}{metadata}{annotations}{rest}{{{{- end }}}}\n"
 

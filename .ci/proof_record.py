@@ -1,4 +1,4 @@
-"""Writes what a proof found to docs/proof/<name>.json, with what somebody needs to judge it or to do it again.
+"""Writes what a proof found to docs/proof/<name>.json, with everything needed to judge or repeat it.
 
 Used by `prove.py`. The machine is described by what matters for the figures; nothing names it.
 """

@@ -4,7 +4,7 @@
 
 The bill (CycloneDX) and the licences are of what `pip install 'fairlead[broker,operator,spark,tracing]'` brings, in
 the versions of the environment that runs this, which are those of `constraints/`. Fails when one of them has a licence
-that is not on the list below, and when CHANGELOG.md does not tell of this version. Nothing is asked of the network.
+that is not on the list below, and when CHANGELOG.md has no section for this version.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ ALLOWED = {
     "ISC License (ISCL)",
     "MIT",
     "MIT License",
-    # Of single files, which nobody here changes: the certificates of certifi.
+    # Licences of single files that are shipped unchanged: the certificates of certifi.
     "Mozilla Public License 2.0 (MPL 2.0)",
     "PSF-2.0",
     "Python Software Foundation License",
     "Zlib",
 }
-# Whose metadata is silent, by the licence that lies beside their code.
+# Packages whose metadata names no licence, with the licence in the file beside their code.
 READ_BY_HAND = {"pyreqwest": "Apache-2.0"}
 BETWEEN = re.compile(r"\s+(?:AND|OR)\s+|;\s*")
 

@@ -13,7 +13,7 @@ venv=.venv
 python_minimum=3.11
 # What is missing and may not be installed here.
 refused=()
-# Spark alone is hundreds of megabytes: whoever waits at a terminal sees uv's progress, a log only what was run.
+# Spark alone is hundreds of megabytes: a terminal shows uv's progress, a log only the commands.
 quiet=(--quiet)
 if [[ -t 2 ]]; then quiet=(); fi
 

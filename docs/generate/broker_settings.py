@@ -1,4 +1,4 @@
-"""The page of what a broker's process is told: flags, variables and the configuration file."""
+"""The page of the settings of a broker's process: flags, variables and the configuration file."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fairlead_broker.settings import BrokerSettings
 
 TEXT = """# Settings of a broker
 
-What the process of a broker is told at its start: what `server.properties` is to Kafka, but for the
+The settings that the process of a broker reads at its start, like Kafka's `server.properties` but without the
 [configuration keys](configuration.md), which can also be changed later. Each setting is a variable, `peer_listen` for
 example `FAIRLEAD_PEER_LISTEN`, and a member of the configuration file; most are flags of `fairlead broker start` as
-well, such as `--peer-listen`. Flags go before variables, variables before the file, and the file before the defaults.
+well, such as `--peer-listen`. Flags override variables, variables the file, and the file the defaults.
 
 `--config`, or `FAIRLEAD_CONFIG`, names the file, in TOML or YAML. A name that does not exist is refused:
 

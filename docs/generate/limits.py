@@ -1,4 +1,4 @@
-"""The page of all limits: those that can be set, read from the settings, and those that are built in."""
+"""The page of all limits: configurable limits, read from the settings, and built-in limits."""
 
 # ruff: noqa: E501 - rows of a table
 

@@ -19,7 +19,7 @@ NEXT_MOVES = {
     ProblemKind.RETRY: "send the same request again later, with back-off",
     ProblemKind.REFRESH: "learn the metadata again, then send the request again",
     ProblemKind.FIX: "change the request; the same one fails again",
-    ProblemKind.FENCED: "stop: somebody newer took over",
+    ProblemKind.FENCED: "stop: a newer producer, member or broker took over",
     ProblemKind.DATA_LOSS: "decide about records that are gone or cannot be proven",
     ProblemKind.BUG: "report it",
 }

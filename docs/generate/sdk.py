@@ -32,7 +32,7 @@ PAGES = {
     ),
     "admin": ("Admin", ("Admin",)),
 }  # fmt: skip
-"""Of what `fairlead` exports: title and names by page."""
+"""Title and names of the exports of `fairlead`, by page."""
 ARGUMENTS = {"linger_seconds": "linger_ms", "codec": "compression"}
 """What the clients call settings whose own names are not theirs with the unit left out."""
 RETRIES = """# Retries and deadlines
@@ -206,7 +206,7 @@ def _retries() -> str:
 
 
 def _argument(client: type, setting: str, default: object) -> tuple[str, str]:
-    """Name and default of the argument that a setting is made from, as somebody writes them."""
+    """Name and default of the argument that a setting is made from, as a program writes them."""
     name = ARGUMENTS.get(setting) or setting.replace("_seconds", "")
     taken = inspect.signature(client).parameters.get(name)
     if taken is not None:

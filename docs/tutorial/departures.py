@@ -1,7 +1,7 @@
 """A member of a consumer group that counts flights and departure delays by carrier, each flight exactly once.
 
-Totals and offsets go into one transaction of an SQLite database, so it may be killed at any time: whoever takes its
-partitions over goes on where the database says. `make demo` runs four of these and kills one:
+Totals and offsets go into one transaction of an SQLite database, so it may be killed at any time: the next
+owner of its partitions continues at the offsets in the database. `make demo` runs four of these and kills one:
 
     python departures.py --group board --database board.db --bootstrap http://127.0.0.1:9520
 """

@@ -154,7 +154,7 @@ def read_by_groups(addresses: Addresses, groups: Groups, direct: pa.Table) -> No
 
 
 def count_on_spark(addresses: Addresses, direct: pa.Table) -> None:
-    """Have Spark count the flights of each carrier and hour, and compare every window with the file."""
+    """Count on Spark the flights of each carrier and hour, and compare every window with the file."""
     CONSOLE.print(f"$ fairlead {shlex.join(COMMAND)}", soft_wrap=True)
     started = time.perf_counter()
     CONSOLE.print(run_pipeline(addresses.data), markup=False, soft_wrap=True)
@@ -182,7 +182,7 @@ def look_further(addresses: Addresses) -> None:
 
 
 def stay(addresses: Addresses) -> None:
-    """Tell what there is to look at, and wait for Ctrl-C."""
+    """Print what to look at, and wait for Ctrl-C."""
     look_further(addresses)
     try:
         CONSOLE.print("the broker stays until Ctrl-C")
@@ -192,7 +192,7 @@ def stay(addresses: Addresses) -> None:
 
 
 def say_goodbye() -> None:
-    """Tell how to go on with a broker that stays: an address of the one that stops now would be of no use."""
+    """Print how to keep the broker running; addresses of a broker that stops now would be of no use."""
     CONSOLE.print("the broker stops now, and its data go with it", soft_wrap=True)
     CONSOLE.print(f"to keep it and look around: {KEEP}", soft_wrap=True)
     CONSOLE.print("to start one of your own:   docs/tutorial/quick-start.md", soft_wrap=True)

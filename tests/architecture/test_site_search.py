@@ -66,12 +66,12 @@ def test_every_page_of_the_navigation_is_found(index: dict[str, dict[str, str]])
 
 
 def test_words_of_a_page_lead_to_it(index: dict[str, dict[str, str]]) -> None:
-    """Somebody who looks for how to drain a broker comes to the page that tells it, and to its section."""
+    """A search for draining a broker leads to the page and the section that explain it."""
     found = {
         (page, title)
         for page, sections in index.items()
         for title, text in sections.items()
-        if "draining broker gives up" in text
+        if "draining broker hands over" in text
     }
 
     assert found == {("how-to/operations/", "Take a broker out of service for good")}

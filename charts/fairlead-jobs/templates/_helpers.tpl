@@ -105,7 +105,7 @@ capabilities:
 {{- define "fairlead-jobs.sparkDefaults" -}}
 spark.driver.memory {{ .Values.driver.memory }}
 spark.python.unix.domain.socket.enabled true
-# Nobody has to say who they are at the user interface, so it shows and changes nothing.
+# The user interface asks for no credentials, so it is read-only.
 spark.ui.killEnabled false
 # Logs have lines.
 spark.ui.showConsoleProgress false

@@ -9,7 +9,7 @@ evicted.
 - apiGroups: [fairlead.dev]
   resources: [clusters/status, topics/status]
   verbs: [patch]
-# Owner references that hold back the owner's deletion: some clusters let nobody write them without this.
+# Owner references that hold back the owner's deletion: some Kubernetes clusters refuse to write them without this rule.
 - apiGroups: [fairlead.dev]
   resources: [clusters/finalizers]
   verbs: [update]

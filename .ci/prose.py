@@ -1,0 +1,309 @@
+"""Report words that make a sentence hard to understand, with what to write instead.
+
+    python .ci/prose.py [--all] [PATH ...]
+
+Without paths, the check reads the files under `held` in `[tool.fairlead.prose]` of pyproject.toml, prints
+`file:line: word: sentence` for each word found, and ends with 1 when there is one. `--all` reads every tracked file and
+prints the number left in each folder. The words and what to write instead are the table `WORDS`.
+
+Sentences are read from docstrings, comments and fields' docstrings of Python, from texts of product and tools (log
+events, problems, help), from comments of YAML, TOML, Dockerfile, Makefile and shell, and from Markdown outside code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import re
+import subprocess
+import sys
+import tokenize
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+
+Kind = Literal["markdown", "docstring", "field", "comment", "text"]
+PAGES: Final = frozenset[Kind](("markdown",))
+CODE: Final = frozenset[Kind](("docstring", "field", "comment", "text"))
+EVERYWHERE: Final = PAGES | CODE
+DOCSTRING: Final = frozenset[Kind](("docstring",))
+FIELD: Final = frozenset[Kind](("field",))
+
+PERSONS: Final = (
+    "administrator", "attacker", "author", "caller", "contributor", "developer", "maintainer", "newcomer", "operator",
+    "people", "person", "reader", "stranger", "team", "user", "you",
+)  # fmt: skip
+"""Nouns before which "who" may stand: people, and the code that calls a function."""
+
+SKIPPED: Final = (
+    "CHANGELOG.md", "docs/changes/", "docs/decisions/", "docs/proof/", "docs/reference/record-batch-vectors/",
+    ".ci/prose.py",
+)  # fmt: skip
+"""Records of a day, which are not rewritten, and the table of words itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word that the prose of this repository does without."""
+
+    name: str
+    """The word as it is reported."""
+    pattern: str
+    """Regular expression that finds it, in any case."""
+    instead: str
+    """What to write in its place."""
+    kinds: frozenset[Kind] = EVERYWHERE
+    """Kinds of sentences in which it is looked for."""
+
+
+_PERSON_BEFORE_WHO: Final = "".join(
+    rf"(?<!\b{noun} )(?<!\b{noun}s )(?<!\b{noun}, )(?<!\b{noun}s, )" for noun in PERSONS
+)
+
+WORDS: Final = (
+    Word("who", _PERSON_BEFORE_WHO + r"\bwho\b(?!-)", "the noun: broker, member, request; or `that` after it"),
+    Word("whoever", r"\bwhoever\b", "the noun: the next request, a broker that ..."),
+    Word("whom", r"\bwhom\b", "the noun: broker, member, request"),
+    Word("nobody", r"\bnobody\b", "no broker, no caller, nothing; for people: no one"),
+    Word("somebody", r"\bsomebody\b", "another broker, a caller; for people: a person"),
+    Word("everybody", r"\beverybody\b", "every broker, all members; for people: everyone"),
+    Word("the one that", r"\bthe ones? that\b", "the noun: the batch that ..."),
+    Word("those that", r"\bthose (that|which)\b", "the noun: the records that ..."),
+    Word("that which", r"\bthat which\b", "the noun"),
+    Word("what came", r"\bwhat (came|comes|goes|went)\b", "the noun: the received records"),
+    Word("of before", r"\bof before\b", "previous, earlier"),
+    Word("anew", r"\banew\b", "again; or create, restart, reset"),
+    Word("by now", r"\bby now\b", "already, since then, today"),
+    Word("meanwhile", r"\b(?:in the )?meanwhile\b", "while it runs, in between, at the same time", CODE),
+    Word("is told", r"\b(?:is|are|was|were|be|been|being) told\b", "is reported, is logged, is notified; learns"),
+    Word("is heard", r"\b(?:is|are|was|were|be|been|being) (?:un)?heard\b", "is received, answers, sends heartbeats"),
+    Word("in the same row", r"\bin the same row\b", "in the same queue, in the same order"),
+    Word("lets + verb", r"\b(?:let leave|let go of)\b", "send, release"),
+    Word("Hear", r"^Hear\b", "Update ..., Handle ..., Apply ...", DOCSTRING),
+    Word("Tell", r"^Tell\b", "Return ..., Notify ..., Report ...", DOCSTRING),
+    Word("Have", r"^Have\b", "a verb that says what happens: Send ..., Start ...", DOCSTRING),
+    Word("Say", r"^Say (?:that|whether|what|how|where|which)\b", "Return ..., Report ...", DOCSTRING),
+    Word("Of", r"^Of ", "a noun phrase, or a whole sentence", FIELD),
+    Word("Which", r"^(?:By |In |On |From |To |At )?Which ", "a noun phrase, or a whole sentence", FIELD),
+    Word("Where", r"^Where(?:ver)? ", "a noun phrase, or a whole sentence", FIELD),
+    Word("With", r"^With(?:out)? ", "a noun phrase, or a whole sentence", FIELD),
+    Word("Whose", r"^Whose ", "a noun phrase, or a whole sentence", FIELD),
+    Word("That", r"^That (?!is\b)", "a noun phrase, or a whole sentence", FIELD),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One sentence of a file."""
+
+    kind: Kind
+    """Kind of its place, which decides which words are looked for."""
+    line: int
+    """Line on which its paragraph begins, from 1."""
+    first: bool
+    """Whether it is the first of its docstring or comment."""
+    text: str
+    """The sentence on one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A word that was found."""
+
+    path: str
+    """Path of the file below the root."""
+    line: int
+    """Line of the paragraph, from 1."""
+    word: Word
+    """The word."""
+    text: str
+    """The sentence that has it."""
+
+    def __str__(self) -> str:
+        """Return the line that is printed."""
+        return f"{self.path}:{self.line}: {self.word.name}: {self.text} [write: {self.word.instead}]"
+
+
+def findings(path: str, text: str) -> list[Finding]:
+    """Return the words found in a file; a file of an unknown kind has no sentences."""
+    return [
+        Finding(path, sentence.line, word, sentence.text)
+        for sentence in sentences(path, text)
+        for word in WORDS
+        if sentence.kind in word.kinds
+        and (sentence.first or not word.pattern.startswith("^"))
+        and re.search(word.pattern, sentence.text, re.IGNORECASE)
+    ]
+
+
+def sentences(path: str, text: str) -> Iterator[Sentence]:
+    """Yield the sentences of a file."""
+    name = path.rpartition("/")[2]
+    if name.endswith(".md"):
+        yield from _markdown(text)
+    elif name.endswith(".py"):
+        yield from _python(text, texts=not path.startswith("tests/"))
+    elif name.endswith((".yaml", ".yml", ".toml", ".sh", "Dockerfile")) or name in {"Makefile", "run"}:
+        yield from _hash_comments(text)
+
+
+def _markdown(text: str) -> Iterator[Sentence]:
+    """Yield the sentences outside code: paragraphs, list items, and the cells of tables."""
+    fenced = False
+    paragraph: list[str] = []
+    start = 0
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        stripped = line.strip()
+        fence = stripped.startswith(("```", "~~~"))
+        new_item = re.match(r"(?:[-*+]|\d+\.|#+|\||!!!) ?", stripped) is not None
+        if paragraph and (fence or not stripped or new_item):
+            yield from _split("markdown", start, " ".join(paragraph))
+            paragraph = []
+        if fence:
+            fenced = not fenced
+        elif stripped and not fenced:
+            start = start if paragraph else number
+            paragraph.append(stripped)
+
+
+def _python(text: str, *, texts: bool) -> Iterator[Sentence]:
+    """Yield docstrings, fields' docstrings and comments, and with `texts` the literals that are sentences."""
+    tree = ast.parse(text)
+    documents = dict(_docstrings(tree))
+    for document, kind in documents.items():
+        yield from _paragraphs(kind, document.lineno, str(document.value))
+    yield from _comments(text)
+    if not texts:
+        return
+    pieces = {
+        id(value) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for value in node.values
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield from _text(node.lineno, "".join(_piece(value) for value in node.values))
+        elif isinstance(node, ast.Constant) and id(node) not in pieces and node not in documents:
+            yield from _text(node.lineno, node.value)
+
+
+def _docstrings(tree: ast.AST) -> Iterator[tuple[ast.Constant, Kind]]:
+    """Yield string statements: the first of a body documents it, one after an assignment documents a field."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if not isinstance(body, list):
+            continue
+        previous: ast.stmt | None = None
+        for statement in body:
+            value = statement.value if isinstance(statement, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                yield value, "field" if isinstance(previous, ast.Assign | ast.AnnAssign) else "docstring"
+            previous = statement
+
+
+def _piece(node: ast.expr) -> str:
+    """Return a part of an f-string; a value in it reads as one word."""
+    return str(node.value) if isinstance(node, ast.Constant) else "0"
+
+
+def _text(line: int, value: object) -> Iterator[Sentence]:
+    """Yield the sentences of a literal of at least three words."""
+    if isinstance(value, str) and re.search(r"[a-z]+ [\w`'\"-]+ [a-z]+", value):
+        yield from _paragraphs("text", line, value)
+
+
+def _comments(text: str) -> Iterator[Sentence]:
+    """Yield the sentences of Python's comments; lines one below the other are one comment."""
+    block: list[str] = []
+    start, last = 0, -1
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type != tokenize.COMMENT:
+            continue
+        if block and token.start[0] != last + 1:
+            yield from _split("comment", start, " ".join(block))
+            block = []
+        start, last = (start if block else token.start[0]), token.start[0]
+        block.append(token.string.lstrip("# "))
+    yield from _split("comment", start, " ".join(block))
+
+
+def _hash_comments(text: str) -> Iterator[Sentence]:
+    """Yield the sentences of comments that begin with `#`, and of the help of a Makefile's targets."""
+    block: list[str] = []
+    start = 0
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        match = re.search(r"(?:^|\s)#+ (.*)", line)
+        if block and not (match and line.lstrip().startswith("#")):
+            yield from _split("comment", start, " ".join(block))
+            block = []
+        if match:
+            start = start if block else number
+            block.append(match[1])
+
+
+def _paragraphs(kind: Kind, line: int, text: str) -> Iterator[Sentence]:
+    """Yield the sentences of a text of several paragraphs; only the very first one is `first`."""
+    at = line
+    for position, paragraph in enumerate(re.split(r"\n\s*\n", text)):
+        for sentence in _split(kind, at, paragraph):
+            yield sentence if position == 0 else Sentence(kind, at, first=False, text=sentence.text)
+        at += paragraph.count("\n") + 2
+
+
+def _split(kind: Kind, line: int, text: str) -> Iterator[Sentence]:
+    """Yield the sentences of one paragraph; what is quoted as code reads as the word `code`."""
+    plain = re.sub(r"``.+?``|`[^`]*`", "`code`", " ".join(text.split()))
+    for position, part in enumerate(re.split(r"(?<=[.!?;|]) +", plain)):
+        if part:
+            yield Sentence(kind, line, first=position == 0, text=part)
+
+
+def tracked() -> list[str]:
+    """Return the paths of all tracked files and of new ones that are not ignored."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+    return [name for name in names if not name.startswith(SKIPPED) and (ROOT / name).is_file()]
+
+
+def held() -> list[str]:
+    """Return the files and folders that are held to the words."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        configured = tomllib.load(file)["tool"]["fairlead"]["prose"]["held"]
+    return [str(path) for path in configured]
+
+
+def below(path: str, places: list[str]) -> bool:
+    """Return whether a path is one of the places or in one of these folders."""
+    return any(path == place or path.startswith(place.rstrip("/") + "/") for place in places)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the check."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("paths", nargs="*", help="files and folders to read in place of those held")
+    parser.add_argument("--all", action="store_true", help="read every tracked file and count by folder")
+    options = parser.parse_args(arguments)
+    places = options.paths or held()
+    found = [
+        finding
+        for name in tracked()
+        if options.all or below(name, places)
+        for finding in findings(name, (ROOT / name).read_text(encoding="utf-8", errors="replace"))
+    ]
+    if options.all:
+        folders = Counter(str(Path(finding.path).parent) for finding in found)
+        for folder, count in sorted(folders.items()):
+            print(f"{count:6} {folder}")
+        print(f"{len(found):6} in all")
+        return 0
+    for finding in found:
+        print(finding, file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

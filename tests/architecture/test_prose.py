@@ -1,0 +1,107 @@
+"""The check of words finds what it lists, at the right line, in every kind of text, and nothing in plain sentences."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import Any
+
+import pytest
+
+import checkout
+
+
+@pytest.fixture(scope="module")
+def prose() -> Any:
+    """Load .ci/prose.py as a module."""
+    spec = importlib.util.spec_from_file_location("ci_prose", checkout.ROOT / ".ci/prose.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["ci_prose"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def found(prose: Any, path: str, text: str) -> list[tuple[int, str]]:
+    """Return line and word of each finding."""
+    return [(finding.line, finding.word.name) for finding in prose.findings(path, text)]
+
+
+def test_python_is_read_in_docstrings_fields_comments_and_texts(prose: Any) -> None:
+    """Each kind has its line, and words at the beginning count in the kind that they are listed for."""
+    text = (
+        '"""A room for whoever asks."""\n'
+        "class Part:\n"
+        "    limit: int\n"
+        '    """Of the ten seconds of a stop."""\n'
+        "    def hear(self) -> None:\n"
+        '        """Hear that a broker is gone."""\n'
+        "        # Nobody waits\n"
+        "        # any more.\n"
+        "        log.info(f'group {name} begins anew here')\n"
+    )
+
+    assert sorted(found(prose, "broker/part.py", text)) == [
+        (1, "whoever"),
+        (4, "Of"),
+        (6, "Hear"),
+        (7, "nobody"),
+        (9, "anew"),
+    ]
+
+
+def test_texts_of_tests_are_data(prose: Any) -> None:
+    """A literal in a test is compared with something; only its docstrings and comments are prose."""
+    text = 'def test_a() -> None:\n    """Nobody is left."""\n    assert answer == "it begins anew here"\n'
+
+    assert found(prose, "tests/unit/test_part.py", text) == [(2, "nobody")]
+
+
+def test_markdown_is_read_outside_code(prose: Any) -> None:
+    """Fences and spans of code are left out; a sentence over two lines is found where its paragraph begins."""
+    text = (
+        "# Page\n\n```sh\necho nobody\n```\n\nThe value `nobody` stays. It is told\nto the one\nthat asks.\n"
+    )
+
+    assert found(prose, "docs/page.md", text) == [(7, "the one that"), (7, "is told")]
+
+
+def test_comments_of_other_files_are_read(prose: Any) -> None:
+    """YAML, Dockerfile and Makefile have comments, and values that are none."""
+    assert found(prose, "charts/values.yaml", "# -- Let nobody in.\nname: nobody\n") == [(1, "nobody")]
+    assert found(prose, "Makefile", "run: setup ## start it anew\n") == [(1, "anew")]
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Users who know Kafka find the differences here.",
+        "The broker that leads the partition answers.",
+        "With acks=all the answer waits.",
+        "A who-is query.",
+    ],
+)
+def test_plain_sentences_pass(prose: Any, sentence: str) -> None:
+    """People may be called who; a broker has a noun."""
+    assert found(prose, "docs/page.md", sentence) == []
+
+
+def test_every_word_says_what_to_write_instead(prose: Any) -> None:
+    """A check that only forbids helps no writer."""
+    assert all(word.instead and word.kinds for word in prose.WORDS)
+    assert len({word.name for word in prose.WORDS}) == len(prose.WORDS)
+
+
+def test_every_held_place_exists(prose: Any) -> None:
+    """A folder that has moved would no longer be read."""
+    names = prose.tracked()
+
+    assert [place for place in prose.held() if not any(prose.below(name, [place]) for name in names)] == []
+
+
+def test_the_command_ends_with_one_for_a_word(prose: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is held has none; the count of the whole checkout never fails."""
+    assert prose.main([]) == 0
+    assert prose.main(["--all"]) == 0
+    assert "in all" in capsys.readouterr().out
