@@ -16,7 +16,7 @@ import footprint
 import groups_consume
 import records
 import throughput
-from parts import measure_parts
+from parts import add_folders, measure_parts
 
 Part: TypeAlias = Callable[[argparse.Namespace, Path], dict[str, object]]
 
@@ -41,10 +41,7 @@ def main() -> None:
     )
     parser.add_argument("--pairs", type=int, default=5, help="alternating rounds of each case")
     parser.add_argument("--share", type=float, default=0.4, help="consume: of them read record by record")
-    parser.add_argument(
-        "--cache", type=Path, default=Path("build/bench"), help="where the peers' programs are kept"
-    )
-    parser.add_argument("--data", type=Path, default=None, help="folder for the data of all brokers")
+    add_folders(parser)
     measure_parts(PARTS, parser.parse_args(), "bench.json")
 
 

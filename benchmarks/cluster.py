@@ -19,7 +19,7 @@ from pathlib import Path
 import failover
 from cluster_peers import FairleadCluster, KafkaCluster
 from pairing import Pairs, table
-from parts import measure_parts
+from parts import add_folders, measure_parts
 from peers import HERE, fetch_kafka
 from throughput import PARTITIONS, PRODUCER_SETTINGS, VALUE_BYTES
 
@@ -154,8 +154,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=3, help="alternating pairs of each case")
     parser.add_argument("--runs", type=int, default=50, help="kills, and moves")
     parser.add_argument("--partitions", type=int, default=1000, help="of the case with many")
-    parser.add_argument("--cache", type=Path, default=Path("build/bench"), help="where Kafka's jars are kept")
-    parser.add_argument("--data", type=Path, default=None, help="folder for the data of both peers")
+    add_folders(parser)
     options = parser.parse_args()
     measure_parts(PARTS, options, "cluster.json")
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import groups_consume
 import groups_moves
 import groups_scale
-from parts import measure_parts
+from parts import add_folders, measure_parts
 
 Part: TypeAlias = Callable[[argparse.Namespace, Path], dict[str, object]]
 
@@ -42,8 +42,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--groups", type=int, default=1000, help="scale: of ten members on ten partitions")
     parser.add_argument("--seconds", type=float, default=60.0, help="scale: of each phase")
     parser.add_argument("--clients", type=int, default=2, help="scale: processes that play the members")
-    parser.add_argument("--cache", type=Path, default=Path("build/bench"), help="where Kafka's jars are kept")
-    parser.add_argument("--data", type=Path, default=None, help="folder for the data of all processes")
+    add_folders(parser)
     return parser.parse_args()
 
 

@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from parts import add_folders
 from peers import HERE, FairleadPeer, KafkaPeer, fetch_kafka
 
 from fairlead import Admin
@@ -196,8 +197,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20, help="length of each case")
     parser.add_argument("--steady-seconds", type=float, default=300, help="length of the steady case")
     parser.add_argument("--gib", type=float, default=20, help="size of the large topic")
-    parser.add_argument("--cache", type=Path, default=Path("build/bench"), help="where Kafka's jars are kept")
-    parser.add_argument("--data", type=Path, default=None, help="folder for the data of both peers")
+    add_folders(parser)
     options = parser.parse_args()
     options.cache.mkdir(parents=True, exist_ok=True)
     results = measure(options)

@@ -15,10 +15,11 @@ from typing import TypeAlias
 
 import page_tables
 from page_pictures import draw_ratios, draw_requests
+from parts import absolute_path
 from results import Results
 
-PAGE = Path("docs/benchmarks.md")
-FOLDER = Path("docs/figures")
+PAGE = "docs/benchmarks.md"
+FOLDER = "docs/figures"
 MARK = "<!-- {name}: {what} -->"
 Block: TypeAlias = Callable[[Results, Path], str]
 """Markdown of what was measured, with its picture at a path; an empty string where there is nothing."""
@@ -127,9 +128,11 @@ def with_section(text: str, name: str, inside: str) -> str:
 def main() -> None:
     """Write the sections that there are figures for, and their pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cache", type=Path, default=Path("build/bench"), help="where the results are")
-    parser.add_argument("--page", type=Path, default=PAGE, help="the page that gets them")
-    parser.add_argument("--figures", type=Path, default=FOLDER, help="the folder of its pictures")
+    parser.add_argument("--cache", type=absolute_path, default="build/bench", help="folder of the results")
+    parser.add_argument("--page", type=absolute_path, default=PAGE, help="the page that gets them")
+    parser.add_argument(
+        "--figures", type=absolute_path, default=FOLDER, help="the folder of its pictures"
+    )
     options = parser.parse_args()
     text = options.page.read_text(encoding="utf-8")
     options.figures.mkdir(exist_ok=True)

@@ -15,6 +15,22 @@ from pathlib import Path
 from typing import Any
 
 
+def absolute_path(text: str) -> Path:
+    """Turn an option into an absolute path.
+
+    Benchmarks hand their folders to other programs, and Maven takes a relative one as relative to the pom.
+    """
+    return Path(text).absolute()
+
+
+def add_folders(parser: argparse.ArgumentParser, *, kept: str = "programs and jars of the peers") -> None:
+    """Add the options `--cache` (with `kept` in it) and `--data`, both absolute."""
+    parser.add_argument("--cache", type=absolute_path, default="build/bench", help=f"folder of {kept}")
+    parser.add_argument(
+        "--data", type=absolute_path, default=None, help="folder for the data of all processes"
+    )
+
+
 def measured_as(options: argparse.Namespace) -> dict[str, object]:
     """On which day, and the numbers that the command asked for: they tell a try from a measurement."""
     asked = {name: value for name, value in vars(options).items() if isinstance(value, int | float)}

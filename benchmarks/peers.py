@@ -209,10 +209,15 @@ def both_peers(folder: Path, jars: Path) -> Iterator[tuple[FairleadPeer, KafkaPe
 
 def fetch_kafka(cache: Path) -> Path:
     """Folder with Kafka's jars, fetched by Maven into `cache` when they are not there yet."""
-    jars = cache / f"kafka-{KAFKA_VERSION}"
+    return fetch_jars(HERE / "kafka" / "pom.xml", cache / f"kafka-{KAFKA_VERSION}")
+
+
+def fetch_jars(definition: Path, jars: Path) -> Path:
+    """Let Maven copy the dependencies of a pom into the folder `jars` if it does not exist yet; return the folder."""
+    assert jars.is_absolute(), f"Maven would take {jars} as relative to {definition}"
     if not jars.is_dir():
         partial = jars.with_suffix(".partial")
-        command = ["mvn", "-q", "-B", "-f", str(HERE / "kafka" / "pom.xml"), "dependency:copy-dependencies"]
+        command = ["mvn", "-q", "-B", "-f", str(definition), "dependency:copy-dependencies"]
         subprocess.run([*command, "-DincludeScope=runtime", f"-DoutputDirectory={partial}"], check=True)
         partial.rename(jars)
     return jars

@@ -32,7 +32,7 @@ class Results:
     def keep(self) -> None:
         """Write what was asked for to where it is found the next time, a file for each results file."""
         documents: dict[str, dict[str, Any]] = {}
-        for (file, name), measured in self.items():
+        for (file, name), measured in self._parts.items():
             if measured is not None:
                 documents.setdefault(file, {})[name] = measured
         for file, document in documents.items():

@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 
 from pairing import Pairs, table
-from parts import measured_as
+from parts import add_folders, measured_as
 from peers import (
     HERE,
     FairleadPeer,
@@ -290,10 +290,7 @@ def main() -> None:
         "--rounds", type=int, default=5, help="alternating rounds of each case, one more warms"
     )
     parser.add_argument("--triggers", type=int, default=60, help="measured triggers of each round")
-    parser.add_argument(
-        "--cache", type=Path, default=Path("build/bench"), help="where the peers' jars are kept"
-    )
-    parser.add_argument("--data", type=Path, default=None, help="folder for the data of all processes")
+    add_folders(parser)
     options = parser.parse_args()
     options.cache.mkdir(parents=True, exist_ok=True)
     # Whoever ends the run from outside ends brokers and Spark with it.

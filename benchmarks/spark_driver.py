@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from peers import HERE, PeerFailedError, session_cpu_seconds
+from peers import HERE, PeerFailedError, fetch_jars, session_cpu_seconds
 
 CONNECTOR = "4.2.0"
 PYTHON = Path(sys.executable).with_name("..") / "spark-oldest" / "bin" / "python"
@@ -24,15 +24,7 @@ STOP_SECONDS_MAX = 10.0
 
 def fetch_connector(cache: Path) -> list[Path]:
     """The jars of Spark's Kafka connector, fetched by Maven into `cache` when they are not there yet."""
-    jars = cache / f"spark-sql-kafka-{CONNECTOR}"
-    if not jars.is_dir():
-        partial = jars.with_suffix(".partial")
-        definition = str(HERE / "kafka" / "spark-connector.xml")
-        command = ["mvn", "-q", "-B", "-f", definition, "dependency:copy-dependencies"]
-        subprocess.run(
-            [*command, "-DincludeScope=runtime", f"-DoutputDirectory={partial.absolute()}"], check=True
-        )
-        partial.rename(jars)
+    jars = fetch_jars(HERE / "kafka" / "spark-connector.xml", cache / f"spark-sql-kafka-{CONNECTOR}")
     return sorted(jars.glob("*.jar"))
 
 

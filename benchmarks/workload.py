@@ -45,7 +45,7 @@ async def produce(options: argparse.Namespace) -> dict[str, float]:
     """Send `records` values spread over the partitions and wait for every acknowledgement."""
     generator = np.random.Generator(np.random.SFC64())
     make = (
-        chosen_lines(options.payload)
+        chosen_lines(Path(options.payload))
         if options.payload
         else partial(fresh_values, value_bytes=options.value_bytes)
     )
@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, required=True)
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--value-bytes", type=int, default=100)
-    parser.add_argument("--payload", type=Path, help="file of lines, each a value; random bytes without")
+    parser.add_argument("--payload", help="file of lines, each a value; random bytes without")
     parser.add_argument("--compression", default="none")
     parser.add_argument("--batch-records", type=int, default=8_000)
     parser.add_argument("--idempotence", action=argparse.BooleanOptionalAction, default=True)
