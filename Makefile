@@ -84,7 +84,8 @@ bench-latency: setup-bench ## latencies: alone, under load, on a large topic (ab
 manifests: setup ## what is made from definitions and charts: install.yaml, the kustomize base, schemas, tables
 	@$(BIN)/python .ci/manifests.py
 
-docs: setup ## build the documentation site into site/
+docs: setup ## build the documentation site into site/; draws the boards of Grafana first (five minutes, needs root) unless they are drawn
+	@[ -e docs/how-to/boards/fairlead-cluster.svg ] || $(BIN)/python docs/generate/board_pictures.py
 	@.ci/docs.sh
 
 release: setup ## wheel, sdist, bill of materials and licences into dist/; fails for a licence that is not allowed

@@ -20,7 +20,6 @@ check "types of the house" mypy tests/plugins tests/architecture tests/contract 
     tests/faults/lying_disk.py tests/faults/power_cuts.py tests/faults/killed_brokers.py tests/faults/bit_flips.py tests/recipes
 check layers lint-imports --no-logo
 check "reference pages" python docs/generate/pages.py --check
-check "boards of Grafana" python docs/generate/dashboards.py --check
 check "custom resource definitions" python docs/generate/definitions.py --check
 check docs .ci/docs.sh
 check changelog towncrier build --draft --version next --date today

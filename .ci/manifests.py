@@ -47,9 +47,13 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="write nothing, fail if a file is not current")
     options = parser.parse_args(arguments)
-    # The chart's own files come first: what Helm renders is made with them.
+    # Boards are not in git: the chart has them once they are written here.
+    subprocess.run([sys.executable, str(ROOT / "docs/generate/dashboards.py")], check=True)
+    # The chart: what Helm renders is made with them.
     steps = (chart_files, rendered_files)
     stale = [path for step in steps for path in put(step(), write=not options.check)]
+    if not options.check:
+        put(boards_manifest(), write=True)
     for path in stale:
         print(
             f"{path.relative_to(ROOT)} {'is not current' if options.check else 'is written'}", file=sys.stderr
@@ -90,7 +94,7 @@ def rendered_files() -> dict[Path, str]:
     default = render()
     clusterwide = render("--set", "watch.scope=all")
     two = render("--set", "replicas=2")
-    watched = render("--set", "prometheusRule.enabled=true", "--set", "dashboards.enabled=true")
+    watched = render("--set", "prometheusRule.enabled=true")
     rules = OPERATOR_CHART / "rules"
     manifests = ROOT / "manifests"
     crds = "".join("---\n" + path.read_text(encoding="utf-8").removeprefix("---\n") for path in definitions())
@@ -104,12 +108,17 @@ def rendered_files() -> dict[Path, str]:
         + only_kinds(two, "PodDisruptionBudget"),
         manifests / "spark/job.yaml": HEAD + rendered(JOB, JOBS_CHART),
         manifests / "monitoring/prometheusrule.yaml": HEAD + only_kinds(watched, "PrometheusRule"),
-        manifests / "monitoring/dashboards.yaml": HEAD + only_kinds(watched, "ConfigMap"),
         **{
             manifests / "monitoring" / f"{path.stem}.rules.yaml": HEAD + path.read_text(encoding="utf-8")
             for path in sorted(rules.glob("*.yaml"))
         },
     }
+
+
+def boards_manifest() -> dict[Path, str]:
+    """Return the boards as ConfigMaps for `kubectl apply`; the file is not in git."""
+    watched = render("--set", "dashboards.enabled=true")
+    return {ROOT / "manifests/monitoring/dashboards.yaml": HEAD + only_kinds(watched, "ConfigMap")}
 
 
 # ------------------------------------------------------------------------------------------- definitions

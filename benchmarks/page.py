@@ -130,9 +130,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cache", type=absolute_path, default="build/bench", help="folder of the results")
     parser.add_argument("--page", type=absolute_path, default=PAGE, help="the page that gets them")
-    parser.add_argument(
-        "--figures", type=absolute_path, default=FOLDER, help="the folder of its pictures"
-    )
+    parser.add_argument("--figures", type=absolute_path, default=FOLDER, help="the folder of its pictures")
     options = parser.parse_args()
     text = options.page.read_text(encoding="utf-8")
     options.figures.mkdir(exist_ok=True)

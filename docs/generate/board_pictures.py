@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import math
 import os
 import re
@@ -43,6 +42,7 @@ from monitored_cluster import (  # noqa: E402
 from monitored_job import job_targets, running_job  # noqa: E402
 from monitored_operator import CLUSTER, monitored_operator, topic  # noqa: E402
 from operator_process import Operators, install_definitions  # noqa: E402
+from rule_files import boards  # noqa: E402
 
 mpl.use("svg")
 # Text stays text: a tenth of the size, and it can be searched.
@@ -164,7 +164,7 @@ def main(arguments: list[str]) -> int:
             threading.Event().wait(options.seconds)
             end = time.time()
             for board in stage.boards:
-                source = json.loads((CHART / f"dashboards/fairlead-{board}.json").read_text())
+                source = boards()[f"fairlead-{board}"]
                 figure = draw(source, stage.title, prometheus, (end - options.seconds, end))
                 figure.savefig(options.into / f"fairlead-{board}.svg", metadata={"Date": None})
                 plt.close(figure)

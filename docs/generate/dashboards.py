@@ -1,13 +1,14 @@
-"""Write Grafana's boards into the operator's chart, or check that they are current.
+"""Write Grafana's boards as JSON into the operator's chart, where they are not in git.
 
-    python docs/generate/dashboards.py [--check] [--into DIRECTORY]
+    python docs/generate/dashboards.py [--into DIRECTORY]
 
-With `--check` nothing is written: files that differ, lack or should not exist are named, and the exit code is 1.
+Run by `make manifests` and by the tests of charts. A file that is current stays; a file of no board is removed.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -20,28 +21,24 @@ FOLDER = Path(__file__).resolve().parents[2] / "charts/fairlead-operator/dashboa
 def main(arguments: list[str]) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--check", action="store_true", help="write nothing, fail if a file is not current")
     parser.add_argument("--into", type=Path, default=FOLDER, help="folder of the boards")
-    options = parser.parse_args(arguments)
-    files = {f"fairlead-{board.name}.json": text_of(board) for board in BOARDS}
-    stale = [name for name, text in files.items() if not _is(options.into / name, text)]
-    superfluous = [path.name for path in sorted(options.into.glob("*.json")) if path.name not in files]
-    if options.check:
-        for name in stale + superfluous:
-            print(f"{options.into / name} is not current", file=sys.stderr)
-        if stale or superfluous:
-            print("run: python docs/generate/dashboards.py", file=sys.stderr)
-        return 1 if stale or superfluous else 0
-    options.into.mkdir(parents=True, exist_ok=True)
-    for name in superfluous:
-        (options.into / name).unlink()
-    for name in stale:
-        (options.into / name).write_text(files[name], encoding="utf-8")
+    write_boards(parser.parse_args(arguments).into)
     return 0
 
 
-def _is(path: Path, text: str) -> bool:
-    return path.exists() and path.read_text(encoding="utf-8") == text
+def write_boards(folder: Path) -> None:
+    """Write every board; several processes may do so at once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {f"fairlead-{board.name}.json": text_of(board) for board in BOARDS}
+    for path in folder.glob("*.json"):
+        if path.name not in texts:
+            path.unlink(missing_ok=True)
+    for name, text in texts.items():
+        path = folder / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            partial = folder / f"{name}.{os.getpid()}"
+            partial.write_text(text, encoding="utf-8")
+            partial.replace(path)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import subprocess
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ OPERATOR_CHART = ROOT / "charts/fairlead-operator"
 CLUSTER_CHART = ROOT / "charts/fairlead-cluster"
 JOBS_CHART = ROOT / "charts/fairlead-jobs"
 CHARTS = (OPERATOR_CHART, CLUSTER_CHART, JOBS_CHART)
+# The boards are not in git, and a chart without them refuses `dashboards.enabled`.
+subprocess.run([sys.executable, str(ROOT / "docs/generate/dashboards.py")], check=True)
 CI_VALUES = sorted(path for chart in CHARTS for path in chart.glob("ci/*-values.yaml"))
 # Kinds of the Prometheus operator, as far as tests need them.
 POD_MONITORS = """
