@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from page_text import GENERATED, code, codes, table
 
-from fairlead_api.resources.condition_catalogue import CONDITIONS
 from fairlead_api.resources.condition_definitions import ConditionType
+from fairlead_api.resources.conditions import CONDITIONS
 
 TEXT = """# Conditions
 

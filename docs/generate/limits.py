@@ -58,7 +58,7 @@ BUILT_IN = (
     BuiltIn(f"{_SERVER}.records.fetched_records", "OPENED_BYTES_MAX", "bytes", "Decompressed records in one JSON or Arrow answer; it ends early beyond, with the offset to go on from."),
     BuiltIn(f"{_SERVER}.records.fetch", "DECODED_BYTES_MAX", "bytes", "Stored batches read for one JSON or Arrow answer."),
     BuiltIn(f"{_SERVER}.records.fetch", "REQUEST_BYTES_MAX", "bytes", "Body of a fetch over many partitions: 10,000 of them."),
-    BuiltIn(f"{_SERVER}.http.admin_body", "ADMIN_BYTES_MAX", "bytes", "Body of an admin call."),
+    BuiltIn(f"{_SERVER}.http.negotiation", "ADMIN_BYTES_MAX", "bytes", "Body of an admin call."),
     BuiltIn(f"{_SERVER}.admin.groups", "COMMIT_BYTES_MAX", "bytes", "Body of a commit of offsets: 10,000 partitions with metadata."),
     BuiltIn(f"{_SERVER}.routing.group_forwarding", "COORDINATOR_SECONDS_MAX", "s", "Time for a call about a group: its coordinator may have to claim and load it, and to wait for its turn to write."),
     BuiltIn(f"{_SERVER}.http.body", "DRAIN_BYTES_MAX", "bytes", "Read and thrown away of a refused HTTP/2 body, so that the answer arrives."),

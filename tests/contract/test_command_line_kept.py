@@ -22,8 +22,7 @@ from fairlead.errors import (
     UnreachableError,
     error_of,
 )
-from fairlead_api.problems import ProblemError, SideEffect
-from fairlead_api.problems.catalogue import CATALOGUE
+from fairlead_api.problems import CATALOGUE, ProblemError, SideEffect
 
 
 def command_line() -> Any:

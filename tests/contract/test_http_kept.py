@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 
 import golden
-from fairlead_api.problems import ProblemError
-from fairlead_api.problems.catalogue import CATALOGUE
+from fairlead_api.problems import CATALOGUE, ProblemError
 from fairlead_api.problems.definitions import ProblemKind
 from fairlead_api.routes import ROUTES
 from fairlead_api.routes.definitions import Route

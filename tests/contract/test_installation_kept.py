@@ -12,7 +12,7 @@ import yaml
 
 import checkout
 import golden
-from fairlead_api.resources.condition_catalogue import CONDITIONS
+from fairlead_api.resources.conditions import CONDITIONS
 
 _PROJECT = tomllib.loads((checkout.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 _POINTS = [

@@ -28,7 +28,7 @@ from fairlead_api.batch.batches import decode_records, encode
 from fairlead_api.batch.columns import record_batch
 from fairlead_api.bodies.frames import encode_frame
 from fairlead_api.bodies.requests import CreateTopicRequest
-from fairlead_api.problems.catalogue import CATALOGUE
+from fairlead_api.problems import CATALOGUE
 from fairlead_api.routes import ROUTES, Listener
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.server.http.application import Application

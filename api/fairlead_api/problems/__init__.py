@@ -8,10 +8,19 @@ answer back into the same exception. Everything that `api` or the broker can ref
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final
 
-from fairlead_api.problems.catalogue import CATALOGUE
+from fairlead_api.problems.cluster import CLUSTER_PROBLEMS
 from fairlead_api.problems.definitions import JSON, DataMember, ProblemDefinition, ProblemKind, SideEffect
+from fairlead_api.problems.requests import REQUEST_PROBLEMS
+from fairlead_api.problems.state import STATE_PROBLEMS
+
+CATALOGUE: Final[Mapping[str, ProblemDefinition]] = MappingProxyType(
+    {definition.code: definition for definition in (*REQUEST_PROBLEMS, *STATE_PROBLEMS, *CLUSTER_PROBLEMS)}
+)
+"""Every problem by its code."""
+
 
 __all__ = [
     "CATALOGUE",

@@ -5,13 +5,19 @@ What each type and reason means stands in `condition_catalogue`; a condition out
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
-from fairlead_api.resources.condition_catalogue import CONDITIONS, reason_of
-from fairlead_api.resources.condition_definitions import ConditionName
-from fairlead_api.resources.ready_conditions import NOT_RECONCILED
+from fairlead_api.resources.advice_conditions import INVALID_SPEC, RECONCILIATION_PAUSED, WARNING
+from fairlead_api.resources.blocked_conditions import (
+    ETCD_HEALTHY,
+    ROLL_BLOCKED,
+    SCALE_DOWN_BLOCKED,
+    STORAGE_BLOCKED,
+)
+from fairlead_api.resources.condition_definitions import ConditionName, ConditionType, Reason
+from fairlead_api.resources.ready_conditions import NOT_RECONCILED, PROGRESSING, READY
 from fairlead_api.resources.resource import Part
 from fairlead_api.resources.schema_rules import kubernetes
 
@@ -91,3 +97,25 @@ def rfc3339(now: datetime) -> str:
 def _place(type_: str) -> int:
     names = list(CONDITIONS)
     return names.index(ConditionName(type_)) if type_ in CONDITIONS else len(names)
+
+
+CONDITIONS: Final[Mapping[ConditionName, ConditionType]] = {
+    each.name: each
+    for each in (
+        READY,
+        PROGRESSING,
+        INVALID_SPEC,
+        ROLL_BLOCKED,
+        SCALE_DOWN_BLOCKED,
+        STORAGE_BLOCKED,
+        ETCD_HEALTHY,
+        WARNING,
+        RECONCILIATION_PAUSED,
+    )
+}
+"""Every type by its name, in the order in which a status lists them."""
+
+
+def reason_of(type_: ConditionName, reason: str) -> Reason | None:
+    """Return the entry of a reason, or None where the type has no such reason."""
+    return next((each for each in CONDITIONS[type_].reasons if each.name == reason), None)

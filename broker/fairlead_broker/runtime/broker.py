@@ -34,8 +34,7 @@ from fairlead_broker.runtime.engine.supervisor import Supervisor
 from fairlead_broker.runtime.engine.sync_rounds import SyncRounds
 from fairlead_broker.runtime.groups.groups import Groups
 from fairlead_broker.runtime.groups.lag_meters import GroupLagMeters
-from fairlead_broker.runtime.hosting.damage import DamageAcceptance
-from fairlead_broker.runtime.hosting.damage_repair import DamageRepair
+from fairlead_broker.runtime.hosting.damage import DamageAcceptance, DamageRepair
 from fairlead_broker.runtime.hosting.directory_health import DirectoryHealth
 from fairlead_broker.runtime.hosting.replicas import Replicas
 from fairlead_broker.runtime.hosting.scrub import Scrub
@@ -52,8 +51,7 @@ from fairlead_broker.runtime.peer_serving.log_ends import MoveProgress
 from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
 from fairlead_broker.runtime.peer_serving.positions import Positions
 from fairlead_broker.runtime.peer_serving.replica_serving import ReplicaServing
-from fairlead_broker.runtime.topic_views import TopicView, TopicViews
-from fairlead_broker.runtime.validation import limits_of
+from fairlead_broker.runtime.topic_views import TopicView, TopicViews, limits_of
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Log, Telemetry
 

@@ -11,11 +11,63 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairlead_api.problems import ProblemError
-from fairlead_broker.runtime import memory
 from fairlead_broker.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from prometheus_client import Counter, Gauge, Histogram
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final
+
+from fairlead_broker.controlling.controllership import Controllership
+
+PROCESS: Final = Path("/proc/self")
+GROUPS: Final = Path("/sys/fs/cgroup")
+UNLIMITED: Final = "max"
+
+
+def used_bytes(process: Path = PROCESS) -> int:
+    """What the system cannot take back from a process by dropping pages of files; 0 where it does not tell."""
+    with suppress(OSError):
+        _, resident, of_files, *_ = (process / "statm").read_text(encoding="ascii").split()
+        return (int(resident) - int(of_files)) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def limit_bytes(process: Path = PROCESS, groups: Path = GROUPS) -> int:
+    """The least of the machine's memory and of the limits of all control groups that the process is in."""
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min([machine, *_limits(process, groups)])
+
+
+def _limits(process: Path, groups: Path) -> Iterator[int]:
+    for folder, name in _folders(process, groups):
+        with suppress(OSError):
+            text = (folder / name).read_text(encoding="ascii").strip()
+            if text != UNLIMITED:
+                yield int(text)
+
+
+def _folders(process: Path, groups: Path) -> Iterator[tuple[Path, str]]:
+    """Every group with the name of its limit, from the innermost to the root of what is mounted.
+
+    Inside of a container the paths may be those of the machine, which are not there; the root is, and is its own.
+    """
+    text = ""
+    with suppress(OSError):
+        text = (process / "cgroup").read_text(encoding="utf-8")
+    for line in text.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            root, name = groups, "memory.max"
+        elif "memory" in controllers.split(","):
+            root, name = groups / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        inside = Path(path.lstrip("/"))
+        for folder in (inside, *inside.parents):
+            yield root / folder, name
+
 
 OK = "ok"
 LEADERSHIP = (
@@ -131,8 +183,8 @@ class BrokerMeters:
         metric("fairlead_disk_size_bytes").set_function(
             lambda: _volume(data).f_blocks * _volume(data).f_frsize
         )
-        metric("fairlead_memory_used_bytes").set_function(memory.used_bytes)
-        metric("fairlead_memory_limit_bytes").set_function(memory.limit_bytes)
+        metric("fairlead_memory_used_bytes").set_function(used_bytes)
+        metric("fairlead_memory_limit_bytes").set_function(limit_bytes)
         metric("fairlead_build_info").labels(release, python).set(1)
 
     def watch_partition(
@@ -219,3 +271,21 @@ def _count_outcomes(counter: Counter, answers: Iterable[object]) -> None:
             fine += 1
     if fine:
         counter.labels(OK).inc(fine)
+
+
+KINDS = ("clean", "unclean")
+
+
+def election_counter(telemetry: Telemetry) -> Callable[[str, int], None]:
+    """Return what counts elections by kind; both kinds are there from the start."""
+    counter = telemetry.metric("fairlead_leader_elections_total")
+    children = {kind: counter.labels(kind) for kind in KINDS}
+    return lambda kind, count: children[kind].inc(count)
+
+
+def watch_controller(telemetry: Telemetry, controllership: Controllership) -> None:
+    """Have the gauges follow."""
+    active = telemetry.metric("fairlead_controller_active")
+    active.set_function(lambda: controllership.term is not None)
+    telemetry.metric("fairlead_leaderless_partitions").set_function(lambda: controllership.leaderless)
+    telemetry.metric("fairlead_reassigning_partitions").set_function(lambda: controllership.moving)

@@ -12,7 +12,6 @@ from fairlead_broker.controlling.operations import ClusterOperations
 from fairlead_broker.controlling.topics import TopicAdmin
 from fairlead_broker.coordination.group_store import GroupStore
 from fairlead_broker.coordination.producer_registry import ProducerRegistry
-from fairlead_broker.runtime.controller_meters import election_counter, watch_controller
 from fairlead_broker.runtime.groups.groups import Groups
 from fairlead_broker.runtime.groups.lag_meters import GroupLagMeters
 from fairlead_broker.runtime.groups.meters import GroupMeters
@@ -21,6 +20,7 @@ from fairlead_broker.runtime.leading.fetching import Fetching
 from fairlead_broker.runtime.leading.producing import Producing
 from fairlead_broker.runtime.leading.records_deletion import RecordsDeletion
 from fairlead_broker.runtime.lifecycle.cluster_entry import Entry
+from fairlead_broker.runtime.meters import election_counter, watch_controller
 from fairlead_broker.runtime.peer_serving.survey import Survey
 from fairlead_broker.wiring.engine import Engine
 from fairlead_broker.wiring.replicas import ReplicaParts

@@ -11,11 +11,9 @@ from fairlead_broker.runtime import Broker
 from fairlead_broker.server.admin.admin import admin_endpoints
 from fairlead_broker.server.admin.cluster import ClusterCalls
 from fairlead_broker.server.admin.configs import ConfigCalls
-from fairlead_broker.server.admin.docs_page import DocsPageCalls
 from fairlead_broker.server.admin.groups import GroupCalls
-from fairlead_broker.server.admin.openapi_page import OpenApiCalls
 from fairlead_broker.server.admin.operations import OperationCalls
-from fairlead_broker.server.admin.problem_pages import ProblemPageCalls
+from fairlead_broker.server.admin.pages import DocsPageCalls, OpenApiCalls, ProblemPageCalls
 from fairlead_broker.server.admin.producers import ProducerCalls
 from fairlead_broker.server.admin.topics import TopicCalls
 from fairlead_broker.server.http.body import ProduceBodyLimits

@@ -11,12 +11,12 @@ from fairlead_broker.peers.peers import Peers
 from fairlead_broker.runtime.configs import Configs
 from fairlead_broker.runtime.engine.sync_rounds import Syncing, SyncRounds
 from fairlead_broker.runtime.following.replica_fetching import ReplicaFetching
-from fairlead_broker.runtime.hosting.damage_repair import DamageRepair
+from fairlead_broker.runtime.hosting.damage import DamageRepair
 from fairlead_broker.runtime.hosting.directory_health import DirectoryHealth
 from fairlead_broker.runtime.hosting.epoch_reports import EpochReports
-from fairlead_broker.runtime.hosting.leader_clock import LeaderClock
 from fairlead_broker.runtime.hosting.replicas import Replicas
 from fairlead_broker.runtime.hosting.role_changes import RoleChanges
+from fairlead_broker.runtime.hosting.upkeep import LeaderClock
 from fairlead_broker.runtime.leading.leader_writes import LeaderWrites
 from fairlead_broker.runtime.leading.shared_parts import SharedParts
 from fairlead_broker.runtime.lifecycle.cluster_entry import Entry

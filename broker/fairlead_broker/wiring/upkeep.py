@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from fairlead_broker.controlling.housekeeping import Housekeeping
 from fairlead_broker.runtime.configs import ClusterConfigFollower
 from fairlead_broker.runtime.groups.upkeep import GroupUpkeep
-from fairlead_broker.runtime.hosting.producer_names import ProducerNames
 from fairlead_broker.runtime.hosting.scrub import Scrub
-from fairlead_broker.runtime.hosting.upkeep import Upkeep
+from fairlead_broker.runtime.hosting.upkeep import ProducerNames, Upkeep
 from fairlead_broker.runtime.leading.retention import Retention
 from fairlead_broker.runtime.lifecycle.cluster_entry import Entry
 from fairlead_broker.wiring.calls import CallParts

@@ -17,8 +17,12 @@ from typing import Any, NoReturn, TypeVar
 
 import typer
 
-from fairlead.cli.usage_error import UsageError
 from fairlead.errors import ClusterError, FairleadError, SettingError, UnreachableError
+
+
+class UsageError(ValueError):
+    """Something that was given is wrong: the message says what, and the command ends with the code for usage."""
+
 
 Answer = TypeVar("Answer")
 RETRY_TIMEOUT = "5s"  # a person waits: an unreachable cluster is told soon

@@ -6,7 +6,7 @@ from pyreqwest.client import ClientBuilder
 from fairlead_api.problems import CATALOGUE, ProblemError
 from fairlead_api.routes import ROUTES, Listener
 from fairlead_broker.server.http import application
-from fairlead_broker.server.http.authorize import Principal
+from fairlead_broker.server.http.application import Principal
 from fairlead_broker.wiring.start import RunningBroker
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -5,8 +5,8 @@ import ast
 import pytest
 
 import checkout
-from fairlead_api.resources.condition_catalogue import CONDITIONS
 from fairlead_api.resources.condition_definitions import ResourceKind
+from fairlead_api.resources.conditions import CONDITIONS
 from fairlead_api.resources.ready_conditions import NOT_RECONCILED
 
 

@@ -15,7 +15,7 @@ from fairlead_broker.coordination.protocol import CoordinationError
 from fairlead_broker.log import IdentityMismatch, LogError
 from fairlead_broker.registry.records import DurabilityState, TopicState
 from fairlead_broker.runtime import Broker, Phase
-from fairlead_broker.runtime.peer_serving.offset_lookup import look_up
+from fairlead_broker.runtime.peer_serving.positions import look_up
 from runtime_kit import TopicClient, WatchedStorage, new_id, topic
 
 MakeTopic = Callable[..., Awaitable[TopicClient]]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead_broker.runtime.memory import limit_bytes, used_bytes
+from fairlead_broker.runtime.meters import limit_bytes, used_bytes
 
 MACHINE = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 

@@ -1,13 +1,13 @@
-"""Owns the runtime's tasks.
+"""Owner of the runtime's tasks, and of tasks beside a partition's own task.
 
-All of them live in one TaskGroup inside one owner task. A task that raises what nobody expected ends the group and
-with it the broker: a half-dead broker would hold leaderships that it does not serve.
+All tasks live in one TaskGroup inside one owner task. A task that raises an unexpected exception ends the group and
+with it the broker: a broker that partly works would keep leaderships that it does not serve.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 AGAIN_SECONDS: Final = 5.0
@@ -61,3 +61,33 @@ class Supervisor:
         except BaseExceptionGroup as failures:
             if not self.failure.done():
                 self.failure.set_result(failures.exceptions[0])
+
+
+class SideWork:
+    """Tasks that are forgotten as they end."""
+
+    __slots__ = ("_spawn", "_tasks")
+
+    def __init__(self, spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]) -> None:
+        """`spawn` starts a task of the broker, under a name."""
+        self._spawn = spawn
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._tasks)
+
+    def begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Start one piece of work."""
+        task = self._spawn(work, name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def over(self) -> None:
+        """Wait until all that goes on now has ended. Raises what one of them has raised."""
+        tasks = tuple(self._tasks)
+        if tasks:
+            # Not awaited one by one: after a failure they are cancelled, which is not our cancellation.
+            await asyncio.wait(tasks)
+        for task in tasks:
+            if not task.cancelled():
+                task.result()

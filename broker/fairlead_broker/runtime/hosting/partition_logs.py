@@ -12,7 +12,7 @@ from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import PartitionIndex, TopicId, TopicIdPartition
 from fairlead_broker.log import LogDirectory, LogError, PartitionLog
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
-from fairlead_broker.runtime.engine.side_work import SideWork
+from fairlead_broker.runtime.engine.supervisor import SideWork
 from fairlead_broker.telemetry import Log
 
 

@@ -32,7 +32,7 @@ from fairlead_broker.registry.records import PartitionRecord, TopicState
 from fairlead_broker.replication import registered_brokers
 from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
-from fairlead_broker.runtime.engine.side_work import SideWork
+from fairlead_broker.runtime.engine.supervisor import SideWork
 from fairlead_broker.runtime.following.follower_replica import FollowerReplica
 from fairlead_broker.runtime.following.replica_fetching import ReplicaFetching
 from fairlead_broker.runtime.hosting.hosted_log import HostedLog, drop_damaged

@@ -1,13 +1,22 @@
-"""What a broker does by the clock: checkpoints, rolling segments that are due, removing the files of dropped ones."""
+"""Periodic work of a broker.
+
+Checkpoints, segments that are due to roll, files of dropped segments, time events of leaders, and the names of
+producers.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from itertools import islice
+from typing import Final, TypeAlias
 
+from fairlead_api.identifiers import ProducerId
 from fairlead_broker.clock import Clock
+from fairlead_broker.coordination.producer_registry import ProducerRegistry
+from fairlead_broker.coordination.protocol import CoordinationClosed, CoordinationError
 from fairlead_broker.log import LogClosed, LogDirectory, LogError, StorageFailed
+from fairlead_broker.registry.records import RecordUnreadable
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.following.follower_replica import FollowerReplica
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
@@ -104,3 +113,80 @@ class Upkeep:
             await self._pool.run(self._directory.write_checkpoint)
         except LogError as error:
             self._log.warning("checkpoint not written", reason=str(error))
+
+
+INTERVAL_SECONDS: Final = 3600.0
+
+
+class ProducerNames:
+    """Runs until cancelled."""
+
+    __slots__ = ("_log", "_partitions", "_registry")
+
+    def __init__(self, registry: ProducerRegistry, partitions: Iterable[LeaderReplica], log: Log) -> None:
+        self._registry = registry
+        self._partitions = partitions
+        self._log = log
+
+    async def run(self) -> None:
+        """Do it again and again."""
+        while True:
+            # The only event to wait for is time.
+            await asyncio.sleep(INTERVAL_SECONDS)  # noqa: TID251
+            try:
+                await self.forget_idle()
+            except CoordinationClosed:
+                raise
+            except (CoordinationError, RecordUnreadable) as error:
+                self._log.warning("idle producer names not dropped", reason=str(error))
+
+    async def forget_idle(self) -> int:
+        """Do it once; return how many names were dropped."""
+        return await self._registry.forget_idle_names(self._is_active)
+
+    def _is_active(self, producer_id: ProducerId) -> bool:
+        return any(partition.knows_producer(producer_id) for partition in self._partitions)
+
+
+SHARES: Final = 10
+"""Ticks in which every partition has its turn."""
+TURN_SECONDS_MAX: Final = 1.0
+
+
+class LeaderClock:
+    """Ticks until cancelled."""
+
+    __slots__ = ("_confirmed", "_lag_seconds", "_lease_confirmed", "_partitions", "_ticked")
+
+    def __init__(
+        self,
+        partitions: Iterable[LeaderReplica],
+        lease_confirmed: Callable[[], bool],
+        lag_seconds: Callable[[], float],
+        ticked: Callable[[], None],
+    ) -> None:
+        """`partitions`: those led at the moment, anew at each tick. `ticked`: what else is done once a turn."""
+        self._partitions = partitions
+        self._lease_confirmed = lease_confirmed
+        self._lag_seconds = lag_seconds
+        self._ticked = ticked
+        self._confirmed = True
+
+    async def run(self) -> None:
+        """Tell the time again and again."""
+        while True:
+            turn_seconds = min(TURN_SECONDS_MAX, self._lag_seconds() / 2)
+            for share in range(SHARES):
+                # The only event to wait for is time.
+                await asyncio.sleep(turn_seconds / SHARES)  # noqa: TID251
+                self.tick(share)
+
+    def tick(self, share: int) -> None:
+        """Serve one share of the partitions; all of them where the lease has come into doubt or out of it."""
+        confirmed = self._lease_confirmed()
+        changed, self._confirmed = confirmed is not self._confirmed, confirmed
+        partitions = self._partitions if changed else islice(self._partitions, share, None, SHARES)
+        for partition in partitions:
+            partition.time_passed()
+        if share == 0:
+            self._ticked()

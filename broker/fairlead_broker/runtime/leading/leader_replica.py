@@ -42,7 +42,7 @@ from fairlead_broker.runtime.leading.pending_append import PendingAppend
 from fairlead_broker.runtime.leading.producer_order import ProducerOrder
 from fairlead_broker.runtime.leading.shared_parts import SharedParts
 from fairlead_broker.runtime.meters import TopicMeters
-from fairlead_broker.runtime.validation import limits_of
+from fairlead_broker.runtime.topic_views import limits_of
 
 SYNCED_ALONE_BYTES_MAX = 1 << 16
 """A group up to this size is synced in the same visit of the disk pool if nobody else syncs at the moment: a lone

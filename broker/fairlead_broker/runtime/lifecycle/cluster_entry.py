@@ -48,10 +48,9 @@ from fairlead_broker.runtime.lifecycle.coordination_access import (
     patiently,
     store_path,
 )
+from fairlead_broker.runtime.lifecycle.directory_trust import kept_since, newer_lives, residence_of, take_out
 from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
-from fairlead_broker.runtime.lifecycle.old_copies import newer_lives, take_out
 from fairlead_broker.runtime.lifecycle.own_registration import OwnRegistration
-from fairlead_broker.runtime.lifecycle.residence import kept_since, residence_of
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Log
 

@@ -1,7 +1,8 @@
-"""Where partitions stand, whoever leads them: log start, high watermark, the age of a record, the record of a time.
+"""Positions of partitions: log start, high watermark, the age of a record, the offset of a time.
 
-For the coordinators of groups. Asks each leader once for all that it leads, itself without a call. A partition that
-cannot be asked is told as a problem of its own and holds up no other.
+Used by the coordinators of groups and by calls about offsets, for partitions that any broker leads. Each leader is
+asked once for all of its partitions; this broker needs no call for its own. A partition whose leader does not answer
+yields a problem of its own and delays no other partition.
 """
 
 from __future__ import annotations
@@ -9,10 +10,18 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from fairlead_api.batch.header import read_header
-from fairlead_api.identifiers import BrokerId, Offset, PartitionIndex, TimestampUs, TopicId, TopicIdPartition
+from fairlead_api.identifiers import (
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    PartitionIndex,
+    TimestampUs,
+    TopicId,
+    TopicIdPartition,
+)
 from fairlead_api.problems import ProblemError
 from fairlead_broker.log import PartitionLog
 from fairlead_broker.peers.peers import POSITIONS_SECONDS_MAX, Peers, PeerUnavailable
@@ -21,7 +30,45 @@ from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
-from fairlead_broker.runtime.peer_serving.append_times import AppendTime, AppendTimes
+
+REMEMBERED_SECONDS: Final = 60.0
+"""Compaction may take the batch away, and the next one is younger: then a lag is told too long for so many seconds."""
+REMEMBERED_MAX: Final = 50_000
+"""About 10 MiB."""
+
+
+class AppendTime(NamedTuple):
+    """An offset in the log of one leader; another leader may have another batch there."""
+
+    topic_id: TopicId
+    partition: PartitionIndex
+    leader_epoch: LeaderEpoch
+    offset: Offset
+
+
+class AppendTimes:
+    """Forgets everything at once: when the first of it is too old, or when it is too much."""
+
+    __slots__ = ("_began", "_times")
+
+    def __init__(self) -> None:
+        self._times: dict[AppendTime, TimestampUs] = {}
+        self._began = 0.0
+
+    def get(self, place: AppendTime, now: float) -> TimestampUs | None:
+        """Return what is remembered; `now` in seconds that never go back."""
+        if now - self._began >= REMEMBERED_SECONDS:
+            self._times.clear()
+        return self._times.get(place)
+
+    def put(self, place: AppendTime, append_time_us: TimestampUs, now: float) -> None:
+        """Remember a time that was just read."""
+        if len(self._times) >= REMEMBERED_MAX:
+            self._times.clear()
+        if not self._times:
+            self._began = now
+        self._times[place] = append_time_us
+
 
 ASKED_AT_ONCE: Final = 1_000
 """Partitions of one request to a leader."""
@@ -221,3 +268,26 @@ def _refused(asked: PositionAsked, problem: ProblemError) -> PositionTold:
     return PositionTold(
         topic_id=asked.topic_id, partition=asked.partition, problem=dict(problem.to_document())
     )
+
+
+Position: TypeAlias = Literal["earliest", "latest"] | int
+"""The log start, the high watermark, or the first record at or after a time in microseconds."""
+
+
+async def look_up(
+    partition: LeaderReplica, position: Position, pool: DiskPool
+) -> tuple[Offset | None, TimestampUs | None]:
+    """The offset at a position, with the record's time where a time was asked for.
+
+    (None, None) when no committed record is at or after the time. Raises `offset_not_available` for `latest`
+    while the high watermark is unknown.
+    """
+    if position == "earliest":
+        return partition.log_start_offset, None
+    if position == "latest":
+        return partition.high_watermark, None
+    limit = partition.high_watermark
+    found = await pool.submit(partition.offset_for_time, TimestampUs(position))
+    if found is None or found[0] >= limit:
+        return None, None
+    return found

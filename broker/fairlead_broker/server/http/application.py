@@ -1,21 +1,22 @@
-"""The application behind the data listener: route, authorize, run the endpoint, answer every failure.
+"""The application behind the data listener, the one path of every request.
 
-Callers: ``listeners``. The one path that each request takes, whatever answers it. Hot calls write their answer
-themselves; admin calls are FastAPI endpoints (``admin``), whose own routing and parsing would cost a hot call as
-much again as all the rest.
+Used by `listeners`. Checks the head, finds the route, authorizes, runs the endpoint, and answers every failure. Hot
+calls write their answer themselves; admin calls are FastAPI endpoints (`admin`), whose own routing and parsing would
+double the cost of a hot call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
+from fairlead_api.excerpts import shown
 from fairlead_api.identifiers import check_group_name, check_topic_name
 from fairlead_api.problems import ProblemError
 from fairlead_api.routes import Route
 from fairlead_broker.clock import Clock
 from fairlead_broker.server.http.asgi import Receive, Scope, Send
-from fairlead_broker.server.http.authorize import ANONYMOUS, authorize
 from fairlead_broker.server.http.body import (
     DRAIN_BYTES_MAX,
     HTTP1_DRAIN_BYTES_MAX,
@@ -28,10 +29,64 @@ from fairlead_broker.server.http.connections import Connections
 from fairlead_broker.server.http.parsed_queries import ParsedQueries
 from fairlead_broker.server.http.peer_gate import PeerGate
 from fairlead_broker.server.http.problem_handler import FailureLog, problem_answer
-from fairlead_broker.server.http.request_head import check_head
 from fairlead_broker.server.http.request_metrics import RequestMetrics
 from fairlead_broker.server.http.request_tracing import traced
 from fairlead_broker.server.http.route_table import RouteTable
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Whoever calls. ``name`` is what an access rule and a log line would say."""
+
+    name: str
+
+
+ANONYMOUS: Final = Principal("anonymous")
+
+
+def authorize(principal: Principal, operation: str, resource: str) -> None:
+    """Return if ``principal`` may do ``operation`` on ``resource``, else raise ProblemError forbidden.
+
+    ``resource`` is a kind, or a kind and a name as in ``topic:flights``.
+    """
+    del principal, operation, resource
+
+
+FIELD_BYTES: Final = 32
+"""Counted for each header beside its name and value, as HTTP/2 does (RFC 9113, 6.5.2): one limit holds for both."""
+_CODINGS: Final = b"transfer-encoding"
+
+
+def check_head(scope: Scope, header_bytes_max: int) -> None:
+    """Raise ProblemError headers_too_large or, for a body in another coding than chunked, malformed_request."""
+    codings: list[bytes] = []
+    size = len(scope["raw_path"]) + len(scope["query_string"])
+    for name, value in scope["headers"]:
+        size += len(name) + len(value) + FIELD_BYTES
+        if name == _CODINGS:
+            codings.append(value)
+    if size > header_bytes_max:
+        raise ProblemError(
+            "headers_too_large",
+            f"target and headers of the request take {size} bytes, {FIELD_BYTES} for each header included; at most"
+            f" {header_bytes_max} are read",
+            data={"limit_bytes": header_bytes_max},
+        )
+    if codings:
+        _check_codings(b",".join(codings))
+
+
+def _check_codings(given: bytes) -> None:
+    """Let in chunked alone, once: a body in another coding would be stored as it came."""
+    codings = [coding for each in given.split(b",") if (coding := each.strip().lower())]
+    if codings != [b"chunked"]:
+        value = given.decode("latin-1")
+        raise ProblemError(
+            "malformed_request",
+            f"header Transfer-Encoding {shown(value)} is not allowed; allowed: chunked",
+            data={"parameter": "Transfer-Encoding", "value": value[:80], "allowed": "chunked"},
+        )
+
 
 OVERLOADED: Final = "overloaded"
 SHED: Final = problem_answer(

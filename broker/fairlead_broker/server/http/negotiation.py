@@ -118,3 +118,13 @@ def _check_frames_version(given: str) -> None:
                 f"frames of version {shown(value)} are not understood; supported: {FRAMES_VERSION}",
                 data={"value": value[:80], "supported": [FRAMES_VERSION]},
             )
+
+
+# The longest honest one sets every configuration key of a topic: some KiB.
+ADMIN_BYTES_MAX = 1 << 20
+
+
+async def json_body(call: Call) -> bytes:
+    """The body. Raises unsupported_media_type for anything that does not claim to be JSON, body_too_large."""
+    body_type(call)
+    return await call.body(ADMIN_BYTES_MAX)

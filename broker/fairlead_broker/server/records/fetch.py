@@ -27,7 +27,7 @@ from fairlead_broker.runtime import (
 )
 from fairlead_broker.runtime.engine.budget import HeldAnswer
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
-from fairlead_broker.runtime.peer_serving.offset_lookup import look_up
+from fairlead_broker.runtime.peer_serving.positions import look_up
 from fairlead_broker.server.http.asgi import HeaderList
 from fairlead_broker.server.http.call import Call, Endpoint
 from fairlead_broker.server.http.codec_threads import CODEC_THREADS, in_thread

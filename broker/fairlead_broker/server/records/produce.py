@@ -32,8 +32,7 @@ from fairlead_broker.server.records.producer_headers import (
     refuse_idempotency_key,
     refuse_producer_headers,
 )
-from fairlead_broker.server.records.record_shares import Share
-from fairlead_broker.server.records.topic_creation import create_to_write
+from fairlead_broker.server.records.record_storing import Share, create_to_write
 from fairlead_broker.server.routing.forwarding import Forwarding
 from fairlead_broker.server.routing.locate import Elsewhere, locate_path, topic_to_write
 

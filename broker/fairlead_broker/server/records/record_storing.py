@@ -1,24 +1,54 @@
-"""From records to what became of them: split over partitions, encoded, and stored where each partition is led.
+"""Storing the records of one request: split over partitions, encoded, and stored where each partition is led.
 
-Callers: ``easy_produce`` and ``line_produce``. Creates the topic that was found missing. Must not know how the records
-came or how the outcome is told.
+Used by `topic_produce` and `line_produce`. Creates a missing topic first. Must not know the form of the request or of
+the answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from fairlead_api.identifiers import Acks
+from fairlead_api.batch.partitioning import NO_PARTITION, partitions_for_keys
+from fairlead_api.bodies.requests import CreateTopicRequest
+from fairlead_api.identifiers import Acks, PartitionIndex
 from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import Broker, KeyedRequest, TopicView
 from fairlead_broker.server.http.call import Call
+from fairlead_broker.server.http.codec_threads import in_thread
 from fairlead_broker.server.records.produce_routing import Outcome, ProduceRouting, RoutedBatch
 from fairlead_broker.server.records.produced_records import encoded
-from fairlead_broker.server.records.record_shares import Share
-from fairlead_broker.server.records.topic_creation import create_to_write
 from fairlead_broker.server.routing.forwarding import Forwarding
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The records of a request that go to one partition."""
+
+    partition: PartitionIndex
+    rows: npt.NDArray[np.int64]
+    records: pa.RecordBatch
+
+
+def shares_of(records: pa.RecordBatch, partition_count: int, place_of_rest: int) -> list[Share]:
+    """The records by partition, their order kept; those without a key go together to one place."""
+    places = partitions_for_keys(cast("pa.BinaryArray", records.column("key")), partition_count)
+    places = np.where(places == NO_PARTITION, place_of_rest, places)
+    chosen = np.unique(places)
+    if len(chosen) == 1:
+        rows = np.arange(records.num_rows, dtype=np.int64)
+        return [Share(PartitionIndex(int(chosen[0])), rows, records)]
+    shares = []
+    for partition in chosen:
+        rows = np.flatnonzero(places == partition)
+        shares.append(Share(PartitionIndex(int(partition)), rows, records.take(pa.array(rows, pa.int64()))))
+    return shares
+
 
 Split = Callable[[TopicView, pa.RecordBatch], Sequence[Share]]
 """Which records go to which partition."""
@@ -66,3 +96,19 @@ async def _routed(topic: TopicView, share: Share, keyed: KeyedRequest | None) ->
     except ProblemError as problem:
         return problem
     return RoutedBatch(topic.topic_id, share.partition, batch)
+
+
+async def create_to_write(
+    call: Call,
+    broker: Broker,
+    forwarding: Forwarding,
+    planned: TopicView,
+    batches: Sequence[tuple[memoryview, bool]],
+) -> TopicView:
+    """Create the topic that a produce found missing, once its batches (and whether keyed) may be stored.
+
+    Raises what a leader refuses in a batch, and what creating a topic raises.
+    """
+    for batch, keyed in batches:
+        await in_thread(broker.check_produced, planned, batch, keyed=keyed)
+    return await forwarding.create_topic(call, CreateTopicRequest(name=call.topic))

@@ -30,8 +30,7 @@ from fairlead_broker.server.records.produce import DUPLICATE, acknowledgement
 from fairlead_broker.server.records.produce_routing import partition_result
 from fairlead_broker.server.records.produced_records import read_records
 from fairlead_broker.server.records.producer_headers import keyed_request, refuse_producer_headers
-from fairlead_broker.server.records.record_shares import Share, shares_of
-from fairlead_broker.server.records.record_storing import RecordStoring
+from fairlead_broker.server.records.record_storing import RecordStoring, Share, shares_of
 from fairlead_broker.server.routing.forwarding import Forwarding
 from fairlead_broker.server.routing.locate import topic_to_write
 

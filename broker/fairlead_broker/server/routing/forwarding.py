@@ -27,10 +27,10 @@ from fairlead_broker.peers import identity, messages
 from fairlead_broker.peers.peers import ANSWER_MARGIN_SECONDS, PeerAnswer, PeerUnavailable, problem_of
 from fairlead_broker.runtime import Broker, TopicView
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
-from fairlead_broker.server.http.admin_body import ADMIN_BYTES_MAX
 from fairlead_broker.server.http.asgi import HeaderList
 from fairlead_broker.server.http.call import BODILESS_STATUSES, Call, Endpoint
 from fairlead_broker.server.http.disconnect import unless_gone
+from fairlead_broker.server.http.negotiation import ADMIN_BYTES_MAX
 from fairlead_broker.server.http.route_table import RouteTable
 from fairlead_broker.server.routing.locate import Here, locate_path, may_forward
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fairlead.cli.usage_error import UsageError
+from fairlead.cli.session import UsageError
 
 COLUMN_FORMATS = (".parquet", ".arrow", ".arrows")
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), ("value", pa.binary())]))

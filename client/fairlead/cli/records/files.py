@@ -22,7 +22,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from fairlead.cli.records.byte_order_mark import without_mark
 from fairlead.cli.records.column_files import (
     COLUMN_FORMATS,
     ColumnFileError,
@@ -31,7 +30,8 @@ from fairlead.cli.records.column_files import (
     holds_records,
 )
 from fairlead.cli.records.json_rows import RowsError, rows_as_json
-from fairlead.cli.usage_error import UsageError
+from fairlead.cli.records.lines import without_mark
+from fairlead.cli.session import UsageError
 from fairlead_api.bodies.json_bodies import number_beyond
 
 BLOCK_BYTES = 4 * 1024 * 1024  # large enough for a full record batch, small enough for a smooth progress bar

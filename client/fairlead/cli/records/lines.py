@@ -11,15 +11,16 @@ import base64
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final
 
 import msgspec
 import pyarrow as pa
 
 from fairlead.cli.options import Encoding
-from fairlead.cli.records.byte_order_mark import BYTE_ORDER_MARK, without_mark
 from fairlead.cli.records.record_format import FormatError, parser, shown
 from fairlead_api.bodies.json_bodies import number_beyond
 
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 READ_BYTES = 1024 * 1024  # one read; a terminal or a slow pipe gives what it has, line by line
 BESIDE_A_LINE_BYTES = len(BYTE_ORDER_MARK + b"\r")  # what is held with a line and is no part of it
 
@@ -188,3 +189,13 @@ async def _readable(descriptor: int) -> None:
         await readable.wait()
     finally:
         loop.remove_reader(descriptor)
+
+
+def without_mark(first_line: bytes) -> bytes:
+    """Return the first line of a text without the mark; of what is no UTF-8 the same bytes are a part."""
+    rest = first_line.removeprefix(BYTE_ORDER_MARK)
+    try:
+        rest.decode()
+    except UnicodeDecodeError:
+        return first_line
+    return rest

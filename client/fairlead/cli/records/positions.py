@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
 
-from fairlead.cli.usage_error import UsageError
+from fairlead.cli.session import UsageError
 from fairlead.timestamps import datetime_of
 from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import parse_timestamp_us

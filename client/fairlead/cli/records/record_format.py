@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from fairlead.cli.usage_error import UsageError
+from fairlead.cli.session import UsageError
 from fairlead_api.timestamps import format_timestamp
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}

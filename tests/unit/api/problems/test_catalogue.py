@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead_api.problems.catalogue import CATALOGUE
+from fairlead_api.problems import CATALOGUE
 from fairlead_api.problems.definitions import ProblemKind
 
 REFRESH = {

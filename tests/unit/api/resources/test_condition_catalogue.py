@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from fairlead_api.resources.condition_catalogue import CONDITIONS, reason_of
 from fairlead_api.resources.condition_definitions import ConditionName, ConditionType, Polarity
+from fairlead_api.resources.conditions import CONDITIONS, reason_of
 
 TYPES = pytest.mark.parametrize("type_", CONDITIONS.values(), ids=lambda each: each.name)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.cli.verbs.reset_targets import ResetTargetError, reset_target, reset_topics
+from fairlead.cli.verbs.group import ResetTargetError, reset_target, reset_topics
 from fairlead_api.bodies.group_requests import ResetPartition, ResetTarget
 
 

@@ -10,7 +10,7 @@ from fairlead_api.identifiers import ProducerId, TimestampUs
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.coordination.producer_registry import NAME_IDLE_US, ProducerRegistry
 from fairlead_broker.runtime import Broker
-from fairlead_broker.runtime.hosting.producer_names import ProducerNames
+from fairlead_broker.runtime.hosting.upkeep import ProducerNames
 from runtime_kit import topic
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from fairlead_broker.log.documents import Identity
-from fairlead_broker.runtime.lifecycle import residence
-from fairlead_broker.runtime.lifecycle.residence import kept_since, residence_of
+from fairlead_broker.runtime.lifecycle import directory_trust as residence
+from fairlead_broker.runtime.lifecycle.directory_trust import kept_since, residence_of
 
 HERE = "boot/volume"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlead_api.identifiers import LeaderEpoch, Offset, PartitionIndex, TimestampUs, TopicId
-from fairlead_broker.runtime.peer_serving.append_times import (
+from fairlead_broker.runtime.peer_serving.positions import (
     REMEMBERED_MAX,
     REMEMBERED_SECONDS,
     AppendTime,

@@ -1,13 +1,16 @@
-"""Notices at a start that the data directory is an older copy of the one that was counted on.
+"""Whether a data directory can be trusted at a start.
 
-For `cluster_entry`, before the new broker epoch is written to the directory (protocol section 2): a partition record
-that names this broker and this directory in a life newer than the directory remembers was written when the directory
-held more than it does. From the moment the new epoch is on disk nobody could tell any more.
+It may be an older copy of the directory that other brokers count on, or lie on a mount that was absent for a time.
+Used by `cluster_entry` before the new broker epoch is written to the directory (protocol section 2). A partition
+record that names this broker and this directory in a newer incarnation than the directory remembers was written when
+the directory held more records. Once the new epoch is on disk this can no longer be detected.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, TopicIdPartition
 from fairlead_broker.coordination.membership import Membership, MembershipLost
@@ -75,3 +78,33 @@ async def take_out(
         )
         if result.succeeded:
             return True
+
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def residence_of(data: Path) -> str | None:
+    """Name the running kernel and the volume of a directory; None where the system does not tell. Reads files."""
+    try:
+        boot = BOOT_ID.read_text(encoding="ascii").strip()
+        volume = os.statvfs(data).f_fsid
+        device = data.stat().st_dev
+    except OSError:
+        return None
+    return f"{boot}/{device:x}-{volume:x}"
+
+
+def kept_since(identity: Identity, *, was_clean: bool, residence: str | None) -> BrokerEpoch | None:
+    """Return the oldest life from which everything written is still there; None where this start may have lost some.
+
+    `was_clean`: the last stop synced everything. A clean start does not mend what an earlier one lost: that is why the
+    directory remembers how far back it goes.
+    """
+    same_kernel = residence is not None and residence == identity.residence
+    if not identity.last_broker_epoch or not (was_clean or same_kernel):
+        return None
+    since = identity.intact_since
+    if since is None or since > identity.last_broker_epoch:
+        # Written by an earlier release, or in the numbers of a store from which coordination has moved away.
+        since = identity.last_broker_epoch
+    return BrokerEpoch(since)

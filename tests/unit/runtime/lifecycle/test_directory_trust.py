@@ -5,7 +5,7 @@ import pytest
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch
 from fairlead_broker.log.documents import Identity
 from fairlead_broker.registry.records import DurabilityState, InSync, PartitionRecord, Replica
-from fairlead_broker.runtime.lifecycle.old_copies import names_a_newer_life
+from fairlead_broker.runtime.lifecycle.directory_trust import names_a_newer_life
 
 IDENTITY = Identity(cluster_id="c", broker_id=1, directory_id="d1", last_broker_epoch=40)
 PRESENT = BrokerEpoch(70)
