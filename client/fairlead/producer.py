@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from fairlead import clock
 from fairlead.clock import now_ns
-from fairlead.connection.metadata import MetadataCache, partition_not_found
+from fairlead.connection.metadata import MetadataCache, create_topic, creates_topics, partition_not_found
 from fairlead.connection.transport import Transport
 from fairlead.errors import (
     BatchTooLargeError,
@@ -38,12 +38,12 @@ from fairlead.producing.pending_batch import (
     RECORD_OVERHEAD_BYTES,
     PendingBatch,
     RecordsBatch,
+    bytes_of,
     headers_bytes,
+    headers_of,
 )
-from fairlead.producing.record_fields import bytes_of, headers_of
 from fairlead.producing.routing import TopicRoute
 from fairlead.producing.sender import Sender
-from fairlead.producing.topic_creation import create_topic, creates_topics
 from fairlead.reading.table_pieces import NO_KEY, pieces, slices, table_of, whole
 from fairlead.records import Headers
 from fairlead.settings import (

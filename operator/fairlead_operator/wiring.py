@@ -27,7 +27,7 @@ from fairlead_operator.brokers.topics import TopicCalls
 from fairlead_operator.clock import Clock, SystemClock, system_chance
 from fairlead_operator.etcd_members import EtcdMembersClient
 from fairlead_operator.naming import CLUSTER, LEASE, TOPIC, Kind, Manifest, ObjectRef
-from fairlead_operator.plan.pause import is_paused
+from fairlead_operator.plan.observed import is_paused
 from fairlead_operator.ports import Key, KubernetesApi, Reconciler
 from fairlead_operator.reconcile.cluster import ClusterReconciler
 from fairlead_operator.reconcile.etcd import EtcdStep

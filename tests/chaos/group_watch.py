@@ -15,9 +15,8 @@ from pyreqwest.exceptions import PyreqwestError
 from chaos_cluster import Answer, ChaosCluster, call, http_client, pause
 from fairlead_api.bodies.group_answers import GroupDescription, LagAnswer, MemberDescription
 from fairlead_broker.coordination.protocol import CoordinationError
-from fairlead_broker.registry.group_keys import GroupKeys
 from fairlead_broker.registry.group_records import MemberRecord
-from fairlead_broker.registry.keys import Keys
+from fairlead_broker.registry.keys import GroupKeys, Keys
 from fairlead_broker.registry.records import decode
 
 if TYPE_CHECKING:

@@ -25,7 +25,6 @@ from fairlead_api.identifiers import (
 )
 from fairlead_broker.controlling.moving import MovedRecord, _moved_key, _moving_key
 from fairlead_broker.coordination.embedded_history import History
-from fairlead_broker.registry.group_keys import GroupKeys, all_groups
 from fairlead_broker.registry.group_records import (
     CoordinatorRecord,
     GroupRecord,
@@ -34,8 +33,7 @@ from fairlead_broker.registry.group_records import (
     OffsetsRecord,
     TargetRecord,
 )
-from fairlead_broker.registry.keys import Keys
-from fairlead_broker.registry.producer_records import ProducerIdsRecord, ProducerNameRecord
+from fairlead_broker.registry.keys import GroupKeys, Keys, all_groups
 from fairlead_broker.registry.records import (
     Addresses,
     BrokerRegistration,
@@ -49,6 +47,8 @@ from fairlead_broker.registry.records import (
     DurabilityState,
     InSync,
     PartitionRecord,
+    ProducerIdsRecord,
+    ProducerNameRecord,
     QuarantinedReplica,
     Record,
     Replica,

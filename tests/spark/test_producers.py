@@ -16,10 +16,9 @@ from fairlead.blocking import Admin, Consumer, Producer
 from fairlead.errors import ClosedError, PartitionNotFoundError, SettingError
 from fairlead_spark.sink.columns import SinkColumns
 from fairlead_spark.sink.producers import borrowed_producer, close_idle
-from fairlead_spark.sink.task import write_task
+from fairlead_spark.sink.task import WriteError, write_task
 from fairlead_spark.sink.write_options import WriteOptions
 from fairlead_spark.sink.writers import batch_writer
-from fairlead_spark.sink.written import WriteError
 
 SECONDS_MAX = 60
 

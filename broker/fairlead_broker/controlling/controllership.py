@@ -32,14 +32,13 @@ from fairlead_broker.coordination.bootstrap import ClusterBootstrap
 from fairlead_broker.coordination.cluster_values import cluster_number, cluster_view
 from fairlead_broker.coordination.membership import Membership
 from fairlead_broker.coordination.mirror import Mirror, MirrorUpdate
-from fairlead_broker.coordination.partition_index import PartitionsByBroker
+from fairlead_broker.coordination.partition_index import PartitionsByBroker, TouchedPartitions
 from fairlead_broker.coordination.protocol import (
     Coordination,
     CoordinationClosed,
     CoordinationError,
     TransactionTooLarge,
 )
-from fairlead_broker.coordination.touched_partitions import TouchedPartitions
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.metadata import BrokerChange, PartitionChange, Versioned
 from fairlead_broker.registry.records import BrokerState, PartitionRecord, TopicState

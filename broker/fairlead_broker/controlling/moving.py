@@ -22,8 +22,7 @@ from fairlead_broker.coordination.protocol import (
     CoordinationUnavailable,
     UnknownOutcome,
 )
-from fairlead_broker.registry.group_keys import GroupKeys, group_of
-from fairlead_broker.registry.keys import BrokerKey, ControllerKey, Keys, PartitionKey
+from fairlead_broker.registry.keys import BrokerKey, ControllerKey, GroupKeys, Keys, PartitionKey, group_of
 from fairlead_broker.registry.records import ClusterRecord, InSync, PartitionRecord, Record, decode, encode
 from fairlead_broker.registry.transactions import (
     Compare,

@@ -1,8 +1,9 @@
-"""Where consumer groups are kept: claims on them, and writes that hold only under a claim.
+"""Stored consumer groups: claims on groups, and writes that succeed only under a claim.
 
-For the coordinator of a group in the runtime. A claim is a put of the group's `coordinator` key; its mod revision is
-the token that every later write compares, together with the claimant's registration, so that a broker that lost a
-group, or asks for it again after an answer was lost, has no write of before come through (protocol section 5, rule 1).
+Used by the coordinator of a group in the runtime. A claim is a put of the group's `coordinator` key. Every later
+write compares the mod revision of that key and the claimant's registration, so that no earlier write of a broker that
+lost the group can succeed, also if that broker claims the group again after a lost answer (protocol section 5, rule
+1).
 """
 
 from __future__ import annotations
@@ -22,16 +23,7 @@ from fairlead_broker.coordination.protocol import (
     CoordinationError,
     Page,
 )
-from fairlead_broker.registry.group_keys import (
-    FoundMember,
-    FoundOffsets,
-    FoundState,
-    FoundTarget,
-    GroupKeys,
-    after_group,
-    all_groups,
-    group_of,
-)
+from fairlead_broker.groups import GroupChange, GroupKey, MemberKey, StateKey, TargetKey
 from fairlead_broker.registry.group_records import (
     CoordinatorRecord,
     GroupRecord,
@@ -39,7 +31,17 @@ from fairlead_broker.registry.group_records import (
     OffsetsRecord,
     TargetRecord,
 )
-from fairlead_broker.registry.keys import Keys
+from fairlead_broker.registry.keys import (
+    FoundMember,
+    FoundOffsets,
+    FoundState,
+    FoundTarget,
+    GroupKeys,
+    Keys,
+    after_group,
+    all_groups,
+    group_of,
+)
 from fairlead_broker.registry.records import Record, RecordUnreadable, decode, encode
 from fairlead_broker.registry.transactions import (
     Compare,
@@ -312,3 +314,36 @@ def _readable_holder(item: KeyValue) -> Holder | None:
 
 def _read(item: KeyValue, record_type: type[R]) -> R:
     return decode(item.key, item.value, record_type)
+
+
+def change_pieces(
+    keys: GroupKeys, change: GroupChange, bytes_max: int = PORTION_BYTES_MAX
+) -> Sequence[Sequence[Operation]]:
+    """Divide a change into what single transactions take, to be written in this order.
+
+    A record that is too large alone comes alone, for the store to refuse.
+    """
+    limit = OPERATIONS_MAX
+    while True:
+        pieces = [_operations(keys, portion) for portion in change.portions(limit)]
+        if limit == 1 or all(sum(map(size_of, piece)) <= bytes_max for piece in pieces):
+            return pieces
+        limit //= 2
+
+
+def _operations(keys: GroupKeys, change: GroupChange) -> list[Operation]:
+    operations: list[Operation] = [
+        Put(_key(keys, key), encode(record)) for key, record in change.puts.items()
+    ]
+    operations += [Delete(_key(keys, key)) for key in sorted(change.deletes, key=str)]
+    return operations
+
+
+def _key(keys: GroupKeys, key: GroupKey) -> str:
+    match key:
+        case StateKey():
+            return keys.state
+        case TargetKey(topic_id):
+            return keys.target(topic_id)
+        case MemberKey(member_id):
+            return keys.member(member_id)

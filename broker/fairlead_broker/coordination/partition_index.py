@@ -1,11 +1,11 @@
-"""Which partitions a change concerns, found without looking at all of them.
+"""Partitions that a change concerns, found without scanning all partitions.
 
-For the controllership. Follows the mirror change by change; reads only.
+Used by the controller's shell. Follows the mirror change by change; reads only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 
 from fairlead_api.identifiers import BrokerId
@@ -92,3 +92,36 @@ class PartitionsByBroker:
         self._moving.discard(key)
         if after is not None and is_under_way(after.value):
             self._moving.add(key)
+
+
+class TouchedPartitions:
+    """What has to be looked at again; each partition once."""
+
+    def __init__(self, is_urgent: Callable[[PartitionKey], bool]) -> None:
+        """`is_urgent` is asked when a partition is added."""
+        self._is_urgent = is_urgent
+        self._urgent: set[PartitionKey] = set()
+        self._others: set[PartitionKey] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._urgent or self._others)
+
+    def add(self, keys: Iterable[PartitionKey]) -> None:
+        """Add partitions; how urgent one is may have changed since it was added before."""
+        for key in keys:
+            urgent = self._is_urgent(key)
+            (self._urgent if urgent else self._others).add(key)
+            (self._others if urgent else self._urgent).discard(key)
+
+    def take(self, count: int) -> list[PartitionKey]:
+        """Take out at most so many, the urgent ones first."""
+        taken: list[PartitionKey] = []
+        for keys in (self._urgent, self._others):
+            while keys and len(taken) < count:
+                taken.append(keys.pop())
+        return taken
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._urgent.clear()
+        self._others.clear()

@@ -19,8 +19,7 @@ from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.clock import Clock
 from fairlead_broker.coordination.protocol import Coordination, CoordinationUnavailable, UnknownOutcome
 from fairlead_broker.registry.keys import Keys
-from fairlead_broker.registry.producer_records import ProducerIdsRecord, ProducerNameRecord
-from fairlead_broker.registry.records import decode, encode
+from fairlead_broker.registry.records import ProducerIdsRecord, ProducerNameRecord, decode, encode
 from fairlead_broker.registry.transactions import Delete, Get, KeyValue, Put, unchanged_since
 
 BLOCK_IDS: Final = 1_000

@@ -16,19 +16,21 @@ from fairlead_broker.groups.changes import (
     StateKey,
     TargetKey,
 )
-from fairlead_broker.groups.events import (
+from fairlead_broker.groups.group import Group, GroupState, MemberView, Turn
+from fairlead_broker.groups.messages import (
     AWAY_EPOCH,
     JOIN_EPOCH,
     GroupEvent,
     Heartbeat,
+    HeartbeatReply,
     Leave,
+    Left,
     Partitions,
+    Reply,
     Subscription,
 )
-from fairlead_broker.groups.group import Group, GroupState, MemberView, Turn
-from fairlead_broker.groups.metadata import Topics, TopicShape
-from fairlead_broker.groups.replies import HeartbeatReply, Left, Reply
 from fairlead_broker.groups.rules import rest_interval_ms
+from fairlead_broker.groups.subscriptions import Topics, TopicShape
 
 __all__ = [
     "AWAY_EPOCH",

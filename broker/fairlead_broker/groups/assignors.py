@@ -1,21 +1,102 @@
-"""Who is to have which partition: the target of a group.
+"""The target of a group: which member shall have which partition.
 
 `uniform` (the default) shares all partitions of the group equally; `range` shares each topic by itself and gives
 partitions of the same number to the same member, for joins. Both are sticky: a partition moves only if balance
-asks for it. Pure functions of subscriptions, topics and the target before; called once for a target.
+requires it. Pure functions of subscriptions, topics and the previous target, called once for a target.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
 from typing import Final, TypeAlias
 
 from fairlead_api.identifiers import TopicId
 from fairlead_api.problems import ProblemError
-from fairlead_broker.groups.filling import Place, deal, near_places, quotas, surrender
-from fairlead_broker.groups.metadata import TopicShape
-from fairlead_broker.groups.uneven import assign_uneven
+from fairlead_broker.groups.subscriptions import TopicShape
+
+Place: TypeAlias = tuple[TopicId, int]
+"""A partition of a topic."""
+Racks: TypeAlias = Mapping[Place, frozenset[str]]
+"""Where partitions have replicas; those of unknown racks are left out."""
+
+
+def quotas(counts: Mapping[str, int], total: int) -> dict[str, int]:
+    """Share `total` equally: who holds most gets what is left over, for nobody has to give up more than it must.
+
+    The order of `counts` decides between equals.
+    """
+    low, extra = divmod(total, len(counts))
+    fullest_first = sorted(counts, key=counts.__getitem__, reverse=True)
+    return {member: low + (place < extra) for place, member in enumerate(fullest_first)}
+
+
+def surrender(held: list[Place], surplus: int, rack: str | None, racks: Racks) -> list[Place]:
+    """Take the surplus out of what a member holds, and return it.
+
+    Far ones first, then from the topic of which it holds most, the highest first: every topic stays spread.
+    """
+    far = [place for place in held if rack is not None and place in racks and rack not in racks[place]]
+    given_up = far[:surplus]
+    gone = set(given_up)
+    by_topic: dict[TopicId, list[int]] = {}
+    for topic_id, partition in held:
+        if (topic_id, partition) not in gone:
+            by_topic.setdefault(topic_id, []).append(partition)
+    fullest = [(-len(partitions), topic_id) for topic_id, partitions in by_topic.items()]
+    heapify(fullest)
+    while len(given_up) < surplus:
+        negative_count, topic_id = fullest[0]
+        given_up.append((topic_id, by_topic[topic_id].pop()))
+        heapreplace(fullest, (negative_count + 1, topic_id))
+    held[:] = [(topic_id, partition) for topic_id, rest in by_topic.items() for partition in rest]
+    return given_up
+
+
+def near_places(
+    free: Sequence[Place], open_places: dict[str, int], rack_of: Mapping[str, str], racks: Racks
+) -> tuple[list[tuple[str, Place]], list[Place]]:
+    """Give partitions to members in a rack of theirs, as far as there are; `open_places` counts down.
+
+    Returns who got what, and what is left. The rack with the most open places goes first.
+    """
+    waiting: dict[str, deque[str]] = {}
+    for member, rack in rack_of.items():
+        if open_places.get(member):
+            waiting.setdefault(rack, deque()).append(member)
+    room = {rack: sum(open_places[member] for member in members) for rack, members in waiting.items()}
+    taken: list[tuple[str, Place]] = []
+    left: list[Place] = []
+    for place in free:
+        nearest = _roomiest(racks.get(place, ()), room)
+        if nearest is None:
+            left.append(place)
+        else:
+            room[nearest] -= 1
+            taken.append((_next_of(waiting[nearest], open_places), place))
+    return taken, left
+
+
+def deal(free: Iterable[Place], open_places: dict[str, int]) -> list[tuple[str, Place]]:
+    """Deal partitions round the members with open places: neighbours of one topic go to different members."""
+    waiting = deque(member for member, count in open_places.items() if count)
+    return [(_next_of(waiting, open_places), place) for place in free]
+
+
+def _roomiest(racks: Collection[str], room: Mapping[str, int]) -> str | None:
+    best = max(sorted(racks), key=lambda rack: room.get(rack, 0), default=None)
+    return best if best is not None and room.get(best, 0) > 0 else None
+
+
+def _next_of(waiting: deque[str], open_places: dict[str, int]) -> str:
+    member = waiting.popleft()
+    open_places[member] -= 1
+    if open_places[member]:
+        waiting.append(member)
+    return member
+
 
 UNIFORM: Final = "uniform"
 RANGE: Final = "range"
@@ -186,3 +267,97 @@ def _by_topic(held: Mapping[str, Sequence[Place]]) -> dict[TopicId, dict[str, tu
         topic_id: {member_id: tuple(sorted(partitions)) for member_id, partitions in by_member.items()}
         for topic_id, by_member in gathered.items()
     }
+
+
+Nearness: TypeAlias = tuple[Mapping[str, str], Racks]
+"""Racks of members, as far as they have one, and of partitions."""
+
+
+def assign_uneven(
+    held: dict[str, list[Place]],
+    free: Sequence[Place],
+    subscribers: Mapping[TopicId, Sequence[str]],
+    nearness: Nearness,
+) -> None:
+    """Give out what is free and move what must be moved, in place. Every topic has a subscriber."""
+    load = {member_id: len(places) for member_id, places in held.items()}
+    by_topic: dict[TopicId, dict[str, list[int]]] = {topic_id: {} for topic_id in subscribers}
+    for member_id, places in held.items():
+        for topic_id, partition in places:
+            by_topic[topic_id].setdefault(member_id, []).append(partition)
+    unowned: dict[TopicId, list[Place]] = {}
+    for place in free:
+        unowned.setdefault(place[0], []).append(place)
+    # Topics with few consumers first: the others can still make up for what they do to the balance.
+    for topic_id in sorted(unowned, key=lambda each: (len(subscribers[each]), each)):
+        _give_out(unowned[topic_id], by_topic[topic_id], subscribers[topic_id], load, nearness)
+    while sum(_level(by_topic[topic_id], subscribers[topic_id], load) for topic_id in subscribers):
+        pass
+    for member_id in held:
+        held[member_id] = []
+    for topic_id, by_member in by_topic.items():
+        for member_id, partitions in by_member.items():
+            held[member_id] += [(topic_id, partition) for partition in partitions]
+
+
+def _give_out(
+    free: Sequence[Place],
+    by_member: dict[str, list[int]],
+    takers: Sequence[str],
+    load: dict[str, int],
+    nearness: Nearness,
+) -> None:
+    """Give each free partition of one topic to a least loaded taker, to a near one if there is one among them."""
+    rack_of, racks = nearness
+    lightest = [(load[member_id], member_id) for member_id in takers]
+    heapify(lightest)
+    by_rack: dict[str, list[tuple[int, str]]] = {}
+    for rack in {rack for place in free for rack in racks.get(place, ())}:
+        near = [entry for entry in lightest if rack_of.get(entry[1]) == rack]
+        if near:
+            heapify(near)
+            by_rack[rack] = near
+    for place in free:
+        member_id = _lightest(lightest, load)
+        for rack in sorted(racks.get(place, ())):
+            near_id = _lightest(by_rack[rack], load) if rack in by_rack else member_id
+            if near_id != member_id and load[near_id] == load[member_id]:
+                member_id = near_id
+                break
+        by_member.setdefault(member_id, []).append(place[1])
+        load[member_id] += 1
+
+
+def _lightest(heap: list[tuple[int, str]], load: Mapping[str, int]) -> str:
+    """Return the least loaded member; entries of those that took something meanwhile are out of date."""
+    while True:
+        known_load, member_id = heap[0]
+        if known_load == load[member_id]:
+            return member_id
+        heapreplace(heap, (load[member_id], member_id))
+
+
+def _level(by_member: dict[str, list[int]], takers: Sequence[str], load: dict[str, int]) -> bool:
+    """Move partitions of one topic until no move helps; what was given out last goes first. Say if any moved."""
+    lightest = [(load[member_id], member_id) for member_id in takers]
+    heaviest = [(-load[member_id], member_id) for member_id, partitions in by_member.items() if partitions]
+    heapify(lightest)
+    heapify(heaviest)
+    moved = False
+    while heaviest:
+        negative_load, giver = heaviest[0]
+        if not by_member[giver]:
+            heappop(heaviest)
+            continue
+        # Entries of those that gave or took meanwhile are out of date.
+        if -negative_load != load[giver]:
+            heapreplace(heaviest, (-load[giver], giver))
+            continue
+        taker = _lightest(lightest, load)
+        if load[giver] - load[taker] < 2:
+            break
+        by_member.setdefault(taker, []).append(by_member[giver].pop())
+        load[giver] -= 1
+        load[taker] += 1
+        moved = True
+    return moved

@@ -18,15 +18,12 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.groups import rules
 from fairlead_broker.groups.assignors import UNIFORM
 from fairlead_broker.groups.changes import GroupChange, GroupRecords, MemberKey, TargetKey
-from fairlead_broker.groups.events import GroupEvent, Heartbeat, Partitions
 from fairlead_broker.groups.holdings import as_partitions
-from fairlead_broker.groups.known import KnownAssignments
 from fairlead_broker.groups.limits import ASSIGNMENT_INTERVAL_SECONDS
-from fairlead_broker.groups.metadata import Topics
-from fairlead_broker.groups.pacing import Pacing
-from fairlead_broker.groups.replies import HeartbeatReply, Reply
+from fairlead_broker.groups.messages import GroupEvent, Heartbeat, HeartbeatReply, Partitions, Reply
+from fairlead_broker.groups.pacing import KnownAssignments, Pacing
 from fairlead_broker.groups.roster import WrittenRoster
-from fairlead_broker.groups.subscriptions import SubscribedTopics
+from fairlead_broker.groups.subscriptions import SubscribedTopics, Topics
 from fairlead_broker.groups.turning import GroupTurn, answered
 from fairlead_broker.registry.group_records import GroupRecord, MemberRecord
 

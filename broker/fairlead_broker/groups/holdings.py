@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from fairlead_api.identifiers import TopicId
-from fairlead_broker.groups.events import Partitions
+from fairlead_broker.groups.messages import Partitions
 
 Holding: TypeAlias = dict[TopicId, tuple[int, ...]]
 

@@ -16,7 +16,6 @@ import msgspec
 from fairlead_api.problems import ProblemError
 from fairlead_broker.groups import rules
 from fairlead_broker.groups.assignors import check_assignor
-from fairlead_broker.groups.events import AWAY_EPOCH, JOIN_EPOCH, Heartbeat, Leave, Subscription
 from fairlead_broker.groups.limits import (
     MEMBERS_MAX,
     PARTITIONS_MAX,
@@ -24,6 +23,7 @@ from fairlead_broker.groups.limits import (
     REBALANCE_TIMEOUT_MS_DEFAULT,
     SESSION_TIMEOUT_MS_DEFAULT,
 )
+from fairlead_broker.groups.messages import AWAY_EPOCH, JOIN_EPOCH, Heartbeat, Leave, Subscription
 from fairlead_broker.groups.roster import Roster
 from fairlead_broker.groups.subscriptions import SubscribedTopics, check_pattern
 from fairlead_broker.registry.group_records import MemberRecord, TargetRecord

@@ -1,7 +1,7 @@
-"""The times of a group's members: when sessions and rebalance timeouts end, and when a member should come again.
+"""Deadlines of a group's members: sessions, rebalance timeouts, and the advised next heartbeat.
 
-Not written anywhere: a coordinator that takes a group over starts all of them full. So hearing of a member is noted
-at once, even if the turn in which it was heard comes to nothing.
+Deadlines are not stored: a coordinator that takes a group over starts all of them at full length. A heartbeat is
+therefore noted at once, even if its turn writes nothing.
 """
 
 from __future__ import annotations
@@ -13,9 +13,43 @@ from zlib import crc32
 
 from fairlead_broker.groups import rules
 from fairlead_broker.groups.deadlines import Deadlines
-from fairlead_broker.groups.holdings import Holding
+from fairlead_broker.groups.holdings import Holding, is_exactly
 from fairlead_broker.groups.limits import HASTY_INTERVAL_MS, HEARTBEAT_INTERVAL_MS
+from fairlead_broker.groups.messages import JOIN_EPOCH, Heartbeat
 from fairlead_broker.registry.group_records import MemberRecord
+
+
+class KnownAssignments:
+    """The members that have said that they own what is written for them, since that last changed."""
+
+    __slots__ = ("_members",)
+
+    def __init__(self) -> None:
+        self._members: set[str] = set()
+
+    def note(self, heartbeat: Heartbeat, written: MemberRecord | None) -> None:
+        """Learn from a heartbeat what its member knows; who joins knows nothing."""
+        if heartbeat.member_epoch == JOIN_EPOCH:
+            self._members.discard(heartbeat.member_id)
+        elif (
+            heartbeat.owned is not None
+            and written is not None
+            and heartbeat.member_epoch == written.epoch
+            and is_exactly(heartbeat.owned, written.assigned)
+        ):
+            self._members.add(heartbeat.member_id)
+
+    def forget(self, member_id: str) -> None:
+        """What is written for a member has changed."""
+        self._members.discard(member_id)
+
+    def has_to_be_told(self, heartbeat: Heartbeat, record: MemberRecord) -> bool:
+        """Whether an answer has to tell the assignment in a record, also where the heartbeat did not change it."""
+        if heartbeat.owned is None:
+            return heartbeat.member_id not in self._members
+        is_full = heartbeat.subscription is not None or heartbeat.member_epoch == JOIN_EPOCH
+        return is_full or not is_exactly(heartbeat.owned, record.assigned)
+
 
 _AFTER_SESSION_END_MS: Final = 50
 """Long enough for the turn that puts the silent member out to be written."""

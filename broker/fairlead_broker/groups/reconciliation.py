@@ -11,9 +11,9 @@ from collections.abc import Mapping
 import msgspec
 
 from fairlead_broker.groups import rules
-from fairlead_broker.groups.events import Heartbeat
-from fairlead_broker.groups.filling import Place
+from fairlead_broker.groups.assignors import Place
 from fairlead_broker.groups.holdings import Holding, common, together, without
+from fairlead_broker.groups.messages import Heartbeat
 from fairlead_broker.registry.group_records import MemberRecord
 
 

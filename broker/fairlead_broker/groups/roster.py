@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fairlead_api.identifiers import TopicId
+from fairlead_broker.groups.assignors import Place
 from fairlead_broker.groups.changes import (
     GroupChange,
     GroupKey,
@@ -18,9 +19,8 @@ from fairlead_broker.groups.changes import (
     StateKey,
     TargetKey,
 )
-from fairlead_broker.groups.events import AWAY_EPOCH
-from fairlead_broker.groups.filling import Place
 from fairlead_broker.groups.holdings import Holding
+from fairlead_broker.groups.messages import AWAY_EPOCH
 from fairlead_broker.registry.group_records import GroupRecord, MemberRecord, TargetRecord
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fairlead_api.problems import ProblemError
-from fairlead_broker.groups.events import AWAY_EPOCH, JOIN_EPOCH, Heartbeat
-from fairlead_broker.groups.filling import Place
+from fairlead_broker.groups.assignors import Place
 from fairlead_broker.groups.holdings import Holding, is_apart, is_within
 from fairlead_broker.groups.limits import HEARTBEAT_INTERVAL_MS, HEARTBEATS_PER_SECOND_MAX
+from fairlead_broker.groups.messages import AWAY_EPOCH, JOIN_EPOCH, Heartbeat
 from fairlead_broker.registry.group_records import MemberRecord
 
 

@@ -1,17 +1,20 @@
-"""Which existing topics the members of a group consume: names, and RE2 patterns over whole names.
+"""Existing topics that the members of a group consume: by name, and by RE2 patterns over whole names.
 
-Patterns match in time linear in the name, with bounded memory; and each topic is matched once for a pattern, not
-again whenever some other topic changes.
+A pattern matches in time linear in the name, with bounded memory. Each topic is matched once for a pattern, not again
+whenever another topic changes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from typing import Final, NoReturn
+from dataclasses import dataclass
+from typing import Final, NoReturn, TypeAlias
 
 import re2
 
 from fairlead_api.excerpts import shortened, shown
+from fairlead_api.identifiers import TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.groups.limits import (
     PATTERN_INSTRUCTIONS_MAX,
@@ -19,7 +22,21 @@ from fairlead_broker.groups.limits import (
     PATTERN_MEMORY_BYTES_MAX,
     PATTERNS_MAX,
 )
-from fairlead_broker.groups.metadata import Topics
+
+
+@dataclass(frozen=True, slots=True)
+class TopicShape:
+    """A topic that may be consumed."""
+
+    topic_id: TopicId
+    partitions: int
+    racks: tuple[frozenset[str], ...] = ()
+    """For each partition the racks that keep a replica; empty when racks are not known."""
+
+
+Topics: TypeAlias = Mapping[str, TopicShape]
+"""Every ready topic by its name. While nothing has changed, give the same object: a turn compares by identity."""
+
 
 _REMEMBERED_MAX: Final = 2_000
 """Resolved subscriptions that are remembered: twice the members there may be."""

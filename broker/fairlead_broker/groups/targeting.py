@@ -13,9 +13,8 @@ import msgspec
 
 from fairlead_api.identifiers import TimestampUs, TopicId
 from fairlead_broker.groups.assignors import UNIFORM, Candidate, assign
-from fairlead_broker.groups.metadata import TopicShape
 from fairlead_broker.groups.roster import Roster
-from fairlead_broker.groups.subscriptions import SubscribedTopics
+from fairlead_broker.groups.subscriptions import SubscribedTopics, TopicShape
 from fairlead_broker.registry.group_records import GroupRecord, MemberRecord, TargetRecord
 
 

@@ -10,15 +10,21 @@ from collections.abc import Sequence
 
 from fairlead_api.problems import ProblemError
 from fairlead_broker.groups import rules
+from fairlead_broker.groups.assignors import Place
 from fairlead_broker.groups.changes import GroupChange
-from fairlead_broker.groups.events import JOIN_EPOCH, GroupEvent, Heartbeat, Leave
-from fairlead_broker.groups.filling import Place
 from fairlead_broker.groups.holdings import Holding, as_partitions, common, together, without
-from fairlead_broker.groups.known import KnownAssignments
 from fairlead_broker.groups.membership import Membership
-from fairlead_broker.groups.pacing import Pacing
+from fairlead_broker.groups.messages import (
+    JOIN_EPOCH,
+    GroupEvent,
+    Heartbeat,
+    HeartbeatReply,
+    Leave,
+    Left,
+    Reply,
+)
+from fairlead_broker.groups.pacing import KnownAssignments, Pacing
 from fairlead_broker.groups.reconciliation import note_release, reconcile
-from fairlead_broker.groups.replies import HeartbeatReply, Left, Reply
 from fairlead_broker.groups.roster import WrittenRoster
 from fairlead_broker.groups.subscriptions import SubscribedTopics
 from fairlead_broker.groups.targeting import (

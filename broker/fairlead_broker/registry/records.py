@@ -1,8 +1,8 @@
 """The values of the cluster's keys: JSON with a version `v` (protocol sections 3 and 4).
 
-For the controller, replication and the runtime, which read records and write successors of them. A release that
-does not know a field keeps it: what `decode` did not understand travels in `unknown`, in nested objects too, and
-`encode` writes it back. Make a successor with `msgspec.structs.replace`, never from nothing. Pure.
+Read by the controller, replication and the runtime, which write successors of them. A release keeps fields that it
+does not know: `decode` puts them into `unknown`, in nested objects too, and `encode` writes them back. Successors are
+made with `msgspec.structs.replace`, never from nothing. Pure.
 """
 
 from __future__ import annotations
@@ -13,7 +13,16 @@ from typing import Annotated, ClassVar, Final, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, PartitionIndex, TimestampUs, TopicId
+from fairlead_api.identifiers import (
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    PartitionIndex,
+    ProducerEpoch,
+    ProducerId,
+    TimestampUs,
+    TopicId,
+)
 
 VERSION: Final = 1
 """The version of records that this release writes and the highest that it reads."""
@@ -290,3 +299,20 @@ def _each(value: object, entry_type: type[Entry], change: _Change) -> object:
     if isinstance(value, list | tuple):
         return [change(each, entry_type) if isinstance(each, dict) else each for each in value]
     return value
+
+
+class ProducerIdsRecord(Record, frozen=True, kw_only=True):
+    """`producers/next-id`."""
+
+    next_id: Count
+    """Every id below it is given out to a broker, in blocks."""
+
+
+class ProducerNameRecord(Record, frozen=True, kw_only=True):
+    """`producers/names/<name>`."""
+
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    """The newest epoch that was given out; batches of lower ones are fenced where a higher one has written."""
+    used_us: TimestampUs
+    """When the name was last asked for, or its producer was last seen writing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from fairlead_broker.clock import Clock
@@ -46,18 +46,7 @@ async def open_broker(
     """
     state = state or BrokerState()
     engine = build_engine(settings, telemetry, clock, new_id)
-    seconds = telemetry.metric("fairlead_coordination_seconds")
-    cluster = ClusterEntry(
-        settings,
-        clock,
-        storage or PosixStorage(),
-        engine.opening,
-        engine.supervisor,
-        new_id,
-        coordination,
-        log=engine.log,
-        observe=lambda call, took: seconds.labels(call).observe(took),
-    )
+    cluster = _cluster_entry(engine, storage or PosixStorage(), coordination)
     peers: Peers | None = None
     syncing: Syncing | None = None
     try:
@@ -91,6 +80,21 @@ async def open_broker(
     return broker
 
 
+def _cluster_entry(engine: Engine, storage: Storage, coordination: Coordination | None) -> ClusterEntry:
+    seconds = engine.telemetry.metric("fairlead_coordination_seconds")
+    return ClusterEntry(
+        engine.settings,
+        engine.clock,
+        storage,
+        engine.opening,
+        engine.supervisor,
+        engine.new_id,
+        coordination,
+        log=engine.log,
+        observe=lambda call, took: seconds.labels(call).observe(took),
+    )
+
+
 def addresses_of(settings: BrokerSettings) -> Advertised:
     """Return the addresses to register, as far as the settings alone tell them."""
     return Advertised(
@@ -117,7 +121,7 @@ async def _opened(
     _watch(engine, parts, calls, release)
     entry.mirror.subscribe(partial(_changed, parts, upkeep, config_follower))
     # From here on copies of partitions that other brokers lead are kept up to date.
-    rounds = engine.supervisor.spawn(parts.rounds.run(), "sync rounds")
+    rounds = engine.supervisor.spawn(parts.disk.rounds.run(), "sync rounds")
     await parts.replicas.open_all()
     await _set_strays_aside(engine, entry)
     # A later start does not read and sync again what this recovery has read and synced.
@@ -126,6 +130,20 @@ async def _opened(
     # Not earlier: a controller that is still recovering would do nothing for the cluster.
     await calls.controllership.begin()
     spawn_tasks(engine, entry, parts, calls, upkeep, config_follower)
+    close = partial(_close, engine, cluster, peers, parts, calls, upkeep, rounds)
+    return _assembled(engine, entry, parts, calls, upkeep, state, release, close)
+
+
+def _assembled(
+    engine: Engine,
+    entry: Entry,
+    parts: ReplicaParts,
+    calls: CallParts,
+    upkeep: UpkeepParts,
+    state: BrokerState,
+    release: str,
+    close: Callable[[bool], Awaitable[None]],
+) -> Broker:
     return Broker(
         settings=engine.settings,
         release=release,
@@ -141,16 +159,16 @@ async def _opened(
         entry=entry,
         configs=parts.configs,
         views=parts.views,
-        health=parts.health,
-        rounds=parts.rounds,
+        health=parts.disk.health,
+        rounds=parts.disk.rounds,
         replicas=parts.replicas,
         departure=parts.departure,
         damage_repair=parts.damage_repair,
-        replica_serving=parts.replica_serving,
-        move_progress=parts.move_progress,
-        digests=parts.digests,
-        positions=parts.positions,
-        peer_side=parts.peer_side,
+        replica_serving=parts.peers.replica_serving,
+        move_progress=parts.peers.move_progress,
+        digests=parts.peers.digests,
+        positions=parts.peers.positions,
+        peer_side=parts.peers.peer_side,
         controllership=calls.controllership,
         operations=calls.operations,
         topic_admin=calls.topic_admin,
@@ -165,7 +183,7 @@ async def _opened(
         upkeep=upkeep.upkeep,
         scrub=upkeep.scrub,
         retention=upkeep.retention,
-        close=partial(_close, engine, cluster, peers, parts, calls, upkeep, rounds),
+        close=close,
     )
 
 
@@ -174,7 +192,7 @@ def _watch(engine: Engine, parts: ReplicaParts, calls: CallParts, release: str) 
     engine.meters.watch_broker(
         engine.settings.data,
         lambda: calls.fetching.waiting,
-        lambda: _is_healthy(engine, parts.health),
+        lambda: _is_healthy(engine, parts.disk.health),
         release,
         platform.python_version(),
     )
@@ -221,9 +239,9 @@ async def _close(
     await parts.replicas.close_all()
     rounds.cancel()
     await asyncio.wait([rounds])
-    synced = await parts.rounds.sync_all() and _is_healthy(engine, parts.health)
+    synced = await parts.disk.rounds.sync_all() and _is_healthy(engine, parts.disk.health)
     await upkeep.upkeep.checkpoint()
-    await _release(engine, cluster, peers, parts.syncing, clean=clean and synced)
+    await _release(engine, cluster, peers, parts.disk.syncing, clean=clean and synced)
 
 
 async def _release(

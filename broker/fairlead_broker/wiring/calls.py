@@ -56,7 +56,7 @@ def build_calls(engine: Engine, entry: Entry, parts: ReplicaParts) -> CallParts:
         entry.mirror,
         lambda: entry.membership,
         clock,
-        survey=Survey(parts.peer_side.peers, parts.replicas.log_of),
+        survey=Survey(parts.peers.peer_side.peers, parts.replicas.log_of),
         new_start_index=new_start_index,
         count_elections=election_counter(engine.telemetry),
     )
@@ -92,9 +92,9 @@ def build_calls(engine: Engine, entry: Entry, parts: ReplicaParts) -> CallParts:
         ),
         producer_registry=ProducerRegistry(entry.coordination, metadata.keys, clock),
         groups=groups,
-        group_lag=GroupLagMeters(groups, parts.positions, metadata, engine.telemetry, clock),
-        records_deletion=RecordsDeletion(engine.disk, clock, parts.health.fail, engine.meters.deleted),
-        damage_acceptance=DamageAcceptance(engine.disk, parts.health.fail, engine.log),
+        group_lag=GroupLagMeters(groups, parts.peers.positions, metadata, engine.telemetry, clock),
+        records_deletion=RecordsDeletion(engine.disk, clock, parts.disk.health.fail, engine.meters.deleted),
+        damage_acceptance=DamageAcceptance(engine.disk, parts.disk.health.fail, engine.log),
     )
 
 
@@ -106,7 +106,7 @@ def build_groups(engine: Engine, entry: Entry, parts: ReplicaParts) -> Groups:
         entry.mirror,
         entry.life,
         engine.clock,
-        parts.positions,
+        parts.peers.positions,
         meters,
         engine.supervisor.spawn,
         engine.log,

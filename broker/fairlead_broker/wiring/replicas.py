@@ -31,35 +31,92 @@ from fairlead_broker.wiring.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaParts:
-    """Replicas and everything that speaks with other brokers about them."""
+class DiskParts:
+    """Parts that write the data directory and the partition records, for every replica."""
 
-    configs: Configs
-    views: TopicViews
     health: DirectoryHealth
     syncing: Syncing
     rounds: SyncRounds
     leader_writes: LeaderWrites
-    departure: Departure
-    replicas: Replicas
-    damage_repair: DamageRepair
-    epoch_reports: EpochReports
+    shared: SharedParts
+
+
+@dataclass(frozen=True, slots=True)
+class PeerParts:
+    """Answers to other brokers, and questions to them, about replicas."""
+
     replica_serving: ReplicaServing
     move_progress: MoveProgress
     digests: Digests
     positions: Positions
     peer_side: PeerSide
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaParts:
+    """The replicas of a broker and the parts that keep them going."""
+
+    configs: Configs
+    views: TopicViews
+    disk: DiskParts
+    replicas: Replicas
+    peers: PeerParts
+    departure: Departure
+    damage_repair: DamageRepair
+    epoch_reports: EpochReports
     leader_clock: LeaderClock
 
 
 def build_replicas(engine: Engine, entry: Entry, peers: Peers, syncing: Syncing) -> ReplicaParts:
     """Build the replicas of a broker; `Replicas.open_all` opens their logs."""
-    settings, limits, clock, log = engine.settings, engine.settings.limits, engine.clock, engine.log
+    settings, log = engine.settings, engine.log
     life, metadata = entry.life, entry.mirror.metadata
     configs = Configs(metadata, BrokerId(settings.id), settings.config_values)
     views = TopicViews(metadata, life.broker, settings.topic_defaults)
-    health = DirectoryHealth(entry, engine.opening, log)
-    leader_writes = LeaderWrites(entry.coordination, metadata.keys, log)
+    disk = build_disk(engine, entry, syncing)
+    fetching = ReplicaFetching(
+        peers, engine.disk, entry.directory, disk.rounds, engine.clock, engine.supervisor, log
+    )
+    changes = RoleChanges(
+        life,
+        metadata,
+        disk.shared,
+        fetching,
+        engine.meters,
+        engine.supervisor,
+        lambda: configs.replica_lag_seconds,
+    )
+    replicas = Replicas(
+        life, metadata, views, entry.directory, engine.opening, changes, fetching, engine.meters, log
+    )
+    disk.health.subscribe(replicas.storage_failed)
+    life.subscribe(replicas.life_changed)
+    life.subscribe(engine.telemetry.metric("fairlead_lost_leases_total").inc)
+    directory = entry.directory.identity.directory_id
+    serving = build_peer_serving(engine, entry, peers, replicas)
+    return ReplicaParts(
+        configs=configs,
+        views=views,
+        disk=disk,
+        replicas=replicas,
+        peers=serving,
+        departure=Departure(entry.registration, life, entry.mirror, peers, log),
+        damage_repair=DamageRepair(entry.coordination, entry.mirror, life, directory, replicas, log),
+        epoch_reports=EpochReports(entry.coordination, entry.mirror, life, replicas, log),
+        leader_clock=LeaderClock(
+            replicas,
+            lambda: life.confirmed,
+            lambda: configs.replica_lag_seconds,
+            serving.replica_serving.drop_idle,
+        ),
+    )
+
+
+def build_disk(engine: Engine, entry: Entry, syncing: Syncing) -> DiskParts:
+    """Build the rounds of fsync, the writes of partition records, and what all replicas share."""
+    limits, clock = engine.settings.limits, engine.clock
+    health = DirectoryHealth(entry, engine.opening, engine.log)
+    leader_writes = LeaderWrites(entry.coordination, entry.mirror.metadata.keys, engine.log)
     rounds = SyncRounds(
         syncing,
         clock,
@@ -77,62 +134,27 @@ def build_replicas(engine: Engine, entry: Entry, peers: Peers, syncing: Syncing)
         decompressed_bytes_max=limits.decompressed_bytes_max,
         directory_failed=health.fail,
         write_record=leader_writes.write,
-        lease_confirmed=life.confirms,
+        lease_confirmed=entry.life.confirms,
     )
-    fetching = ReplicaFetching(peers, engine.disk, entry.directory, rounds, clock, engine.supervisor, log)
-    changes = RoleChanges(
-        life,
-        metadata,
-        shared,
-        fetching,
-        engine.meters,
-        engine.supervisor,
-        lambda: configs.replica_lag_seconds,
-    )
-    replicas = Replicas(
-        life,
-        metadata,
-        views,
-        entry.directory,
-        engine.opening,
-        changes,
-        fetching,
-        engine.meters,
-        log,
-    )
-    health.subscribe(replicas.storage_failed)
-    life.subscribe(replicas.life_changed)
-    life.subscribe(engine.telemetry.metric("fairlead_lost_leases_total").inc)
+    return DiskParts(health, syncing, rounds, leader_writes, shared)
+
+
+def build_peer_serving(engine: Engine, entry: Entry, peers: Peers, replicas: Replicas) -> PeerParts:
+    """Build the answers to other brokers."""
+    limits, metadata = engine.settings.limits, entry.mirror.metadata
     replica_serving = ReplicaServing(
         replicas.find,
         engine.disk,
-        clock,
-        life.epoch,
+        engine.clock,
+        entry.life.epoch,
         bytes_max=limits.fetch_bytes_max,
         wait_seconds_max=limits.fetch_wait_seconds_max,
     )
-    digests = Digests(replicas.log_of, metadata, peers, engine.disk, clock)
+    digests = Digests(replicas.log_of, metadata, peers, engine.disk, engine.clock)
     positions = Positions(
         replicas.find, replicas.log_of, metadata, peers, engine.disk, engine.supervisor.spawn
     )
-    return ReplicaParts(
-        configs=configs,
-        views=views,
-        health=health,
-        syncing=syncing,
-        rounds=rounds,
-        leader_writes=leader_writes,
-        departure=Departure(entry.registration, life, entry.mirror, peers, log),
-        replicas=replicas,
-        damage_repair=DamageRepair(
-            entry.coordination,
-            entry.mirror,
-            life,
-            entry.directory.identity.directory_id,
-            replicas,
-            log,
-        ),
-        epoch_reports=EpochReports(entry.coordination, entry.mirror, life, replicas, log),
+    return PeerParts(
         replica_serving=replica_serving,
         move_progress=MoveProgress(replicas.log_of, metadata, peers),
         digests=digests,
@@ -144,12 +166,6 @@ def build_replicas(engine: Engine, entry: Entry, peers: Peers, syncing: Syncing)
             partial(log_ends, replicas.log_of),
             digests.digest,
             positions.tell,
-        ),
-        leader_clock=LeaderClock(
-            replicas,
-            lambda: life.confirmed,
-            lambda: configs.replica_lag_seconds,
-            replica_serving.drop_idle,
         ),
     )
 

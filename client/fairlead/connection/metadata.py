@@ -14,11 +14,11 @@ from typing import Final
 
 from fairlead import clock
 from fairlead.connection.simple_calls import decoded
-from fairlead.connection.transport import Answer, Call, Transport
-from fairlead.errors import PartitionNotFoundError, TopicNotFoundError, error_of
+from fairlead.connection.transport import Answer, Call, Transport, json_call
+from fairlead.errors import PartitionNotFoundError, TopicNotFoundError, UnreachableError, error_of
 from fairlead.settings import KIB
 from fairlead.topic_partition import TopicPartition
-from fairlead_api.bodies.metadata import Metadata, TopicMetadata
+from fairlead_api.bodies.metadata import ConfigDescription, Metadata, TopicMetadata
 from fairlead_api.identifiers import check_topic_name
 from fairlead_api.problems import JSON, ProblemError
 
@@ -207,3 +207,33 @@ def partition_not_found(place: TopicPartition, partition_count: int) -> Partitio
     detail = f"topic {place.topic} has partitions 0 to {partition_count - 1}, not {place.partition}"
     data: dict[str, JSON] = {"topic": place.topic, "partition": place.partition}
     return PartitionNotFoundError(ProblemError("partition_not_found", detail, data=data), subject=str(place))
+
+
+SETTING = "auto.create.topics.enable"
+
+
+async def creates_topics(transport: Transport, metadata: MetadataCache) -> bool:
+    """Whether the cluster creates topics by itself; raises `UnreachableError` when no broker answers."""
+    return await transport.retry(_setting, transport, metadata)
+
+
+async def create_topic(transport: Transport, topic: str) -> None:
+    """Create a topic with the cluster's defaults, or find that it is there."""
+    await transport.call(json_call("POST", "/v1/topics", f"create topic {topic}", body={"name": topic}))
+
+
+async def _setting(transport: Transport, metadata: MetadataCache) -> bool:
+    """Ask a broker at its own address: no other knows what it was started with."""
+    failures: dict[str, str] = {}
+    for broker, address in sorted(metadata.picture.addresses.items()):
+        asked = json_call("GET", f"/v1/brokers/{broker}/config", f"describe broker {broker}")
+        try:
+            answer = await transport.send(asked, address)
+        except UnreachableError as error:
+            failures.update(error.attempts)
+            continue
+        config = decoded(answer, ConfigDescription, asked.subject).config
+        return str(config[SETTING].value).lower() == "true"
+    # Brokers that have just come, or lost their leases, are not in the picture yet.
+    await metadata.refresh()
+    raise UnreachableError("ask a broker whether it creates topics", failures, sent=False)

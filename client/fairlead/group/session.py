@@ -45,9 +45,8 @@ from fairlead.group.events import (
     Woken,
 )
 from fairlead.group.member import GroupMember, MemberState, is_fenced
-from fairlead.group.partitions import GroupPartitions, Reading
+from fairlead.group.partitions import GroupPartitions, GroupTopics, Reading
 from fairlead.group.settings import CommitMode, GroupSettings
-from fairlead.group.topics import GroupTopics
 from fairlead.topic_partition import TopicPartition
 from fairlead_api.bodies.group_requests import HeartbeatRequest
 

@@ -11,9 +11,11 @@ from typing import Final, cast
 import msgspec
 from msgspec import UNSET
 
-from fairlead.connection.transport import Answer, Call
+from fairlead.connection.simple_calls import decoded
+from fairlead.connection.transport import Answer, Call, Transport, json_call
 from fairlead.errors import ClusterError, error_of
 from fairlead.producing.pending_batch import UNKNOWN_PLACE, Acknowledgement, PendingBatch
+from fairlead.producing.sequencing import ProducerIdentity
 from fairlead_api.batch.header import Buffer, Codec
 from fairlead_api.bodies.frames import encode_frame
 from fairlead_api.bodies.media_types import FRAMES, JSON
@@ -21,6 +23,7 @@ from fairlead_api.bodies.requests import PartitionProduceResult, ProduceAnswer, 
 from fairlead_api.identifiers import Acks
 from fairlead_api.problems import JSON as JSON_VALUE
 from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_api.routes.producers import AllocateProducerRequest, ProducerAnswer
 from fairlead_api.timestamps import parse_timestamp_us
 
 _DECODER: Final = msgspec.json.Decoder(ProduceAnswer)
@@ -93,3 +96,15 @@ def _subject(batches: Sequence[PendingBatch]) -> str:
     first = batches[0]
     others = f" and {len(batches) - 1} other partitions" if len(batches) > 1 else ""
     return f"{first.subject}{others}"
+
+
+async def take_identity(transport: Transport, name: str | None) -> ProducerIdentity:
+    """Return a new producer id, or the next epoch of a name. Asked again, it is another one: nothing is lost by that.
+
+    Raises the errors of `Transport.call`.
+    """
+    subject = "producer id" if name is None else f"producer {name}"
+    call = json_call("POST", "/v1/producers", subject, body=AllocateProducerRequest(name=name))
+    answer = await transport.call(call)
+    found = decoded(answer, ProducerAnswer, subject)
+    return ProducerIdentity(found.producer_id, found.producer_epoch)

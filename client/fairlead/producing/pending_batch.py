@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fairlead.producing.accumulator import PartitionQueue
-
+from fairlead.errors import RecordError
 
 RECORD_OVERHEAD_BYTES: Final = 16
 """What a record costs beside key and value: offsets of two columns and its timestamp. A header costs as much."""
@@ -374,3 +374,24 @@ class ColumnsBatch(PendingBatch):
     def release(self) -> None:
         """Let the table go."""
         self._columns = None
+
+
+def bytes_of(given: object, topic: str, field: str) -> bytes | None:
+    """Return a key or a value as bytes of its own; raises `RecordError` for text and all else."""
+    if given is None:
+        return None
+    if isinstance(given, bytes | bytearray | memoryview):
+        return bytes(given)
+    allowed = "give bytes, for text its UTF-8 encoding: text.encode()"
+    raise RecordError(topic, field, f"{type(given).__name__} {given!r:.80}", allowed)
+
+
+def headers_of(given: Headers, topic: str) -> Headers:
+    """Return headers that stay as they are; raises `RecordError` for what is no list of (text, bytes)."""
+    headers = tuple(given)
+    for header in headers:
+        if not (isinstance(header, tuple) and len(header) == 2 and isinstance(header[0], str)):
+            raise RecordError(topic, "headers", f"{header!r:.80}", "give pairs of a name and bytes")
+        if not (header[1] is None or isinstance(header[1], bytes)):
+            raise RecordError(topic, f"header {header[0]}", f"{header[1]!r:.80}", "give bytes or None")
+    return headers

@@ -33,10 +33,9 @@ from fairlead.errors import (
     error_of,
 )
 from fairlead.producing.accumulator import Accumulator, PartitionQueue
-from fairlead.producing.exchange import outcomes_of, produce_call
+from fairlead.producing.exchange import outcomes_of, produce_call, take_identity
 from fairlead.producing.fitting import fitting_bytes
 from fairlead.producing.pending_batch import Acknowledgement, PendingBatch
-from fairlead.producing.producer_ids import take_identity
 from fairlead.producing.sequencing import SEQUENCE_CODES, doubted
 from fairlead.settings import KIB, MIB, ProducerSettings
 from fairlead.topic_partition import TopicPartition

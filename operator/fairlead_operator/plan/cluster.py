@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from fairlead_api.configuration import ConfigEntry, ConfigInput, ConfigSource
 from fairlead_api.resources.cluster import Cluster
 from fairlead_api.resources.cluster_status import EtcdStatus
 from fairlead_api.resources.condition_definitions import ConditionName
@@ -25,10 +26,8 @@ from fairlead_operator.naming import (
     etcd_name,
     pool_set_name,
 )
-from fairlead_operator.plan.actions import Action, AlterConfig, MarkPod, NoteAddress, UnmarkCluster
-from fairlead_operator.plan.config import changes
+from fairlead_operator.plan.actions import Action, AlterConfig, MarkPod, NoteAddress, Outcomes, UnmarkCluster
 from fairlead_operator.plan.observed import Observed, ObservedSet
-from fairlead_operator.plan.outcomes import Outcomes
 from fairlead_operator.plan.roll import RollInput, RollPlan, Wanted, plan_roll, told_by
 from fairlead_operator.plan.scale import Pool, ScaleInput, ScalePlan, needs_metadata, plan_scale, running_sets
 from fairlead_operator.plan.status import Facts
@@ -42,6 +41,23 @@ from fairlead_operator.render.addresses import (
 from fairlead_operator.render.cluster import render_cluster
 from fairlead_operator.render.configuration import split_config
 from fairlead_operator.render.inputs import EtcdInputs, Images, RenderInputs
+
+
+def changes(wanted: Mapping[str, str], entries: Mapping[str, ConfigEntry]) -> dict[str, ConfigInput]:
+    """Return what to alter so that the cluster has exactly these keys set; nothing where it has.
+
+    A key that the cluster does not list is left out: an older broker does not know it.
+    """
+    differing = dict[str, ConfigInput]()
+    for name, entry in entries.items():
+        is_set = entry.source == ConfigSource.CLUSTER
+        if name in wanted:
+            if not is_set or entry.value != wanted[name]:
+                differing[name] = wanted[name]
+        elif is_set:
+            differing[name] = None
+    return differing
+
 
 SOON_SECONDS: Final = 2.0
 """Until the next look while something is under way that no event of Kubernetes tells of."""

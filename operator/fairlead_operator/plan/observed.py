@@ -19,6 +19,7 @@ from fairlead_operator.naming import (
     DATA_VOLUME,
     DELETE_POD_AND_CLAIM_ANNOTATION,
     ETCD_CONTAINER,
+    PAUSED_ANNOTATION,
     POD_INDEX_LABEL,
     POD_SPEC_HASH_ANNOTATION,
     POOL_LABEL,
@@ -287,3 +288,9 @@ def _why_stuck(status: Object) -> str | None:
 
 def _told(what: str, message: str | None) -> str:
     return f"{what}: {message}"[:MESSAGE_CHARACTERS_MAX] if message else what
+
+
+def is_paused(manifest: Manifest) -> bool:
+    """Say whether the object's annotation keeps the operator from it."""
+    annotations = manifest["metadata"].get("annotations") or {}
+    return str(annotations.get(PAUSED_ANNOTATION, "")).lower() == "true"

@@ -24,8 +24,8 @@ from fairlead_api.resources.cluster_status import (
 )
 from fairlead_api.resources.condition_definitions import ConditionName
 from fairlead_api.resources.conditions import Condition, condition, find_condition, rfc3339, set_condition
+from fairlead_operator.plan.actions import Outcomes
 from fairlead_operator.plan.observed import Observed, ObservedPod
-from fairlead_operator.plan.outcomes import Outcomes
 from fairlead_operator.plan.roll import Hindrance, RollPlan, Wanted
 from fairlead_operator.plan.scale import ScalePlan
 from fairlead_operator.plan.storage import StoragePlan

@@ -36,7 +36,7 @@ from fairlead_operator.naming import (
     Manifest,
     ObjectRef,
 )
-from fairlead_operator.plan.actions import ReplaceSet
+from fairlead_operator.plan.actions import Outcomes, ReplaceSet
 from fairlead_operator.plan.cluster import (
     ClusterPlan,
     Context,
@@ -45,9 +45,14 @@ from fairlead_operator.plan.cluster import (
     plan_cluster,
 )
 from fairlead_operator.plan.images import images_of
-from fairlead_operator.plan.observed import Observed, newest_image, observe_claim, observe_pod, observe_set
-from fairlead_operator.plan.outcomes import Outcomes
-from fairlead_operator.plan.pause import is_paused
+from fairlead_operator.plan.observed import (
+    Observed,
+    is_paused,
+    newest_image,
+    observe_claim,
+    observe_pod,
+    observe_set,
+)
 from fairlead_operator.plan.status import cluster_status, paused_status, unreadable_status
 from fairlead_operator.ports import Conflict, Forbidden, Invalid, Key, KubernetesApi, ObjectCache
 from fairlead_operator.reconcile.cluster_actions import ClusterActions, Refusals

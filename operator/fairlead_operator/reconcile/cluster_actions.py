@@ -33,9 +33,11 @@ from fairlead_operator.plan.actions import (
     DrainBroker,
     MarkPod,
     NoteAddress,
+    Outcomes,
     ReplaceSet,
     ResizeClaim,
     RestartBroker,
+    RestartRefusal,
     ShrinkSet,
     Tell,
     UncordonBroker,
@@ -43,7 +45,6 @@ from fairlead_operator.plan.actions import (
     UnmarkCluster,
     UnregisterBroker,
 )
-from fairlead_operator.plan.outcomes import Outcomes, RestartRefusal
 from fairlead_operator.ports import Conflict, Forbidden, Invalid, KubernetesApi, NotFound
 from fairlead_operator.telemetry import Log
 

@@ -21,7 +21,7 @@ from fairlead_operator.brokers.calls import BrokersUnavailable
 from fairlead_operator.brokers.topics import TopicCalls, TopicChanged, TopicRefused
 from fairlead_operator.clock import Clock
 from fairlead_operator.naming import CLUSTER, TOPIC, TOPIC_FINALIZER, Manifest, ObjectRef
-from fairlead_operator.plan.pause import is_paused
+from fairlead_operator.plan.observed import is_paused
 from fairlead_operator.plan.topic import (
     AlterConfig,
     CreateTopic,

@@ -5,8 +5,8 @@ what they mean in Kafka's sink. Arrow batches stay Arrow batches all the way; no
 """
 
 from fairlead_spark.sink.columns import SchemaError
+from fairlead_spark.sink.task import WriteError
 from fairlead_spark.sink.write_options import WriteOptions
 from fairlead_spark.sink.writers import batch_writer, stream_writer
-from fairlead_spark.sink.written import WriteError
 
 __all__ = ["SchemaError", "WriteError", "WriteOptions", "batch_writer", "stream_writer"]

@@ -15,11 +15,13 @@ from fairlead_spark.sink.columns import SinkColumns
 from fairlead_spark.sink.parcels import parcels
 from fairlead_spark.sink.producers import borrowed_producer
 from fairlead_spark.sink.write_options import WriteOptions
-from fairlead_spark.sink.written import WriteError, Written
 from fairlead_spark.worker_process import prepare_worker
 
 if TYPE_CHECKING:
     from fairlead.blocking import Producer
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import WriterCommitMessage
 
 GATHERED_BYTES: Final = 8 << 20
 """Rows gathered before they are cut by partition: Spark hands over 10,000 at a time, which cut small compress badly
@@ -67,3 +69,14 @@ def _send(producer: Producer, table: pa.Table, options: WriteOptions, columns: S
             # Nothing of it is sent. The producer may be one of earlier tasks, and the topic have grown since.
             producer.refresh_metadata()
             producer.send_batch(parcel.topic, parcel.records, parcel.partition)
+
+
+class WriteError(RuntimeError):
+    """Records of a task were not acknowledged; some of its records may be stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written(WriterCommitMessage):
+    """What a task wrote."""
+
+    records: int

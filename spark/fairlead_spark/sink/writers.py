@@ -16,8 +16,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from fairlead_spark.options import OptionError
 from fairlead_spark.sink.columns import SinkColumns, columns_of
+from fairlead_spark.sink.task import Written
 from fairlead_spark.sink.write_options import WriteOptions
-from fairlead_spark.sink.written import Written
 from fairlead_spark.worker_process import spare_collector
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from fairlead_broker.controlling.moving import (
 )
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
 from fairlead_broker.coordination.protocol import Coordination, CoordinationUnavailable, UnknownOutcome
-from fairlead_broker.registry.group_keys import GroupKeys
 from fairlead_broker.registry.group_records import CoordinatorRecord, GroupRecord, MemberRecord
+from fairlead_broker.registry.keys import GroupKeys
 from fairlead_broker.registry.records import (
     ClusterRecord,
     ConfigRecord,

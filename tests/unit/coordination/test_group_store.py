@@ -10,10 +10,15 @@ import pytest
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, Offset, Revision, TimestampUs, TopicId
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
-from fairlead_broker.coordination.group_changes import change_pieces
-from fairlead_broker.coordination.group_store import Claim, ClaimLost, GroupStore, portions, size_of
+from fairlead_broker.coordination.group_store import (
+    Claim,
+    ClaimLost,
+    GroupStore,
+    change_pieces,
+    portions,
+    size_of,
+)
 from fairlead_broker.groups import GroupChange, GroupKey, GroupValue, MemberKey, StateKey, TargetKey
-from fairlead_broker.registry.group_keys import GroupKeys
 from fairlead_broker.registry.group_records import (
     GroupRecord,
     MemberRecord,
@@ -21,7 +26,7 @@ from fairlead_broker.registry.group_records import (
     OffsetsRecord,
     TargetRecord,
 )
-from fairlead_broker.registry.keys import Keys
+from fairlead_broker.registry.keys import GroupKeys, Keys
 from fairlead_broker.registry.transactions import Delete, Operation, Put
 
 KEYS = Keys("test")

@@ -22,8 +22,7 @@ from fairlead_broker.coordination.producer_registry import (
 )
 from fairlead_broker.coordination.protocol import CoordinationUnavailable, UnknownOutcome
 from fairlead_broker.registry.keys import Keys
-from fairlead_broker.registry.producer_records import ProducerIdsRecord, ProducerNameRecord
-from fairlead_broker.registry.records import decode, encode
+from fairlead_broker.registry.records import ProducerIdsRecord, ProducerNameRecord, decode, encode
 from fairlead_broker.registry.transactions import Get, Put
 
 KEYS = Keys("test")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fairlead_api.identifiers import TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.groups.assignors import Candidate, Candidates, Shapes, Target, assign, check_assignor
-from fairlead_broker.groups.metadata import TopicShape
+from fairlead_broker.groups.subscriptions import TopicShape
 
 A, B, C = TopicId("a"), TopicId("b"), TopicId("c")
 

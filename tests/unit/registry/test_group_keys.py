@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from fairlead_api.identifiers import TopicId
-from fairlead_broker.registry.group_keys import (
+from fairlead_broker.registry.keys import (
     FoundCoordinator,
     FoundGroupKey,
     FoundMember,
@@ -15,11 +15,11 @@ from fairlead_broker.registry.group_keys import (
     FoundState,
     FoundTarget,
     GroupKeys,
+    Keys,
     after_group,
     all_groups,
     group_of,
 )
-from fairlead_broker.registry.keys import Keys
 
 CLUSTER = Keys("prod")
 KEYS = GroupKeys(CLUSTER, "etl")

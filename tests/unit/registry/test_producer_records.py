@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead_broker.registry.keys import Keys
-from fairlead_broker.registry.producer_records import ProducerIdsRecord
-from fairlead_broker.registry.records import RecordUnreadable, decode
+from fairlead_broker.registry.records import ProducerIdsRecord, RecordUnreadable, decode
 
 KEYS = Keys("prod")
 

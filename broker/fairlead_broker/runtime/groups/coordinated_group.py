@@ -1,9 +1,9 @@
 """One group that this broker coordinates: its events and commits in turns, one after the other.
 
-For `groups`. A turn takes everything that has gathered, has the pure `Group` decide, writes what follows, and answers
-when that stands; commits go in the same row, each checked when it is written, so that none of a partition's owner of
-before comes after the next one has read. A heartbeat that changes nothing is answered at once, from memory. When it is
-not certain what stands in the store the group is let go, and whoever asks next has it read anew.
+Used by `groups`. A turn takes all queued events, has the pure `Group` decide, writes the changes, and answers once
+they are stored. Commits use the same queue and are checked when they are written, so a previous owner of a partition
+cannot commit after the next owner has read the offsets. A heartbeat that changes nothing is answered at once, from
+memory. When the state of the store is uncertain the group is dropped, and the next request loads it again.
 """
 
 from __future__ import annotations
@@ -17,20 +17,51 @@ from typing import Any, Final, TypeAlias, TypeVar
 from fairlead_api.identifiers import TimestampUs, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
-from fairlead_broker.coordination.group_changes import change_pieces
-from fairlead_broker.coordination.group_store import Claim, ClaimLost, GroupStore, StoredGroup, portions
+from fairlead_broker.coordination.group_store import (
+    Claim,
+    ClaimLost,
+    GroupStore,
+    StoredGroup,
+    change_pieces,
+    portions,
+)
 from fairlead_broker.coordination.protocol import CoordinationError, UnknownOutcome
-from fairlead_broker.groups import Group, GroupEvent, GroupRecords, GroupState, Heartbeat, Reply
+from fairlead_broker.groups import (
+    Group,
+    GroupEvent,
+    GroupRecords,
+    GroupState,
+    Heartbeat,
+    Reply,
+    rest_interval_ms,
+)
 from fairlead_broker.registry.group_records import OffsetEntry
 from fairlead_broker.registry.transactions import Operation
 from fairlead_broker.runtime.groups import refusals as group_refusals
-from fairlead_broker.runtime.groups.committed_offsets import CommittedOffsets, Entries
-from fairlead_broker.runtime.groups.heartbeat_pace import HeartbeatPace
 from fairlead_broker.runtime.groups.meters import GroupMeters
 from fairlead_broker.runtime.groups.offset_budget import OffsetBudget
+from fairlead_broker.runtime.groups.offsets import CommittedOffsets, Entries
 from fairlead_broker.runtime.groups.topics import GroupTopics
 from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 from fairlead_broker.telemetry import Log
+
+
+class HeartbeatPace:
+    """Counts the members of all groups of one broker."""
+
+    __slots__ = ("_members", "interval_ms")
+
+    def __init__(self) -> None:
+        self._members = 0
+        self.interval_ms = rest_interval_ms(0)
+        """Between two heartbeats of a member at rest."""
+
+    def count(self, more: int) -> None:
+        """Take note of members that came, or, below zero, went."""
+        self._members += more
+        assert self._members >= 0, "nobody goes who has not come"
+        self.interval_ms = rest_interval_ms(self._members)
+
 
 RETRY_SECONDS: Final = 1.0
 """After a turn that could not be taken or written, the next one that nobody asks for comes so late."""

@@ -38,12 +38,10 @@ from fairlead_broker.runtime.groups import calls as group_calls
 from fairlead_broker.runtime.groups import lag as group_lag
 from fairlead_broker.runtime.groups import refusals as group_refusals
 from fairlead_broker.runtime.groups.claims import GroupClaims
-from fairlead_broker.runtime.groups.committed_offsets import CommittedOffsets, Entries
-from fairlead_broker.runtime.groups.coordinated_group import CoordinatedGroup, GroupShared
-from fairlead_broker.runtime.groups.heartbeat_pace import HeartbeatPace
+from fairlead_broker.runtime.groups.coordinated_group import CoordinatedGroup, GroupShared, HeartbeatPace
 from fairlead_broker.runtime.groups.meters import GroupMeters
 from fairlead_broker.runtime.groups.offset_budget import OffsetBudget, own_rate
-from fairlead_broker.runtime.groups.offsets import OffsetsAsked, offsets_named
+from fairlead_broker.runtime.groups.offsets import CommittedOffsets, Entries, OffsetsAsked, offsets_named
 from fairlead_broker.runtime.groups.topics import GroupTopics
 from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 from fairlead_broker.runtime.peer_serving.positions import Positions

@@ -15,8 +15,8 @@ from fairlead_api.identifiers import Offset, PartitionIndex, TimestampUs, TopicI
 from fairlead_broker.peers.positions import PositionAsked, PositionTold
 from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.runtime import refusals
-from fairlead_broker.runtime.groups.committed_offsets import CommittedOffsets
 from fairlead_broker.runtime.groups.coordinated_group import CoordinatedGroup
+from fairlead_broker.runtime.groups.offsets import CommittedOffsets
 
 
 def partitions_of(coordinated: CoordinatedGroup, metadata: ClusterMetadata) -> list[TopicIdPartition]:

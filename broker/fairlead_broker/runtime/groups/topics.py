@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from types import MappingProxyType
 
 from fairlead_api.identifiers import BrokerId, PartitionIndex
-from fairlead_broker.groups.metadata import Topics, TopicShape
+from fairlead_broker.groups.subscriptions import Topics, TopicShape
 from fairlead_broker.registry.metadata import (
     BrokerChange,
     Change,

@@ -15,6 +15,7 @@ from fairlead_operator.plan.actions import (
     AlterConfig,
     MarkPod,
     NoteAddress,
+    Outcomes,
     ReplaceSet,
     ResizeClaim,
     RestartBroker,
@@ -30,7 +31,6 @@ from fairlead_operator.plan.cluster import (
     plan_cluster,
 )
 from fairlead_operator.plan.observed import Observed, ObservedPod, ObservedSet
-from fairlead_operator.plan.outcomes import Outcomes
 from fairlead_operator.plan.roll import Wanted
 from fairlead_operator.plan.status import cluster_status
 from fairlead_operator.render.inputs import EtcdInputs, Images

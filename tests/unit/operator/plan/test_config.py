@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead_operator.plan.config import changes
+from fairlead_operator.plan.cluster import changes
 from plan_kit import answer
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead_operator.plan.pause import is_paused
+from fairlead_operator.plan.observed import is_paused
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ from fairlead_api.resources.cluster import Cluster
 from fairlead_api.resources.cluster_status import ClusterStatus, EtcdStatus, ScaleDownStatus
 from fairlead_api.resources.condition_definitions import ConditionName
 from fairlead_api.resources.conditions import Condition, condition, find_condition, rfc3339
-from fairlead_operator.plan.actions import ReplaceSet, RestartBroker, RestartReason
+from fairlead_operator.plan.actions import Outcomes, ReplaceSet, RestartBroker, RestartReason, RestartRefusal
 from fairlead_operator.plan.observed import Observed
-from fairlead_operator.plan.outcomes import Outcomes, RestartRefusal
 from fairlead_operator.plan.roll import Hindrance, RollPlan
 from fairlead_operator.plan.scale import Blocked, Leaving, ScalePlan
 from fairlead_operator.plan.status import Facts, cluster_status, paused_status, unreadable_status

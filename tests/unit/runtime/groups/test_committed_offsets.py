@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairlead_api.identifiers import Offset, TimestampUs, TopicId
 from fairlead_broker.registry.group_records import OffsetEntry, OffsetsRecord
-from fairlead_broker.runtime.groups.committed_offsets import CommittedOffsets
+from fairlead_broker.runtime.groups.offsets import CommittedOffsets
 
 A, B = TopicId("a"), TopicId("b")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead_broker.runtime.groups.heartbeat_pace import HeartbeatPace
+from fairlead_broker.runtime.groups.coordinated_group import HeartbeatPace
 
 
 def test_all_members_together_come_a_bounded_number_of_times_a_second() -> None:

@@ -1,4 +1,7 @@
-"""Facts that a group is told. The time and the topics belong to the turn that decides them."""
+"""Events that a group receives, and the replies to its members.
+
+Time is in every event. Used by `group`, by the coordinator's shell in `runtime` and by the simulator.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from fairlead_api.identifiers import TopicId
+from fairlead_api.problems import ProblemError
 
 JOIN_EPOCH: Final = 0
 """Member epoch of who joins, for the first time or again: it owns nothing."""
@@ -56,3 +60,25 @@ class Leave:
 
 
 GroupEvent: TypeAlias = Heartbeat | Leave
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatReply:
+    """The heartbeat counts."""
+
+    member_epoch: int
+    """To be sent with the next heartbeat and with commits."""
+    assignment: Partitions | None
+    """All that the member may consume, if that changed, differs from what it owns, or everything was sent. What is
+    not in it is to be finished, committed and left out of `owned`. None: as before."""
+    heartbeat_interval_ms: int
+    """When to come again. Shorter while something is to be handed over."""
+    session_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The member is gone, or away if it is a static one."""
+
+
+Reply: TypeAlias = HeartbeatReply | Left | ProblemError
