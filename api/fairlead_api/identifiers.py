@@ -112,10 +112,10 @@ def check_topic_id(text: str) -> TopicId:
 
 
 def is_name(name: str) -> bool:
-    """Say whether the common rule for names of topics, groups, members and producers allows this one."""
+    """Return whether the common rule for names of topics, groups, members and producers allows a name."""
     return _NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
 def collides(name: str, other: str) -> bool:
-    """Say whether two topic names become one in metric names, where '.' turns into '_' (Kafka's rule)."""
+    """Return whether two topic names become one in metric names, where '.' turns into '_' (Kafka's rule)."""
     return name != other and name.replace(".", "_") == other.replace(".", "_")

@@ -180,7 +180,7 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_partition_damaged_ranges",
         kind=_GAUGE,
-        help="Ranges of the partition that cannot be read and whose loss nobody has accepted.",
+        help="Unreadable ranges of the partition whose loss has not been accepted.",
         labels=("topic", "partition"),
     ),
     MetricDefinition(
@@ -201,7 +201,7 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_refused_replicas",
         kind=_GAUGE,
-        help="Replicas here that are neither led nor followed: unreadable, or of epochs that nobody leads in.",
+        help="Replicas here that are neither led nor followed: unreadable, or of epochs without a leader.",
     ),
     MetricDefinition(
         name="fairlead_quarantined_replicas",
@@ -211,7 +211,7 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_lost_leases_total",
         kind=_COUNTER,
-        help="Times that this broker lost its lease while it ran, and registered anew.",
+        help="Times that this broker lost its lease while it ran, and registered again.",
     ),
     MetricDefinition(
         name="fairlead_isr_shrinks_total",
@@ -277,7 +277,7 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_leaderless_partitions",
         kind=_GAUGE,
-        help="Partitions that nobody can lead now, told by the controller; 0 on the others.",
+        help="Partitions that no broker can lead now, reported by the controller; 0 on other brokers.",
     ),
     MetricDefinition(
         name="fairlead_reassigning_partitions",
@@ -297,7 +297,7 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_group_rebalances_total",
         kind=_COUNTER,
-        help="Times that a group coordinated here began to divide its partitions anew.",
+        help="Times that a group coordinated here started to reassign its partitions.",
     ),
     MetricDefinition(
         name="fairlead_group_commit_seconds",

@@ -14,7 +14,7 @@ KEPT_BYTES: Final = 32 << 20
 """What each arena may keep, and the largest block it holds: beyond it glibc refuses (half of its HEAP_MAX_SIZE)."""
 
 ARENAS_MAX: Final = 4
-"""Without a bound glibc makes eight for each core, and each could keep as much."""
+"""Number of arenas of malloc; unbounded, glibc creates eight for each core, and each may keep as much memory."""
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
@@ -23,13 +23,13 @@ _M_ARENA_MAX: Final = -8
 
 
 def keep_freed_memory(library: object = None) -> bool:
-    """Have freed memory reused, up to `KEPT_BYTES` an arena; say whether this allocator (`library`) can.
+    """Let malloc reuse freed memory, up to `KEPT_BYTES` an arena; return whether this allocator (`library`) can.
 
     Only glibc can: musl and macOS have no mallopt, and nothing changes there.
     """
     mallopt = getattr(library if library is not None else ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    # Both thresholds, or glibc would move the one that was not set.
+    # Both thresholds: glibc would adjust a threshold that is not set.
     said = ((_M_TRIM_THRESHOLD, KEPT_BYTES), (_M_MMAP_THRESHOLD, KEPT_BYTES), (_M_ARENA_MAX, ARENAS_MAX))
     return all(mallopt(parameter, value) for parameter, value in said)

@@ -99,9 +99,9 @@ class _Layout:
             bitmaps.append(len(buffers))
             buffers += [(number, *size) for size in (_DATA, *node.buffers)]
         self.buffers = tuple(buffers)
-        """Of each buffer the node, the bytes a row and the bytes besides."""
+        """For each buffer its node, the bytes for each row and the bytes besides."""
         self.bitmaps = tuple(bitmaps)
-        """Of each node the number of its validity bitmap among the buffers."""
+        """For each node the index of its validity bitmap among the buffers."""
         self.node_numbers = struct.Struct(f"<{2 * len(nodes)}q")
         self.buffer_numbers = struct.Struct(f"<{2 * len(buffers)}q")
 
@@ -115,9 +115,9 @@ class ArrowMessage(msgspec.Struct, frozen=True, gc=False):
 
     rows: int
     null_counts: tuple[int, ...]
-    """Of each node."""
+    """Number of nulls of each node."""
     timestamps_start: int
-    """Where the values of the timestamp column begin, counted from the start of the message."""
+    """Start of the values of the timestamp column, in bytes from the start of the message."""
 
 
 def read_message(message: Buffer, *, offset_column: bool = False) -> ArrowMessage:
@@ -215,7 +215,7 @@ def _batch_table(metadata: bytes, body_bytes: int) -> int:
 
 
 def _fields(metadata: bytes, at: int) -> tuple[int, ...]:
-    """Return where the fields of the table at a position stand, 0 for those that are absent.
+    """Return the positions of the fields of the table at `at`, 0 for absent fields.
 
     A table begins with the signed distance back to its vtable: u16 size of the vtable, u16 size of the table, then
     for each field the u16 distance from the table, 0 when absent.
@@ -282,7 +282,7 @@ def _check_buffers(
 
 
 def _idle_bitmaps(layout: _Layout, nodes: tuple[int, ...], buffers: tuple[int, ...]) -> Iterator[_Bitmap]:
-    """Check the sizes of all bitmaps; return those that stand where there are no nulls."""
+    """Check the sizes of all bitmaps; return the bitmaps of nodes without nulls."""
     for number, bitmap in enumerate(layout.bitmaps):
         rows, nulls = nodes[2 * number], nodes[2 * number + 1]
         start, size = buffers[2 * bitmap], buffers[2 * bitmap + 1]

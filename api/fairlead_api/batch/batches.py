@@ -88,7 +88,7 @@ _SMALL: Final = MessageLayout(
 
 @dataclass(frozen=True, slots=True)
 class ProducerStamp:
-    """Who sends a batch, and the number of its first record in its partition."""
+    """Producer of a batch, and the sequence of its first record in its partition."""
 
     producer_id: int
     producer_epoch: int
@@ -361,7 +361,7 @@ def check_nulls(metadata: ArrowMessage) -> None:
 
 
 def _check_offset_deltas(header: BatchHeader, columns: pa.RecordBatch) -> None:
-    """Refuse records whose offsets cannot be told, or lie outside the batch."""
+    """Refuse records whose offsets are unknown or lie outside the batch."""
     last = header.last_offset_delta
     if not header.has_offset_column:
         if last != header.record_count - 1:

@@ -1,7 +1,7 @@
 """The extension between header and body: what later versions add to a batch without a new format.
 
-Called by `batches` and `batch_validation`. Must not know what the entries are for: whoever owns a type reads its
-value.
+Called by `batches` and `batch_validation`. Must not know what the entries are for: the owner of a type reads
+its value.
 """
 
 from __future__ import annotations

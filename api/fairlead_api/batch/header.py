@@ -1,6 +1,6 @@
 """The fixed part of a record batch: 88 bytes, two checksums, and the stamp of the leader.
 
-Read by everybody who moves batches: the log, the runtime, followers and the SDK. The layout is permanent and
+Read by every part that moves batches: the log, the runtime, followers and the SDK. The layout is permanent and
 described in docs/reference/record-batch.md. Must not know Arrow: what is inside the body is `batches`' business,
 so that moving batches never decodes them.
 """
@@ -26,7 +26,7 @@ HEADER_BYTES: Final = 88
 STAMP_BYTES: Final = 36
 """Bytes in front of what the second checksum covers: 32 of the stamp, 4 of that checksum."""
 LENGTH_STOP: Final = 12
-"""Where the length field ends: the whole batch has this many bytes more than the field says."""
+"""End of the length field: the whole batch has this many bytes more than the field says."""
 FORMAT_STOP: Final = 37
 """The least that tells the format; bytes 0 to 36 keep their meaning in every later format."""
 NO_PRODUCER: Final = -1

@@ -33,7 +33,7 @@ class MessageLayout:
         form, constants, at = "<", [], 0
         for place, count in places:
             start = PREFIX_BYTES + place
-            assert start >= at, "Arrow's writer has another order than the one that is built on here"
+            assert start >= at, "Arrow's writer orders buffers differently than assumed here"
             form += f"{start - at}s{count}q"
             constants.append(prefix[at:start])
             at = start + 8 * count

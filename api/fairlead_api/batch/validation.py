@@ -58,8 +58,8 @@ def validate_produced(
 ) -> BatchHeader:
     """Return the header of a batch that may be stored as it is.
 
-    The stamped fields are ignored, except for the length. `own_extensions` are those that the broker itself has put
-    into this batch; a client's is refused with any of them. Raises `batch_too_large`, `malformed_batch`,
+    The stamped fields are ignored, except for the length. `own_extensions` are the extensions that the broker itself
+    has added to this batch; a client's batch with any of them is refused. Raises `batch_too_large`, `malformed_batch`,
     `crc_mismatch`, `unsupported_version` or `invalid_record`; the detail names field, value and what is allowed.
     """
     check_sizes(batch, limits.batch_bytes_max)

@@ -1,6 +1,6 @@
 """CloudEvents 1.0 on their way into records, in the three modes of their HTTP binding.
 
-Whatever the mode, a record is the one that the binary mode of CloudEvents' Kafka binding makes: the value is the
+Whatever the mode, a record is built as in the binary mode of CloudEvents' Kafka binding: the value is the
 event's data, each attribute is a header `ce_<name>`, `datacontenttype` is the header `content-type`, the key is the
 extension `partitionkey`. The record's time is the event's. Must not know HTTP: headers come as a mapping.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SPECIFICATION: Final = "1.0"
 HEADER_PREFIX: Final = "ce-"
-"""Of the HTTP headers of the binary mode."""
+"""Prefix of the HTTP headers of the binary mode."""
 _REQUIRED: Final = ("specversion", "id", "source", "type")
 _NAME: Final = re.compile(r"[a-z0-9]{1,64}")
 _QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')

@@ -27,7 +27,8 @@ class AssignedPartitions(Answer, frozen=True, kw_only=True):
 class HeartbeatAnswer(Answer, frozen=True, kw_only=True):
     """Answer to a join or heartbeat. `assignment` is all that the member may own, null where that did not change.
 
-    The member is to be heard again within `heartbeat_interval_ms`; unheard for `session_timeout_ms` it is out.
+    The member sends its next heartbeat within `heartbeat_interval_ms`; after `session_timeout_ms` without one it is
+    fenced.
     """
 
     member_epoch: int
@@ -64,7 +65,7 @@ class CommittedOffset(Answer, frozen=True, kw_only=True):
 
 
 class OffsetsAnswer(Answer, frozen=True, kw_only=True):
-    """Committed offsets, by topic name and partition; of a deletion those that are gone."""
+    """Committed offsets, by topic name and partition; after a deletion the deleted offsets."""
 
     offsets: list[CommittedOffset]
 

@@ -39,16 +39,16 @@ REBALANCE_TIMEOUT_MS_DEFAULT: Final = 300_000
 REBALANCE_TIMEOUT_MS_MIN: Final = 1_000
 REBALANCE_TIMEOUT_MS_MAX: Final = 3_600_000
 HEARTBEAT_INTERVAL_MS_MAX: Final = 5_000
-"""Members are told to be heard so often, or three times a session where that is shorter."""
+"""Advised interval of heartbeats; a third of the session where that is shorter."""
 ASSIGNORS: Final = ("uniform", "range")
 """How partitions are split: `uniform`, the default, over all topics together; `range` topic by topic."""
 NO_MEMBER_EPOCH: Final = -1
-"""The epoch of a commit by somebody who is no member of the group."""
+"""Epoch of a commit by a program that is no member of the group."""
 SUBSCRIBED_TOPICS_MAX: Final = 1_000
 """Topics that one member names; with more of them it subscribes by a pattern. The record of a member holds all."""
 PATTERN_CHARACTERS_MAX: Final = 1_000
 METADATA_BYTES_MAX: Final = 256
-"""Of UTF-8, beside a committed offset."""
+"""Bytes of metadata, as UTF-8, beside a committed offset."""
 RACK_CHARACTERS_MAX: Final = 255
 
 _DURATION: Final = re.compile(r"([0-9]{1,12})(ms|s|m|h|d)")
@@ -113,7 +113,7 @@ class HeartbeatRequest(Request, frozen=True, kw_only=True):
         if not self.topics and not self.topic_pattern:
             _refuse("topics", excerpt(self.topics or None), "names of topics, or topic_pattern, in a join")
         if self.owned:
-            _refuse("owned", "an array", "nothing in a join: who joins owns no partitions yet")
+            _refuse("owned", "an array", "nothing in a join: a joining member owns no partitions yet")
 
 
 class OffsetCommit(Request, frozen=True, kw_only=True):
@@ -135,7 +135,7 @@ class OffsetCommit(Request, frozen=True, kw_only=True):
 
 
 class CommitRequest(Request, frozen=True, kw_only=True):
-    """Body of `PUT /v1/groups/{group}/offsets`: by a member with its epoch, or by nobody's member with neither."""
+    """Body of `PUT /v1/groups/{group}/offsets`: a commit by a member with its epoch, or by a program without either."""
 
     member_id: str | None = None
     member_epoch: Annotated[int, Meta(ge=NO_MEMBER_EPOCH, le=INT32_MAX)] = NO_MEMBER_EPOCH
@@ -149,7 +149,7 @@ class CommitRequest(Request, frozen=True, kw_only=True):
             _refuse(
                 "member_epoch",
                 self.member_epoch,
-                "the member's own with member_id, and -1 without it for those who are no members",
+                "the member's own with member_id, and -1 without it for programs that are no members",
             )
         _refuse_repeated("offsets", ((entry.topic, entry.partition) for entry in self.offsets))
 
@@ -263,7 +263,7 @@ class ResetRequest(Request, frozen=True, kw_only=True):
 
 
 def heartbeat_interval_ms(session_timeout_ms: int) -> int:
-    """Return how often a member is to be heard whose session ends after that time."""
+    """Return the advised interval of heartbeats for a session timeout, in milliseconds."""
     return min(HEARTBEAT_INTERVAL_MS_MAX, session_timeout_ms // 3)
 
 

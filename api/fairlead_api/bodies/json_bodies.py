@@ -75,7 +75,7 @@ def decode_kept_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview)
     """Decode as `decode_json` does, with a decoder that keeps values as their text (`msgspec.Raw`).
 
     What is kept is checked for its structure alone, so all of it is read here: text that is no UTF-8, or a number
-    beyond what a double holds, would become somebody's record, and no reader finds JSON in that.
+    beyond what a double holds, would be stored in a record, and readers could not parse it as JSON.
     """
     _refuse_deep(body)
     _parsed(_ANYTHING, body)
@@ -96,14 +96,14 @@ def number_beyond(text: bytes | memoryview) -> str | None:
             found.append(number)
         return value
 
-    # What else is wrong with the text stands behind the number, or is told by whoever refused it.
+    # Other errors of the text come after the number, or are reported by the parser that refused it.
     with suppress(ValueError, RecursionError):
         json.loads(str(text, "utf-8"), parse_float=to_float, parse_constant=found.append)
     return shortened(found[0]) if found else None
 
 
 def nested_too_deeply(body: bytes) -> bool:
-    """Say whether a JSON text nests arrays and objects deeper than 32 levels, without parsing it.
+    """Return whether a JSON text nests arrays and objects deeper than 32 levels, without parsing it.
 
     Keeps only brackets outside strings, all of one kind, then takes the innermost pairs away level by level;
     if pairs are left after 32 levels, the text is deeper. Brackets that do not match are left to the parser.

@@ -69,8 +69,8 @@ class PartitionMetadata(Answer, frozen=True, kw_only=True):
     """Where a partition lives; brokers are ids, no leader is null.
 
     While its topic is being created a partition may have neither leader nor replicas yet. `offline` lists the replicas
-    whose broker is not registered or whose directory is not healthy; `adding` and `removing` are those that come and go
-    while a move is under way. With fewer than `min_isr` in sync nothing is acknowledged with acks=all.
+    whose broker is not registered or whose directory is not healthy; `adding` and `removing` are replicas that join and
+    leave while a move is under way. With fewer than `min_isr` in-sync replicas no produce with acks=all succeeds.
     """
 
     partition: int

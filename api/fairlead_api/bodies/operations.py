@@ -92,7 +92,7 @@ class ReplicaDigest(Answer, frozen=True, kw_only=True):
     log_end_offset: int | None
     damaged_offset: int | None
     first_difference: int | None
-    """Where the piece begins in which it first differs from the leader."""
+    """First offset of the piece in which the copy first differs from the leader's."""
     detail: str | None
 
 

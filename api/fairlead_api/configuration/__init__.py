@@ -59,7 +59,7 @@ ConfigInput = str | int | float | bool | None
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
 _NAME_COMPARED: Final = 100
-"""Characters of an unknown key that are compared with those that exist; the longest has 39."""
+"""Characters of an unknown key that are compared with existing keys; the longest has 39."""
 
 
 class Durability(StrEnum):

@@ -456,8 +456,8 @@ _OF_THE_CLUSTER: Final = (
         0,
         INT_MAX,
         "ms",
-        "Time that a partition which allows unclean elections waits for a complete replica before the longest log of "
-        "those that are there is elected.",
+        "Time that a partition which allows unclean elections waits for a complete replica before the replica "
+        "with the longest log among the live ones is elected.",
     ),
 )
 

@@ -27,7 +27,7 @@ class ProblemKind(StrEnum):
     FIX = "fix"
     """The request is wrong and stays wrong: change it."""
     FENCED = "fenced"
-    """Somebody newer took this identity over: stop."""
+    """A newer process took this identity over: stop."""
     DATA_LOSS = "data_loss"
     """Records that the caller counted on are gone or cannot be proven: a person or a policy decides."""
     BUG = "bug"

@@ -64,7 +64,7 @@ REQUEST_PROBLEMS: Final = (
     ProblemDefinition(
         "unauthenticated",
         401,
-        "Who you are is not known",
+        "The caller is not authenticated",
         FIX,
         "The call needs an identity and carried none, or one that could not be proven.",
         "Send valid credentials.",
@@ -75,7 +75,7 @@ REQUEST_PROBLEMS: Final = (
         "You may not do this",
         FIX,
         "The caller is known and has no permission for this operation on this resource.",
-        "Ask whoever runs the cluster for the permission that the detail names.",
+        "Ask the administrator of the cluster for the permission that the detail names.",
         data_members=(
             DataMember("operation", "operation that was refused"),
             DataMember("resource", "its resource"),
@@ -109,8 +109,8 @@ REQUEST_PROBLEMS: Final = (
         412,
         "That life of the broker is over",
         FENCED,
-        "A broker made a call in a broker epoch in which it is not registered any more.",
-        "None: brokers answer this to each other, and the caller registers anew by itself.",
+        "A broker made a call with a broker epoch in which it is no longer registered.",
+        "None: brokers send this answer to each other, and the calling broker registers again by itself.",
         data_members=(
             DataMember("broker", "the broker that called"),
             DataMember("broker_epoch", "the epoch in which it is registered"),

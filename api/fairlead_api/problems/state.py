@@ -161,7 +161,7 @@ STATE_PROBLEMS: Final = (
     ProblemDefinition(
         "conflict",
         409,
-        "Somebody else changed it at the same time",
+        "Another caller changed it at the same time",
         FIX,
         "The state that the request was based on changed before it was applied. Nothing was changed by this "
         "request.",
@@ -220,8 +220,8 @@ STATE_PROBLEMS: Final = (
         data_members=(
             TOPIC,
             PARTITION,
-            DataMember("epoch", "largest leader epoch up to the one that the reader saw"),
-            DataMember("end_offset", "where that epoch ends in the leader's log"),
+            DataMember("epoch", "largest leader epoch that is not above the epoch seen by the reader"),
+            DataMember("end_offset", "end offset of that epoch in the leader's log"),
         ),
     ),
     ProblemDefinition(

@@ -39,7 +39,7 @@ ROLL_BLOCKED: Final = ConditionType(
             "PermitHeld",
             ("True",),
             "The cluster-wide permit to restart is held by another restart, for example of a drained node.",
-            "Wait; a permit that nobody uses ends after five minutes.",
+            "Wait; an unused permit ends after five minutes.",
         ),
         Reason(
             "RestartsSuspended",
@@ -143,7 +143,7 @@ ETCD_HEALTHY: Final = ConditionType(
         Reason(
             "MemberLost",
             ("False",),
-            "A member lost its volume. It is removed from etcd and joins anew as a learner.",
+            "A member lost its volume. It is removed from etcd and joins again as a learner.",
             "Wait.",
         ),
         Reason(

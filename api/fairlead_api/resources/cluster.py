@@ -86,14 +86,14 @@ the way back to the old one is open."""
     listeners: Listeners = Listeners()
     """How the brokers are reached."""
     etcd: Etcd = Etcd(managed=ManagedEtcd())
-    """Where coordination is kept; without it a managed etcd of three members."""
+    """Store of the coordination data; without it a managed etcd of three members."""
     config: ConfigMap = Field(default_factory=dict)
     """Configuration of the cluster by Kafka's keys, always as strings. What can change while brokers run does; a key \
 that cannot restarts them one at a time. Unknown and forbidden keys are left out; the condition Warning names them."""
     network_policy: NetworkPolicySettings = NetworkPolicySettings()
-    """Who may reach the brokers over the network."""
+    """Network access to the brokers."""
     pod_monitor: PodMonitorSettings = PodMonitorSettings()
-    """Whether Prometheus is told about the brokers."""
+    """Whether a PodMonitor makes Prometheus scrape the brokers."""
     deletion_policy: DeletionPolicy = "Delete"
     """What happens to brokers and etcd when the Cluster is deleted. Delete: they go, and claims as claimPolicy says. \
 Retain: everything goes on without an operator, until a Cluster of the same name takes it over."""

@@ -153,7 +153,7 @@ of the cloud."""
     """Whether each broker has a Service of its own, so that clients outside reach the leader directly. Without it \
 brokers forward what belongs to others."""
     advertised_host: Annotated[str, kubernetes(maxLength=253, minLength=1)] | None = None
-    """The host by which clients are told to reach each broker, with {id}, {pod} and {namespace} to be filled in, as \
+    """Host at which clients reach each broker, with {id}, {pod} and {namespace} as placeholders, as in \
 broker-{id}.example.com."""
     annotations: Annotations = Field(default_factory=dict)
     """Annotations of the Services, as load balancers and DNS controllers want them."""
@@ -188,7 +188,7 @@ class ManagedEtcd(Part):
 
 
 class ExternalEtcd(Part):
-    """An etcd that somebody else runs. The operator only asks for its health."""
+    """An etcd that the operator does not run. The operator only checks its health."""
 
     endpoints: Annotated[
         tuple[
@@ -230,7 +230,7 @@ class Etcd(Part):
     managed: ManagedEtcd | None = None
     """The operator runs it."""
     external: ExternalEtcd | None = None
-    """Somebody else runs it."""
+    """An etcd that the operator does not run."""
 
 
 class LabelRequirement(Part):
@@ -272,7 +272,7 @@ class AddressBlock(Part):
 
 
 class NetworkPeer(Part):
-    """Who may connect, as in a NetworkPolicy: pods and namespaces by labels, or addresses."""
+    """Peers that may connect, as in a NetworkPolicy: pods and namespaces by labels, or addresses."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -292,16 +292,16 @@ class NetworkPeer(Part):
 
 
 class NetworkPolicySettings(Part):
-    """Who may reach the brokers over the network."""
+    """Network access to the brokers."""
 
     enabled: bool = True
     """Whether network policies are made."""
     clients: Annotated[tuple[NetworkPeer, ...], kubernetes(maxItems=PEERS_MAX)] | None = None
-    """Who may connect to the data port; without it everybody, with an empty list only the operator and the brokers."""
+    """Peers that may connect to the data port; without it all, with an empty list only the operator and the brokers."""
 
 
 class PodMonitorSettings(Part):
-    """Whether Prometheus is told about the brokers."""
+    """Whether a PodMonitor makes Prometheus scrape the brokers."""
 
     enabled: bool = True
     """Whether a PodMonitor is made where that kind exists."""

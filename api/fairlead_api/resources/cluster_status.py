@@ -21,7 +21,7 @@ class BrokerCount(Part):
     """Brokers over all pools."""
 
     desired: int = 0
-    """How many are to run: those that the spec asks for, and surplus ones that may not leave."""
+    """Number of brokers that should run: the number in the spec, and surplus brokers that may not leave yet."""
     ready: int = 0
     """How many are ready: caught up and serving."""
     summary: ShortText = ""
@@ -34,7 +34,7 @@ class PoolStatus(Part):
     name: ShortText
     """Name of the pool."""
     replicas: int = 0
-    """Brokers that it has now, those that are being emptied included."""
+    """Brokers that exist now, including brokers that are being emptied."""
     ready: int = 0
     """How many of them are ready."""
     updated: int = 0
@@ -96,7 +96,7 @@ class ListenerStatus(Part):
             **{"maxItems": 2000, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["id"]}
         ),
     ] = ()
-    """Each broker's own address, as its clients are told."""
+    """Each broker's own address, as advertised to clients."""
 
 
 class RollStatus(Part):
@@ -151,7 +151,7 @@ class ClusterStatus(Part):
             **{"maxItems": 8, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
         ),
     ] = ()
-    """Where clients reach the brokers."""
+    """Addresses at which clients reach the brokers."""
     roll: RollStatus | None = None
     """The restart that is under way."""
     scale_down: ScaleDownStatus | None = None

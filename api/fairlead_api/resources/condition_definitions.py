@@ -37,7 +37,7 @@ class Polarity(StrEnum):
     GOOD_WHEN_TRUE = "good when True"
     """Always there; False or Unknown deserves a look."""
     BAD_WHEN_TRUE = "bad when True"
-    """There only while it holds: somebody has to do something."""
+    """Present only while it is True, which asks for an action."""
     NEUTRAL = "neither good nor bad"
     """There only while it holds: it explains what is seen."""
 

@@ -68,8 +68,8 @@ def condition(
 def set_condition(conditions: Iterable[Condition], new: Condition) -> tuple[Condition, ...]:
     """Return the conditions with `new` in the place of the one of its type, in the catalogue's order.
 
-    The time of the last change stays when the status is the same: a new reason or message is no change. What stands
-    there because nobody has judged yet was never a status, and its time is that of no change.
+    The time of the last change stays when the status is the same: a new reason or message is no change. A
+    condition that was never evaluated has no status, and its time is no time of a change.
     """
     by_type = {each.type: each for each in conditions}
     old = by_type.get(new.type)
@@ -80,7 +80,7 @@ def set_condition(conditions: Iterable[Condition], new: Condition) -> tuple[Cond
 
 
 def without_condition(conditions: Iterable[Condition], type_: ConditionName) -> tuple[Condition, ...]:
-    """Return the conditions but the one of a type, for those that are there only while they hold."""
+    """Return the conditions without the condition of a type, for types that are present only while True."""
     return tuple(each for each in conditions if each.type != type_)
 
 

@@ -1,6 +1,6 @@
 """Quantities as Kubernetes writes them: `10Gi`, `500m`, `1e9`.
 
-The schema takes what the API server's own `isQuantity` takes; here they become numbers for whoever compares them.
+The schema takes what the API server's own `isQuantity` takes; here they become numbers that can be compared.
 """
 
 from __future__ import annotations

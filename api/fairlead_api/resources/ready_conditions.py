@@ -62,7 +62,7 @@ READY: Final = ConditionType(
             "ClusterNotFound",
             ("Unknown", "False"),
             "The Cluster that clusterRef names does not exist. The topic is made as soon as it appears.",
-            "Make the Cluster, or make the Topic anew with the right clusterRef: it cannot be changed.",
+            "Make the Cluster, or delete the Topic and create it with the right clusterRef, which cannot be changed.",
             TOPIC_ONLY,
         ),
         Reason(
@@ -104,7 +104,7 @@ READY: Final = ConditionType(
             "InvalidTopicName",
             ("False",),
             "The topic's name is not allowed.",
-            "Make the Topic anew with another spec.name: it cannot be changed.",
+            "Delete the Topic and create it with another spec.name, which cannot be changed.",
             TOPIC_ONLY,
         ),
         Reason(

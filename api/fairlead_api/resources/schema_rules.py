@@ -30,7 +30,7 @@ class Rule:
     rule: str
     """The expression; it is true of what is allowed."""
     message: str
-    """What a user reads who broke it."""
+    """Message of the API server to a user who breaks the rule."""
     field_path: str = ""
     """The field below the rule's place that is to blame, as `.name`; empty for the place itself."""
     reason: RuleReason = RuleReason.INVALID

@@ -83,8 +83,8 @@ class TopicSpec(Part):
     """Replicas of each partition; without it as the cluster's default.replication.factor says when the topic is \
 made. A change moves data, with its progress in status.reassignment."""
     config: ConfigMap = Field(default_factory=dict)
-    """Configuration by Kafka's keys, always as strings. A key that is not here has its default; a value that somebody \
-changes in the cluster is set back."""
+    """Configuration by Kafka's keys, always as strings. A key that is not here has its default; a value that is \
+changed in the cluster by other means is set back."""
     unmanaged_config: Annotated[
         tuple[ConfigKeyName, ...],
         kubernetes(**{"maxItems": CONFIG_KEYS_MAX, "x-kubernetes-list-type": "set"}),
@@ -100,7 +100,7 @@ class Reassignment(Part):
     partitions_total: int
     """Partitions whose replicas were to change."""
     partitions_left: int
-    """Those that are not done."""
+    """Partitions that are not done."""
 
 
 class TopicStatus(Part):
@@ -113,7 +113,7 @@ class TopicStatus(Part):
     topic_name: ShortText | None = None
     """Name of the topic."""
     topic_id: ShortText | None = None
-    """Id of the topic: another one means that the topic was deleted and made anew."""
+    """Id of the topic: another id means that the topic was deleted and created again."""
     partitions: int | None = None
     """Partitions that the topic has."""
     replicas: int | None = None

@@ -72,12 +72,12 @@ class AnswerForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One call: where it lives, who may make it, what goes in and what comes out.
+    """One call: its path, the operation and resource that access rules name, its parameters, bodies and answers.
 
     `path` holds its parameters in braces. `request` is the msgspec type of a JSON body, None where the body
     is of another form or there is none; `other_requests` are the shapes that it may have as well, and `line_requests`
     those of a line of NDJSON. `answer` is that of the usual JSON answer. `problems` are codes of
-    the catalogue beyond those that every call can answer. The server asks `authorize` with `operation` and
+    the catalogue beyond the codes that every call can answer. The server asks `authorize` with `operation` and
     `resource`.
     """
 

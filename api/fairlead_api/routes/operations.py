@@ -68,7 +68,7 @@ OPERATION_ROUTES: Final = (
         resource=Resource.CLUSTER,
         path_parameters=BROKER_PARAMETER,
         answers=_answered(
-            RestartPermitAnswer, "the broker may be restarted; nobody else gets the permit meanwhile"
+            RestartPermitAnswer, "the broker may be restarted; no other broker gets the permit until then"
         ),
         problems=("broker_not_found", "restart_refused", *_CHANGE),
     ),
@@ -152,7 +152,7 @@ OPERATION_ROUTES: Final = (
             ),
         ),
         headers=(TOPIC_ID_HEADER, FORWARD_HEADER),
-        answers=_answered(PartitionDigest, "what each replica holds; those that differ, too"),
+        answers=_answered(PartitionDigest, "what each replica holds; also replicas that differ"),
         problems=(
             *_TOPIC,
             "malformed_request",

@@ -207,7 +207,7 @@ FETCH_HEADERS: Final = (
 _TOPIC_PROBLEMS: Final = ("topic_not_found", "topic_recreated", "invalid_topic_name")
 _PARTITION_PROBLEMS: Final = (*_TOPIC_PROBLEMS, "partition_not_found", "not_leader", "no_leader")
 _EPOCH_PROBLEMS: Final = ("stale_leader_epoch", "unknown_leader_epoch")
-"""Of calls with LEADER_EPOCH_HEADER."""
+"""Problems of calls with LEADER_EPOCH_HEADER."""
 _BODY_PROBLEMS: Final = ("body_too_large", "unsupported_media_type")
 _RECORD_PROBLEMS: Final = (
     "malformed_batch", "crc_mismatch", "unsupported_version", "batch_too_large", "invalid_record", "invalid_config",
@@ -402,7 +402,7 @@ RECORD_ROUTES: Final = (
                 line_types=(FetchedRecord,),
                 media_types=(NDJSON, EVENT_STREAM),
                 headers=(Header.TOPIC_ID,),
-                explanation='a record a line or event; what goes wrong later comes as `{"problem": ...}`',
+                explanation='a record a line or event; a later failure is the line or event `{"problem": ...}`',
             ),
         ),
         problems=(*_PARTITION_PROBLEMS, "not_acceptable", "shutting_down"),
