@@ -54,9 +54,9 @@ OpsListen = Annotated[
         metavar="HOST:PORT", help="Where health and metrics are served.", show_default="127.0.0.1:9522"
     ),
 ]
-Advertise = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Address that clients are told.")]
+Advertise = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Address advertised to clients.")]
 PeerAdvertise = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="Address that brokers are told.")
+    str | None, typer.Option(metavar="HOST:PORT", help="Address advertised to brokers.")
 ]
 Rack = Annotated[str | None, typer.Option(help="Rack or zone of this broker.")]
 Etcd = Annotated[
@@ -65,7 +65,9 @@ Etcd = Annotated[
         metavar="URL,URL", help="Members of etcd; without, coordination is embedded and the broker alone."
     ),
 ]
-EtcdCa = Annotated[Path | None, typer.Option(help="Who signs etcd's certificates, in PEM.")]
+EtcdCa = Annotated[
+    Path | None, typer.Option(help="Certificate of the authority that signs etcd's certificates, in PEM.")
+]
 EtcdCert = Annotated[Path | None, typer.Option(help="Certificate to show to etcd, in PEM; with --etcd-key.")]
 EtcdKey = Annotated[Path | None, typer.Option(help="Key of --etcd-cert.")]
 EtcdUser = Annotated[str | None, typer.Option(help="User of etcd; the password in FAIRLEAD_ETCD_PASSWORD.")]
@@ -146,7 +148,7 @@ def broker_prepare_stop(
     try:
         settings = _settings({"id": broker_id, "listen": listen}, config)
     except typer.Exit:
-        # What is wrong was told; the broker beside it cannot have started with it either.
+        # The error was printed; a running broker cannot have started with these settings either.
         return
     if not settings.etcd_endpoints:
         typer.echo(f"fairlead: broker {settings.id} is alone: nothing to wait for", err=True)

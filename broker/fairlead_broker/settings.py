@@ -135,8 +135,8 @@ class Limits(BaseModel):
     appended since, checksums and all, at about a GiB a second."""
 
     scrub_interval_seconds: float = Field(default=7 * 86_400.0, gt=0)
-    """In which every stored byte is read once and its checksum verified. A week: bits change rarely, and what is
-    found early can still be had from somewhere else."""
+    """Time in which every stored byte is read once and its checksum verified. A week: bits change rarely, and damage
+    that is found early can be repaired from other replicas."""
 
     scrub_bytes_per_second_max: int = Field(default=32 * MIB, ge=64 << 10)
     """Never faster than this, so that a volume of 19 TB is the most that is done within a week, and clients keep
@@ -186,11 +186,11 @@ class Limits(BaseModel):
 
     bodies_bytes_max: int = Field(default=256 * MIB, ge=1 * MIB)
     """Bytes of request bodies that all calls together hold, from the first byte to the answer. From three quarters on
-    new bodies are refused (`overloaded`) before they are read; the rest is for those that have begun."""
+    new bodies are refused (`overloaded`) before they are read; the rest is for bodies under way."""
 
     produce_calls_max: int = Field(default=1000, ge=1)
     """Produce calls under way at once, waiting for acks included. Beyond it `overloaded`, before the body is read: the
-    queue stays so short that who is let in is answered in time, and refusing costs little."""
+    queue stays so short that an admitted call is answered in time, and a refusal costs little."""
 
     body_seconds_max: float = Field(default=60.0, gt=0)
     """How long a request body may take to arrive; the slowest honest link brings 64 MiB in less."""
@@ -249,7 +249,7 @@ class ListenerSettings:
 
 
 class BrokerSettings(BaseSettings):
-    """Everything a broker is told. Field names are the flags and the `FAIRLEAD_...` variables."""
+    """Settings of a broker. Field names are the flags and the `FAIRLEAD_...` variables."""
 
     model_config = SettingsConfigDict(
         env_prefix="FAIRLEAD_",
@@ -269,25 +269,26 @@ class BrokerSettings(BaseSettings):
     """Data directory: logs, and the coordination store when it is embedded."""
 
     listen: EndpointText = Endpoint("127.0.0.1", 9520)
-    """Where clients are served. `[::]` is every address of IPv6 and of IPv4, `0.0.0.0` every one of IPv4 alone."""
+    """Address of the data listener. `[::]` is every address of IPv6 and of IPv4, `0.0.0.0` every one of IPv4 alone."""
 
     peer_listen: EndpointText = Endpoint("127.0.0.1", 9521)
-    """Where other brokers are served."""
+    """Address of the peer listener."""
 
     ops_listen: EndpointText = Endpoint("127.0.0.1", 9522)
-    """Where health checks and Prometheus are served."""
+    """Address of the ops listener, for health checks and Prometheus."""
 
     advertise: EndpointText | None = None
-    """Address clients are told; by default where the data listener is bound. In a pod it is made of placeholders:
+    """Address advertised to clients; by default the bound address of the data listener. In a pod it has placeholders:
     `{id}`, `{pod}`, `{namespace}` and `{ip}`, of which all but the first stand for the variables `POD_NAME`,
     `POD_NAMESPACE` and `POD_IP`."""
 
     advertise_each: dict[int, EndpointText] = Field(default_factory=dict)
-    """Address clients are told, by broker id: one file for all brokers. An entry of its own id goes before
+    """Address advertised to clients, by broker id: one file for all brokers. An entry of its own id goes before
     `advertise`."""
 
     peer_advertise: EndpointText | None = None
-    """Address other brokers are told; by default where the peer listener is bound. Placeholders as in `advertise`."""
+    """Address advertised to other brokers; by default the bound address of the peer listener. Placeholders as in
+    `advertise`."""
 
     rack: str | None = None
     """Rack or zone, for spreading replicas. Empty is none: a node without a zone."""
@@ -296,7 +297,7 @@ class BrokerSettings(BaseSettings):
     """URLs of etcd's members, separated by commas. Without, coordination is embedded, and this broker the only one."""
 
     etcd_ca: Path | None = None
-    """Certificates in PEM of who signs etcd's; for `https`."""
+    """Certificates in PEM of the authority that signs etcd's certificates; for `https`."""
 
     etcd_cert: Path | None = None
     """The broker's own certificate in PEM, where etcd asks for one; with `etcd_key`."""
@@ -462,7 +463,7 @@ def _parse(path: Path, text: str) -> object:
 
 
 def _parse_yaml(path: Path, text: str) -> object:
-    import yaml  # noqa: PLC0415 - a twentieth of the start, needed only by those who use it
+    import yaml  # noqa: PLC0415 - a twentieth of the start, needed only where a YAML file is used
 
     try:
         return {} if (content := yaml.safe_load(text)) is None else content

@@ -147,13 +147,13 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt"]
   address = "{self._socket}"
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = "localhost/pause:1"
-[plugins.'io.containerd.cri.v1.broker']
+[plugins.'io.containerd.cri.v1.runtime']
   restrict_oom_score_adj = true
-[plugins.'io.containerd.cri.v1.broker'.containerd.runtimes.runc]
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
-[plugins.'io.containerd.cri.v1.broker'.containerd.runtimes.runc.options]
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
   SystemdCgroup = false
-[plugins.'io.containerd.cri.v1.broker'.cni]
+[plugins.'io.containerd.cri.v1.runtime'.cni]
   bin_dirs = ["{BIN}"]
   conf_dir = "{self._home}/cni"
   use_internal_loopback = true

@@ -86,7 +86,7 @@ class Listeners:
         return Addresses(**{name: str(bound) for name, bound in self._bound.items()})
 
     def bind(self) -> None:
-        """Take all three addresses, so that they can be registered; nobody is served yet.
+        """Take all three addresses, so that they can be registered; no call is served yet.
 
         Raises ListenError, and then holds none of them.
         """

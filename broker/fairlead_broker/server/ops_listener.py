@@ -30,7 +30,7 @@ class OpsListener:
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Listen and accept. Raises ListenError when somebody else listens on the address by now."""
+        """Listen and accept. Raises ListenError when another process listens on the address already."""
         listening = self._bound.listen()
         config = uvicorn.Config(
             self._application,

@@ -70,7 +70,7 @@ COMMANDS = {
     "cluster": "Look at the cluster and configure it.",
     "bench": "Measure producing, consuming and latency on a topic.",
     "top": "Watch the rates of topics and the lag of groups; Ctrl-C ends.",
-    "profile": "Name clusters, and choose the one that commands go to.",
+    "profile": "Name clusters, and choose the default cluster of commands.",
     "completion": "Print the script that completes commands and options in a shell.",
 }
 
@@ -135,7 +135,7 @@ def extra_command(group: str, verb: str) -> Command:
 
 
 def _with_help(command: Command) -> Command:
-    """Have the help found by one letter too, and each example stand in one line, to be copied.
+    """Add the short option of help, and keep each example in one line, to be copied.
 
     Paragraphs are wrapped where nothing forbids it.
     """
@@ -231,7 +231,7 @@ def run_command(arguments: Sequence[str]) -> int:
         # The reader of a pipe went away (`fairlead consume ... | head`): nothing is wrong on our side.
         code = ExitCode.OK
     except OSError as error:
-        # A full disk behind standard output, for one: the place in our code says nothing to whoever reads this.
+        # A full disk behind standard output, for one: a stack trace would not help the user.
         typer.echo(f"error: {error}", err=True)
         code = ExitCode.FAILED
     except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
@@ -245,7 +245,8 @@ def run_command(arguments: Sequence[str]) -> int:
 def _unreadable_profiles(arguments: Sequence[str]) -> ProfilesUnreadable | None:
     """Let the profile stand for `--bootstrap`; answers why it cannot.
 
-    The option tells that where it is needed: a broker that starts, the help, and who names the cluster need no profile.
+    The option reports that where it is needed: starting a broker, the help, and a command with --bootstrap need no
+    profile.
     """
     try:
         apply_profile()
@@ -284,15 +285,15 @@ def leave_out_pandas(arguments: Sequence[str]) -> None:
 def calculate_alone(arguments: Sequence[str]) -> None:
     """Let numpy start no threads in this process: nothing here multiplies matrices.
 
-    Its library starts one a core and has them turn for a while: a tenth of a second of every start. Jobs are left
-    alone, and whoever has set the variable.
+    Its library starts one a core and has them turn for a while: a tenth of a second of every start. Jobs, and a
+    variable that the user has set, stay as they are.
     """
     if arguments[:1] != ["job"]:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def open_missing_streams() -> None:
-    """Give standard streams that the caller has closed (`<&-`, `>&-`) to nobody.
+    """Open standard streams that the caller has closed (`<&-`, `>&-`) on the null device.
 
     Python has None in their place, and the next file or connection would get their number and what is printed.
     """

@@ -30,7 +30,7 @@ def print_document(document: object, output: OutputFormat) -> None:
 
 
 def print_done(sentence: str, document: object, output: OutputFormat) -> None:
-    """Say what was done: in words, or as what programs read."""
+    """Print the result: a sentence, or a document for programs."""
     if output is OutputFormat.TABLE:
         sys.stdout.write(f"{sentence}\n")
     else:

@@ -21,7 +21,7 @@ class ProfilesUnreadable(Exception):
 
 
 class HomeUnknown(ProfilesUnreadable):
-    """Nobody says where the configuration of this user is: containers run under numbers that have no name."""
+    """The folder of this user's configuration is unknown: containers run under user ids without a name."""
 
 
 @dataclass(frozen=True, slots=True)

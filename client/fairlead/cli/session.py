@@ -25,7 +25,7 @@ class UsageError(ValueError):
 
 
 Answer = TypeVar("Answer")
-RETRY_TIMEOUT = "5s"  # a person waits: an unreachable cluster is told soon
+RETRY_TIMEOUT = "5s"  # a person waits: an unreachable cluster is reported soon
 # Of what every broker answers from what it has at hand; the client listens five seconds longer. Whatever another broker
 # is asked for, or is to be done, keeps the 30 s of the SDK: its own refusal may take that long.
 ASK_TIMEOUT = "4s"
@@ -47,10 +47,10 @@ class _StoppedError(Exception):
 
 
 def run(work: Coroutine[Any, Any, Answer], *, is_endless: bool = False) -> Answer:
-    """Run `work` to its end; a failure is told on stderr and becomes the exit code.
+    """Run `work` to its end; a failure is printed on stderr and becomes the exit code.
 
-    Ctrl-C and SIGTERM are how a command that `is_endless` ends. Of any other one nobody knows what it has done by then:
-    whatever waits for it must not take it for done.
+    Ctrl-C and SIGTERM are how a command that `is_endless` ends. The effect of any other interrupted command is
+    unknown: a script that waits for it must not take it for done.
     """
     try:
         return asyncio.run(_until_stopped(work))
@@ -71,7 +71,7 @@ def run(work: Coroutine[Any, Any, Answer], *, is_endless: bool = False) -> Answe
 
 
 async def _until_stopped(work: Coroutine[Any, Any, Answer]) -> Answer:
-    """Have SIGTERM, the end of a pod, do what Ctrl-C does: the member of a group commits and leaves.
+    """Handle SIGTERM, the end of a pod, as Ctrl-C: the member of a group commits and leaves.
 
     Once: a second one ends the process.
     """
@@ -98,7 +98,7 @@ async def _until_stopped(work: Coroutine[Any, Any, Answer]) -> Answer:
 
 
 def fail_usage(message: str) -> NoReturn:
-    """Tell what was wrong with the command line and end with the code for wrong usage."""
+    """Print the error of the command line and exit with the code for wrong usage."""
     typer.echo(f"error: {message}", err=True)
     raise typer.Exit(ExitCode.USAGE)
 

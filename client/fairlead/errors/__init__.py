@@ -7,13 +7,13 @@ Every exception that leaves the client is a `FairleadError`:
     │   ├── RetryError           the same request may succeed later
     │   ├── RefreshError         learn the metadata again, then retry
     │   ├── FixError             the request is wrong and stays wrong
-    │   ├── FencedError          somebody newer took over: stop
+    │   ├── FencedError          a newer process took over: stop
     │   ├── DataLossError        records counted on are gone: a person or a policy decides
     │   └── BugError             the server failed as it should not: report it
     ├── UnreachableError         no answer from any broker
     ├── DeliveryTimeoutError     records not acknowledged in time
     ├── ProcessingTimeoutError   a batch took too long: the member has left its group
-    ├── NoCommittedOffsetError   the group never committed, and is told to start nowhere
+    ├── NoCommittedOffsetError   the group never committed, and its start policy is `none`
     ├── SettingError             a setting is wrong (also a ValueError)
     ├── RecordError              a record cannot be sent as it is (also a TypeError)
     └── ClosedError              the producer, consumer or admin is closed

@@ -90,7 +90,7 @@ class CrcMismatchError(FixError, code="crc_mismatch"):
 
 
 class UnauthenticatedError(FixError, code="unauthenticated"):
-    """Who you are is not known."""
+    """The caller is not authenticated."""
 
 
 class ForbiddenError(FixError, code="forbidden"):
@@ -206,7 +206,7 @@ class RestartRefusedError(FixError, code="restart_refused"):
 
 
 class ConflictError(FixError, code="conflict"):
-    """Somebody else changed it at the same time."""
+    """Another caller changed it at the same time."""
 
 
 class ProducerFencedError(FencedError, code="producer_fenced"):

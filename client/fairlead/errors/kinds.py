@@ -71,7 +71,7 @@ class ClusterError(FairleadError):
 
     @property
     def next_step(self) -> str:
-        """What to do: about this code, unless whoever found it knows better."""
+        """What to do next: the advice of this error, or the next step of its code."""
         return self.problem.definition.next_step if self._advice is None else self._advice
 
     @property
@@ -108,7 +108,7 @@ class FixError(ClusterError):
 
 
 class FencedError(ClusterError):
-    """Somebody newer took this identity over: stop."""
+    """A newer process took this identity over: stop."""
 
 
 class DataLossError(ClusterError):
@@ -192,8 +192,8 @@ class DeliveryTimeoutError(FairleadError):
 class ProcessingTimeoutError(FairleadError):
     """The next batch was not taken within `processing_timeout`: the member left its group.
 
-    `position` is where the batch in hand begins; it was not committed, and whoever has the partition now reads it
-    again. Iterating on joins the group anew.
+    `position` is the start of the batch in hand. It was not committed, and the new owner of the partition reads it
+    again. Further iteration joins the group again.
     """
 
     def __init__(
@@ -292,7 +292,7 @@ def error_of(
 ) -> ClusterError:
     """Return the typed error of a problem: the class of its code, else of its kind.
 
-    `advice` stands in place of the next step of the code, where the catalogue speaks to somebody else.
+    `advice` replaces the next step of the code, where the catalogue addresses another caller.
     """
     known = ClusterError.by_code.get(problem.code)
     chosen = known if known is not None else _CLASS_OF_KIND[problem.kind]

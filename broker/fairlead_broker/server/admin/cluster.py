@@ -73,7 +73,7 @@ class ClusterCalls:
         )
 
     async def list_brokers(self, call: CurrentCall) -> Response:
-        """``GET /v1/brokers``, sorted by id, those that are gone among them."""
+        """``GET /v1/brokers``, sorted by id, including brokers that are gone."""
         chosen, following = page(
             with_urls(self._broker.known_brokers()),
             lambda broker: f"{broker.id:010d}",
@@ -141,8 +141,8 @@ def _partition_metadata(
 ) -> PartitionMetadata:
     """Return where a partition lives; nowhere yet while its topic is being created.
 
-    It is told all the same: a producer that knew only some of a topic's partitions would send keys to others than it
-    does a moment later.
+    It is listed all the same: a producer that knew only some of a topic's partitions would assign keys to other
+    partitions than a moment later.
     """
     if record is None:
         return PartitionMetadata(

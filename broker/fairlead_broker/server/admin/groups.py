@@ -1,8 +1,8 @@
 """Consumer groups: members, committed offsets, lists, descriptions, lag.
 
-Callers: ``application`` for the routes named in ``endpoints``. Who owns what and whether an offset may be committed the
-group's coordinator decides; here are only bodies, parameters and statuses. ``group_forwarding`` brings every call about
-one group to its coordinator.
+Callers: ``application`` for the routes named in ``endpoints``. The group's coordinator decides which member owns a
+partition and whether an offset may be committed; this module handles bodies, parameters and statuses.
+``group_forwarding`` brings every call about one group to its coordinator.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Operations on brokers and partitions: cordon, drain, restart, move, elect.
 
-Callers: ``application`` for the routes named in ``endpoints``. Whether something is possible the runtime's operations
-know; those that change something run on the controller, to which ``listeners`` forwards them.
+Callers: ``application`` for the routes named in ``endpoints``. `ClusterOperations` decides whether an operation is
+possible; calls that change the cluster run on the controller, to which they are forwarded.
 """
 
 from __future__ import annotations

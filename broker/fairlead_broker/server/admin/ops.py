@@ -82,7 +82,7 @@ class OpsApplication:
         return _text(503, "not ready")
 
     async def metrics(self, scope: Scope) -> Answer:
-        """``GET /metrics``: Prometheus text, or OpenMetrics for who asks."""
+        """``GET /metrics``: Prometheus text, or OpenMetrics if asked for."""
         accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
         try:
             encoder, content_type = choose_encoder(accept)

@@ -126,7 +126,7 @@ class ProblemPageCalls:
         return {"problem_page": self.problem_page}
 
     async def problem_page(self, call: CurrentCall) -> Response:
-        """``GET /problems/{code}``: plain text, or HTML for who prefers it."""
+        """``GET /problems/{code}``: plain text, or HTML if preferred."""
         code = call.parameters["code"]
         definition = CATALOGUE.get(code)
         if definition is None:

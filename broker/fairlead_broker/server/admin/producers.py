@@ -1,4 +1,4 @@
-"""Who a producer is.
+"""Identities of producers.
 
 Callers: ``application`` for the route named in ``endpoints``.
 """

@@ -38,7 +38,7 @@ class CallLimit:
         """How many are under way."""
 
     def observe_lag(self, seconds: float) -> None:
-        """Hear how late the loop was just now."""
+        """Adjust the limit to the measured lag of the event loop."""
         if seconds > LATE_SECONDS:
             # Not what the limit was but what was under way made it late.
             lowered = round(min(self.limit, max(self.calls, CALLS_MIN)) * _DECREASE)

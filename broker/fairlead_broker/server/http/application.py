@@ -36,7 +36,7 @@ from fairlead_broker.server.http.route_table import RouteTable
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whoever calls. ``name`` is what an access rule and a log line would say."""
+    """Identity of a caller. `name` is the name in access rules and log lines."""
 
     name: str
 
@@ -126,8 +126,8 @@ class Application:
     ) -> None:
         """`budget`: of all listeners together; `stall_seconds_max`: how long a reader may take nothing.
 
-        `gate`: whom to ask before anything is done for a call, where only brokers may call. `header_bytes_max`: of the
-        head of an HTTP/1.1 request.
+        `gate` checks each call first where only brokers may call. `header_bytes_max` limits the head of an HTTP/1.1
+        request.
         """
         self._header_bytes_max = header_bytes_max
         self._gate = gate
@@ -192,7 +192,7 @@ class Application:
 
     @staticmethod
     async def _tell_cut_off(call: Call, send: Send) -> None:
-        """Answer whoever may still listen: a body can end too early on a connection that is there.
+        """Answer the client if it still listens: a body can end too early on an open connection.
 
         It counts as a client that went away, which most of them are.
         """
@@ -203,7 +203,7 @@ class Application:
         await send({"type": "http.response.body", "body": CUT_OFF.body})
 
     async def _refuse(self, call: Call, problem: ProblemError) -> None:
-        """Tell the caller, if nothing was told yet."""
+        """Answer the problem, if no answer has begun."""
         if call.status:
             self._failures.record(problem, self._route_name(call))
             return

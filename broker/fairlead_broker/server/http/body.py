@@ -25,7 +25,7 @@ DRAIN_SECONDS_MAX = 5.0
 DRAIN_IDLE_SECONDS_MAX = 0.5
 # A body that has not begun to come by then is counted among the calls again when it is there.
 SLOW_BODY_SECONDS = 0.05
-# Advice to who is refused: long enough for a queue to drain, short enough not to idle.
+# Advised wait after a refusal: long enough for a queue to drain, short enough not to idle.
 RETRY_SECONDS = 1.0
 
 
@@ -42,7 +42,7 @@ class ProduceBodyLimits:
 
 
 class ClientGone(Exception):
-    """The client went away before its request was complete: there is nobody to answer."""
+    """The client went away before its request was complete: no answer can be sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ class BodyLimits:
 class BodyBudget:
     """Bytes of request bodies held by all requests of the broker together, and how many produce calls there are.
 
-    From three quarters on nothing new is let in, so that what has begun can end: bodies that were refused in the
-    middle would have cost the same and helped nobody.
+    From three quarters on new bodies are refused, so that bodies under way can be completed: refusing a body in the
+    middle costs the same and helps no caller.
     """
 
     __slots__ = ("calls", "coming", "held_bytes", "limits", "stopping")

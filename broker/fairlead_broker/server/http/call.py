@@ -2,7 +2,7 @@
 
 Callers: ``application`` makes one ``Call`` a request and hands it to the endpoint of its route. A call reads headers
 and body only when asked, since the hot calls need few of them, and remembers what was sent, for metrics and for the
-decision whether a refusal can still be told.
+decision whether a refusal can still be sent.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class Call:
             await self._send_pieces(parts, total)
 
     async def start_stream(self, headers: HeaderList) -> None:
-        """Begin an answer whose end nobody knows yet."""
+        """Begin an answer of unknown length."""
         await self._start(200, headers)
 
     async def send_piece(self, piece: bytes, *, more: bool = True) -> None:

@@ -1,8 +1,8 @@
 """The threads in which bodies that would hold the loop are parsed, encoded and decoded.
 
-Callers: ``produce``, ``easy_produce``, ``fetch``, ``tail``. They are few on purpose: what runs here opens to many
-times the bytes that came (a JSON body of small records to ten times, a compressed batch to 64 MiB), so their number
-bounds the memory of all such calls together; further ones wait holding what came.
+Callers: ``produce``, ``easy_produce``, ``fetch``, ``tail``. They are few on purpose: a body opens to many times its
+size (a JSON body of small records to ten times, a compressed batch to 64 MiB), so their number bounds the memory of
+all such calls together; further calls wait holding their bodies.
 """
 
 from __future__ import annotations
@@ -25,5 +25,5 @@ _THREADS: Final = ThreadPoolExecutor(CODEC_THREADS, thread_name_prefix="codec")
 async def in_thread(
     call: Callable[Arguments, Answer], *arguments: Arguments.args, **named: Arguments.kwargs
 ) -> Answer:
-    """Run a call in one of the threads, after those that came before."""
+    """Run a call in one of the threads, after the calls queued before it."""
     return await asyncio.get_running_loop().run_in_executor(_THREADS, partial(call, *arguments, **named))

@@ -1,4 +1,4 @@
-"""Pages of other origins (CORS): which of them may call, and what their browsers are told.
+"""Pages of other origins (CORS): which origins may call, and the headers for their browsers.
 
 Callers: ``listeners``, around the application of the data listener, where origins are allowed at all. Without a
 setting no header is sent, and browsers keep pages of other origins out. Must not know any call: what the caller may

@@ -1,7 +1,7 @@
 """Learning that a client went away while its long poll waits.
 
 Callers: ``fetch``, ``peer_calls`` and ``forwarding``. granian does not cancel the handler of a request whose client
-is gone; unwatched, a poll would wait to its end and hold its place for nobody.
+is gone; unwatched, a poll would wait to its end and hold its place for no client.
 """
 
 from __future__ import annotations

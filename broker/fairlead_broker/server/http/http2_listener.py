@@ -63,7 +63,7 @@ class Http2Listener:
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Listen and accept. Raises ListenError when somebody else listens on the address by now."""
+        """Listen and accept. Raises ListenError when another process listens on the address already."""
         server = self._build_server()
         # granian closes the descriptor when it stops: ours must forget it, or it would close a reused number.
         hand_over(server, self._bound.listen().detach())

@@ -1,7 +1,7 @@
 """Pages of a list behind an opaque cursor.
 
 Callers: the calls that answer lists. The cursor says after which name the next page begins, so pages stay right
-while names come and go; its form is nobody's business and may change.
+while names come and go; its form is private and may change.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who may call the peer listener: brokers of this cluster, in their newest life.
+"""Admission to the peer listener: brokers of this cluster, in their newest incarnation.
 
 Callers: ``application`` before any endpoint of the peer listener runs. What a peer says of itself is compared with
 its registration, which holds the hash of its secret.
@@ -44,7 +44,7 @@ class PeerGate:
         self._logged: set[tuple[BrokerId, str]] = set()
 
     def stamp(self) -> HeaderList:
-        """Headers of every answer: who answers, and how far its mirror is."""
+        """Return the headers of every answer: the answering broker and the revision of its mirror."""
         return [(name.encode(), value.encode()) for name, value in self._own.headers().items()]
 
     async def admit(self, call: Call) -> None:

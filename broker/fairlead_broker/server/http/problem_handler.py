@@ -40,7 +40,7 @@ def problem_answer(problem: ProblemError) -> ProblemAnswer:
 
 
 class FailureLog:
-    """Failures that nobody foresaw: logged with a number; the caller gets that number and nothing else.
+    """Unexpected failures: logged with a number; the caller gets that number and nothing else.
 
     ``life`` tells the numbers of this start of the broker from those of another.
     """

@@ -12,7 +12,7 @@ from fairlead_broker.server.http.call import Call
 from fairlead_broker.telemetry import Log, Telemetry
 
 CLIENT_GONE_STATUS = 499
-"""Recorded where nothing was answered because nobody was there any more (nginx's number)."""
+"""Status recorded where the client left before the answer (nginx's number)."""
 
 SHED_STATUS = 503
 

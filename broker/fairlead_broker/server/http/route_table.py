@@ -18,7 +18,7 @@ from fairlead_api.routes import ROUTES, Route
 from fairlead_api.versions import API_VERSIONS
 
 _LISTENERS = {route.path: route.listener for route in ROUTES}
-"""Where each path is served; what somebody asks for at one listener may live at another."""
+"""Listener of each path, to name the right listener when a call reaches another one."""
 
 
 @dataclass(slots=True)

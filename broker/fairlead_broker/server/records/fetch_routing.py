@@ -1,8 +1,8 @@
 """Reading partitions where they are led: one long poll of a caller over this broker and others.
 
-Callers: ``fetch``. Everybody is asked at once for what there is; only when that is too little the wait begins, in
-slices, because another broker goes on waiting for its slice when the caller has gone. The first who has something
-ends the wait for all; what the others said before stands. So it does when this broker stops.
+Callers: ``fetch``. All leaders are asked at once for the records at hand; only when that is too little the wait
+begins, in slices, because another broker goes on waiting for its slice when the caller has gone. The first leader
+with records ends the wait for all; what the others said before stands. So it does when this broker stops.
 """
 
 from __future__ import annotations
@@ -193,14 +193,14 @@ class _Poll:
         """Bytes for each of the brokers, so that all together keep to what was asked."""
 
     async def ask_all(self, wait_ms: int) -> Answers:
-        """What everybody has."""
+        """Return what every leader has."""
         answers: Answers = {}
         for part in await asyncio.gather(*self._asking(wait_ms)):
             answers |= part
         return answers
 
     async def ask_until_one_has(self, wait_ms: int) -> Answers:
-        """What those say who answer until the first has something."""
+        """Return the answers that arrive until a first leader has records."""
         create_task = asyncio.get_running_loop().create_task
         tasks = {create_task(asking) for asking in self._asking(wait_ms)}
         answers: Answers = {}

@@ -45,7 +45,7 @@ class LineProduce:
         self._bodies = bodies
 
     async def answer(self, call: Call, acks: Acks, timeout_seconds: float, split: Split) -> None:
-        """Store what comes. Raises what refuses the call as a whole, before anything is read."""
+        """Store the lines as they arrive. Raises refusals of the whole call before any line is read."""
         refuse_producer_headers(call, ONE_REQUEST_EACH)
         refuse_idempotency_key(call)
         call.refuse_coded_body()

@@ -1,7 +1,7 @@
 """The lines of a body that comes as long as its sender likes, gathered into groups.
 
 Callers: ``line_produce``. A group ends when enough has come, or when nothing more comes for a moment: a file becomes
-large batches, and what somebody types is stored at once.
+large batches, and a line typed by a person is stored at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.server.http.body import BodyReader, ClientGone
 
 GROUP_BYTES_MAX: Final = 256 << 10
-"""Of text in a group: large enough that a batch costs little, small enough to be parsed within milliseconds."""
+"""Bytes of text in a group: large enough that a batch costs little, small enough to be parsed within milliseconds."""
 LINGER_SECONDS: Final = 0.01
 """How long an unfinished group waits for more."""
 IDLE_SECONDS_MAX: Final = 300.0

@@ -31,7 +31,7 @@ from fairlead_broker.server.routing.locate import Here, locate
 REQUEST_DIGEST: Final = "fairlead-request-digest"
 """Header between brokers: what tells the request of an idempotency key from another one."""
 UNKNOWN_PLACE: Final = AppendResult(Offset(-1), Offset(-1), TimestampUs(-1), LeaderEpoch(-1))
-"""With acks=0 nothing is told."""
+"""Result with acks=0: the place is unknown."""
 
 Outcome = AppendResult | ProblemError
 

@@ -73,7 +73,7 @@ async def encoded(
     producer: ProducerStamp | None = None,
     keyed: KeyedRequest | None = None,
 ) -> memoryview:
-    """The records as one unstamped batch in the topic's compression, with whoever sent it."""
+    """The records as one unstamped batch in the topic's compression, with its producer."""
     codec = _CODECS.get(config.compression_type, Codec.NONE)
     extension = () if keyed is None else idempotency_extension(keyed.key, keyed.digest)
     if records.nbytes <= ON_LOOP_BYTES_MAX:

@@ -1,7 +1,7 @@
-"""The headers that say who sends a body, or which request it is.
+"""Headers that name the producer of a body, or identify a request.
 
 Callers: the families of produce calls. Both are for JSON and Arrow bodies, which become batches here; a binary body
-carries its producer in the batch, and one that could be told apart from its batch would be believed by nobody.
+carries its producer in the batch, and a producer named apart from its batch could not be trusted.
 """
 
 from __future__ import annotations

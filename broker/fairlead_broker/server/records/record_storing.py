@@ -51,7 +51,7 @@ def shares_of(records: pa.RecordBatch, partition_count: int, place_of_rest: int)
 
 
 Split = Callable[[TopicView, pa.RecordBatch], Sequence[Share]]
-"""Which records go to which partition."""
+"""Function that assigns records to partitions."""
 Stored = tuple[TopicView, Sequence[Share], list[Outcome]]
 """The topic, the shares, and what became of each."""
 
@@ -83,7 +83,7 @@ class RecordStoring:
                 for share in shares
             ]
             topic = await create_to_write(call, self._broker, self._forwarding, topic, batches)
-            # Another creator may have asked for another number of partitions meanwhile.
+            # Another creator may have asked for another number of partitions in between.
             shares = split(topic, records)
         routed = [await _routed(topic, share, keyed) for share in shares]
         return topic, shares, await self._routing.store(call, routed, acks, timeout_seconds, keyed)

@@ -1,7 +1,7 @@
 """Following a topic: every partition, wherever it is led, record by record, for curl and for browsers.
 
 Callers: ``application`` for the route named in ``endpoints``. The answer begins at once and ends with the client, the
-broker, the topic or the limits that were asked for. What goes wrong after it has begun is told in it: a partition whose
+broker, the topic or the limits that were asked for. A failure after its start is part of the answer: a partition whose
 records expired before they were read goes on at its start, after a line that says so.
 """
 
@@ -59,7 +59,7 @@ PASSING: Final = frozenset(
 )  # fmt: skip
 """What other rounds will not meet."""
 SKIPPED: Final = {"offset_expired": "earliest", "offset_out_of_range": "latest"}
-"""Where a partition goes on whose next record is not there any more."""
+"""Position at which a partition continues when its next record is gone."""
 
 
 class TailCalls:
@@ -83,7 +83,7 @@ class TailCalls:
         topic = topic_of(call, self._broker)
         known = parse_event_id(call.header_text(b"last-event-id"), topic.partition_count)
         missing = [each for each in range(topic.partition_count) if each not in known]
-        # An event's id names every partition there was: the others were added since, and nobody has read them.
+        # An event's id names every partition there was: the others were added since, and are unread.
         begin = "earliest" if known else call.query.text("from")
         positions = known | await self._look_up(call, topic, missing, begin)
         headers: HeaderList = [
@@ -124,7 +124,7 @@ class TailCalls:
         topic = topic_of(call, self._broker)
         if topic.topic_id != tail.topic.topic_id:
             raise ProblemError("topic_recreated", f"topic {topic.name} was deleted and created again")
-        # Partitions that were added meanwhile: nobody has read them.
+        # Partitions that were added since: they are unread.
         for partition in range(topic.partition_count):
             tail.positions.setdefault(partition, 0)
         request = FetchRequest(
@@ -155,7 +155,7 @@ class TailCalls:
             await tail.send(tail.format.sign_of_life())
             tail.told_at = now
         if pause:
-            await asyncio.sleep(pause)  # noqa: TID251 - whoever leads next is on another broker
+            await asyncio.sleep(pause)  # noqa: TID251 - the next leader is on another broker
 
     async def _tell(self, tail: _Tail, answer: FetchedPartition) -> float:
         """Send the records of one partition; returns how many seconds to wait where something was in the way."""
@@ -239,17 +239,17 @@ class _Tail:
 
     @property
     def held(self) -> HeldAnswer:
-        """What counts the bytes that are told."""
+        """Counter of the bytes of the answer."""
         assert self.call.held is not None, "a tail counts what it holds"
         return self.call.held
 
     @property
     def complete(self) -> bool:
-        """Whether as many records were told as were asked for."""
+        """Whether the requested number of records was sent."""
         return self._left == 0
 
     async def send_records(self, records: list[FetchedRecord], open_bytes: int) -> None:
-        """Tell records, no more than are left; `open_bytes`: what else is held of their batch meanwhile."""
+        """Send records, at most the number that is left; `open_bytes` is held of their batch until then."""
         if self._left is not None:
             records = records[: self._left]
             self._left -= len(records)

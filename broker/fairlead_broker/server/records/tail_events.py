@@ -35,7 +35,7 @@ class TailFormat(Protocol):
         """Write records, and move the positions behind each."""
 
     def problem(self, problem: Mapping[str, object]) -> bytes:
-        """Write what went wrong."""
+        """Return the event of a problem."""
 
     def sign_of_life(self) -> bytes:
         """What keeps an idle connection alive; nothing where the form has no room for it."""
@@ -70,7 +70,7 @@ class EventFormat:
     """Server-Sent Events: `message` events, and events of the type `problem`."""
 
     def begin(self, positions: Positions) -> bytes:
-        """An event without data: who is cut off before the first record comes back to where it began."""
+        """Return an event without data: a client cut off before the first record resumes at its start."""
         return b"id: %s\n\n" % event_id(positions)
 
     def records(self, records: Iterable[FetchedRecord], positions: Positions) -> bytes:

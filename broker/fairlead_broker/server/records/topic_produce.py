@@ -35,7 +35,7 @@ from fairlead_broker.server.routing.forwarding import Forwarding
 from fairlead_broker.server.routing.locate import topic_to_write
 
 TURNS_MAX: Final = 10_000
-"""Topics whose turn is remembered; beyond it all begin anew, which costs nothing but evenness."""
+"""Topics whose turn is remembered; beyond it all turns restart, which costs only evenness."""
 SEQUENCES_ARE_OF_PARTITIONS: Final = (
     "none where the broker picks partitions: sequences belong to one partition each"
 )

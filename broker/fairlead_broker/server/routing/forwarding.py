@@ -44,7 +44,7 @@ RETRY_SECONDS: Final = 0.2
 """Advice where an election is likely under way."""
 JSON_BODY: Final = ("content-type", JSON)
 _STRANGER_CODES: Final = frozenset({"peer_refused", "stale_broker_epoch"})
-"""What a broker is told whose life in the cluster is over, before anything is done for it."""
+"""Codes that refuse a broker whose incarnation has ended, before anything is done for it."""
 _STRANGER_STATUSES: Final = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.PRECONDITION_FAILED})
 _NOT_PASSED_ON: Final = frozenset(
     {
@@ -114,7 +114,7 @@ class Forwarding:
         return answer
 
     def at_controller(self, endpoint: Endpoint) -> Endpoint:
-        """Have a call that changes the cluster answered by the controller, and seen here before it is answered."""
+        """Return an endpoint whose call the controller answers; the change is visible here before the answer."""
 
         async def answer(call: Call) -> None:
             controller = self._broker.peer_side.controller_elsewhere() if may_forward(call) else None

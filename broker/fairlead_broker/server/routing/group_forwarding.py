@@ -1,7 +1,7 @@
 """Bringing a call about a group to the group's coordinator, one hop at most.
 
-Callers: ``groups``. Who coordinates a group is known from a cache: where the broker that was asked says that it is not
-the one, or cannot be reached, the coordinator is looked up once more before the caller hears of it.
+Callers: ``groups``. The coordinator of a group is cached. If the asked broker is not the coordinator or cannot be
+reached, the coordinator is looked up once more before the caller gets a refusal.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class AtCoordinator:
                 body_type(call)
                 body = await call.body(body_bytes_max)
             elif call.scope["method"] == "DELETE":
-                # Whoever names there what to delete would lose all the rest.
+                # A caller that names members to delete in a body would lose the whole group.
                 await call.body(0)
             if not may_forward(call):
                 await _send(call, await _bounded(call, group_call(call, body), _effect(call)))

@@ -1,6 +1,6 @@
 """The calls that only brokers make: fetching copies, telling what is synced, asking where logs end.
 
-Callers: ``application`` of the peer listener, whose gate has found out who calls.
+Callers: ``application`` of the peer listener, whose gate has identified the calling broker.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def column_batches(path: Path, bytes_max: int) -> Iterator[tuple[pa.RecordBatch,
 
 
 def holds_records(schema: pa.Schema) -> bool:
-    """Say whether a file holds records rather than the rows of a table."""
+    """Return whether a file holds records rather than the rows of a table."""
     return "value" in schema.names and _is_binary(schema.field("value").type)
 
 

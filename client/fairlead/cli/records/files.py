@@ -165,7 +165,7 @@ _ROW_NUMBER = re.compile(r"Row #(\d+)")
 def _rows_before(
     file: TableFile, rows_read: int, told: str, schema: pa.Schema | None
 ) -> Sequence[pa.RecordBatch]:
-    """The rows between those that were read and the one that is wrong: Arrow refuses whole blocks.
+    """Return the rows between the rows read so far and the invalid row: Arrow refuses whole blocks.
 
     `schema` is that of the rows that were read, without any the types are inferred as they would have been.
     Arrow counts the header as row 1 and empty lines not at all.

@@ -34,7 +34,7 @@ def rows_as_json(rows: pa.RecordBatch) -> pa.Array:
     names = rows.schema.names
     if len(set(names)) < len(names):
         repeated = next(name for name in names if names.count(name) > 1)
-        message = f"two columns are called {repeated!r}; whoever reads a JSON object sees one of them"
+        message = f"two columns are called {repeated!r}; a reader of a JSON object sees one of them"
         raise RowsError(message)
     if rows.num_columns == 0:
         return pa.array([b"{}"] * rows.num_rows, pa.binary())

@@ -17,7 +17,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import parse_timestamp_us
 
 DIGITS_MAX: Final = 100
-"""Of a number: more than any offset has, and few enough for Python."""
+"""Digits of a number: more than any offset has, and few enough for Python."""
 ALLOWED = "start (or earliest), end (or latest), an offset, -N for the last N, @time or @time:time"
 
 

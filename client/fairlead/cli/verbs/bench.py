@@ -179,7 +179,7 @@ async def _receive(
         assert batch is not None, "without a timeout a batch comes at last"
         now = clock.monotonic()
         for offset in batch.offsets:
-            # What others write meanwhile shifts the offsets, and is not ours to measure.
+            # Records of other producers shift the offsets, and are not measured.
             at = sent.get(offset - first)
             if at is not None:
                 figures.add(1, size, now - at)

@@ -30,7 +30,7 @@ def broker() -> None:
 
 @app.command("list")
 def list_brokers(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE) -> None:
-    """List the brokers, those that are gone too, and how much each of them has to do.
+    """List the brokers, including brokers that are gone, and the load of each.
 
     Example: fairlead broker list --output json
     """

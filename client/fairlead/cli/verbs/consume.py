@@ -63,7 +63,7 @@ def consume(
 ) -> None:
     r"""Print the records of a topic as they come, the values one a line; Ctrl-C ends.
 
-    Joins no group unless -g names one, so it disturbs nobody. Starts at the end unless told otherwise; in a
+    Joins no group unless -g names one, so it disturbs no other consumer. Starts at the end unless told otherwise; in a
     group it goes on where the group stands, and -o start or end says where partitions begin that it never read.
 
     Example: fairlead consume orders --from-beginning -e -f '%k %v\n'
@@ -218,7 +218,7 @@ async def _seek(consumer: Consumer, whole: ReadRange, exit_at_end: bool) -> dict
 
 
 def _within(place: TopicPartition, offset: int, first: int, end: int) -> int:
-    """The offset where reading begins; one that the partition does not hold is told, and its nearest edge taken."""
+    """Return the offset where reading begins; an offset outside the partition is reported and moved to an end."""
     nearest = min(max(offset, first), end)
     if nearest != offset:
         edge = f"ends at offset {end}" if offset > end else f"begins at offset {first}"

@@ -21,7 +21,7 @@ from fairlead_api.bodies.group_answers import AssignedPartitions
 COMMIT_SECONDS: Final = 1.0
 """What was printed is committed so often; a kill prints the records of this time again, a Ctrl-C none."""
 LOOK_SECONDS: Final = 0.2
-"""With an end to stop at: how often to look whether other members have taken what was left."""
+"""Interval, with an end to stop at, of looking whether other members have read the rest."""
 
 Printer = Callable[[ConsumerBatch, int | None], int]
 """Prints a batch, or as many of its first records; returns the offset after the last one."""
@@ -55,7 +55,7 @@ class GroupReading:
         self._print_batch = print_batch
         self._ends: dict[TopicPartition, int] = {}
         self._printed: dict[TopicPartition, int] = {}
-        """Where printing stands, as far as it is not committed."""
+        """Printed positions that are not committed yet."""
 
     async def run(self, *, count: int | None, exit_at_end: bool) -> None:
         """Print until told to stop: after `count` records, or at the ends that were seen when partitions came.
@@ -63,7 +63,7 @@ class GroupReading:
         Raises `TopicNotFoundError`.
         """
         async with self._admin:
-            # A group waits for topics that are not there yet; at a prompt it is a misspelt name, and nobody joins.
+            # A group waits for missing topics; at a prompt it is a misspelt name, and the command does not join.
             await self._admin.describe_topic(self._topic)
             async with self._consumer:
                 try:
@@ -122,7 +122,7 @@ class GroupReading:
         except ClusterError as error:
             if not is_fenced(error):
                 raise
-            # The member joins again; what was printed since the last commit is printed again, by whoever has it.
+            # The member joins again; the new owner prints again what was printed since the last commit.
             typer.echo(f"not committed: {error}", err=True)
         if lost:
             message = f"the group gave away {', '.join(lost)} before what was printed was committed"

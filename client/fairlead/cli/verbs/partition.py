@@ -121,7 +121,7 @@ def elect(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Have a leader elected now.
+    """Elect a leader now.
 
     Example: fairlead partition elect orders 0 --kind preferred
     """

@@ -136,7 +136,7 @@ def _send_lines(target: Target, parse: LineParser, headers: list[tuple[str, byte
     lines = _send(
         target, lambda line_bytes_max: read_records(standard_input(), parse, line_bytes_max), headers
     )
-    # Whoever types has seen each line stored, and ends as they like.
+    # At a terminal each line was seen stored, so any end is orderly.
     run(lines, is_endless=sys.stdin.isatty())
 
 

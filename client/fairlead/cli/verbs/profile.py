@@ -14,7 +14,7 @@ from fairlead.cli.session import ExitCode, fail_usage
 from fairlead.errors import SettingError
 from fairlead.settings import bootstrap_of
 
-app = typer.Typer(no_args_is_help=True, help="Name clusters, and choose the one that commands go to.")
+app = typer.Typer(no_args_is_help=True, help="Name clusters, and choose the default cluster of commands.")
 
 ProfileName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the profile.")]
 
@@ -64,7 +64,7 @@ def create(
 
 @app.command("use")
 def use(name: ProfileName, output: Output = OutputFormat.TABLE) -> None:
-    """Have commands go to this cluster, unless --bootstrap or FAIRLEAD_BOOTSTRAP says otherwise.
+    """Make this cluster the default of commands, unless --bootstrap or FAIRLEAD_BOOTSTRAP says otherwise.
 
     Example: fairlead profile use prod
     """

@@ -47,7 +47,9 @@ def top(
     ] = 2.0,
     count: Annotated[
         int | None,
-        typer.Option("-n", "--count", min=1, help="End after so many tables; 1 where nobody looks."),
+        typer.Option(
+            "-n", "--count", min=1, help="End after so many tables; 1 where standard output is no terminal."
+        ),
     ] = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
@@ -103,7 +105,7 @@ async def _watch(admin: Admin, interval: float, tables: int | None) -> None:
             try:
                 now = await _look(admin)
             except FairleadError as error:
-                # Brokers go and come back, and that is when somebody looks: what was seen last stands until then.
+                # Brokers stop and return, which is when a person watches: the last figures stay until then.
                 live.update(_with_trouble(picture, error), refresh=True)
             else:
                 picture = _picture(_topic_rows(before, now), now.groups)
