@@ -47,8 +47,6 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="write nothing, fail if a file is not current")
     options = parser.parse_args(arguments)
-    # Boards are not in git: the chart has them once they are written here.
-    subprocess.run([sys.executable, str(ROOT / "docs/generate/dashboards.py")], check=True)
     # The chart: what Helm renders is made with them.
     steps = (chart_files, rendered_files)
     stale = [path for step in steps for path in put(step(), write=not options.check)]
@@ -116,7 +114,8 @@ def rendered_files() -> dict[Path, str]:
 
 
 def boards_manifest() -> dict[Path, str]:
-    """Return the boards as ConfigMaps for `kubectl apply`; the file is not in git."""
+    """Write the boards into the chart, and return them as ConfigMaps for `kubectl apply`; neither is in git."""
+    subprocess.run([sys.executable, str(ROOT / "docs/generate/dashboards.py")], check=True)
     watched = render("--set", "dashboards.enabled=true")
     return {ROOT / "manifests/monitoring/dashboards.yaml": HEAD + only_kinds(watched, "ConfigMap")}
 

@@ -27,7 +27,7 @@ SUBJECT_PREFIX = "bench"
 def fetch_nats(cache: Path) -> Path:
     """The server, built into `cache` when that of this `go.sum` is not there yet."""
     number = hashlib.sha256((MODULE / "go.sum").read_bytes()).hexdigest()[:16]
-    program = (cache / f"nats-server-{number}").absolute()
+    program = cache / f"nats-server-{number}"
     if not program.exists():
         build(PACKAGE, program, MODULE)
     return program

@@ -65,7 +65,7 @@ def spark_driver(folder: Path, jars: list[Path]) -> Iterator[SparkDriver]:
     """A session with `jars`, its scratch files and its log in `folder`; ended with the block, and its JVM with it."""
     scratch, log = folder / "spark", folder / "spark.log"
     scratch.mkdir()
-    command = [str(PYTHON), str(HERE / "spark_workload.py"), ",".join(str(jar.absolute()) for jar in jars)]
+    command = [str(PYTHON), str(HERE / "spark_workload.py"), ",".join(str(jar) for jar in jars)]
     environment = {**os.environ, "SPARK_LOCAL_DIRS": str(scratch), "PYSPARK_PYTHON": str(PYTHON)}
     with log.open("wb") as errors:
         process = subprocess.Popen(

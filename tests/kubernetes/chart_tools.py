@@ -10,6 +10,7 @@ import fcntl
 import subprocess
 import sys
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,8 +26,6 @@ OPERATOR_CHART = ROOT / "charts/fairlead-operator"
 CLUSTER_CHART = ROOT / "charts/fairlead-cluster"
 JOBS_CHART = ROOT / "charts/fairlead-jobs"
 CHARTS = (OPERATOR_CHART, CLUSTER_CHART, JOBS_CHART)
-# The boards are not in git, and a chart without them refuses `dashboards.enabled`.
-subprocess.run([sys.executable, str(ROOT / "docs/generate/dashboards.py")], check=True)
 CI_VALUES = sorted(path for chart in CHARTS for path in chart.glob("ci/*-values.yaml"))
 # Kinds of the Prometheus operator, as far as tests need them.
 POD_MONITORS = """
@@ -51,12 +50,19 @@ DEFINITIONS = ("clusters.fairlead.dev", "topics.fairlead.dev")
 
 def tool(name: str, *arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
     """Run a program that needs no cluster; raises `AssertionError` with its output if it fails and `check` is true."""
+    _write_boards()
     command = [str(program(name)), *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert not check or done.returncode == 0, (
         f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
     )
     return done
+
+
+@cache
+def _write_boards() -> None:
+    """Write the boards into the chart: they are not in git, and a chart without them refuses `dashboards.enabled`."""
+    subprocess.run([sys.executable, str(ROOT / "docs/generate/dashboards.py")], check=True)
 
 
 def render(chart: Path, *settings: str | Path, helm: str = "helm4") -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -37,6 +38,7 @@ def alerts() -> dict[str, dict[str, Any]]:
     return {rule["alert"]: rule for rule in rules() if "alert" in rule}
 
 
+@cache
 def boards() -> dict[str, dict[str, Any]]:
     """Return every board by the name of its file, as Grafana reads it."""
     # In a process of its own: the library that makes the boards warns of deprecations when it is imported.

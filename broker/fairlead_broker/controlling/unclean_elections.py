@@ -164,7 +164,7 @@ class UncleanElections:
         return Surveyed(key, partition, asked, await self._survey(key, list(asked)))
 
     def forget(self) -> None:
-        """Begin anew: another controller is in term, or was meanwhile."""
+        """Forget all surveys: a new term begins, or another controller had one in between."""
         for kept in (self._surveyed, self._first, self._last):
             kept.clear()
 

@@ -13,8 +13,9 @@ from typing import Final
 
 from fairlead_api.routes import ROUTES, Listener
 from fairlead_broker.clock import Clock, SystemClock
+from fairlead_broker.runtime import BrokerState
 from fairlead_broker.runtime.engine.loop_lag import LoopLag
-from fairlead_broker.server.admin.ops import OpsApplication, Readiness
+from fairlead_broker.server.admin.ops import OpsApplication
 from fairlead_broker.server.http import admission
 from fairlead_broker.server.http.application import Application
 from fairlead_broker.server.http.body import BodyBudget, BodyLimits
@@ -103,9 +104,9 @@ class Listeners:
             self._close_sockets()
             raise
 
-    async def start_ops(self, readiness: Readiness) -> None:
+    async def start_ops(self, state: BrokerState) -> None:
         """Answer probes and scrapers."""
-        application = OpsApplication(OPS_ROUTES, readiness, self._telemetry.registry, self._failures)
+        application = OpsApplication(OPS_ROUTES, state, self._telemetry.registry, self._failures)
         self._ops = OpsListener(application, self._bound["ops"])
         await self._ops.start()
 
@@ -143,7 +144,7 @@ class Listeners:
         limits = self._settings.limits
         application = Application(
             routes,
-            dict(endpoints),
+            endpoints,
             self._clock,
             metrics,
             self._failures,

@@ -178,7 +178,7 @@ async def test_nobody_elects_a_life_that_the_directory_does_not_know(
         )
     )
     await until(lambda: holder in cluster.any.metadata.brokers, "it does not register")
-    # Two turns of whoever holds the term by now: what it would do it has done.
+    # After two turns the present controller has done whatever it would do.
     for name in ("one", "two"):
         await cluster.topic(name, replication_factor=1)
     early = cluster.leader(topic_id), cluster.any.metadata.brokers[holder].value.directories

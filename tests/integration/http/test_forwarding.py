@@ -112,7 +112,7 @@ async def test_many_partitions_are_split_and_merged(three, batch_of) -> None:
         assert [len(decode_records(bytes(frame.data))) for frame in frames] == [3, 3, 3]
 
 
-async def test_easy_produce_spreads_over_brokers(three) -> None:
+async def test_topic_produce_spreads_over_brokers(three) -> None:
     """Records of one JSON request go to partitions of several brokers; a repeat by key stores nothing again."""
     await three.topic("flights")
     records = [{"key": f"key-{number}", "value": str(number)} for number in range(30)]

@@ -157,7 +157,7 @@ async def test_acks_0_is_validated_and_not_awaited(api, batch_of) -> None:
     assert [record.value for record in decode_records(fetched.body)] == [b"a"]
 
 
-async def test_easy_produce_by_key(api) -> None:
+async def test_topic_produce_by_key(api) -> None:
     """Records with a key go where Kafka's rule sends them, in order; the answer names each partition."""
     topic_id = await api.create("flights", 3)
     keys = ["21", "foobar", "abc", "21", "UA", "DL"]
@@ -181,7 +181,7 @@ async def test_easy_produce_by_key(api) -> None:
         ]
 
 
-async def test_easy_produce_without_keys_goes_round(api) -> None:
+async def test_topic_produce_without_keys_goes_round(api) -> None:
     """Records without a key stay together in a request, and requests take turns over the partitions."""
     await api.create("flights", 3)
     results = [
@@ -207,7 +207,7 @@ async def test_each_topic_has_a_turn_of_its_own(api) -> None:
     assert places == {"flights": [0, 1, 0, 1], "trains": [0, 1, 0, 1]}
 
 
-async def test_easy_produce_in_part(api) -> None:
+async def test_topic_produce_in_part(api) -> None:
     """Where one partition refuses its batch, 207 tells the fate of every record."""
     await api.create("flights", 2, max_message_bytes=2_000)
     keys = {partition_for_key(b"%d" % n, 2): str(n) for n in range(10)}
@@ -231,7 +231,7 @@ async def test_easy_produce_in_part(api) -> None:
     assert (await api.end_offset("flights", 0), await api.end_offset("flights", 1)) == (2, 0)
 
 
-async def test_easy_produce_refused_by_all(api) -> None:
+async def test_topic_produce_refused_by_all(api) -> None:
     """Where nothing was stored the answer is the problem itself."""
     await api.create("flights", 1, max_message_bytes=2_000)
     answer = await api.post("/v1/topics/flights/records", [{"value": "x" * 5_000}])

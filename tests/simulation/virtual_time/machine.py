@@ -83,7 +83,7 @@ class VirtualListeners(Listeners):
         """Take no port."""
         self._bound = {each: f"{self._name}.{each}:1" for each in ("data", "peer", "ops")}  # type: ignore[misc,assignment]
 
-    async def start_ops(self, readiness: Any) -> None:
+    async def start_ops(self, state: Any) -> None:
         """Serve no scrapes."""
 
     def _http2(self, bound: Any, endpoints: Any, gate: Any = None) -> Any:

@@ -2,7 +2,7 @@
 
 One task a leader: ask for everything that it leads, in an incremental session (KIP-227), do what the answers say on the
 disk, ask again as soon as that is done. A second task tells how far the logs are durable, without waiting for the
-parked poll. Must not know who follows what, nor why: `hosted_partitions` says so.
+parked poll. Must not know who follows what, nor why: `replicas` says so.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class HeartbeatPace:
     def count(self, more: int) -> None:
         """Take note of members that came, or, below zero, went."""
         self._members += more
-        assert self._members >= 0, "nobody goes who has not come"
+        assert self._members >= 0, "more members left than had joined"
         self.interval_ms = rest_interval_ms(self._members)
 
 

@@ -1,6 +1,6 @@
 """The logs behind the partitions: opened with what a crash left behind, kept while no record names them, deleted.
 
-For `hosted_partitions`. Everything that blocks runs in the pool for opening.
+For `replicas`. Everything that blocks runs in the pool for opening.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Partitions that this broker keeps and cannot serve, and why.
 
-For `hosted_partitions`, which opens their logs and gives them roles. What is wrong is said once, however often it is
+For `replicas`, which opens their logs and gives them roles. What is wrong is said once, however often it is
 tried again.
 """
 

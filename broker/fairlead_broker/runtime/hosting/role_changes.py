@@ -1,6 +1,6 @@
 """Takes on and ends what this broker is to a log: its leader, or a follower of somebody.
 
-For `hosted_partitions`, which says when. A role begins with the log as it stands, and ends at once; what an end leaves
+For `replicas`, which says when. A role begins with the log as it stands, and ends at once; what an end leaves
 behind is waited for.
 """
 

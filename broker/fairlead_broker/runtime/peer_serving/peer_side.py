@@ -58,7 +58,7 @@ class PeerSide:
 
     @property
     def controller(self) -> BrokerId | None:
-        """Who holds the controller's leadership."""
+        """Broker with the controller key."""
         controller = self.mirror.metadata.controller
         return controller.value.broker if controller else None
 

@@ -60,9 +60,9 @@ class ReplicaServing:
         "_find",
         "_next_session",
         "_pool",
+        "_reported_damage",
         "_sessions",
         "_stopping",
-        "_told_damage",
         "_wait_max",
     )
 
@@ -79,7 +79,7 @@ class ReplicaServing:
         """`find` raises a ProblemError for a partition that is not led here. `epoch`: this broker's at its start."""
         self._find = find
         self._pool = pool
-        self._told_damage = ReportedDamage(pool)
+        self._reported_damage = ReportedDamage(pool)
         self._clock = clock
         self._bytes_max = bytes_max
         self._wait_max = wait_seconds_max
@@ -226,7 +226,7 @@ class ReplicaServing:
             return _out_of_range(spec, partition, partition.log_end_offset if end is None else end)
         leadership.follower_fetched(report)
         if spec.damaged:
-            self._told_damage.verify(partition, spec.fetch_offset)
+            self._reported_damage.verify(partition, spec.fetch_offset)
         session.name(partition, spec)
         return None
 

@@ -6,7 +6,6 @@ Callers: ``listeners``. It must work before the runtime has recovered and after 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -14,19 +13,10 @@ from prometheus_client.exposition import choose_encoder
 from fairlead_api.bodies.media_types import TEXT
 from fairlead_api.problems import ProblemError
 from fairlead_api.routes import Route
+from fairlead_broker.runtime import BrokerState
 from fairlead_broker.server.http.asgi import HeaderList, Receive, Scope, Send
 from fairlead_broker.server.http.problem_handler import FailureLog, problem_answer
 from fairlead_broker.server.http.route_table import RouteTable
-
-
-class Readiness(Protocol):
-    """What the ops listener asks the runtime."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether the broker recovered, is registered and takes requests."""
-        ...
-
 
 Answer = tuple[int, HeaderList, bytes]
 OpsEndpoint = Callable[[Scope], Awaitable[Answer]]
@@ -38,7 +28,7 @@ class OpsApplication:
     def __init__(
         self,
         routes: Mapping[str, Route],
-        readiness: Readiness,
+        state: BrokerState,
         registry: CollectorRegistry,
         failures: FailureLog,
     ) -> None:
@@ -49,7 +39,7 @@ class OpsApplication:
         }
         assert routes.keys() == self._endpoints.keys(), f"the ops listener serves {sorted(self._endpoints)}"
         self._routes = RouteTable(routes.values())
-        self._readiness = readiness
+        self._state = state
         self._registry = registry
         self._failures = failures
 
@@ -77,7 +67,7 @@ class OpsApplication:
     async def readyz(self, scope: Scope) -> Answer:
         """``GET /readyz``: 200 once the broker serves, 503 before and while it stops."""
         del scope
-        if self._readiness.ready:
+        if self._state.ready:
             return _text(200, "ready")
         return _text(503, "not ready")
 

@@ -1,6 +1,6 @@
 """The threads in which bodies that would hold the loop are parsed, encoded and decoded.
 
-Callers: ``produce``, ``easy_produce``, ``fetch``, ``tail``. They are few on purpose: a body opens to many times its
+Callers: ``produce``, ``topic_produce``, ``fetch``, ``tail``. They are few on purpose: a body opens to many times its
 size (a JSON body of small records to ten times, a compressed batch to 64 MiB), so their number bounds the memory of
 all such calls together; further calls wait holding their bodies.
 """

@@ -1,6 +1,6 @@
 """Arrow IPC streams as request and answer bodies, for any Arrow user.
 
-Callers: ``produce`` and ``easy_produce`` read them, ``fetch`` writes them. Bodies from outside are hostile: a
+Callers: ``produce`` and ``topic_produce`` read them, ``fetch`` writes them. Bodies from outside are hostile: a
 stream of 300 bytes can claim a billion rows, name compressed buffers that open to gigabytes, or repeat one value
 through a dictionary or a view. So the messages are taken one by one, only plain types are let in, and every batch
 is validated in full before anything looks at a value.

@@ -1,6 +1,6 @@
 """Producing line by line (NDJSON), for as long as the sender likes: each group of lines is stored and told at once.
 
-Callers: ``produce`` and ``easy_produce``. A group that is refused holds back no other; the last line of the answer
+Callers: ``produce`` and ``topic_produce``. A group that is refused holds back no other; the last line of the answer
 says whether all were stored. When the broker has as many produce calls as it can serve, a stream waits.
 """
 

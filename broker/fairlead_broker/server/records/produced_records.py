@@ -1,6 +1,6 @@
 """JSON and Arrow bodies on their way into a batch.
 
-Callers: ``produce`` and ``easy_produce``. The records of a request become columns here, and columns become batches
+Callers: ``produce`` and ``topic_produce``. The records of a request become columns here, and columns become batches
 in the topic's compression; partitions are chosen elsewhere.
 """
 
