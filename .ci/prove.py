@@ -123,7 +123,7 @@ def request_fuzz(share: float) -> Outcome:
 def overload(share: float) -> Outcome:
     """Attacks and overload against a broker process, with their full numbers (`--share` below 1: the small ones)."""
     full = ("--hypothesis-profile", "prove", "--timeout", "600") if share >= 1 else ()
-    code, found = _figures("-m", "prove", "tests/overload", *full)
+    code, found = _figures("-m", "prove or scenario", "tests/overload", *full)
     return code == 0, {"exit_code": code, **found}
 
 
@@ -173,6 +173,15 @@ def searches(share: float) -> Outcome:
     return code == 0, {"exit_code": code}
 
 
+def scenarios(share: float) -> Outcome:
+    """The tests marked `scenario` outside tests/chaos and tests/kubernetes: longer and further cases of a promise."""
+    del share
+    command = [sys.executable, "-m", "pytest", "-m", "scenario", "--timeout", "900", "-o", "time_budgets="]
+    left_out = ("--ignore=tests/chaos", "--ignore=tests/kubernetes")
+    code = subprocess.run([*command, *left_out], check=False).returncode
+    return code == 0, {"exit_code": code}
+
+
 PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
     "power-cuts": power_cuts,
     "bit-flips": bit_flips,
@@ -184,6 +193,7 @@ PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
     "overload": overload,
     "pods": pods,
     "recipes": recipes,
+    "scenarios": scenarios,
     "searches": searches,
     "spark-kills": spark_kills,
 }

@@ -5,6 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ("time_budget", "etcd_binaries", "pytester")
@@ -29,3 +30,13 @@ settings.register_profile(
 )
 settings.register_profile("prove", settings.get_profile("fairlead"), max_examples=5_000, derandomize=False)
 settings.load_profile("fairlead")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave scenarios out, except those of a file that is named and of a run with `-m scenario`."""
+    if "scenario" in config.option.markexpr:
+        return
+    named = {Path(argument.split("::")[0]).resolve() for argument in config.args}
+    left_out = [item for item in items if item.get_closest_marker("scenario") and item.path not in named]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]

@@ -98,10 +98,3 @@ def test_every_held_place_exists(prose: Any) -> None:
     names = prose.tracked()
 
     assert [place for place in prose.held() if not any(prose.below(name, [place]) for name in names)] == []
-
-
-def test_the_command_ends_with_one_for_a_word(prose: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is held has none; the count of the whole checkout never fails."""
-    assert prose.main([]) == 0
-    assert prose.main(["--all"]) == 0
-    assert "in all" in capsys.readouterr().out

@@ -63,7 +63,16 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="where to leave everything")
     arguments = parser.parse_args()
     if arguments.scenarios:
-        command = [sys.executable, "-m", "pytest", str(Path(__file__).parent), "-o", "time_budgets="]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-m",
+            "scenario",
+            str(Path(__file__).parent),
+            "-o",
+            "time_budgets=",
+        ]
         return subprocess.run([*command, "--timeout", "300"], check=False).returncode
     unknown = {name for name in arguments.faults.split(",") if name} - set(FAULTS)
     if unknown:

@@ -12,6 +12,7 @@ from chaos_run import TOPIC, Producers, assert_good, chaos_run
 from history_checker import check
 
 
+@pytest.mark.scenario
 @pytest.mark.parametrize("producers", Producers)
 async def test_one_broker_keeps_its_promises_under_faults(tmp_path: Path, producers: Producers) -> None:
     """Killed, paused and stopped under load, a broker alone makes a valid history."""

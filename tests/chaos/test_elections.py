@@ -52,6 +52,7 @@ async def test_an_eligible_replica_leads_when_the_last_in_sync_one_is_gone(tmp_p
         assert (report.verdict, report.anomalies) == ("valid", {})
 
 
+@pytest.mark.scenario
 async def test_readers_are_told_of_what_an_unclean_election_takes(tmp_path: Path) -> None:
     """The last in-sync replica is gone for good: a shorter log leads, and whoever read beyond its end is told."""
     async with chaos_run(tmp_path, producers=Producers.ONCE, partitions=1, settings={"unclean": True}) as run:

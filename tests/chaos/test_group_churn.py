@@ -56,6 +56,7 @@ async def _churn(
     return readers
 
 
+@pytest.mark.scenario
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("seconds", "seed"), [(8, 12), *(pytest.param(60, seed, marks=pytest.mark.scenario) for seed in (2, 3))]

@@ -60,6 +60,7 @@ def test_an_end_cut_off_is_unknown() -> None:
     assert check([each for each in events if not each.get("final")]).verdict != "valid"
 
 
+@pytest.mark.scenario
 @pytest.mark.serial
 @pytest.mark.slow
 def test_a_million_operations_take_seconds(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ async def test_a_lease_that_ends_early_is_told(alone: EtcdCluster) -> None:
     assert refusal.value.lease_id == lease.lease_id
 
 
+@pytest.mark.scenario
 async def test_a_lease_may_end_late(three: EtcdCluster) -> None:
     """A new leader lets every lease begin anew: a key may outlive its time to live, and then goes all the same."""
     loop = asyncio.get_running_loop()

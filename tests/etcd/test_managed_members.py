@@ -65,6 +65,7 @@ async def read(pods: EtcdPods, ordinal: int) -> bytes:
     return page.items[0].value
 
 
+@pytest.mark.scenario
 async def test_members_grow_and_shrink_one_at_a_time(pods: EtcdPods) -> None:
     """1 -> 3 -> 5 -> 3 -> 1: every new member is a learner before it votes, and the data stays."""
     await pods.bring(pods.wish(1))
@@ -102,6 +103,7 @@ async def test_an_interrupted_growth_is_reversed(pods: EtcdPods) -> None:
     assert isinstance(pods.orders[-1], RemoveMember | DeleteEtcdClaim)
 
 
+@pytest.mark.scenario
 async def test_a_lost_volume_makes_a_new_member(pods: EtcdPods) -> None:
     """Also when it was the leader's: the old member is taken out before the empty volume could speak for it."""
     await pods.bring(pods.wish(3))

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 import uvloop
 
 from etcd_cluster import EtcdCluster, etcd_cluster
@@ -47,6 +48,7 @@ async def write(client: Coordination, number: int) -> Revision:
             continue
 
 
+@pytest.mark.scenario
 async def test_it_follows_while_members_die(three: EtcdCluster) -> None:
     """After each kill, compaction included, whoever waits for a revision sees everything up to it."""
     writer = three.client()

@@ -62,6 +62,7 @@ async def follow_until(watch: Watch, value: bytes) -> list[Revision]:
     return revisions
 
 
+@pytest.mark.scenario
 async def test_a_watch_outlives_the_members_it_runs_on(three: EtcdCluster) -> None:
     """While every member dies in turn, each revision comes once and none is left out."""
     watch = three.client().watch("/k", Revision(1))
@@ -99,6 +100,7 @@ async def test_a_watch_leaves_a_paused_member(three: EtcdCluster) -> None:
     assert [batch.revision for batch in batches] == [second]
 
 
+@pytest.mark.scenario
 async def test_a_watch_without_a_quorum_ends_and_says_why(three: EtcdCluster) -> None:
     """A member that sees no leader is not believed to be up to date; the owner is told once nobody is."""
     client = three.client(patience=replace(QUICK, call_seconds=2.0))

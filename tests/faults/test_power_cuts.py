@@ -35,6 +35,7 @@ def test_a_disk_that_breaks_a_promise_is_noticed(switch: str, seed: int) -> None
     assert report["lost"] is not None
 
 
+@pytest.mark.scenario
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1552551361])
 def test_seeds_that_found_something(seed: int) -> None:

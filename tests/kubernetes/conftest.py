@@ -48,16 +48,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(worker_groups)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark them so: `make test-fast` needs neither Go nor root. The long ones run when their file is asked for."""
-    asked = {Path(name.split("::")[0]).resolve() for name in config.args}
-    left_out = [
-        item
-        for item in items
-        if item.path.is_relative_to(FOLDER) and item.get_closest_marker("scenario") and item.path not in asked
-    ]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of this folder as slow, since `make test-fast` needs neither Go nor root."""
     for item in items:
         if item.path.is_relative_to(FOLDER):
             item.add_marker(pytest.mark.kubernetes)

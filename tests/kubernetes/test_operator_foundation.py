@@ -170,6 +170,7 @@ def test_a_leader_that_stops_hands_over(kubernetes: Kubernetes, operators: Opera
     assert at(second.wait_for("leads")) >= at(first.wait_for("lease_given_back"))
 
 
+@pytest.mark.scenario
 @pytest.mark.serial
 def test_definitions_may_come_late_and_the_server_may_go(operators_alone: Operators) -> None:
     """Without definitions the operator lives and says so; it begins when they come, and outlives the API server."""

@@ -257,6 +257,7 @@ def test_nothing_is_written_when_nothing_changed(stage: Stage) -> None:
     assert told == []
 
 
+@pytest.mark.scenario
 @pytest.mark.serial
 def test_five_hundred_topics_at_once(stage: Stage, record_property: Callable[[str, object], None]) -> None:
     """All are ready within a minute, and the operator stays small."""

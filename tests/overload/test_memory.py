@@ -114,6 +114,7 @@ async def test_stalled_reader_loses_its_connection(start) -> None:
         assert (await calls.call("GET", "/v1/versions")).status == 200
 
 
+@pytest.mark.scenario
 @pytest.mark.parametrize(
     ("path", "left"), [("/records?from=earliest", 90), ("/partitions/0/records", 20)], ids=["tail", "json"]
 )

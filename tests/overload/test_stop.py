@@ -108,6 +108,7 @@ async def test_readers_that_take_nothing_do_not_hold_up_a_stop(start) -> None:
     assert (broker.folder / "data" / ".fairlead" / "clean").exists()
 
 
+@pytest.mark.scenario
 @pytest.mark.parametrize("descriptors", [0, 100], ids=["at once", "while partitions are recovered"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_signal_during_the_start(start, number, descriptors, full) -> None:

@@ -30,6 +30,7 @@ def release() -> ModuleType:
     return module
 
 
+@pytest.mark.scenario
 def test_the_bill_and_the_licences_name_every_package(
     release: ModuleType, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -10,8 +10,8 @@ import pytest
 from simulator.plan import Drill, Fault
 from simulator.world import World, run
 
-WORLDS = 5_000
-SLICES = 20
+WORLDS = 2_000
+SLICES = 8
 STORMS = 200
 REPEATED = range(0, 400, 10)
 

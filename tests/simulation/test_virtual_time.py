@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-SLICES = 4
+SLICES = 2
 WORLDS = 3
 """In each slice; the first of all runs twice, and must be the same."""
 

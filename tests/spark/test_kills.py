@@ -15,6 +15,7 @@ TIMEOUT_SECONDS = 600
 """Fifteen seconds where nobody else needs the cores, of which two starts of a JVM are most."""
 
 
+@pytest.mark.scenario
 @pytest.mark.timeout(TIMEOUT_SECONDS)
 def test_killed_queries_lose_and_repeat_nothing_against_their_checkpoint(tmp_path: Path) -> None:
     """Killed and restarted, files and Delta table hold every record once, and the topic at least once."""

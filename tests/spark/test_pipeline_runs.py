@@ -128,6 +128,7 @@ def test_sessions_of_users(
     assert summary.counts.records == len(clicks) + len(unusable)
 
 
+@pytest.mark.scenario
 @pytest.mark.parametrize(
     ("source", "target"), [("one broker", "three on etcd"), ("three on etcd", "one broker")]
 )

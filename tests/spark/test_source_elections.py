@@ -117,6 +117,7 @@ def read(reader: StreamReader, start: dict[str, object], end: dict[str, object])
     ]
 
 
+@pytest.mark.scenario
 def test_a_query_is_told_of_a_log_that_ends_before_its_checkpoint(
     spark: SparkSession, log: LostLog, tmp_path: Path
 ) -> None:
@@ -175,6 +176,7 @@ def test_a_log_that_grew_anew_past_a_query_is_told_from_growth(log: LostLog) -> 
     assert found == [(offset, b"%d" % (19 + offset)) for offset in range(1, 9)]
 
 
+@pytest.mark.scenario
 def test_what_a_cut_log_has_anew_before_its_end_is_read(log: LostLog) -> None:
     """A query that goes on begins where the logs part, not where the new one ends: no record is passed over."""
     lenient = reader_of(log, fails=False)

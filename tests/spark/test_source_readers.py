@@ -383,6 +383,7 @@ def test_a_recreated_topic_is_told_from_growth(bootstrap: str, topic: str, fails
         assert rows(reader, old) == []
 
 
+@pytest.mark.scenario
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_topic_that_is_gone_is_a_loss(bootstrap: str, topic: str, fails: bool) -> None:
     """A deleted topic ends a query, or the query goes on with the others; it is read anew if it comes back."""
