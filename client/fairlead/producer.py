@@ -4,10 +4,10 @@
         delivery = await producer.send("flights", b"UA1545", key=b"UA")
         metadata = await delivery
 
-`send` waits only for buffer space, `await delivery` is the acknowledgement. Leaving the block flushes, also
-after an exception: nothing is dropped silently. The room routes records to partitions and holds the memory
-bound; batches, retries and requests are the accumulator's and the sender's. One file because half of it documents the
-public arguments.
+`send` waits only for buffer space, and `await delivery` waits for the acknowledgement. Leaving the block flushes, also
+after an exception: no record is dropped silently. This module chooses the partition of each record (`TopicRoute`) and
+holds the memory bound; the accumulator makes batches, and the sender makes requests and retries. One file because half
+of it documents the public arguments.
 """
 
 from __future__ import annotations
@@ -33,16 +33,15 @@ from fairlead.errors import (
 )
 from fairlead.producing.accumulator import Accumulator, PartitionQueue
 from fairlead.producing.delivery import BatchDelivery, Delivery, RecordMetadata, outcome
-from fairlead.producing.fitting import BatchSizes
 from fairlead.producing.pending_batch import (
     RECORD_OVERHEAD_BYTES,
+    BatchSizes,
     PendingBatch,
     RecordsBatch,
     bytes_of,
     headers_bytes,
     headers_of,
 )
-from fairlead.producing.routing import TopicRoute
 from fairlead.producing.sender import Sender
 from fairlead.reading.table_pieces import NO_KEY, pieces, slices, table_of, whole
 from fairlead.records import Headers
@@ -70,6 +69,59 @@ from fairlead_api.problems import ProblemError, SideEffect
 
 if TYPE_CHECKING:
     import pyarrow as pa
+from collections.abc import Callable
+from typing import TypeAlias
+
+from fairlead.connection.metadata import Picture
+
+QueueOf: TypeAlias = Callable[[str, int], PartitionQueue]
+"""Finds the one queue of a partition, by topic and index."""
+
+
+class TopicRoute:
+    """The queues of a topic.
+
+    Records without a key stick to one partition for a batch, then move on: batches stay large and partitions stay
+    even.
+    """
+
+    __slots__ = ("_queue_of", "queues", "sticky", "topic", "topic_id")
+
+    def __init__(
+        self,
+        topic: str,
+        partition_count: int,
+        chance: float,
+        queue_of: QueueOf = PartitionQueue,
+        topic_id: str | None = None,
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self._queue_of = queue_of
+        self.queues: list[PartitionQueue] = []
+        self.grow(partition_count)
+        # Many producers that start together must not all begin at partition 0.
+        self.sticky = self.queues[int(chance * partition_count)]
+
+    def holds(self, partition: int) -> bool:
+        """Whether the topic has the partition."""
+        return 0 <= partition < len(self.queues)
+
+    def grow(self, partition_count: int) -> None:
+        """Take new partitions in; they never go away, but with their topic."""
+        for index in range(len(self.queues), partition_count):
+            queue = self._queue_of(self.topic, index)
+            queue.topic_id = self.topic_id
+            self.queues.append(queue)
+
+    def advance(self, picture: Picture) -> PartitionQueue:
+        """Move the turn to the next partition that has a leader, or just the next while none has."""
+        count = len(self.queues)
+        following = [self.queues[(self.sticky.partition + step) % count] for step in range(1, count + 1)]
+        led = (queue for queue in following if picture.leader(self.topic, queue.partition) is not None)
+        self.sticky = next(led, following[0])
+        return self.sticky
+
 
 YIELD_RECORDS: Final = 1024
 """`send` lets the event loop run this often even if it never waits, or a tight loop would starve its own sender."""

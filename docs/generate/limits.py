@@ -50,15 +50,15 @@ class BuiltIn:
 _SERVER = "fairlead_broker.server"
 _RUNTIME = "fairlead_broker.runtime"
 BUILT_IN = (
-    BuiltIn(f"{_SERVER}.http.admission", "CALLS_MIN", "calls", "Produce calls that are let in however late the event loop is."),
-    BuiltIn(f"{_SERVER}.http.admission", "LATE_SECONDS", "s", "Lag of the event loop from which fewer produce calls are let in; a refusal takes three or four turns of the loop and is to take less than 0.1 s."),
+    BuiltIn(f"{_SERVER}.http.body", "CALLS_MIN", "calls", "Produce calls that are let in however late the event loop is."),
+    BuiltIn(f"{_SERVER}.http.body", "LATE_SECONDS", "s", "Lag of the event loop from which fewer produce calls are let in; a refusal takes three or four turns of the loop and is to take less than 0.1 s."),
     BuiltIn(f"{_SERVER}.http.call", "PART_BYTES_MAX", "bytes", "Piece of an answer. The HTTP server queues four and holds a fifth: as quick as pieces of a MiB, and a stalled reader holds 1.9 MiB rather than 6.5."),
     BuiltIn(f"{_RUNTIME}.engine.budget", "SMALL_ANSWER_BYTES", "bytes", "Fetch answer that is served however full `answers_bytes_max` is: it leaves in one piece."),
     BuiltIn(f"{_SERVER}.http.codec_threads", "CODEC_THREADS", "threads", "JSON and Arrow bodies parsed or written at once: each may take ten times its size."),
     BuiltIn(f"{_SERVER}.records.fetched_records", "OPENED_BYTES_MAX", "bytes", "Decompressed records in one JSON or Arrow answer; it ends early beyond, with the offset to go on from."),
     BuiltIn(f"{_SERVER}.records.fetch", "DECODED_BYTES_MAX", "bytes", "Stored batches read for one JSON or Arrow answer."),
     BuiltIn(f"{_SERVER}.records.fetch", "REQUEST_BYTES_MAX", "bytes", "Body of a fetch over many partitions: 10,000 of them."),
-    BuiltIn(f"{_SERVER}.http.negotiation", "ADMIN_BYTES_MAX", "bytes", "Body of an admin call."),
+    BuiltIn(f"{_SERVER}.http.call", "ADMIN_BYTES_MAX", "bytes", "Body of an admin call."),
     BuiltIn(f"{_SERVER}.admin.groups", "COMMIT_BYTES_MAX", "bytes", "Body of a commit of offsets: 10,000 partitions with metadata."),
     BuiltIn(f"{_SERVER}.routing.group_forwarding", "COORDINATOR_SECONDS_MAX", "s", "Time for a call about a group: its coordinator may have to claim and load it, and to wait for its turn to write."),
     BuiltIn(f"{_SERVER}.http.body", "DRAIN_BYTES_MAX", "bytes", "Read and thrown away of a refused HTTP/2 body, so that the answer arrives."),

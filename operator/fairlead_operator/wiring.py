@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from fairlead_operator.api_server.cache import WatchedObjects
-from fairlead_operator.api_server.client import ApiClient
+from fairlead_operator.api_server.client import ApiClient, Requests
 from fairlead_operator.api_server.connection import Connection, own_namespace
 from fairlead_operator.api_server.events import Events
 from fairlead_operator.api_server.leadership import LEASE_CALL_SECONDS, Leadership
-from fairlead_operator.api_server.requests import Requests
 from fairlead_operator.brokers.calls import BrokerCalls
 from fairlead_operator.brokers.topics import TopicCalls
 from fairlead_operator.clock import Clock, SystemClock, system_chance

@@ -9,10 +9,9 @@ import pytest
 import structlog
 
 from fairlead_api.resources.cluster import Cluster
-from fairlead_operator.api_server.client import ApiClient, reference_to
+from fairlead_operator.api_server.client import ApiClient, Requests, reference_to
 from fairlead_operator.api_server.connection import Connection
 from fairlead_operator.api_server.events import COUNT_EVERY_SECONDS, Events
-from fairlead_operator.api_server.requests import Requests
 from fairlead_operator.clock import SystemClock
 from fairlead_operator.naming import CLUSTER, CONFIG_MAP, SERVICE, Manifest, ObjectRef
 from fairlead_operator.ports import Conflict, Forbidden, Invalid, NotFound, Unavailable

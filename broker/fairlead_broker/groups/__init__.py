@@ -29,7 +29,7 @@ from fairlead_broker.groups.messages import (
     Reply,
     Subscription,
 )
-from fairlead_broker.groups.rules import rest_interval_ms
+from fairlead_broker.groups.pacing import rest_interval_ms
 from fairlead_broker.groups.subscriptions import Topics, TopicShape
 
 __all__ = [

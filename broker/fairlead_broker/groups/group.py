@@ -21,10 +21,10 @@ from fairlead_broker.groups.changes import GroupChange, GroupRecords, MemberKey,
 from fairlead_broker.groups.holdings import as_partitions
 from fairlead_broker.groups.limits import ASSIGNMENT_INTERVAL_SECONDS
 from fairlead_broker.groups.messages import GroupEvent, Heartbeat, HeartbeatReply, Partitions, Reply
-from fairlead_broker.groups.pacing import KnownAssignments, Pacing
+from fairlead_broker.groups.pacing import KnownAssignments, Pacing, answered
 from fairlead_broker.groups.roster import WrittenRoster
 from fairlead_broker.groups.subscriptions import SubscribedTopics, Topics
-from fairlead_broker.groups.turning import GroupTurn, answered
+from fairlead_broker.groups.turning import GroupTurn
 from fairlead_broker.registry.group_records import GroupRecord, MemberRecord
 
 

@@ -12,10 +12,10 @@ from typing import Final
 from zlib import crc32
 
 from fairlead_broker.groups import rules
-from fairlead_broker.groups.deadlines import Deadlines
-from fairlead_broker.groups.holdings import Holding, is_exactly
-from fairlead_broker.groups.limits import HASTY_INTERVAL_MS, HEARTBEAT_INTERVAL_MS
-from fairlead_broker.groups.messages import JOIN_EPOCH, Heartbeat
+from fairlead_broker.groups.holdings import Holding, as_partitions, is_exactly
+from fairlead_broker.groups.limits import HASTY_INTERVAL_MS, HEARTBEAT_INTERVAL_MS, HEARTBEATS_PER_SECOND_MAX
+from fairlead_broker.groups.messages import JOIN_EPOCH, Heartbeat, HeartbeatReply
+from fairlead_broker.groups.roster import Deadlines
 from fairlead_broker.registry.group_records import MemberRecord
 
 
@@ -108,14 +108,14 @@ class Pacing:
     def heartbeats_missed(self, member_id: str, record: MemberRecord, now: float) -> float:
         """Say for how many intervals nothing was heard of a member, counted from the take-over at most."""
         silent_ms = (now - self._sessions.end_of(member_id)) * 1000 + record.session_timeout_ms
-        return silent_ms / rules.heartbeat_interval_ms(record, self.rest_ms)
+        return silent_ms / heartbeat_interval_ms(record, self.rest_ms)
 
     def interval_ms(self, member_id: str, record: MemberRecord, now: float, *, hasty: bool) -> int:
         """Say after how many milliseconds a member should come again: soon if there is something to be handed over.
 
         While another has missed heartbeats, come just after its session has ended, to take over what it had.
         """
-        interval = rules.heartbeat_interval_ms(record, self.rest_ms)
+        interval = heartbeat_interval_ms(record, self.rest_ms)
         if hasty:
             return min(interval, HASTY_INTERVAL_MS)
         nearest = self._sessions.next()
@@ -127,3 +127,20 @@ class Pacing:
         # It may have ended, in a turn that is being decided or written.
         after_end_ms = max(0, int(left_ms)) + _AFTER_SESSION_END_MS
         return min(interval, after_end_ms + crc32(member_id.encode()) % _SPREAD_MS)
+
+
+def rest_interval_ms(members: int) -> int:
+    """Return the time between two heartbeats of a member when one broker coordinates so many members."""
+    return max(HEARTBEAT_INTERVAL_MS, members * 1000 // HEARTBEATS_PER_SECOND_MAX)
+
+
+def heartbeat_interval_ms(record: MemberRecord, rest_ms: int) -> int:
+    """Return the heartbeat interval of a member at rest: the broker's, but at most a third of the session timeout."""
+    return min(rest_ms, record.session_timeout_ms // 3)
+
+
+def answered(record: MemberRecord, interval_ms: int, *, told: bool) -> HeartbeatReply:
+    """Return the reply to a heartbeat whose member now has this record; `told`: the reply carries the assignment."""
+    assert record.epoch > JOIN_EPOCH, "a member is at the epoch of a target"
+    assignment = as_partitions(record.assigned) if told else None
+    return HeartbeatReply(record.epoch, assignment, interval_ms, record.session_timeout_ms)

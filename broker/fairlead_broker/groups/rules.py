@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from fairlead_api.problems import ProblemError
 from fairlead_broker.groups.assignors import Place
 from fairlead_broker.groups.holdings import Holding, is_apart, is_within
-from fairlead_broker.groups.limits import HEARTBEAT_INTERVAL_MS, HEARTBEATS_PER_SECOND_MAX
 from fairlead_broker.groups.messages import AWAY_EPOCH, JOIN_EPOCH, Heartbeat
 from fairlead_broker.registry.group_records import MemberRecord
 
@@ -90,13 +89,3 @@ def may_commit_partition(place: Place, member_id: str, written_owners: Mapping[P
     same epoch.
     """
     return written_owners.get(place) == member_id
-
-
-def rest_interval_ms(members: int) -> int:
-    """Say how often each of so many members should come that one broker coordinates."""
-    return max(HEARTBEAT_INTERVAL_MS, members * 1000 // HEARTBEATS_PER_SECOND_MAX)
-
-
-def heartbeat_interval_ms(record: MemberRecord, rest_ms: int) -> int:
-    """Say how often a member at rest comes: as its broker can bear it, but three times in its session at least."""
-    return min(rest_ms, record.session_timeout_ms // 3)

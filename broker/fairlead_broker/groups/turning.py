@@ -12,18 +12,16 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.groups import rules
 from fairlead_broker.groups.assignors import Place
 from fairlead_broker.groups.changes import GroupChange
-from fairlead_broker.groups.holdings import Holding, as_partitions, common, together, without
+from fairlead_broker.groups.holdings import Holding, common, together, without
 from fairlead_broker.groups.membership import Membership
 from fairlead_broker.groups.messages import (
-    JOIN_EPOCH,
     GroupEvent,
     Heartbeat,
-    HeartbeatReply,
     Leave,
     Left,
     Reply,
 )
-from fairlead_broker.groups.pacing import KnownAssignments, Pacing
+from fairlead_broker.groups.pacing import KnownAssignments, Pacing, answered
 from fairlead_broker.groups.reconciliation import note_release, reconcile
 from fairlead_broker.groups.roster import WrittenRoster
 from fairlead_broker.groups.subscriptions import SubscribedTopics
@@ -166,10 +164,3 @@ class GroupTurn:
 
     def _heartbeats_missed(self, member_id: str) -> float:
         return self._pacing.heartbeats_missed(member_id, self._roster.members[member_id], self._now)
-
-
-def answered(record: MemberRecord, interval_ms: int, *, told: bool) -> HeartbeatReply:
-    """Answer a heartbeat that left its member with this record."""
-    assert record.epoch > JOIN_EPOCH, "a member is at the epoch of a target"
-    assignment = as_partitions(record.assigned) if told else None
-    return HeartbeatReply(record.epoch, assignment, interval_ms, record.session_timeout_ms)

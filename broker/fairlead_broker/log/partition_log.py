@@ -3,15 +3,17 @@
 Called by `runtime`: appends and syncs from its disk pool, cached reads from the event loop. One thread appends at a
 time; reads run beside it in any number and see only what was published after it was written; a sync runs beside
 both. Must not know replication, high watermark rules or time: the offset that readers may reach is an argument, and
-so is the time. One file because append, sync, truncation and reset share the offsets below.
+so is the time. One file because append, sync (`SyncPoint`), truncation and reset share
+the offsets below.
 
     log start <= ... <= synced <= end        synced = recovery point: everything below is on the disk
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock, RLock
 
@@ -41,8 +43,36 @@ from fairlead_broker.log.segments.segment_writer import (
     unlink_added,
 )
 from fairlead_broker.log.segments.segments import Segment
-from fairlead_broker.log.segments.storage import Storage
-from fairlead_broker.log.sync_point import SyncPoint, unsynced_segments
+from fairlead_broker.log.segments.storage import File, Storage
+
+
+@dataclass(frozen=True, slots=True)
+class SyncPoint:
+    """A state of the log that is to be synced."""
+
+    generation: int
+    """Truncations so far: the same offsets mean other records behind one. Read before the end, and changed after it:
+    a point never has an older end than its generation."""
+    end_offset: Offset
+    names: int
+    """Files made so far whose names have to be on the disk too."""
+    segments: tuple[Segment, ...]
+    files: tuple[File, ...]
+
+    def forget_files(self) -> None:
+        """Let go of the files of closed segments, once they are written out."""
+        for segment in self.segments:
+            # A segment closed meanwhile has index files that were not among those written out.
+            segment.forget_files(self.files)
+
+
+def unsynced_segments(segments: Sequence[Segment], synced: Offset) -> Iterator[Segment]:
+    """Yield segments that hold something past an offset, the newest first."""
+    for segment in reversed(segments):
+        if segment.next_offset > synced or segment.unsynced_files:
+            yield segment
+        elif segment.next_offset > segment.base_offset:
+            return
 
 
 class PartitionLog(ReadableLog):

@@ -12,9 +12,8 @@ from typing import Final
 
 from fairlead_api.identifiers import Offset
 from fairlead_broker.log.errors import StorageFailed
-from fairlead_broker.log.partition_log import PartitionLog
+from fairlead_broker.log.partition_log import PartitionLog, SyncPoint
 from fairlead_broker.log.segments.storage import Volume
-from fairlead_broker.log.sync_point import SyncPoint
 
 PARALLEL_SYNCS_MAX: Final = 16
 """Partitions synced one by one; beyond it the journal is the limit and one `syncfs` is quicker."""

@@ -16,7 +16,7 @@ from fairlead_broker.clock import Clock, SystemClock
 from fairlead_broker.runtime import BrokerState
 from fairlead_broker.runtime.engine.loop_lag import LoopLag
 from fairlead_broker.server.admin.ops import OpsApplication
-from fairlead_broker.server.http import admission
+from fairlead_broker.server.http import body as admission
 from fairlead_broker.server.http.application import Application
 from fairlead_broker.server.http.body import BodyBudget, BodyLimits
 from fairlead_broker.server.http.bound_socket import BoundSocket

@@ -16,8 +16,8 @@ from typing import NoReturn
 import msgspec
 
 from fairlead.errors import DeliveryTimeoutError, FairleadError
+from fairlead.producing.accumulator import in_doubt
 from fairlead.producing.pending_batch import Acknowledgement, ColumnsBatch, PendingBatch, RecordsBatch
-from fairlead.producing.sequencing import in_doubt
 from fairlead.timestamps import datetime_of
 from fairlead_api.problems import SideEffect
 

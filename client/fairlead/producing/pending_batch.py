@@ -1,9 +1,11 @@
 """A batch on its way to the cluster: open, closed, encoded, sent, and then acknowledged or failed.
 
-Made by the accumulator, encoded and answered by the sender, watched by the deliveries. Pure: time and outcome
-are arguments, whoever waits leaves a listener. One outcome for the whole batch is what makes a delivery cheap:
-it is a view of its batch and an index, never a future of its own. A batch that is too large for its topic is cut: it
-keeps its first records, and `rest` leads to the piece behind it.
+Made by the accumulator, encoded and answered by the sender, watched by the deliveries. Pure: time and outcome are
+arguments, and a waiting delivery leaves a listener. One outcome for the whole batch is what makes a delivery cheap: a
+delivery is a view of its batch and an index, never a future of its own. A batch that its topic refuses for its size is
+cut: it keeps its first records, and `rest` leads to the next piece. A refusal names the limit, and the bytes of the
+batch show the compression of its payload, so an estimate of the size is enough (`BatchSizes`, `fitting_bytes`, `cuts`):
+a piece that is still too large is refused and cut again.
 """
 
 from __future__ import annotations
@@ -17,8 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fairlead.errors import FairleadError
-from fairlead.producing.fitting import cuts
-from fairlead.producing.sequencing import advanced
 from fairlead.records import Headers
 from fairlead_api.batch.batches import (
     EncodedBatch,
@@ -35,10 +35,82 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fairlead.producing.accumulator import PartitionQueue
+import sys
+from collections.abc import Iterable
+
 from fairlead.errors import RecordError
 
+BATCH_BYTES_MIN: Final = 240
+"""No batch is smaller, whatever its codec: below such a limit cutting helps nobody."""
+
+OVERHEAD_BYTES: Final = 640
+"""What a batch of one empty record has without compression: header, metadata, padding."""
+
+MARGIN: Final = 0.9
+"""Records are not all alike: some pieces take more than the whole did on average."""
+
+
+UNLIMITED: Final = sys.maxsize
+"""Payload of a batch while no refusal has told that there is a limit."""
+
+
+class BatchSizes:
+    """How much payload the batches of one topic may have."""
+
+    __slots__ = ("_batch_bytes", "batch_bytes", "fitting_bytes")
+
+    def __init__(self, batch_bytes: int = UNLIMITED) -> None:
+        self.batch_bytes = self._batch_bytes = batch_bytes
+        """At which a batch of records is full."""
+        self.fitting_bytes = UNLIMITED
+        """Which the topic takes, as far as its refusals have told."""
+
+    def fit(self, payload_bytes: int) -> None:
+        """Make batches no larger from here on."""
+        self.fitting_bytes = min(self.fitting_bytes, payload_bytes)
+        self.batch_bytes = min(self._batch_bytes, self.fitting_bytes)
+
+    def forget(self) -> None:
+        """Try full batches again: the limit may have been raised."""
+        self.fitting_bytes = UNLIMITED
+        self.batch_bytes = self._batch_bytes
+
+
+def fitting_bytes(payload_bytes: int, encoded_bytes: int, limit_bytes: int) -> int | None:
+    """Return the payload of a batch that keeps a limit on encoded bytes, as far as one that does not can tell.
+
+    Half of it where the two say nothing: the limit may be on something else, or as small as what every batch has. None
+    where no batch is small enough.
+    """
+    if limit_bytes < BATCH_BYTES_MIN:
+        return None
+    if limit_bytes < 2 * OVERHEAD_BYTES or encoded_bytes <= limit_bytes:
+        return max(payload_bytes // 2, 1)
+    share = (limit_bytes - OVERHEAD_BYTES) / (encoded_bytes - OVERHEAD_BYTES)
+    return max(int(payload_bytes * share * MARGIN), 1)
+
+
+def cuts(sizes: Iterable[int], bytes_max: int) -> list[int]:
+    """Return where to cut records of these sizes so that each piece has at most so many bytes, or one record."""
+    places: list[int] = []
+    piece_bytes = 0
+    for place, size in enumerate(sizes):
+        if place and piece_bytes + size > bytes_max:
+            places.append(place)
+            piece_bytes = 0
+        piece_bytes += size
+    return places
+
+
+SEQUENCE_MAX: Final = 2**31 - 1
+"""The sequence behind this one is 0."""
 RECORD_OVERHEAD_BYTES: Final = 16
 """What a record costs beside key and value: offsets of two columns and its timestamp. A header costs as much."""
+
+
+def advanced(sequence: int, records: int) -> int:
+    """Return the sequence so many records further."""
+    return (sequence + records) & SEQUENCE_MAX
 
 
 def headers_bytes(headers: Headers) -> int:

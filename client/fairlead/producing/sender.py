@@ -1,8 +1,10 @@
 """Carries batches from the accumulator to the leaders and their outcomes back.
 
-One task of the producer runs `Sender.run`: it drains what may be sent, starts a request a leader, settles the
-outcomes by the kind of the problem, and sleeps until a deadline or a wake-up. Decisions about batches are the
-accumulator's, decisions about outcomes are in `_settle`; the rest is waiting. Must not know the public API.
+One task of the producer runs `Sender.run`: it drains the batches that may be sent, starts a request for each leader,
+settles the outcomes by the kind of the problem, and sleeps until a deadline or a wake-up. The accumulator decides about
+batches, `_settle` about outcomes; the rest is waiting. The functions before the class turn batches into the request
+`POST /v1/produce` and its answer into outcomes, without I/O. Must not know the public API. One file because a request,
+its answer and the settling of its batches are read together.
 """
 
 from __future__ import annotations
@@ -11,15 +13,17 @@ import asyncio
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, cast
 
 import msgspec
+from msgspec import UNSET
 
 from fairlead import clock
 from fairlead.connection.metadata import MetadataCache, Picture, partition_not_found, topic_not_found
-from fairlead.connection.transport import Answer, Call, Transport
+from fairlead.connection.simple_calls import decoded
+from fairlead.connection.transport import Answer, Call, Transport, json_call
 from fairlead.errors import (
     BatchTooLargeError,
     BodyTooLargeError,
@@ -32,16 +36,110 @@ from fairlead.errors import (
     UnreachableError,
     error_of,
 )
-from fairlead.producing.accumulator import Accumulator, PartitionQueue
-from fairlead.producing.exchange import outcomes_of, produce_call, take_identity
-from fairlead.producing.fitting import fitting_bytes
-from fairlead.producing.pending_batch import Acknowledgement, PendingBatch
-from fairlead.producing.sequencing import SEQUENCE_CODES, doubted
+from fairlead.producing.accumulator import (
+    SEQUENCE_CODES,
+    Accumulator,
+    PartitionQueue,
+    ProducerIdentity,
+    doubted,
+)
+from fairlead.producing.pending_batch import UNKNOWN_PLACE, Acknowledgement, PendingBatch, fitting_bytes
 from fairlead.settings import KIB, MIB, ProducerSettings
 from fairlead.topic_partition import TopicPartition
 from fairlead.tracing import ProducerTracing
-from fairlead_api.batch.header import Codec
+from fairlead_api.batch.header import Buffer, Codec
+from fairlead_api.bodies.frames import encode_frame
+from fairlead_api.bodies.media_types import FRAMES, JSON
+from fairlead_api.bodies.requests import PartitionProduceResult, ProduceAnswer, ProduceFrameMeta
+from fairlead_api.identifiers import Acks
+from fairlead_api.problems import JSON as JSON_VALUE
 from fairlead_api.problems import ProblemError, ProblemKind, SideEffect
+from fairlead_api.routes.producers import AllocateProducerRequest, ProducerAnswer
+from fairlead_api.timestamps import parse_timestamp_us
+
+_DECODER: Final = msgspec.json.Decoder(ProduceAnswer)
+
+
+def produce_call(
+    batches: Sequence[PendingBatch],
+    topic_ids: Mapping[str, str],
+    *,
+    acks: Acks,
+    codec: Codec,
+    timeout_seconds: float,
+) -> Call:
+    """Return the request that carries each batch as one frame; the bytes are joined once."""
+    parts: list[Buffer] = []
+    for batch in batches:
+        meta = ProduceFrameMeta(topic_id=topic_ids[batch.topic], partition=batch.partition)
+        parts += encode_frame(meta, batch.encode(codec).parts)
+    return Call(
+        method="POST",
+        # Both values need no escaping; a builder of queries takes longer for them than for all the rest of a request.
+        path=f"/v1/produce?acks={acks.value}&timeout_ms={round(timeout_seconds * 1000)}",
+        subject=_subject(batches),
+        headers={"content-type": FRAMES, "accept": JSON},
+        body=b"".join(parts),
+        timeout_seconds=timeout_seconds,
+    )
+
+
+def outcomes_of(
+    answer: Answer, batches: Sequence[PendingBatch], topic_ids: Mapping[str, str], acks: Acks
+) -> list[Acknowledgement | ClusterError]:
+    """Return the outcome of each batch in their order.
+
+    A batch that the answer does not mention failed as `internal`: never taken for stored. With acks=0 a body comes only
+    when a batch was refused.
+    """
+    if acks is Acks.NONE and not answer.body:
+        return [UNKNOWN_PLACE] * len(batches)
+    answered = {(found.topic_id, found.partition): found for found in _DECODER.decode(answer.body).results}
+    return [
+        _outcome(answered.get((topic_ids[batch.topic], batch.partition)), batch, answer.broker, acks)
+        for batch in batches
+    ]
+
+
+def _outcome(
+    found: PartitionProduceResult | None, batch: PendingBatch, broker: str, acks: Acks
+) -> Acknowledgement | ClusterError:
+    if found is None:
+        problem = ProblemError("internal", "the answer lacks the partition", side_effect=SideEffect.MAYBE)
+        return error_of(problem, subject=batch.subject, broker=broker)
+    if found.problem is not UNSET:
+        problem = ProblemError.from_document(cast("Mapping[str, JSON_VALUE]", found.problem))
+        return error_of(problem, subject=batch.subject, broker=broker)
+    if acks is Acks.NONE:
+        return UNKNOWN_PLACE
+    if found.base_offset is UNSET or found.log_append_time is UNSET or found.leader_epoch is UNSET:
+        problem = ProblemError("internal", "the answer has no offset", side_effect=SideEffect.MAYBE)
+        return error_of(problem, subject=batch.subject, broker=broker)
+    return Acknowledgement(
+        base_offset=found.base_offset,
+        append_time_us=parse_timestamp_us(found.log_append_time, "log_append_time"),
+        leader_epoch=found.leader_epoch,
+        duplicate=found.duplicate is True,
+    )
+
+
+def _subject(batches: Sequence[PendingBatch]) -> str:
+    first = batches[0]
+    others = f" and {len(batches) - 1} other partitions" if len(batches) > 1 else ""
+    return f"{first.subject}{others}"
+
+
+async def take_identity(transport: Transport, name: str | None) -> ProducerIdentity:
+    """Return a new producer id, or the next epoch of a name. Asked again, it is another one: nothing is lost by that.
+
+    Raises the errors of `Transport.call`.
+    """
+    subject = "producer id" if name is None else f"producer {name}"
+    call = json_call("POST", "/v1/producers", subject, body=AllocateProducerRequest(name=name))
+    answer = await transport.call(call)
+    found = decoded(answer, ProducerAnswer, subject)
+    return ProducerIdentity(found.producer_id, found.producer_epoch)
+
 
 THREAD_COMPRESSED_BYTES: Final = 64 * KIB
 THREAD_PLAIN_BYTES: Final = 8 * MIB

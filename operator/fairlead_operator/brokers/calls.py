@@ -1,7 +1,7 @@
-"""One open `fairlead.Admin` for each Cluster, and one error for all that a cluster can fail with.
+"""One open `fairlead.Admin` for each Cluster, one error for each way in which a cluster can fail, and the survey.
 
-`reconcile/` asks here. Where brokers are found follows from a template, so that an operator outside the cluster's
-network can be told other addresses than those that pods have. Must not know what the calls are for.
+Called by `reconcile/`. A template names the addresses of brokers, so that an operator outside the cluster's network can
+use other addresses than the pods. `survey` asks the brokers of a Cluster for all facts of a plan in one go.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from fairlead import Admin
 from fairlead.errors import BugError, ClosedError, RefreshError, RetryError, UnreachableError
 from fairlead_operator.clock import Clock, SystemClock
 from fairlead_operator.naming import DATA_PORT, broker_pod_name
+from fairlead_operator.plan.observed import BrokersAnswer
 
 DEFAULT_BROKER_URL: Final = f"http://{{pod}}.{{cluster}}-brokers.{{namespace}}.svc:{DATA_PORT}"
 """Where a broker is found; `{pod}`, `{pool}`, `{id}`, `{cluster}` and `{namespace}` are filled in."""
@@ -125,3 +126,29 @@ def brokers_of(cluster: dict[str, Any]) -> list[tuple[str, int]]:
     for pool in cluster.get("status", {}).get("pools") or []:
         found.update((pool["name"], broker) for broker in pool.get("brokerIds") or [])
     return sorted(found, key=lambda each: each[1])
+
+
+SURVEY_SECONDS: Final = 10.0
+"""For all calls together; metadata of thousands of topics included."""
+
+
+async def survey(admin: Admin, *, with_metadata: bool) -> BrokersAnswer:
+    """Ask for brokers, configuration, release and, where wanted, topics. Raises `BrokersUnavailable`.
+
+    Brokers are asked for before their replicas, so that a broker that was seen cordoned gets none that were not seen.
+    """
+    async with broker_deadline("survey of the brokers", SURVEY_SECONDS):
+        cluster = await admin.cluster()
+        brokers = {each.id: each for each in await admin.brokers()}
+        versions = await admin.versions()
+        config = await admin.cluster_config()
+        metadata = await admin.metadata() if with_metadata else None
+    return BrokersAnswer(
+        cluster_id=cluster.cluster_id,
+        controller=cluster.controller,
+        release=versions.release,
+        feature_level=versions.feature_level,
+        brokers=brokers,
+        config=config,
+        metadata=metadata,
+    )

@@ -29,9 +29,17 @@ from fairlead_operator.naming import (
 from fairlead_operator.plan.actions import Action, AlterConfig, MarkPod, NoteAddress, Outcomes, UnmarkCluster
 from fairlead_operator.plan.observed import Observed, ObservedSet
 from fairlead_operator.plan.roll import RollInput, RollPlan, Wanted, plan_roll, told_by
-from fairlead_operator.plan.scale import Pool, ScaleInput, ScalePlan, needs_metadata, plan_scale, running_sets
+from fairlead_operator.plan.scale import (
+    Pool,
+    ScaleInput,
+    ScalePlan,
+    StoragePlan,
+    needs_metadata,
+    plan_scale,
+    plan_storage,
+    running_sets,
+)
 from fairlead_operator.plan.status import Facts
-from fairlead_operator.plan.storage import StoragePlan, plan_storage
 from fairlead_operator.render.addresses import (
     advertised_addresses,
     bootstrap_address,

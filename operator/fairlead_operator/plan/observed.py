@@ -1,8 +1,12 @@
-"""What is seen of a Cluster before anything is decided: its pods, sets, claims, and what its brokers answer.
+"""The observed state of a Cluster before a plan: pods, sets, claims, running images, and the answers of its brokers.
 
-`reconcile/` lists the objects and asks the brokers, this module reads what the rules need out of them. Everything is
-live state: nothing that the operator remembers stands here but what the Cluster's own status says. Must not know
-where the objects came from, nor any rule.
+`reconcile/` lists the objects and asks the brokers; this module reads the facts of the plan out of them. Everything is
+live state: the operator remembers nothing but the Cluster's own status. Must not know where the objects came from.
+
+`images_of` decides the image of each pod: the image that the Cluster names, else the running image, else the operator's
+own. A newer operator does not restart a broker for its newer images alone: a user asks for a release by `version` or
+`image`. An image that no pod has started does not count as running: removing it from the spec restores the previous
+image.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from typing import Any, Final
 
 from fairlead_api.bodies.metadata import BrokerDescription, Metadata
 from fairlead_api.configuration import ConfigEntry
+from fairlead_api.resources.cluster import Cluster
 from fairlead_operator.naming import (
     BROKER_CONTAINER,
     DATA_VOLUME,
@@ -28,6 +33,7 @@ from fairlead_operator.naming import (
     TOLD_ADDRESS_ANNOTATION,
     Manifest,
 )
+from fairlead_operator.render.inputs import Images
 
 Object = Mapping[str, Any]
 
@@ -294,3 +300,44 @@ def is_paused(manifest: Manifest) -> bool:
     """Say whether the object's annotation keeps the operator from it."""
     annotations = manifest["metadata"].get("annotations") or {}
     return str(annotations.get(PAUSED_ANNOTATION, "")).lower() == "true"
+
+
+def images_of(cluster: Cluster, observed: Observed, own: Images) -> Images:
+    """Return the images that the brokers and members of etcd are to run."""
+    spec = cluster.spec
+    running = next((each.image for each in observed.sets if each.image), "") or _newest(observed.pods)
+    if spec.image is not None:
+        broker = spec.image
+    elif spec.version is not None:
+        broker = with_tag(own.broker, spec.version)
+    else:
+        broker = _that_starts(running, cluster, observed) or own.broker
+    asked = spec.etcd.managed.image if spec.etcd.managed is not None else None
+    running = observed.etcd_set.image if observed.etcd_set is not None else observed.etcd_image
+    return Images(broker=broker, etcd=asked or running or own.etcd)
+
+
+def _that_starts(image: str, cluster: Cluster, observed: Observed) -> str:
+    """Return the image, or where it fails on every pod that has it, the one that others run.
+
+    Where nobody has another, a cluster that has served keeps it: a registry may be away, and the operator's own would
+    be an upgrade. A cluster that never did has nothing to lose.
+    """
+    having = [pod for pod in observed.pods if pod.image == image]
+    if not having or any(pod.stuck is None for pod in having):
+        return image
+    others = _newest(pod for pod in observed.pods if pod.stuck is None)
+    return others or (image if cluster.status.cluster_id else "")
+
+
+def _newest(pods: Iterable[ObservedPod]) -> str:
+    """Return what the newest pod runs: a StatefulSet that is made anew for its disks is away for a moment."""
+    newest = max(pods, key=lambda pod: pod.created, default=None)
+    return "" if newest is None else newest.image
+
+
+def with_tag(image: str, tag: str) -> str:
+    """Return the image of another tag; a registry's port is none, and a digest gives way."""
+    name = image.partition("@")[0]
+    folder, slash, last = name.rpartition("/")
+    return f"{folder}{slash}{last.partition(':')[0]}:{tag}"

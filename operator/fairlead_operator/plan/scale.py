@@ -1,29 +1,38 @@
-"""How many brokers each pool has now, and how the surplus leaves: one at a time, the highest id first.
+"""How many brokers and how much storage each pool has now, and how surplus brokers leave.
 
-More brokers come at once. Fewer: all that shall leave are cordoned, so that nothing moves from one to the next; then
-the highest is drained, and when it keeps nothing its pod goes and the cluster forgets it. What is meant stands in
-the Cluster's status before the first broker hears of it, so that a spec that is raised again finds whom to take back.
-Nothing leaves while a topic would have more replicas than brokers. Must not know how pods are restarted.
+New brokers start at once. A smaller pool cordons all leaving brokers first, so that no replica moves from one of them
+to another; then the operator drains the broker with the highest id, deletes its pod when it holds no replica, and
+removes it from the cluster. The Cluster's status names the leaving brokers before the first call to a broker, so that a
+spec that is raised again can take them back. No broker leaves while a topic would have more replicas than brokers.
+
+`plan_storage` decides which claims grow, and which StatefulSets are replaced because their claim templates cannot
+change in place. A claim asks for the larger of its size and the spec's: a claim that a user enlarged by hand stays
+enlarged. Must not know how pods are restarted, or whether a storage class can grow a claim: Kubernetes refuses what it
+cannot do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Final
 
 from fairlead_api.bodies.metadata import Metadata
+from fairlead_api.resources.quantities import quantity
 from fairlead_operator.plan.actions import (
     Action,
     CordonBroker,
     DeleteSet,
     DrainBroker,
+    ReplaceSet,
+    ResizeClaim,
     ShrinkSet,
     UncordonBroker,
     UndrainBroker,
     UnregisterBroker,
 )
-from fairlead_operator.plan.observed import BrokersAnswer, ObservedPod, ObservedSet
+from fairlead_operator.plan.observed import BrokersAnswer, ObservedClaim, ObservedPod, ObservedSet
 
 NAMED_MAX: Final = 10
 """Topics and partitions that a message names."""
@@ -341,3 +350,73 @@ def _known(meant: tuple[int, ...]) -> Leaving | None:
 def _names(names: list[str]) -> str:
     shown = ", ".join(names[:NAMED_MAX])
     return f"{shown} and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoragePlan:
+    """What to ask for, and what to draw."""
+
+    resizes: tuple[ResizeClaim, ...] = ()
+    replaced: tuple[ReplaceSet, ...] = ()
+    sizes: Mapping[str, str]
+    """By StatefulSet, the size that its claim template shall have, where that is not the spec's."""
+    growing: tuple[str, ...] = ()
+    """Claims that have been asked for more and do not have it yet."""
+    refused: tuple[str, ...] = ()
+    """Why a size or class of the spec is not taken, for people."""
+
+
+def plan_storage(
+    wanted: Mapping[str, tuple[str, str | None]],
+    sets: Iterable[ObservedSet],
+    claims: Iterable[ObservedClaim],
+) -> StoragePlan:
+    """Return the next step. `wanted` is the size and class of the spec, by the name of the StatefulSet."""
+    resizes, growing = list[ResizeClaim](), list[str]()
+    replaced, refused, sizes = list[ReplaceSet](), list[str](), dict[str, str]()
+    by_set = {each.name: each for each in sets}
+    for claim in claims:
+        size = wanted.get(_set_of(claim), ("", None))[0]
+        if not size or claim.terminating:
+            continue
+        if _is_larger(size, claim.requested):
+            resizes.append(ResizeClaim(claim.name, size))
+        elif claim.capacity and _is_larger(claim.requested, claim.capacity):
+            growing.append(claim.name)
+    for name, (size, storage_class) in wanted.items():
+        live = by_set.get(name)
+        if live is None or live.terminating or not live.storage_size:
+            continue
+        if _is_larger(live.storage_size, size):
+            refused.append(f"{name} keeps {live.storage_size}: a volume cannot shrink to {size}")
+            sizes[name] = live.storage_size
+        elif _is_larger(size, live.storage_size):
+            replaced.append(ReplaceSet(live.name, live.uid))
+        if storage_class is not None and live.storage_class not in (None, storage_class):
+            refused.append(
+                f"{name} keeps storage class {live.storage_class}: make another pool for {storage_class}"
+            )
+    return StoragePlan(
+        resizes=tuple(resizes),
+        replaced=tuple(replaced),
+        sizes=sizes,
+        growing=tuple(growing),
+        refused=tuple(refused),
+    )
+
+
+def _set_of(claim: ObservedClaim) -> str:
+    """Return the StatefulSet of a claim: `data-main-a-0` is of `main-a`."""
+    return claim.name.partition("-")[2].rpartition("-")[0]
+
+
+def _is_larger(one: str, other: str) -> bool:
+    return size_of(one) > size_of(other)
+
+
+def size_of(text: str) -> Fraction:
+    """Read a quantity; what cannot be read is nothing, so that no claim is touched for it."""
+    try:
+        return quantity(text)
+    except ValueError:
+        return Fraction(0)

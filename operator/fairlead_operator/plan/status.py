@@ -27,8 +27,7 @@ from fairlead_api.resources.conditions import Condition, condition, find_conditi
 from fairlead_operator.plan.actions import Outcomes
 from fairlead_operator.plan.observed import Observed, ObservedPod
 from fairlead_operator.plan.roll import Hindrance, RollPlan, Wanted
-from fairlead_operator.plan.scale import ScalePlan
-from fairlead_operator.plan.storage import StoragePlan
+from fairlead_operator.plan.scale import ScalePlan, StoragePlan
 
 PATIENCE: Final = timedelta(seconds=10)
 """How long a refusal may last before it is told as a blocked roll: replicas come back a moment after their broker."""

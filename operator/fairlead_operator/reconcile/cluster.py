@@ -17,8 +17,7 @@ from fairlead_api.resources.cluster_status import ClusterStatus
 from fairlead_api.resources.condition_definitions import ConditionName
 from fairlead_api.resources.conditions import Condition
 from fairlead_api.resources.resource import InvalidResource
-from fairlead_operator.brokers.calls import BrokerCalls, BrokersUnavailable
-from fairlead_operator.brokers.survey import survey
+from fairlead_operator.brokers.calls import BrokerCalls, BrokersUnavailable, survey
 from fairlead_operator.clock import Clock
 from fairlead_operator.naming import (
     API_VERSION,
@@ -44,9 +43,9 @@ from fairlead_operator.plan.cluster import (
     cluster_facts,
     plan_cluster,
 )
-from fairlead_operator.plan.images import images_of
 from fairlead_operator.plan.observed import (
     Observed,
+    images_of,
     is_paused,
     newest_image,
     observe_claim,

@@ -59,7 +59,7 @@ from fairlead_operator.plan.etcd_observed import (
     ObservedEtcd,
 )
 from fairlead_operator.plan.observed import observe_claim
-from fairlead_operator.plan.storage import size_of
+from fairlead_operator.plan.scale import size_of
 from fairlead_operator.ports import Conflict, KubernetesApi, NotFound
 from fairlead_operator.render.etcd import INITIAL_CLUSTER, INITIAL_STATE, quota_told
 from fairlead_operator.render.inputs import Images

@@ -12,7 +12,7 @@ import pytest
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import Offset, PartitionIndex
 from fairlead_broker.log import PartitionLog, StorageFailed, sync_partitions
-from fairlead_broker.log.sync_point import SyncPoint
+from fairlead_broker.log.partition_log import SyncPoint
 from fairlead_broker.log.syncing import sync_volume
 from log_kit import TOPIC, BatchMaker, FaultyStorage, LogBox, read_all, stored
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fairlead_api.identifiers import BrokerId, PartitionIndex, Revision, TopicId, TopicIdPartition
+from fairlead_api.identifiers import BrokerId, Revision, TopicIdPartition
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.peers.digests import DigestRequest, RangeDigest
 from fairlead_broker.peers.messages import (
@@ -61,25 +61,6 @@ class PeerSide:
         """Broker with the controller key."""
         controller = self.mirror.metadata.controller
         return controller.value.broker if controller else None
-
-    def leader_elsewhere(self, topic_id: TopicId, partition: PartitionIndex) -> BrokerId | None:
-        """Another broker that leads a partition; None where that is this one, or nobody."""
-        record = self.mirror.metadata.partitions(topic_id).get(partition)
-        leader = record and record.value.leader
-        if not leader or leader.broker == self.peers.own.broker:
-            return None
-        return leader.broker
-
-    def has_leader(self, topic_id: TopicId, partition: PartitionIndex) -> bool:
-        """Whether anybody leads a partition."""
-        record = self.mirror.metadata.partitions(topic_id).get(partition)
-        return record is not None and record.value.leader is not None
-
-    def named_leader(self, topic_id: TopicId, partition: PartitionIndex) -> bool:
-        """Whether the record names this broker, which may not have taken leadership yet."""
-        record = self.mirror.metadata.partitions(topic_id).get(partition)
-        leader = None if record is None else record.value.leader
-        return leader is not None and leader.broker == self.peers.own.broker
 
     def controller_elsewhere(self) -> BrokerId | None:
         """Another broker that is the controller; None where that is this one, or nobody."""

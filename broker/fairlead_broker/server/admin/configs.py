@@ -16,8 +16,7 @@ from fairlead_api.excerpts import shown
 from fairlead_api.identifiers import BrokerId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import Broker
-from fairlead_broker.server.http.call import Call
-from fairlead_broker.server.http.negotiation import json_body
+from fairlead_broker.server.http.call import Call, json_body
 from fairlead_broker.server.http.responses import AdminEndpoint, CurrentCall, json_response
 
 BROKER_ID_MAX: Final = 2**31 - 1

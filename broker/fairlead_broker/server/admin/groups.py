@@ -17,8 +17,7 @@ from fairlead_api.bodies.group_requests import CommitRequest, HeartbeatRequest, 
 from fairlead_api.bodies.json_bodies import decode_request
 from fairlead_api.bodies.metadata import Page
 from fairlead_broker.runtime import Broker
-from fairlead_broker.server.http.call import Call, Endpoint
-from fairlead_broker.server.http.negotiation import ADMIN_BYTES_MAX
+from fairlead_broker.server.http.call import ADMIN_BYTES_MAX, Call, Endpoint
 from fairlead_broker.server.http.paging import cursor_of, name_behind
 from fairlead_broker.server.routing.forwarding import Forwarding
 from fairlead_broker.server.routing.group_forwarding import Answered, AtCoordinator

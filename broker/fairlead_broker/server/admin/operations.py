@@ -26,8 +26,7 @@ from fairlead_broker.registry.records import PartitionRecord
 from fairlead_broker.runtime import Broker
 from fairlead_broker.server.admin.cluster import with_urls
 from fairlead_broker.server.admin.configs import broker_in_path
-from fairlead_broker.server.http.call import Call
-from fairlead_broker.server.http.negotiation import json_body
+from fairlead_broker.server.http.call import Call, json_body
 from fairlead_broker.server.http.paging import page
 from fairlead_broker.server.http.responses import AdminEndpoint, CurrentCall, json_response
 

@@ -19,8 +19,8 @@ from fairlead_api.bodies.media_types import HTML, JSON, PNG, SCRIPT, STYLES, TEX
 from fairlead_api.excerpts import shown
 from fairlead_api.problems import CATALOGUE, ProblemDefinition, ProblemError
 from fairlead_api.routes.openapi import document
+from fairlead_broker.server.http.call import answer_type
 from fairlead_broker.server.http.codec_threads import in_thread
-from fairlead_broker.server.http.negotiation import answer_type
 from fairlead_broker.server.http.responses import AdminEndpoint, CurrentCall
 
 _PACKAGE: Final = "fastapi_offline"

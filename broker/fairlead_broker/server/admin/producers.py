@@ -12,7 +12,7 @@ from fastapi import Response
 from fairlead_api.bodies.requests import decode_request
 from fairlead_api.routes.producers import AllocateProducerRequest, ProducerAnswer
 from fairlead_broker.runtime import Broker
-from fairlead_broker.server.http.negotiation import json_body
+from fairlead_broker.server.http.call import json_body
 from fairlead_broker.server.http.responses import AdminEndpoint, CurrentCall, json_response
 
 

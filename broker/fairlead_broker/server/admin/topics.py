@@ -13,7 +13,7 @@ from fastapi import Response
 from fairlead_api.bodies.metadata import Page, TopicDescription
 from fairlead_api.bodies.requests import AlterTopicRequest, CreateTopicRequest, decode_request
 from fairlead_broker.runtime import Broker, TopicView
-from fairlead_broker.server.http.negotiation import json_body
+from fairlead_broker.server.http.call import json_body
 from fairlead_broker.server.http.paging import page
 from fairlead_broker.server.http.responses import AdminEndpoint, CurrentCall, json_response
 from fairlead_broker.server.routing.locate import topic_of

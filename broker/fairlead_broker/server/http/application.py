@@ -26,12 +26,11 @@ from fairlead_broker.server.http.body import (
 )
 from fairlead_broker.server.http.call import STALL_SECONDS_MAX, Call, Endpoint, ReaderStalled
 from fairlead_broker.server.http.connections import Connections
-from fairlead_broker.server.http.parsed_queries import ParsedQueries
 from fairlead_broker.server.http.peer_gate import PeerGate
 from fairlead_broker.server.http.problem_handler import FailureLog, problem_answer
 from fairlead_broker.server.http.request_metrics import RequestMetrics
 from fairlead_broker.server.http.request_tracing import traced
-from fairlead_broker.server.http.route_table import RouteTable
+from fairlead_broker.server.http.route_table import ParsedQueries, RouteTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
-"""One request and its answer, as endpoints see them.
+"""One request and its answer, as endpoints see them, and the media types of both bodies.
 
-Callers: ``application`` makes one ``Call`` a request and hands it to the endpoint of its route. A call reads headers
-and body only when asked, since the hot calls need few of them, and remembers what was sent, for metrics and for the
-decision whether a refusal can still be sent.
+Callers: ``application`` makes one ``Call`` for each request and hands it to the endpoint of its route. A call reads
+headers and body only when asked, since the hot calls need few of them. It remembers what was sent, for metrics and for
+the decision whether a refusal can still be sent. ``body_type`` and ``answer_type`` negotiate the media types
+(Content-Type, Accept).
 """
 
 from __future__ import annotations
@@ -15,7 +16,16 @@ from typing import Final, TypeAlias
 import msgspec
 
 from fairlead_api.batch.header import Buffer
-from fairlead_api.bodies.media_types import JSON
+from fairlead_api.bodies.media_types import (
+    CLOUD_EVENT,
+    CLOUD_EVENTS,
+    FORWARD_NEVER,
+    FRAMES_ESSENCE,
+    FRAMES_VERSION,
+    JSON,
+    Header,
+    essence,
+)
 from fairlead_api.excerpts import shown
 from fairlead_api.identifiers import PARTITION_MAX, LeaderEpoch, PartitionIndex, TopicId, check_topic_id
 from fairlead_api.problems import ProblemError
@@ -25,7 +35,7 @@ from fairlead_broker.peers.messages import PeerLife
 from fairlead_broker.runtime.engine.budget import HeldAnswer
 from fairlead_broker.server.http.asgi import HeaderList, Receive, Scope, Send
 from fairlead_broker.server.http.body import BodyBudget, BodyReader
-from fairlead_broker.server.http.parsed_queries import ParsedQueries
+from fairlead_broker.server.http.route_table import ParsedQueries
 
 # granian queues four sends and holds a fifth, whole and uncounted, for a reader that takes nothing. Measured: pieces of
 # 256 KiB are as quick as pieces of a MiB, and such a reader holds 1.9 MiB rather than 6.5.
@@ -150,6 +160,11 @@ class Call:
     def check_query(self, queries: ParsedQueries) -> None:
         """Parse the query by the route. Raises ProblemError for unknown, repeated and wrong parameters."""
         self._query = queries.of(self.matched_route, self.scope["query_string"])
+
+    @property
+    def may_forward(self) -> bool:
+        """Whether the call may be forwarded: not from a peer, and not if its caller forbids it."""
+        return self.peer is None and self.header_text(_FORWARD).strip().lower() != FORWARD_NEVER
 
     def header_text(self, name: bytes) -> str:
         """Value of a header, empty when it is not there."""
@@ -290,3 +305,115 @@ def _piece_bytes(left: int) -> int:
 
 Endpoint: TypeAlias = Callable[[Call], Awaitable[None]]
 """Function that answers the calls of one route."""
+
+
+ACCEPT_LENGTH_MAX = 1000
+BINARY_EVENT = "a CloudEvent in binary mode"
+"""In place of a media type: the body may have any."""
+_FORWARD: Final = Header.FORWARD.lower().encode()
+EVENT_VERSION = b"ce-specversion"
+STRUCTURED_EVENTS = (CLOUD_EVENT, CLOUD_EVENTS)
+
+
+def body_type(call: Call) -> str:
+    """The media type of the body, one of the route's; JSON where none is said and JSON is supported.
+
+    Raises ProblemError unsupported_media_type listing the supported ones, unsupported_version for other frames.
+    """
+    supported = call.matched_route.body_types
+    given = call.header_text(b"content-type")
+    if given in supported:
+        return given
+    if not given and JSON in supported:
+        return JSON
+    wanted = essence(given)
+    for media_type in supported:
+        if essence(media_type) == wanted:
+            if wanted == FRAMES_ESSENCE:
+                _check_frames_version(given)
+            return media_type
+    raise ProblemError(
+        "unsupported_media_type",
+        f"a body of type {shown(given) if given else 'none'} is not understood here; supported:"
+        f" {', '.join(supported)}",
+        data={"supported": list(supported)},
+    )
+
+
+def record_body_type(call: Call) -> str:
+    """As ``body_type``, for calls that take records; BINARY_EVENT where the headers make the body an event's data."""
+    if EVENT_VERSION in call.headers and essence(call.header_text(b"content-type")) not in STRUCTURED_EVENTS:
+        return BINARY_EVENT
+    return body_type(call)
+
+
+def answer_type(call: Call) -> str:
+    """The media type of the route's that the caller likes most, the first one where it does not care.
+
+    Raises ProblemError not_acceptable listing the supported ones.
+    """
+    supported = call.matched_route.answer_types
+    accept = call.header_text(b"accept")
+    if not accept or accept == "*/*":
+        return supported[0]
+    if accept in supported:
+        return accept
+    # A list may come in several headers of the name (RFC 9110, 5.3).
+    accept = ",".join(value.decode("latin-1") for name, value in call.scope["headers"] if name == b"accept")
+    best, best_weight = "", 0.0
+    ranges = [_media_range(part) for part in accept[:ACCEPT_LENGTH_MAX].split(",")]
+    for media_type in supported:
+        weight = _weight(essence(media_type), ranges)
+        if weight > best_weight:
+            best, best_weight = media_type, weight
+    if best:
+        return best
+    raise ProblemError(
+        "not_acceptable",
+        f"accept {shown(accept)} names nothing that this call answers; supported: {', '.join(supported)}",
+        data={"supported": list(supported)},
+    )
+
+
+def _media_range(part: str) -> tuple[str, float]:
+    name, *parameters = part.split(";")
+    weight = 1.0
+    for parameter in parameters:
+        key, _, value = parameter.partition("=")
+        if key.strip().lower() == "q":
+            try:
+                weight = min(max(float(value), 0.0), 1.0)
+            except ValueError:
+                weight = 0.0
+    return name.strip().lower(), weight
+
+
+def _weight(media_type: str, ranges: Sequence[tuple[str, float]]) -> float:
+    """The weight of the most specific range that covers the type (RFC 9110, 12.5.1)."""
+    main = media_type.partition("/")[0]
+    for covering in (media_type, f"{main}/*", "*/*"):
+        weights = [weight for name, weight in ranges if name == covering]
+        if weights:
+            return max(weights)
+    return 0.0
+
+
+def _check_frames_version(given: str) -> None:
+    for parameter in given.split(";")[1:]:
+        key, _, value = parameter.partition("=")
+        if key.strip().lower() == "v" and value.strip().strip('"') != str(FRAMES_VERSION):
+            raise ProblemError(
+                "unsupported_version",
+                f"frames of version {shown(value)} are not understood; supported: {FRAMES_VERSION}",
+                data={"value": value[:80], "supported": [FRAMES_VERSION]},
+            )
+
+
+# The longest honest one sets every configuration key of a topic: some KiB.
+ADMIN_BYTES_MAX = 1 << 20
+
+
+async def json_body(call: Call) -> bytes:
+    """The body. Raises unsupported_media_type for anything that does not claim to be JSON, body_too_large."""
+    body_type(call)
+    return await call.body(ADMIN_BYTES_MAX)

@@ -1,20 +1,23 @@
-"""Which route a request means: a walk over the segments of its raw path.
+"""The route and the parsed query of a request.
 
-Callers: ``application``, once a request. The table is built from ``fairlead_api.routes``; this module knows no call.
-
-Segments are split before they are decoded, so ``%2F`` inside a name stays inside that name and no path, however
-encoded, climbs into another route. Measured: 2 µs for the longest path, against 15 µs for a list of patterns.
+Callers: ``application``, once for each request. The table is built from ``fairlead_api.routes``; this module knows no
+call. A lookup walks over the segments of the raw path, which are split before they are decoded: ``%2F`` inside a name
+stays inside that name, and no encoded path reaches another route. Measured: 2 µs for the longest path, against 15 µs
+for a list of patterns. Clients send the same few queries again and again, and parsing a query costs more than matching
+its route, so ``ParsedQueries`` keeps a bounded number of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 from urllib.parse import unquote
 
 from fairlead_api.excerpts import shown
 from fairlead_api.problems import ProblemError
-from fairlead_api.routes import ROUTES, Route
+from fairlead_api.routes import ROUTES, Route, parse_query
+from fairlead_api.routes.query_parameters import QueryValues
 from fairlead_api.versions import API_VERSIONS
 
 _LISTENERS = {route.path: route.listener for route in ROUTES}
@@ -107,3 +110,30 @@ def _method_not_allowed(method: str, raw_path: str, routes: dict[str, Route]) ->
         f"method {shown(method)} is not allowed at path {shown(raw_path)}; allowed are {', '.join(allowed)}",
         data={"allowed": allowed},
     )
+
+
+QUERIES_MAX: Final = 1024
+QUERY_BYTES_MAX: Final = 128
+"""Longer ones name topics, and are seldom the same; both limits together keep this below half a MiB."""
+
+
+class ParsedQueries:
+    """The typed values of queries by route name and text."""
+
+    __slots__ = ("_parsed",)
+
+    def __init__(self) -> None:
+        self._parsed: dict[tuple[str, bytes], QueryValues] = {}
+
+    def of(self, route: Route, raw_query: bytes) -> QueryValues:
+        """Return the values of a query. Raises ProblemError for unknown, repeated and wrong parameters."""
+        key = (route.name, raw_query)
+        values = self._parsed.get(key)
+        if values is None:
+            values = parse_query(route, raw_query)
+            if len(raw_query) <= QUERY_BYTES_MAX:
+                if len(self._parsed) >= QUERIES_MAX:
+                    # Offsets and tokens fill it; what is sent again is back soon.
+                    self._parsed.clear()
+                self._parsed[key] = values
+        return values

@@ -29,10 +29,9 @@ from fairlead_broker.runtime.engine.budget import HeldAnswer
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.runtime.peer_serving.positions import look_up
 from fairlead_broker.server.http.asgi import HeaderList
-from fairlead_broker.server.http.call import Call, Endpoint
+from fairlead_broker.server.http.call import Call, Endpoint, answer_type, body_type
 from fairlead_broker.server.http.codec_threads import CODEC_THREADS, in_thread
 from fairlead_broker.server.http.disconnect import DisconnectWatch, unless_gone
-from fairlead_broker.server.http.negotiation import answer_type, body_type
 from fairlead_broker.server.records.fetch_routing import FetchRouting, fetched, partition_fetch
 from fairlead_broker.server.records.fetched_records import FetchedRecords
 from fairlead_broker.server.routing.forwarding import Forwarding

@@ -28,7 +28,7 @@ from fairlead_broker.runtime.engine.budget import HeldAnswer
 from fairlead_broker.server.http.call import Call
 from fairlead_broker.server.http.disconnect import unless_gone
 from fairlead_broker.server.routing.forwarding import JSON_BODY, Forwarding, no_answer, passed_on
-from fairlead_broker.server.routing.locate import leader_elsewhere, may_forward
+from fairlead_broker.server.routing.locate import leader_elsewhere
 
 SLICE_MS: Final = 2000
 """How long another broker is asked to wait at a time."""
@@ -97,7 +97,7 @@ class FetchRouting:
     ) -> dict[BrokerId, dict[int, PartitionFetchRequest]]:
         """Which of the wanted partitions, by their places in the request, other brokers lead."""
         found: dict[BrokerId, dict[int, PartitionFetchRequest]] = {}
-        if not may_forward(call):
+        if not call.may_forward:
             return found
         for place, wanted in enumerate(request.partitions):
             leader = leader_elsewhere(call, self._broker, wanted.topic_id, wanted.partition)

@@ -31,8 +31,7 @@ from fairlead_broker.peers.peers import PeerUnavailable, problem_of
 from fairlead_broker.runtime import Broker
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.runtime.peer_serving.positions import look_up
-from fairlead_broker.server.http.call import Call, Endpoint
-from fairlead_broker.server.http.negotiation import json_body
+from fairlead_broker.server.http.call import Call, Endpoint, json_body
 from fairlead_broker.server.routing.forwarding import JSON_BODY, LEADER_SECONDS_MAX, Forwarding, no_answer
 from fairlead_broker.server.routing.locate import check_epoch, checked_topic, leader_elsewhere, led_replica
 

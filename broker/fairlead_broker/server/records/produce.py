@@ -1,37 +1,42 @@
-"""Producing to one partition: one request, one batch.
+"""Producing: one batch to one partition, or one batch to each of many partitions in frames.
 
-Callers: ``application`` for the routes named in ``endpoints``. Hot: a binary batch goes to the runtime as the bytes
-that came; only JSON and Arrow bodies are encoded here.
+Callers: ``application`` for the routes named in ``endpoints``. Hot: a binary batch goes to the runtime as received;
+only JSON and Arrow bodies are encoded here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
+from fairlead_api.bodies.frames import Frame, iterate_frames
 from fairlead_api.bodies.media_types import BATCHES, NDJSON
-from fairlead_api.bodies.requests import ProduceResult
-from fairlead_api.identifiers import Acks, PartitionIndex
+from fairlead_api.bodies.requests import ProduceAnswer, ProduceFrameMeta, ProduceResult, decode_request
+from fairlead_api.identifiers import Acks, PartitionIndex, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import format_timestamp
 from fairlead_broker.clock import Clock
 from fairlead_broker.runtime import AppendResult, Broker, KeyedRequest, ProduceItem, TopicView
 from fairlead_broker.runtime.refusals import partition_not_found
 from fairlead_broker.server.http.body import ProduceBodyLimits
-from fairlead_broker.server.http.call import Call, Endpoint
-from fairlead_broker.server.http.negotiation import record_body_type
+from fairlead_broker.server.http.call import Call, Endpoint, body_type, record_body_type
 from fairlead_broker.server.records.line_produce import LineProduce
-from fairlead_broker.server.records.produced_records import encoded, read_records
-from fairlead_broker.server.records.producer_headers import (
+from fairlead_broker.server.records.produce_routing import (
+    REQUEST_DIGEST,
+    ProduceRouting,
+    RoutedBatch,
     keyed_request,
+    partition_result,
+    passed_on_key,
     producer_stamp,
     refuse_idempotency_key,
     refuse_producer_headers,
 )
+from fairlead_broker.server.records.produced_records import encoded, read_records
 from fairlead_broker.server.records.record_storing import Share, create_to_write
 from fairlead_broker.server.routing.forwarding import Forwarding
 from fairlead_broker.server.routing.locate import Elsewhere, locate_path, topic_to_write
@@ -131,3 +136,74 @@ def produce_result(result: AppendResult) -> ProduceResult:
 async def answer_result(call: Call, result: AppendResult) -> None:
     """Answer the result of one batch."""
     await call.answer_json(produce_result(result), 200, [DUPLICATE] if result.duplicate else [])
+
+
+class ProduceFrameCalls:
+    """The call that writes one batch to each of many partitions. ``body_bytes_max`` bounds what it reads."""
+
+    def __init__(self, routing: ProduceRouting, body_bytes_max: int) -> None:
+        self._routing = routing
+        self._body_bytes_max = body_bytes_max
+
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """The endpoint of each route of this family, by route name."""
+        return {"produce": self.produce}
+
+    async def produce(self, call: Call) -> None:
+        """``POST /v1/produce``: 200 if every batch was stored, else 207; one result or problem a frame, in order."""
+        acks, timeout_seconds = acknowledgement(call)
+        body_type(call)
+        refuse_producer_headers(call, IN_THE_BATCH)
+        keyed = _passed_on_key(call)
+        call.body_reader.begin_call()
+        body = await call.body(self._body_bytes_max)
+        frames = [
+            (_frame_meta(number, frame), frame.data) for number, frame in enumerate(iterate_frames(body))
+        ]
+        _refuse_repeated([meta for meta, _ in frames])
+        batches = [
+            RoutedBatch(TopicId(meta.topic_id), PartitionIndex(meta.partition), batch)
+            for meta, batch in frames
+        ]
+        outcomes = await self._routing.store(call, batches, acks, timeout_seconds, keyed)
+        results = [
+            partition_result(meta.partition, outcome, topic_id=meta.topic_id)
+            for (meta, _), outcome in zip(frames, outcomes, strict=True)
+        ]
+        refused = any(isinstance(outcome, ProblemError) for outcome in outcomes)
+        if acks is Acks.NONE and not refused:
+            await call.answer(202, [])
+        else:
+            await call.answer_json(ProduceAnswer(results=results), 207 if refused else 200)
+
+
+def _passed_on_key(call: Call) -> KeyedRequest | None:
+    """The idempotency key of a JSON request that another broker has encoded; refused from anybody else."""
+    if call.peer is not None:
+        return passed_on_key(call, REQUEST_DIGEST)
+    refuse_idempotency_key(call)
+    return None
+
+
+def _frame_meta(number: int, frame: Frame) -> ProduceFrameMeta:
+    try:
+        return decode_request(ProduceFrameMeta, frame.meta, unique_keys=False)
+    except ProblemError as problem:
+        raise ProblemError(
+            problem.code, f"meta of frame {number}: {problem.detail}", data=problem.data
+        ) from problem
+
+
+def _refuse_repeated(metas: Sequence[ProduceFrameMeta]) -> None:
+    """One batch a partition: two could be stored in either order, or one without the other."""
+    seen: dict[tuple[str, int], int] = {}
+    for number, meta in enumerate(metas):
+        first = seen.setdefault((meta.topic_id, meta.partition), number)
+        if first != number:
+            raise ProblemError(
+                "malformed_request",
+                f"frames {first} and {number} name the same partition {meta.partition} of topic {meta.topic_id};"
+                " a request takes one batch a partition",
+            )
+    if not metas:
+        raise ProblemError("malformed_request", "the body has no frames")

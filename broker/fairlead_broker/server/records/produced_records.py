@@ -19,9 +19,8 @@ from fairlead_api.bodies.media_types import CLOUD_EVENT, CLOUD_EVENTS, JSON
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import KeyedRequest
-from fairlead_broker.server.http.call import Call
+from fairlead_broker.server.http.call import BINARY_EVENT, Call
 from fairlead_broker.server.http.codec_threads import in_thread
-from fairlead_broker.server.http.negotiation import BINARY_EVENT
 from fairlead_broker.server.records.arrow_bodies import read_arrow_stream
 
 # Larger bodies are read in a thread: parsing a MiB of JSON takes the loop 10 ms.

@@ -29,16 +29,15 @@ from fairlead_broker.clock import Clock
 from fairlead_broker.runtime import Broker, FetchResult, TopicView, refusals
 from fairlead_broker.runtime.engine.budget import HeldAnswer
 from fairlead_broker.server.http.asgi import HeaderList
-from fairlead_broker.server.http.call import PART_BYTES_MAX, Call, Endpoint
+from fairlead_broker.server.http.call import PART_BYTES_MAX, Call, Endpoint, answer_type
 from fairlead_broker.server.http.codec_threads import CODEC_THREADS, in_thread
 from fairlead_broker.server.http.disconnect import unless_gone
-from fairlead_broker.server.http.negotiation import answer_type
 from fairlead_broker.server.records.fetch_routing import FetchedPartition, FetchRouting
 from fairlead_broker.server.records.fetched_records import FetchedRecords
 from fairlead_broker.server.records.offsets import OffsetCalls
 from fairlead_broker.server.records.tail_events import Positions, TailFormat, parse_event_id, tail_format
 from fairlead_broker.server.routing.forwarding import Forwarding
-from fairlead_broker.server.routing.locate import may_forward, topic_of
+from fairlead_broker.server.routing.locate import topic_of
 
 ROUND_BYTES_MAX: Final = 1 << 20
 """Read at a time: what one reader holds in memory, ten times that as JSON."""
@@ -195,7 +194,7 @@ class TailCalls:
 
     async def _meet(self, tail: _Tail, meta: FetchProblemMeta) -> float:
         code = str(meta.problem["code"])
-        if code in PASSING and may_forward(tail.call):
+        if code in PASSING and tail.call.may_forward:
             return CROWDED_PAUSE_SECONDS if code == OVERLOADED else PAUSE_SECONDS
         if code not in SKIPPED:
             raise ProblemError.from_document(meta.problem)  # type: ignore[arg-type]

@@ -23,16 +23,18 @@ from fairlead_broker.clock import Clock
 from fairlead_broker.runtime import AppendResult, Broker, KeyedRequest, TopicView
 from fairlead_broker.runtime.refusals import idempotency_key_reused
 from fairlead_broker.server.http.body import ProduceBodyLimits
-from fairlead_broker.server.http.call import Call, Endpoint
-from fairlead_broker.server.http.negotiation import record_body_type
+from fairlead_broker.server.http.call import Call, Endpoint, record_body_type
 from fairlead_broker.server.records.line_produce import LineProduce
 from fairlead_broker.server.records.produce import DUPLICATE, acknowledgement
-from fairlead_broker.server.records.produce_routing import partition_result
+from fairlead_broker.server.records.produce_routing import (
+    keyed_request,
+    partition_result,
+    refuse_producer_headers,
+)
 from fairlead_broker.server.records.produced_records import read_records
-from fairlead_broker.server.records.producer_headers import keyed_request, refuse_producer_headers
 from fairlead_broker.server.records.record_storing import RecordStoring, Share, shares_of
 from fairlead_broker.server.routing.forwarding import Forwarding
-from fairlead_broker.server.routing.locate import topic_to_write
+from fairlead_broker.server.routing.locate import named_leader, topic_to_write
 
 TURNS_MAX: Final = 10_000
 """Topics whose turn is remembered; beyond it all turns restart, which costs only evenness."""
@@ -116,10 +118,12 @@ class TopicProduceCalls:
             return 0
         count, last = topic.partition_count, self._last.get(topic.topic_id, -1)
         places = ((last + step) % count for step in range(1, count + 1))
-        has_leader = self._broker.peer_side.has_leader
-        place = next(
-            (each for each in places if has_leader(topic.topic_id, PartitionIndex(each))), (last + 1) % count
+        led = (
+            each
+            for each in places
+            if named_leader(self._broker, topic.topic_id, PartitionIndex(each)) is not None
         )
+        place = next(led, (last + 1) % count)
         if len(self._last) >= TURNS_MAX:
             self._last.clear()
         self._last[topic.topic_id] = place

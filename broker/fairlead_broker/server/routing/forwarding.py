@@ -28,11 +28,10 @@ from fairlead_broker.peers.peers import ANSWER_MARGIN_SECONDS, PeerAnswer, PeerU
 from fairlead_broker.runtime import Broker, TopicView
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.server.http.asgi import HeaderList
-from fairlead_broker.server.http.call import BODILESS_STATUSES, Call, Endpoint
+from fairlead_broker.server.http.call import ADMIN_BYTES_MAX, BODILESS_STATUSES, Call, Endpoint
 from fairlead_broker.server.http.disconnect import unless_gone
-from fairlead_broker.server.http.negotiation import ADMIN_BYTES_MAX
 from fairlead_broker.server.http.route_table import RouteTable
-from fairlead_broker.server.routing.locate import Here, locate_path, may_forward
+from fairlead_broker.server.routing.locate import Here, locate_path
 
 ADMIN_SECONDS_MAX: Final = 60.0
 """What the controller may take: writing the partitions of the largest topic takes some seconds."""
@@ -117,7 +116,7 @@ class Forwarding:
         """Return an endpoint whose call the controller answers; the change is visible here before the answer."""
 
         async def answer(call: Call) -> None:
-            controller = self._broker.peer_side.controller_elsewhere() if may_forward(call) else None
+            controller = self._broker.peer_side.controller_elsewhere() if call.may_forward else None
             if controller is None:
                 await endpoint(call)
                 return
@@ -131,7 +130,7 @@ class Forwarding:
 
     async def create_topic(self, call: Call, request: CreateTopicRequest) -> TopicView:
         """Create a topic, or have the controller create it; returns it when it is known here. Raises its refusal."""
-        controller = self._broker.peer_side.controller_elsewhere() if may_forward(call) else None
+        controller = self._broker.peer_side.controller_elsewhere() if call.may_forward else None
         if controller is None:
             view, _ = await self._broker.create_topic(request)
             return view

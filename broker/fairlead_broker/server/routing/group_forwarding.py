@@ -17,10 +17,8 @@ from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.peers import identity
 from fairlead_broker.peers.peers import ANSWER_MARGIN_SECONDS, PeerAnswer, PeerUnavailable
 from fairlead_broker.runtime import Broker
-from fairlead_broker.server.http.call import BODILESS_STATUSES, Call, Endpoint
-from fairlead_broker.server.http.negotiation import body_type
+from fairlead_broker.server.http.call import BODILESS_STATUSES, Call, Endpoint, body_type
 from fairlead_broker.server.routing.forwarding import RETRY_SECONDS, Forwarding, passed_on, target
-from fairlead_broker.server.routing.locate import may_forward
 
 COORDINATOR_SECONDS_MAX: Final = 20.0
 """What a coordinator may take: to claim and load a large group, wait for its turn to write, and write."""
@@ -60,7 +58,7 @@ class AtCoordinator:
             elif call.scope["method"] == "DELETE":
                 # A caller that names members to delete in a body would lose the whole group.
                 await call.body(0)
-            if not may_forward(call):
+            if not call.may_forward:
                 await _send(call, await _bounded(call, group_call(call, body), _effect(call)))
             elif not await self._attempt(call, group_call, body, last=False):
                 await self._attempt(call, group_call, body, last=True)

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from fairlead_api.bodies.media_types import FORWARD_NEVER, Header
 from fairlead_api.bodies.requests import CreateTopicRequest
 from fairlead_api.identifiers import BrokerId, LeaderEpoch, PartitionIndex, TopicId
 from fairlead_api.problems import ProblemError
@@ -21,7 +20,6 @@ from fairlead_broker.server.http.call import Call
 
 LEADERSHIP_SECONDS_MAX: Final = 1.0
 """Time that a call waits for this broker to become leader: opening one log takes milliseconds."""
-_FORWARD: Final = Header.FORWARD.lower().encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +39,19 @@ class Elsewhere:
 Location: TypeAlias = Here | Elsewhere
 
 
-def may_forward(call: Call) -> bool:
-    """Return whether a call may be forwarded: not from a peer, and not if its caller forbids it."""
-    return call.peer is None and call.header_text(_FORWARD).strip().lower() != FORWARD_NEVER
-
-
 def leader_elsewhere(call: Call, broker: Broker, topic_id: str, partition: int) -> BrokerId | None:
     """Return another broker that leads a partition, if the call may be forwarded to it."""
-    if not may_forward(call):
+    if not call.may_forward:
         return None
-    return broker.peer_side.leader_elsewhere(TopicId(topic_id), PartitionIndex(partition))
+    leader = named_leader(broker, TopicId(topic_id), PartitionIndex(partition))
+    return None if leader is None or leader == broker.peer_side.peers.own.broker else leader
+
+
+def named_leader(broker: Broker, topic_id: TopicId, index: PartitionIndex) -> BrokerId | None:
+    """Return the broker that the partition's record names as leader; it may not have taken leadership yet."""
+    record = broker.peer_side.mirror.metadata.partitions(topic_id).get(index)
+    leader = record and record.value.leader
+    return leader.broker if leader else None
 
 
 async def locate(call: Call, broker: Broker, topic_id: TopicId, index: PartitionIndex) -> Location:
@@ -69,7 +70,10 @@ async def led_replica(broker: Broker, topic_id: TopicId, index: PartitionIndex) 
     try:
         return broker.replicas.find(topic_id, index)
     except ProblemError as problem:
-        if problem.code != "no_leader" or not broker.peer_side.named_leader(topic_id, index):
+        if (
+            problem.code != "no_leader"
+            or named_leader(broker, topic_id, index) != broker.peer_side.peers.own.broker
+        ):
             raise
     with suppress(TimeoutError):
         async with asyncio.timeout(LEADERSHIP_SECONDS_MAX):

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead_api.batch.batches import ProducerStamp, encode, encode_records, record_batch
+from fairlead_api.batch.batches import MessageLayout, ProducerStamp, encode, encode_records, record_batch
 from fairlead_api.batch.header import Codec
-from fairlead_api.batch.small_messages import MessageLayout
 from fairlead_api.problems import ProblemError
 
 TIMES = st.integers(-(2**63), 2**63 - 1)

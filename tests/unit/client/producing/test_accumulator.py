@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fairlead.errors import ClosedError
-from fairlead.producing.accumulator import Accumulator, PartitionQueue
-from fairlead.producing.fitting import BatchSizes
-from fairlead.producing.pending_batch import UNKNOWN_PLACE, ColumnsBatch, RecordsBatch
-from fairlead.producing.sequencing import ProducerIdentity
+from fairlead.producing.accumulator import Accumulator, PartitionQueue, ProducerIdentity
+from fairlead.producing.pending_batch import UNKNOWN_PLACE, BatchSizes, ColumnsBatch, RecordsBatch
 from fairlead.settings import ProducerSettings
 from fairlead_api.batch.batches import ProducerStamp, record_batch
 from fairlead_api.batch.header import Codec

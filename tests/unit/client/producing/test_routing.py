@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.producing.routing import TopicRoute
+from fairlead.producer import TopicRoute
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,10 +14,10 @@ import pytest
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import Offset
 from fairlead_broker.log import LogDamaged, PartitionLog
+from fairlead_broker.log.partition_log import SyncPoint
 from fairlead_broker.log.segments.segment_writer import SegmentWriter, open_empty_writer
 from fairlead_broker.log.segments.segments import Segment, SegmentCache
 from fairlead_broker.log.segments.storage import File, PosixFile, PosixStorage
-from fairlead_broker.log.sync_point import SyncPoint
 from log_kit import BatchMaker, FaultyStorage, LogBox, begin, read_all, stored
 
 LET_IN_SECONDS = 0.1

@@ -17,8 +17,8 @@ from fairlead_operator.brokers.calls import (
     broker_deadline,
     broker_errors,
     brokers_of,
+    survey,
 )
-from fairlead_operator.brokers.survey import survey
 from fairlead_operator.clock import SystemClock
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from fairlead_api.resources.cluster import Cluster
 from fairlead_api.resources.cluster_status import ClusterStatus
-from fairlead_operator.plan.images import images_of, with_tag
-from fairlead_operator.plan.observed import Observed, ObservedPod
+from fairlead_operator.plan.observed import Observed, ObservedPod, images_of, with_tag
 from fairlead_operator.render.inputs import Images
 from plan_kit import NOW, pod, stateful_set
 

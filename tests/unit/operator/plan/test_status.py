@@ -14,9 +14,8 @@ from fairlead_api.resources.conditions import Condition, condition, find_conditi
 from fairlead_operator.plan.actions import Outcomes, ReplaceSet, RestartBroker, RestartReason, RestartRefusal
 from fairlead_operator.plan.observed import Observed
 from fairlead_operator.plan.roll import Hindrance, RollPlan
-from fairlead_operator.plan.scale import Blocked, Leaving, ScalePlan
+from fairlead_operator.plan.scale import Blocked, Leaving, ScalePlan, StoragePlan
 from fairlead_operator.plan.status import Facts, cluster_status, paused_status, unreadable_status
-from fairlead_operator.plan.storage import StoragePlan
 from plan_kit import NEW, NOW, answer, gone_broker, old_pod, pod, stateful_set
 
 LATER = NOW + timedelta(minutes=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlead_operator.plan.actions import ReplaceSet, ResizeClaim
-from fairlead_operator.plan.storage import StoragePlan, plan_storage
+from fairlead_operator.plan.scale import StoragePlan, plan_storage
 from plan_kit import claim, stateful_set
 
 

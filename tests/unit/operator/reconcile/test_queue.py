@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead_operator.ports import Key
-from fairlead_operator.reconcile.queue import BACKOFF_SECONDS_MAX, URGED_BACKOFF_SECONDS, WorkQueue
+from fairlead_operator.reconcile.loop import BACKOFF_SECONDS_MAX, URGED_BACKOFF_SECONDS, WorkQueue
 
 A = Key("Cluster", "shop", "a")
 B = Key("Topic", "shop", "b")

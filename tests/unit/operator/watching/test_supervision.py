@@ -9,9 +9,8 @@ from typing import Any
 import structlog
 
 from fairlead_operator.api_server.cache import WatchedObjects
-from fairlead_operator.api_server.client import ApiClient
+from fairlead_operator.api_server.client import ApiClient, Requests
 from fairlead_operator.api_server.connection import Connection
-from fairlead_operator.api_server.requests import Requests
 from fairlead_operator.clock import SystemClock
 from fairlead_operator.naming import CLUSTER, TOPIC
 from fairlead_operator.ports import Key

@@ -1,6 +1,6 @@
 """How many produce calls are let in when the loop is late."""
 
-from fairlead_broker.server.http.admission import CALLS_MIN, LATE_SECONDS, CallLimit
+from fairlead_broker.server.http.body import CALLS_MIN, LATE_SECONDS, CallLimit
 
 
 def test_limit_falls_with_what_is_under_way() -> None:

@@ -14,9 +14,9 @@ from fairlead_api.bodies.media_types import (
 from fairlead_api.problems import ProblemError
 from fairlead_api.routes import route
 from fairlead_broker.server.http.body import BodyBudget, BodyLimits
-from fairlead_broker.server.http.call import Call
-from fairlead_broker.server.http.negotiation import (
+from fairlead_broker.server.http.call import (
     BINARY_EVENT,
+    Call,
     answer_type,
     body_type,
     record_body_type,

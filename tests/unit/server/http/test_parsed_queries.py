@@ -6,7 +6,7 @@ import pytest
 
 from fairlead_api.problems import ProblemError
 from fairlead_api.routes import parse_query, route
-from fairlead_broker.server.http.parsed_queries import QUERIES_MAX, QUERY_BYTES_MAX, ParsedQueries
+from fairlead_broker.server.http.route_table import QUERIES_MAX, QUERY_BYTES_MAX, ParsedQueries
 
 PRODUCE = route("produce")
 FETCH = route("fetch_partition")

@@ -1,0 +1,157 @@
+"""The ways of a produced batch and of a heartbeat go through the modules that docs/explanation/rooms.md lists."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import msgspec
+import pytest
+
+import checkout
+from fairlead import Producer
+from fairlead_api.bodies.frames import encode_frame
+
+FRAMES = {"content-type": "application/vnd.fairlead.frames;v=1"}
+JSON = {"content-type": "application/json"}
+PACKAGES = ("api/fairlead_api", "broker/fairlead_broker", "client/fairlead")
+LOOKUPS = frozenset(
+    {
+        "api/fairlead_api/batch/extension.py",
+        "api/fairlead_api/identifiers.py",
+        "api/fairlead_api/timestamps.py",
+        "broker/fairlead_broker/clock.py",
+        "broker/fairlead_broker/coordination/membership.py",
+        "broker/fairlead_broker/log/health.py",
+        "broker/fairlead_broker/log/producer_snapshots.py",
+        "broker/fairlead_broker/log/readable_log.py",
+        "broker/fairlead_broker/log/segments/entry_file.py",
+        "broker/fairlead_broker/log/segments/indexes.py",
+        "broker/fairlead_broker/log/segments/segments.py",
+        "broker/fairlead_broker/producers/holding.py",
+        "broker/fairlead_broker/producers/state.py",
+        "broker/fairlead_broker/registry/metadata.py",
+        "broker/fairlead_broker/replication/end_offsets.py",
+        "broker/fairlead_broker/runtime/broker.py",
+        "broker/fairlead_broker/runtime/lifecycle/incarnation.py",
+        "broker/fairlead_broker/runtime/meters.py",
+        "broker/fairlead_broker/server/http/request_metrics.py",
+        "client/fairlead/producing/delivery.py",
+    }
+)
+"""Values, counters and look-ups of one line, which a reader follows without opening them."""
+
+
+class Trace:
+    """Modules of the packages in which a function was called while the trace was on."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self.modules: set[str] = set()
+        self._module_of: dict[str, str | None] = {}
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        """Note a call; set as the profile function of every thread."""
+        if self.on and event == "call":
+            name = frame.f_code.co_filename
+            if name not in self._module_of:
+                local = name.removeprefix(f"{checkout.ROOT}/")
+                self._module_of[name] = local if local.startswith(PACKAGES) else None
+            module = self._module_of[name]
+            if module is not None and frame.f_code.co_name != "<module>":
+                self.modules.add(module)
+
+    def taken(self) -> set[str]:
+        """Return the modules since the last call, without look-ups."""
+        modules, self.modules = self.modules, set()
+        return modules - LOOKUPS
+
+
+@contextmanager
+def tracing() -> Iterator[Trace]:
+    """Trace this thread and every thread that starts inside the block."""
+    trace, before = Trace(), sys.getprofile()
+    threading.setprofile(trace)
+    sys.setprofile(trace)
+    try:
+        yield trace
+    finally:
+        sys.setprofile(before)
+        threading.setprofile(None)
+
+
+def listed(way: str) -> list[str]:
+    """Return the modules that the page lists for a way, in their order."""
+    page = (checkout.ROOT / "docs/explanation/rooms.md").read_text()
+    section = re.split(r"^### ", page, flags=re.MULTILINE)
+    [text] = [each for each in section if each.startswith(way)]
+    packages = {"api": "api/fairlead_api", "broker": "broker/fairlead_broker", "client": "client/fairlead"}
+    return [
+        f"{packages[package]}/{module}"
+        for package, module in re.findall(r"^\d+\. `(api|broker|client)/([\w/]+\.py)`", text, re.MULTILINE)
+    ]
+
+
+@pytest.fixture
+def trace() -> Iterator[Trace]:
+    """A trace that is off; the broker of the test starts inside of it."""
+    with tracing() as each:
+        yield each
+
+
+async def test_the_page_lists_the_way_of_a_batch_and_of_a_heartbeat(
+    trace: Trace, cluster, batch_of: Callable[..., bytes]
+) -> None:
+    """The second call of each kind runs the listed modules and no others: first calls open files and caches."""
+    broker = await cluster.start()
+    api = await cluster.client(broker.addresses.data)
+    topic_id = await api.create("flights")
+    meta = msgspec.json.encode({"topic_id": topic_id, "partition": 0})
+    body = b"".join(bytes(part) for part in encode_frame(meta, [batch_of(b"a")]))
+    member = "/v1/groups/readers/members/one"
+
+    async def produce() -> None:
+        answer = await api.call("POST", "/v1/produce?acks=all", body, FRAMES)
+        assert answer.status == 200, answer
+
+    async def beat(**fields: object) -> None:
+        answer = await api.call("PUT", member, msgspec.json.encode(fields), JSON)
+        assert answer.status == 200, answer
+
+    await produce()
+    trace.on = True
+    await produce()
+    trace.on = False
+    batch_way = trace.taken()
+    await beat(member_epoch=0, topics=["flights"])
+    await beat(member_epoch=1, owned=[{"topic_id": topic_id, "partitions": [0]}])
+    trace.on = True
+    await beat(member_epoch=1)
+    trace.on = False
+    heartbeat_way = trace.taken()
+
+    assert batch_way == set(listed("A produced batch"))
+    assert heartbeat_way == {each for each in listed("A heartbeat") if not each.startswith("client/")}
+    assert len(batch_way) <= 28
+    assert len(listed("A heartbeat")) <= 20
+
+
+async def test_the_page_lists_the_way_of_a_send(trace: Trace, cluster) -> None:
+    """From `Producer.send` to the bytes on the wire and back to the acknowledgement."""
+    broker = await cluster.start()
+    api = await cluster.client(broker.addresses.data)
+    await api.create("flights")
+    async with Producer(api.base) as producer:
+        await (await producer.send("flights", b"x", key=b"k"))
+        trace.on = True
+        await (await producer.send("flights", b"x", key=b"k"))
+        trace.on = False
+    sent = {each for each in trace.taken() if each.startswith("client/")}
+    way = listed("`Producer.send`")
+
+    assert sent == {each for each in way if each.startswith("client/")}
+    assert len(way) <= 10
