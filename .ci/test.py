@@ -1,9 +1,9 @@
 """Runs the tests in the order the machine needs, and closes with one line for all of them.
 
-Four runs of pytest make `all`: the pure rooms in one process with branch coverage (fails below 100%), everything
-else two at a time, then what needs a Kubernetes three at a time, then alone the tests that judge time. What the third
-needs is built while the first two run. `fast` is one run without the slow tests. Further arguments go to pytest, in
-one run without coverage. Called by the Makefile.
+Five runs of pytest make `all`: the pure rooms with branch coverage (fails below 100%), everything else, then what needs
+Spark, then what needs a Kubernetes, then alone the tests that judge time. The programs of the Kubernetes are built while
+the first runs go on. `fast` is one run without the slow tests. Further arguments go to pytest, in one run without
+coverage. Called by the Makefile.
 """
 
 from __future__ import annotations
@@ -102,7 +102,9 @@ def run_all(tests: TestRun) -> None:
 def run_without_kubernetes(tests: TestRun) -> None:
     """Run the tests that need no Kubernetes and judge no time."""
     pure = [path for path in PURE_TESTS if Path(path).is_dir()]
-    tests.run("coverage", "run", "-m", "pytest", "-m", "not serial", *pure)
+    tests.run("coverage", "erase")
+    tests.run("coverage", "run", "-m", "pytest", "-n", WORKERS, "-m", "not serial", *pure)
+    tests.run("coverage", "combine", "--quiet")
     tests.run("coverage", "report")
     ignored = [f"--ignore={path}" for path in pure]
     tests.run("pytest", "-n", WORKERS, "-m", "not serial and not kubernetes and not spark", *ignored)

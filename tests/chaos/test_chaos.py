@@ -43,7 +43,10 @@ async def test_one_broker_keeps_its_promises_under_faults(tmp_path: Path, produc
 
 
 @pytest.mark.etcd
-@pytest.mark.parametrize(("producers", "seed"), [(Producers.IDEMPOTENT, 7), (Producers.ONCE, 8)])
+@pytest.mark.parametrize(
+    ("producers", "seed"),
+    [(Producers.IDEMPOTENT, 7), pytest.param(Producers.ONCE, 8, marks=pytest.mark.scenario)],
+)
 async def test_a_cluster_keeps_its_promises_under_faults(
     tmp_path: Path, producers: Producers, seed: int
 ) -> None:
@@ -63,6 +66,7 @@ async def test_a_cluster_keeps_its_promises_under_faults(
     assert run.faults, "nothing happened to the cluster"
 
 
+@pytest.mark.scenario
 @pytest.mark.etcd
 async def test_an_election_of_etcd_loses_nothing(tmp_path: Path) -> None:
     """Its leader is killed under load, then, of three brokers, the controller: a late lease elects nobody wrongly."""

@@ -18,7 +18,8 @@ SHARE = 0.1
 SENDS, PARTITIONS = 10_000, 3
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.scenario)])
+@pytest.mark.scenario
+@pytest.mark.parametrize("kills", [1, 5])
 async def test_what_is_sent_again_is_stored_once_and_in_order(tmp_path: Path, kills: int) -> None:
     """Every tenth answer is lost with its connection or late; each record is there once, in its place."""
     async with chaos_run(tmp_path) as run:

@@ -25,6 +25,7 @@ async def _move_all(run: ChaosRun) -> dict[int, list[int]]:
     return targets
 
 
+@pytest.mark.scenario
 @pytest.mark.parametrize(
     "fault",
     [

@@ -80,6 +80,7 @@ def test_values_of_ci(server: Kubernetes, tmp_path: Path) -> None:
         assert len(server.api.apply(objects, "fairlead", dry_run=True)) == len(objects), path
 
 
+@pytest.mark.scenario
 def test_kubeconform_is_strict(server: Kubernetes, tmp_path: Path) -> None:
     """The schemas made of the server's description refuse members that do not exist, in a pod and in a Cluster."""
     location = write_schemas(json.loads(server.kubectl("get", "--raw", "/openapi/v2")), CRDS, tmp_path)

@@ -130,6 +130,7 @@ def stage(kubernetes: Kubernetes, operators: Operators, namespace: str, tmp_path
             operators.stop_all()
 
 
+@pytest.mark.scenario
 def test_a_changed_setting_restarts_each_broker_once(stage: Stage) -> None:
     """One at a time and the controller last, also when the operator is killed half-way."""
     operator = stage.start_operator()
@@ -160,6 +161,7 @@ def test_a_changed_setting_restarts_each_broker_once(stage: Stage) -> None:
     assert 2 <= len(set(stage.events("BrokerRestarted"))) <= 3
 
 
+@pytest.mark.scenario
 def test_restarts_are_asked_for_and_wait_for_replicas(stage: Stage) -> None:
     """A new disk, a disk that has grown, then all brokers; one that stands still stops the roll."""
     stage.start_operator()

@@ -43,6 +43,7 @@ def is_let_go(topic: Manifest | None) -> bool:
     return topic is not None and "finalizers" not in topic["metadata"]
 
 
+@pytest.mark.scenario
 @pytest.mark.parametrize("paused", ["false", "true"])
 def test_a_namespace_goes_with_the_roles_in_it(
     kubernetes: Kubernetes, operators: Operators, namespace: str, paused: str

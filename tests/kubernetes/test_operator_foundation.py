@@ -78,6 +78,7 @@ def operators_alone(kubernetes_alone: Kubernetes, tmp_path: Path) -> Iterator[Op
         starter.stop_all()
 
 
+@pytest.mark.scenario
 def test_namespaces_are_all_that_it_needs(
     kubernetes: Kubernetes, operators: Operators, namespace: str
 ) -> None:
@@ -108,6 +109,7 @@ def test_namespaces_are_all_that_it_needs(
     assert own.count("lease_given_back") == 1
 
 
+@pytest.mark.scenario
 def test_a_listed_namespace_that_is_not_there_keeps_no_other_waiting(
     kubernetes: Kubernetes, operators: Operators, namespace: str
 ) -> None:
@@ -202,6 +204,7 @@ def test_definitions_may_come_late_and_the_server_may_go(operators_alone: Operat
     assert operator.stop() == 0
 
 
+@pytest.mark.scenario
 def test_a_server_in_trouble_delays_and_breaks_nothing(
     kubernetes: Kubernetes, door: Door, operators: Operators, namespace: str
 ) -> None:

@@ -79,6 +79,7 @@ def idle(stage: EditStage) -> list[str]:
     return stage.writes(mark)
 
 
+@pytest.mark.scenario
 @pytest.mark.prove
 @pytest.mark.timeout(600 + EDITS * 90)
 def test_random_edits_converge(kubernetes: Kubernetes, operators: Operators, tmp_path: Path) -> None:

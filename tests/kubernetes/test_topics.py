@@ -211,6 +211,7 @@ def test_only_the_topic_that_it_had_goes_with_a_resource(stage: Stage) -> None:
     assert topic.topic_id == renewed.topic_id
 
 
+@pytest.mark.scenario
 def test_nobody_is_held_back_by_a_cluster_that_goes(stage: Stage) -> None:
     """Cluster first, then Topic; a whole namespace; and brokers that never answer: all are gone in time."""
     first, whole, silent = stage.namespace(), stage.namespace(), stage.namespace()

@@ -131,7 +131,10 @@ async def round_of(load: Load, seconds: float) -> Round:
     return Round(peak, len(stored) / seconds, stored, refused, sent / seconds)
 
 
-@pytest.mark.parametrize(("name", "records"), [("10 records of 100 B", 10), ("1,000 records of 100 B", 1000)])
+@pytest.mark.parametrize(
+    ("name", "records"),
+    [pytest.param("10 records of 100 B", 10, marks=pytest.mark.scenario), ("1,000 records of 100 B", 1000)],
+)
 async def test_twice_the_capacity(start, full, name, records) -> None:
     """Goodput stays near the peak, a refusal takes a fraction of a second, and half a load is served as ever after it.
 

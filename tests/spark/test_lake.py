@@ -83,6 +83,7 @@ def test_a_topic_becomes_a_table_that_others_read(
     assert delta.to_pyarrow_table(filters=[("date", "=", date(2026, 11, 22))]).num_rows == 150
 
 
+@pytest.mark.scenario
 @pytest.mark.timeout(900)
 def test_a_driver_killed_between_both_commits_writes_the_batch_once(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path

@@ -38,6 +38,7 @@ def following(bootstrap: str, found: Counted) -> Iterator[None]:
         yield
 
 
+@pytest.mark.scenario
 def test_a_query_writes_on_while_a_leader_is_killed(
     spark: SparkSession, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
