@@ -40,7 +40,7 @@ class Balancing:
     def _drains(self, view: ClusterView) -> list[PartitionWrite]:
         writes = self._moves_taken_back(view)
         if writes:
-            # Drains begin anew when it is written.
+            # Drains start again when it is written.
             return writes
         room, load = MOVES_MAX - len(self._index.moving), self._index.replica_counts()
         leaving = {key for broker in view.draining for key in self._index.of_broker(broker)}

@@ -69,5 +69,5 @@ class ConfigAdmin:
             changed = msgspec.structs.replace(record, values={**after})
             return (Transaction((guard,), (Put(key, encode(changed)),)),)
 
-        # Once: what somebody else sets after it has gone through stays theirs.
+        # Once: a value that another caller sets after this write stays.
         await self._runner.begin(plan)

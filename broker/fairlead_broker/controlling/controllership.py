@@ -46,7 +46,7 @@ from fairlead_broker.registry.records import BrokerState, PartitionRecord, Topic
 TICK_SECONDS: Final = 1.0
 """How often what has no event of its own is looked at: waits that are over, and a store that was away."""
 UNFINISHED_SECONDS: Final = 5.0
-"""How long a topic may stay as it is, unfinished, before the controller takes it that whoever began it has given up."""
+"""Time after which the controller finishes an unfinished topic: the broker that began it has given up."""
 
 _log = structlog.get_logger("fairlead.controller")
 
@@ -87,15 +87,15 @@ class Controllership:
         self._term: Revision | None = None
         self._unclean = UncleanElections(survey, self.view, clock, self._wake.set)
         self._surveys: asyncio.TaskGroup | None = None
-        """Where surveys run; none does before `run`."""
+        """Task group of the surveys; None before `run`."""
         self._lease_seconds_max = 0
-        """Of the lives that were seen to end: how long one of them may still believe in itself."""
+        """Times until which an ended incarnation may still act as if it were registered."""
         self._count_elections = count_elections
         mirror.subscribe(self._changed)
 
     @property
     def term(self) -> ControllerTerm | None:
-        """The term as far as the mirror shows it; None while another broker holds it or nobody."""
+        """Term of this broker that the mirror shows; None while another broker is the controller or there is none."""
         standing, own = self._metadata.controller, self._membership()
         if standing is None or (standing.value.broker, standing.value.broker_epoch) != (
             own.broker_id,
@@ -106,7 +106,7 @@ class Controllership:
 
     @property
     def leaderless(self) -> int:
-        """Partitions that nobody can lead now; 0 without the term."""
+        """Number of partitions that no broker can lead now; 0 if this broker is not the controller."""
         return len(self._leaderless)
 
     @property
@@ -216,7 +216,7 @@ class Controllership:
             yield name
 
     def _is_leaderless(self, key: PartitionKey) -> bool:
-        """Say whether clients wait for the partition; nobody asks while another broker is the controller."""
+        """Return whether clients wait for the partition; called on the controller only."""
         partition = self._index.find(key) if self._term is not None else None
         return partition is not None and not has_live_leader(partition.value, self._metadata.brokers)
 
@@ -281,7 +281,7 @@ class Controllership:
         return result.succeeded
 
     async def _settle_topics(self) -> None:
-        """Finish the topics that are due: all at the begin of a term, later those that whoever began them gave up."""
+        """Finish unfinished topics: all at the start of a term, later the topics whose creator gave up."""
         self._note_unfinished()
         while self._due_topics:
             name = next(iter(self._due_topics))
@@ -303,7 +303,7 @@ class Controllership:
     async def _elect_unclean(self, term: ControllerTerm) -> None:
         """Elect the longest log where no complete replica has come back in time and the topic allows it.
 
-        So too where a record was restored from a backup: it names nobody who is sure to be complete.
+        This includes records restored from a backup, which name no replica that is certainly complete.
         """
         delay_seconds = cluster_number(self._metadata, "unclean.leader.election.delay.ms") / 1000
         # A leader whose lease ended early believes in it for its whole time, and acknowledges alone until then.
@@ -324,16 +324,17 @@ class Controllership:
     async def unclean_step(
         self, key: PartitionKey, partition: Versioned[PartitionRecord]
     ) -> tuple[PartitionWrite | None, tuple[BrokerId, ...]]:
-        """Survey the replicas that live for an operator, who does not wait for those that are gone.
+        """Survey the live replicas for an operator, without waiting for brokers that are gone.
 
-        Return the write that elects the longest log, None if nobody answers, and who is there and does not answer.
+        Return the write that elects the longest log (None if no replica answers), and the live brokers that do not
+        answer.
         """
         surveyed = await self._unclean.survey(key, partition)
         return self._unclean.election(surveyed, forced=True), surveyed.silent(self.view())
 
 
 def _has_moved(change: PartitionChange) -> bool:
-    """Say whether a reassignment has ended with this change, or was taken back."""
+    """Return whether this change completes or cancels a reassignment."""
     before, after = change.before, change.after
     return (
         before is not None

@@ -1,7 +1,7 @@
-"""What the controller does from time to time: compaction, and forgetting deleted topics.
+"""Periodic work of the controller: compaction of coordination, and removal of the records of deleted topics.
 
-Run by the runtime of every broker: each notes what the present is, so that whoever is the controller knows how old a
-revision is; only the one that holds the term does anything.
+Run by the runtime of every broker. Every broker notes the current revision with its time, so that a new controller
+knows the age of a revision; only the controller acts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fairlead_broker.registry.transactions import Transaction
 
 INTERVAL_SECONDS: Final = 300.0
 HISTORY_SECONDS: Final = 600.0
-"""History that is kept at least: who was away for less goes on watching where it stopped."""
+"""Minimum history. A watch that was interrupted for less time continues at its last revision."""
 
 _log = structlog.get_logger("fairlead.coordination")
 

@@ -1,8 +1,8 @@
-"""Coordination moves from the embedded store of one broker to etcd: every key once, in steps that can be repeated.
+"""Move coordination from the embedded store of one broker to etcd: every key once, in steps that can be repeated.
 
-For `fairlead cluster move-coordination` and, for the mark it leaves, the start of a broker. The cluster's own record
-is written last: until then nobody finds a cluster in etcd, and the broker can go on where it was (protocol section 3,
-rule 9).
+Called by `fairlead cluster move-coordination`; a broker reads the mark of a finished move at its start. The cluster's
+own record is written last: before that write no broker finds a cluster in etcd, and the broker can continue with the
+embedded store (protocol section 3, rule 9).
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class CoordinationMove:
     """One move. Both stores are open, and no broker of the cluster runs: the lock of the old one sees to that."""
 
     def __init__(self, old: Coordination, new: Coordination, keys: Keys, etcd: str) -> None:
-        """`etcd`: the URLs, as a broker is told them."""
+        """`etcd`: URLs of the members, in the form of the broker's setting."""
         self._old = old
         self._new = new
         self._keys = keys
@@ -142,7 +142,7 @@ class CoordinationMove:
         """The value in the new store; None for what ends with the old broker's life."""
         group = group_of(self._keys, key)
         if group is not None and key == GroupKeys(self._keys, group).coordinator:
-            # It names a revision that the new store has not reached, and whoever asks for the group waits until then.
+            # It names a revision that the new store has not reached; a call about the group would wait for it.
             return None
         match self._keys.parse(key):
             case BrokerKey() | ControllerKey():
@@ -205,7 +205,7 @@ class CoordinationMove:
         guards = (has_value(_moving_key(self._keys), own), absent(self._keys.cluster))
         refused = await self._step(guards, operations, (Get(self._keys.cluster),))
         if refused is not None:
-            message = "somebody else changed the keys in etcd meanwhile; run the command again"
+            message = "another process changed the keys in etcd during the move; run the command again"
             raise MoveRefused(message)
 
     async def _step(

@@ -23,7 +23,7 @@ def topic_not_found(topic: str) -> ProblemError:
 
 
 def topic_recreated(topic: str, expected: TopicId, actual: TopicId) -> ProblemError:
-    """The name belongs to another topic by now."""
+    """Refusal: the name belongs to another topic now."""
     return ProblemError(
         "topic_recreated",
         f"topic {topic} has id {actual} now, not {expected}",
@@ -60,7 +60,7 @@ def already_moving(topic: str, partition: PartitionIndex, record: PartitionRecor
 
 
 def cancel_has_to_wait(topic: str, partition: PartitionIndex, left: int, required: int) -> ProblemError:
-    """Going back now would leave too few in sync, or nobody to lead."""
+    """Refusal: a cancelled move would leave too few replicas in sync, or no leader."""
     return ProblemError(
         "not_enough_replicas",
         f"the move of {topic}-{partition} cannot be cancelled yet: of the replicas that would stay {left} are in sync, "
@@ -80,7 +80,7 @@ def drain_begins_again(topic: str, partition: PartitionIndex, draining: Sequence
 
 
 def preferred_cannot_lead(topic: str, partition: PartitionIndex, record: PartitionRecord) -> ProblemError:
-    """The first replica is not in sync, gone, stopping or draining, or nobody knows who is in sync."""
+    """Refusal: the preferred replica is not in sync, gone, stopping or draining, or the isr is unknown."""
     preferred = record.replicas[0].broker
     if record.restored:
         reason = "what is known of it is from a backup, and all its replicas have to tell first where their logs end"

@@ -56,7 +56,7 @@ class Reassignment:
     topic_id: TopicId
     partition: PartitionIndex
     replicas: tuple[BrokerId, ...]
-    """Where it is going, the preferred leader first."""
+    """Brokers of the target replicas, the preferred leader first."""
     adding: tuple[BrokerId, ...]
     removing: tuple[BrokerId, ...]
     isr: tuple[BrokerId, ...]
@@ -192,7 +192,7 @@ class ClusterOperations:
         kind: ElectionKind,
         topic_id: TopicId | None = None,
     ) -> PartitionRecord:
-        """Have a leader elected now. Nothing is changed where the preferred one leads, or anyone for an unclean one."""
+        """Elect a leader now; no change if the preferred replica (for an unclean election: any replica) leads."""
         key = self._key(topic, partition, topic_id)
         if kind is ElectionKind.UNCLEAN:
             await self._elect_unclean(topic, key)
@@ -270,7 +270,7 @@ class ClusterOperations:
         return plan
 
     def _check_target(self, wanted: tuple[BrokerId, ...], record: PartitionRecord) -> None:
-        """Refuse replicas that cannot be; those that the partition has already may stay whatever their broker does."""
+        """Refuse replicas on unsuitable brokers; present replicas of the partition may stay on any broker."""
         if not wanted:
             raise refusals.bad_replicas(wanted, "names no broker", "at least one broker")
         twice = sorted({broker for broker in wanted if wanted.count(broker) > 1})

@@ -21,7 +21,7 @@ from fairlead_broker.coordination.protocol import (
 from fairlead_broker.registry.transactions import Transaction
 
 ATTEMPTS_MAX: Final = 100
-"""Plans made before giving up; each failed one means that somebody else's write went through."""
+"""Attempts before giving up; each failed attempt means that a write of another broker succeeded."""
 
 Plan: TypeAlias = Callable[[int], Sequence[Transaction]]
 """From the most partitions in one transaction to what is left to do as of the mirror; empty when all is done."""
@@ -43,10 +43,10 @@ class PlanRunner:
         await self._drive(plan, only_first=False)
 
     async def begin(self, plan: Plan) -> bool:
-        """Make the plan until its first transaction goes through; the rest is the caller's. Raises as above.
+        """Plan again until the first transaction succeeds, and leave the rest to the caller. Raises as above.
 
-        For plans that would start anew on what somebody else changed after they had begun. False if the plan was
-        empty.
+        For plans that must not be made again on a state that another broker changed after their first write. Returns
+        False for an empty plan.
         """
         return await self._drive(plan, only_first=True)
 

@@ -1,8 +1,8 @@
 """The one permit of the cluster to restart a broker, as a key under a lease of five minutes.
 
-For `operations`. Whoever rolls brokers asks before each: the permit is given when every partition can do without the
-broker, and only one broker has it. It is over when its broker has come back in another life or is unregistered, or with
-the lease.
+For `operations`. A rolling restart requests the permit before each broker: the controller grants it to one broker at a
+time, when every partition can do without that broker. The permit ends when its broker is registered in a later
+incarnation or unregistered, or with the lease.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class RestartPermits:
         return RestartPermit(broker, PERMIT_SECONDS)
 
     async def _renewed(self, permit: KeyValue) -> bool:
-        """Let a permit hold for its whole time again: who stops last asks last. False when it has just ended."""
+        """Extend the permit to its whole time again; return False if it has just ended."""
         if permit.lease_id is None:
             return False
         try:
@@ -126,16 +126,16 @@ class RestartPermits:
         return BrokerEpoch(registered.create_revision)
 
     def _is_back(self, holder: RestartPermitRecord) -> bool:
-        """Say whether the broker that was permitted to restart has done so."""
+        """Return whether the broker with the permit has restarted."""
         registered = self._metadata.brokers.get(holder.broker)
         return registered is not None and BrokerEpoch(registered.create_revision) != holder.broker_epoch
 
 
 def _needs(record: PartitionRecord, broker: BrokerId, brokers: Brokers) -> bool:
-    """Say whether a partition forbids that the broker goes.
+    """Return whether a partition forbids the broker's restart.
 
-    One with no replica to spare never does: waiting would not help it. One below its minimum always does, because the
-    broker may be the first to catch up.
+    A partition with no replica to spare never forbids it, since waiting would not help. A partition below its minimum
+    always does, because the broker may be the first to catch up.
     """
     in_sync = {entry.broker for entry in record.isr if _stays(entry, brokers)}
     if len(record.replicas) <= record.min_isr or len(in_sync) > record.min_isr:
@@ -144,5 +144,5 @@ def _needs(record: PartitionRecord, broker: BrokerId, brokers: Brokers) -> bool:
 
 
 def _stays(entry: InSync, brokers: Brokers) -> bool:
-    """Say whether a broker is in the life in which it was in sync, and does not stop: others leave the isr soon."""
+    """Return whether a broker is in the incarnation in which it was in sync and is not stopping."""
     return is_live(entry, brokers) and brokers[entry.broker].value.state is not BrokerState.STOPPING

@@ -83,5 +83,5 @@ def required_term(term: OfficeHeld) -> ControllerTerm:
 
 
 def is_unfinished(topic: TopicRecord) -> bool:
-    """Say whether partitions of a topic that is to be are still to be written."""
+    """Return whether partition records of a topic in creation are still missing."""
     return topic.state is TopicState.CREATING or topic.growing_to is not None

@@ -104,7 +104,7 @@ class TopicAdmin:
             return self._alteration(name, topic, request, self._completing.planning(size, start_index))
 
         while True:
-            # What somebody else has begun is finished first, as often as somebody is quicker.
+            # A topic that another broker has begun is finished first, as often as another broker is quicker.
             await self._runner.complete(completion)
             self._refuse_unfinished(name, altered)
             if await self._runner.begin(announcement) or not is_unfinished(
@@ -164,7 +164,7 @@ class TopicAdmin:
     def _creation(
         self, request: CreateTopicRequest, config: dict[str, str], offered: set[TopicId]
     ) -> Callable[[int], Sequence[Transaction]]:
-        """Plan by what is found: the topic being created, by whoever; one being deleted; or none.
+        """Plan by the state of the name: a topic in creation (by any call), a topic in deletion, or none.
 
         `offered` receives the topic ids under which this call tried to create it.
         """

@@ -1,10 +1,10 @@
 """Surveys of the replicas of partitions that no complete replica can lead, and the elections that follow.
 
-For the controllership. Each survey is a task of its own beside the controller's turns: a broker that is slow to answer
-delays the partitions that it keeps, and no other election. What a survey has found is held against the mirror as it is
-when the next turn comes: a broker that has begun another life since has told nothing. A live replica that was silent
-may have the longest log, so it is asked again for as long as the topic's delay once more, counted in its own life,
-before it is passed by; in a record of a restored store every replica has to be heard.
+For the controllership. Each survey is a task of its own beside the controller's turns: a slow broker delays the
+elections of its own partitions and no others. The next turn compares the answers with the mirror: an answer from an
+ended incarnation does not count. A live replica that did not answer may have the longest log, so it is asked again for
+the topic's delay once more, counted in its incarnation, before the election ignores it. For a record of a restored
+store every replica must answer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import PartitionRecord
 
 Survey: TypeAlias = Callable[[PartitionKey, Sequence[BrokerId]], Awaitable[Mapping[BrokerId, LogEnd]]]
-"""Asks replicas where their logs end; who does not answer, or holds no open log, is left out."""
+"""Asks replicas for the end of their logs; the result lacks brokers that do not answer or hold no open log."""
 LeaderlessPartition: TypeAlias = tuple[PartitionKey, Versioned[PartitionRecord]]
 
 SURVEYS_MAX: Final = PARTITIONS_MAX
@@ -51,7 +51,7 @@ class Surveyed:
     key: PartitionKey
     partition: Versioned[PartitionRecord]
     asked: Mapping[BrokerId, BrokerEpoch]
-    """Who was asked, in which life."""
+    """Asked brokers, with their incarnations."""
     ends: Mapping[BrokerId, LogEnd]
 
     def heard(self, view: ClusterView) -> Mapping[BrokerId, LogEnd]:
@@ -59,7 +59,7 @@ class Surveyed:
         return {broker: end for broker, end in self.ends.items() if self._lives(broker, view)}
 
     def silent(self, view: ClusterView) -> tuple[BrokerId, ...]:
-        """Return the replicas that are there and have not told their end; who stops or is quarantined never leads."""
+        """Return the live replicas without an answer, except stopping and quarantined ones, which never lead."""
         heard = self.heard(view)
         return tuple(
             replica.broker
@@ -75,7 +75,7 @@ class Surveyed:
 
 
 async def nobody_answers(key: PartitionKey, brokers: Sequence[BrokerId]) -> Mapping[BrokerId, LogEnd]:
-    """Survey nobody: for a broker without peers."""
+    """Return no answers: the survey of a broker without peers."""
     del key, brokers
     return {}
 
@@ -129,9 +129,9 @@ class UncleanElections:
         return writes
 
     def election(self, surveyed: Surveyed, *, forced: bool = False) -> PartitionWrite | None:
-        """Return the write that elects the longest log that was heard of, if somebody can be elected.
+        """Return the write that elects the replica with the longest reported log; None if no replica can lead.
 
-        `forced`: an operator wants whom there is, also where a restored record asks for every replica.
+        `forced`: an operator accepts the replicas that answered, even if a restored record requires all of them.
         """
         view, record = self._view(), surveyed.partition.value
         if has_live_leader(record, view.brokers):
@@ -204,7 +204,7 @@ class _FirstAsked:
     """When the replicas of a partition were asked first since its record was written."""
 
     revision: Revision
-    """Of that record."""
+    """Revision of that record."""
     at: dict[tuple[BrokerId, BrokerEpoch], float]
     """By the life of a broker: one that has come back may need as long again before it can tell."""
 

@@ -1,4 +1,4 @@
-"""Orders of the producers' machine to its shell. `request` is what came in the event."""
+"""Orders of the producers' machine to its shell. `request` is the value of the event."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class KeyedArrived(msgspec.Struct, Generic[R], frozen=True, gc=False):
 
 
 class Withdrawn(msgspec.Struct, Generic[R], frozen=True, gc=False):
-    """A held batch was answered by its timeout: its sender was told that it is not stored."""
+    """A held batch reached its timeout: its call was answered that the batch is not stored."""
 
     request: R
 
@@ -52,7 +52,7 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
     """The log took everything that was ordered since the last such event, and perhaps other batches beside it."""
 
     base_offsets: SequenceOf[Offset]
-    """Of every batch that was ordered, in the order of the effects."""
+    """Results of all ordered batches, in the order of the effects."""
     last_offsets: SequenceOf[Offset]
     append_time_us: TimestampUs
 

@@ -14,7 +14,7 @@ from fairlead_api.identifiers import ProducerId
 from fairlead_broker.producers.events import SequencedArrived
 
 HELD_BATCHES_MAX: Final = 4
-"""Of one producer: one less than it may have in flight."""
+"""Held batches of one producer: one less than it may have in flight."""
 HOLD_SECONDS: Final = 1.0
 """Longer than any reordering on one connection, shorter than the patience of a sender."""
 
@@ -68,5 +68,5 @@ class HeldBatches(Generic[R]):
         return None if first is None else first.now + HOLD_SECONDS
 
     def due(self, now: float) -> list[SequencedArrived[R]]:
-        """Return those that have waited long enough."""
+        """Return the held batches whose time is over."""
         return [batch for batch in self._by_arrival.values() if batch.now + HOLD_SECONDS <= now]

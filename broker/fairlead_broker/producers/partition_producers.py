@@ -90,7 +90,7 @@ class PartitionProducers(Generic[R]):
         return self._held.next_deadline()
 
     def knows_producer(self, producer_id: ProducerId) -> bool:
-        """Say whether the producer wrote here within the last 24 hours."""
+        """Return whether the producer wrote to this partition within the last 24 hours."""
         return self._state.producer(producer_id) is not None
 
     def digest_of(self, key: bytes) -> bytes | None:

@@ -23,5 +23,5 @@ def record_count(first: int, last: int) -> int:
 
 
 def is_ahead(sequence: int, expected: int) -> bool:
-    """Say whether a sequence is still to come: within the half circle behind the expected one, and not that one."""
+    """Return whether a sequence is later than the expected one: within the half circle after it."""
     return 0 < ((sequence - expected) & SEQUENCE_MAX) < _AHEAD_MAX

@@ -1,7 +1,7 @@
 """Producer state as bytes that check themselves.
 
-Written by the log beside a segment, so that a start need not read every header there is. A snapshot that is cut off,
-altered or of another release is told by its head and checksum; it is then done without, never half believed. Layout:
+Written by the log beside a segment, so that a start need not read every batch header. Head and checksum reveal a
+snapshot that is truncated, altered or of another release; such a snapshot is ignored as a whole. Layout:
 docs/reference/files.md.
 """
 

@@ -1,7 +1,7 @@
-"""The values of `groups/<group>/...`: who coordinates a group, its members, its target and its offsets.
+"""The values of `groups/<group>/...`: a group's coordinator, members, target and offsets.
 
-Read and written by a group's coordinator alone, which holds the `CoordinatorRecord`; others read only that one. Not
-mirrored. What a member's record says in `assigned` and `revoking` is owned by that member (protocol section 5). Pure.
+The coordinator alone, which holds the `CoordinatorRecord`, reads and writes them; other brokers read only that record.
+Not mirrored. A member owns the partitions in `assigned` and `revoking` of its record (protocol section 5). Pure.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class GroupRecord(Record, frozen=True, kw_only=True):
 
 
 class TargetRecord(Record, frozen=True, kw_only=True):
-    """`groups/<group>/targets/<topic id>`: who is to have which partitions of one topic."""
+    """`groups/<group>/targets/<topic id>`: target owner of each partition of one topic."""
 
     epoch: Count
     """The group epoch for which it was computed."""
@@ -51,7 +51,7 @@ class MemberRecord(Record, frozen=True, kw_only=True):
     """`groups/<group>/members/<member id>`."""
 
     instance_id: str | None = None
-    """Of a static member, whose place outlives a restart."""
+    """Instance id of a static member, whose assignment outlives a restart."""
     rack: str | None = None
     topics: tuple[str, ...] = ()
     """Names subscribed to, in ascending order."""
@@ -67,7 +67,7 @@ class MemberRecord(Record, frozen=True, kw_only=True):
     assigned: dict[TopicId, tuple[int, ...]] = msgspec.field(default_factory=dict)
     """What it may consume and commit, in ascending order."""
     revoking: dict[TopicId, tuple[int, ...]] = msgspec.field(default_factory=dict)
-    """What it was told to give up and has not confirmed: still its own."""
+    """Partitions that the member must release and still owns, until it confirms."""
 
 
 class OffsetEntry(Entry, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ class OffsetEntry(Entry, frozen=True, kw_only=True):
     offset: Offset
     """The next one to read."""
     leader_epoch: LeaderEpoch | None = None
-    """Of the batch before it, as the member saw it."""
+    """Leader epoch of the batch before the offset, as the member saw it."""
     metadata: str = ""
     committed_us: TimestampUs
 

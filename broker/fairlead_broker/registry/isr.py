@@ -1,7 +1,7 @@
 """The one rule by which the eligible leader replicas follow from the in-sync ones.
 
-Whoever writes `isr` or `min_isr` of a partition record, leader or controller, makes the successor here (protocol
-section 4, rule 6; after KIP-966). Pure.
+Leader and controller make every successor of a partition record that changes `isr` or `min_isr` here (protocol section
+4, rule 6; after KIP-966). Pure.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def taken_out(
 ) -> PartitionRecord | None:
     """Return the record by which a broker takes itself out before it drops or distrusts bytes (protocol section 2).
 
-    It is in neither isr nor elr any more, does not lead, and its replica begins another generation, so that nothing
-    it has reported before counts again. `directory`: where it keeps the replica by now, which is written with it: the
-    generation of a directory that the record does not name would stay what it was. None where that would
-    leave isr and elr empty: then nothing may be dropped.
+    The broker leaves isr, elr and leadership, and its replica begins another generation, so that none of its earlier
+    reports counts again. `directory`: the replica's present directory, written in the same record, since the
+    generation of a directory that the record does not name would not change. Returns None if isr and elr would be
+    empty: then no byte may be dropped.
     """
     isr = tuple(entry for entry in record.isr if entry.broker != broker)
     elr = tuple(entry for entry in record.elr if entry.broker != broker)

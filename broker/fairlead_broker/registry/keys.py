@@ -131,7 +131,7 @@ class Keys:
 
     @property
     def restart_permit(self) -> str:
-        """Key of the `RestartPermitRecord`; nobody follows it by the mirror."""
+        """Key of the `RestartPermitRecord`, which is not mirrored."""
         return f"{self.meta}restart-permit"
 
     @property
@@ -188,7 +188,7 @@ class Keys:
         return f"{self.deleted_topics}{topic_id}"
 
     def parse(self, key: str) -> MetaKey | None:
-        """Say what a key is; None for one outside `meta/` or of a later release."""
+        """Return the parsed key; None for a key outside `meta/` or of a later release."""
         if not key.startswith(self.meta):
             return None
         return _parse_meta(key[len(self.meta) :].split("/"))
@@ -331,7 +331,7 @@ class GroupKeys:
         return f"{self.offsets}{topic_id}/{block}"
 
     def parse(self, key: str) -> FoundGroupKey | None:
-        """Say what a key of this group is; None for one of a later release or of somebody else."""
+        """Return the parsed key of this group; None for a key of a later release or of another group."""
         if not key.startswith(self.prefix):
             return None
         match key[len(self.prefix) :].split("/"):

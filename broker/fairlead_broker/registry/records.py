@@ -238,7 +238,7 @@ class PartitionRecord(Record, frozen=True, kw_only=True):
 
 
 def config_texts(values: Mapping[str, ConfigScalar]) -> dict[str, str]:
-    """Return configuration in the form in which this release stores it, whoever has written it."""
+    """Return configuration in the form of this release, for records of any release."""
     return {
         key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in values.items()
     }

@@ -74,7 +74,7 @@ def absent(key: str) -> Compare:
 
 
 def created_at(key: str, revision: int) -> Compare:
-    """Hold if the key is the one made at this revision, whatever its value is by now."""
+    """Hold if the key was created at this revision, with any value."""
     return CreateRevision(key, Relation.EQUAL, revision)
 
 

@@ -76,12 +76,13 @@ def divergence(
 def end_before(
     epochs: Sequence[EpochStart], log_end: Offset, deleted_epoch: LeaderEpoch | None, fetch_offset: Offset
 ) -> Offset | None:
-    """Return where the leader's log ends for a follower without records that begins beyond; None where it does not.
+    """Return the end of the leader's log for an empty follower whose log starts beyond it; None if it does not.
 
-    `deleted_epoch`: that of the last record which the follower has deleted. What is deleted was committed, so a leader
-    that has everything has records of that epoch up to there, and is asked as if that record were there still. One that
-    was elected uncleanly may have other records at those offsets, of older epochs too and also beyond them, and the
-    follower would lack them for ever: what it is told lies before where it begins, so that it begins anew.
+    `deleted_epoch`: leader epoch of the last record that the follower has deleted. Deleted records were committed, so a
+    complete leader has records of that epoch up to the follower's start, and the comparison treats that record as
+    present. A leader that was elected uncleanly may have other records at those offsets, also of older epochs and
+    beyond them, which the follower would lack for ever: the returned end lies before the follower's start, so that the
+    follower resets its log.
     """
     # A leader without any epoch has no record that could be lacked.
     parted = divergence(epochs, log_end, deleted_epoch, fetch_offset) if epochs else None

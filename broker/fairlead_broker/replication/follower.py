@@ -235,7 +235,7 @@ class PartitionFollower:
         self._reported = Offset(-1)
 
     def _out_of_range(self, event: FetchOutOfRange, effects: list[FollowerEffect]) -> None:
-        """Begin anew where nothing that the leader still has would be lost by it."""
+        """Reset the log if no record that the leader still has would be lost."""
         if self._busy or self.is_ahead:
             return
         empty_beyond = self._has_no_record() and self._end_offset > event.leader_end

@@ -17,9 +17,9 @@ class Diverged:
 
     epoch: LeaderEpoch
     end_offset: Offset
-    """Where the leader's records of that epoch end."""
+    """End offset of the leader's records of that epoch."""
     own_end: EpochEnd | None
-    """Where the own ones do: `epoch_end` of the own list for that epoch."""
+    """End offset of the follower's own records of that epoch: `epoch_end` of its list."""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class Fetched:
     nbytes: int
     """Bytes of batches that are to be appended now; 0 for none."""
     next_offset: Offset | None = None
-    """Where the leader's log goes on behind a loss that was accepted and reaches to its end; None without one."""
+    """Offset at which the leader's log continues after an accepted loss at its end; None without such a loss."""
     lost_epochs: Sequence[EpochStart] = ()
     """The epochs of what is lost, the oldest first, and where each begins."""
 
@@ -77,7 +77,7 @@ class FetchOutOfRange:
 
     leader_log_start: Offset
     leader_end: Offset
-    """Where it ends, or where it ends as far as the follower's could be its beginning."""
+    """End of the leader's log, or of its part that the follower's log can be the beginning of."""
     deleted: EpochStart | None = None
     """The epoch of the record before the leader's log start, and where that begins; None where it knows of none."""
 
@@ -89,10 +89,10 @@ FollowerEvent: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class TruncateTo:
-    """Cut the log, durably, before anything else is fetched; then say `Truncated`.
+    """Truncate the log, durably, before the next fetch; then report `Truncated`.
 
-    No sync that began before may be told after `Truncated`: it would vouch for other bytes at the same offsets. The
-    log forgets epochs that have no record left, or the leader is asked by an epoch that it has objected to already.
+    A sync that began before must not be reported after `Truncated`: it would vouch for other bytes at the same offsets.
+    The log drops epochs without records; otherwise the next fetch would name an epoch that the leader has refused.
     """
 
     offset: Offset
@@ -109,10 +109,10 @@ class RestartAt:
 
 @dataclass(frozen=True, slots=True)
 class SkipTo:
-    """Go on at the offset, durably, as the leader's log does that has nothing before it; then say `CopiesAppended`.
+    """Continue at the offset, durably, as the leader's log does after an accepted loss; then report `CopiesAppended`.
 
-    The log takes over the epochs of what is lost: by that of its own last record it would look as if it had parted, and
-    as a leader it would send back who has records of the others, or has deleted them.
+    The log takes over the epochs of the lost records. By the epoch of its own last record it would appear to have
+    diverged, and as a leader it would truncate followers that have records of those epochs or have deleted them.
     """
 
     offset: Offset
@@ -128,7 +128,7 @@ class MoveLogStart:
 
 @dataclass(slots=True)
 class ReportProgress:
-    """Tell the leader by the peer call `progress` how far the log is synced."""
+    """Report the synced offset to the leader by the peer call `progress`."""
 
     synced_offset: Offset
 

@@ -25,7 +25,7 @@ class KnownFollower:
 
     def __init__(self, report: FollowerReport) -> None:
         self.broker_epoch: BrokerEpoch = report.broker_epoch
-        """Of its last fetch."""
+        """Time of its last fetch."""
         self.generation: int = report.generation
         self.end_offset: Offset = report.fetch_offset
         self.synced_offset: Offset = min(report.synced_offset, report.fetch_offset)

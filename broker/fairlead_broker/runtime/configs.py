@@ -83,7 +83,7 @@ class Configs:
 
 
 class ClusterConfigFollower:
-    """Brings partition records in line when the cluster's configuration changes, whoever has changed it."""
+    """Updates partition records when the cluster's configuration changes, by this or another broker."""
 
     def __init__(self, topic_admin: TopicAdmin, log: Log) -> None:
         self._topic_admin = topic_admin
@@ -91,7 +91,7 @@ class ClusterConfigFollower:
         self._changed = asyncio.Event()
 
     def config_changed(self) -> None:
-        """Hear of a change in the mirror."""
+        """Note a change in the mirror."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -103,6 +103,6 @@ class ClusterConfigFollower:
                 await self._topic_admin.follow_cluster_config()
             except ProblemError as problem:
                 self._log.warning("cluster configuration not applied yet", reason=problem.detail)
-                # The store is away, or somebody else is writing: there is no event to wait for, only another attempt.
+                # The store is away, or another broker is writing: no event tells when to try again.
                 await asyncio.sleep(RETRY_SECONDS)  # noqa: TID251
                 self._changed.set()

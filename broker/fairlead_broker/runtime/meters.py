@@ -75,7 +75,7 @@ LEADERSHIP = (
     "fairlead_partition_in_sync_replicas",
     "fairlead_partition_replica_lag_records",
 )
-"""Of each partition that is led here."""
+"""Gauges of each partition that this broker leads."""
 
 
 class TopicMeters:
@@ -284,7 +284,7 @@ def election_counter(telemetry: Telemetry) -> Callable[[str, int], None]:
 
 
 def watch_controller(telemetry: Telemetry, controllership: Controllership) -> None:
-    """Have the gauges follow."""
+    """Set the gauges from these functions at each scrape."""
     active = telemetry.metric("fairlead_controller_active")
     active.set_function(lambda: controllership.term is not None)
     telemetry.metric("fairlead_leaderless_partitions").set_function(lambda: controllership.leaderless)

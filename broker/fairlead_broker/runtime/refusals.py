@@ -54,7 +54,7 @@ def partition_not_found(topic: str, index: int, count: int) -> ProblemError:
 
 
 def no_leader(topic: str, index: int) -> ProblemError:
-    """Nobody leads the partition at the moment."""
+    """The partition has no leader at the moment."""
     return ProblemError(
         "no_leader", f"{topic}-{index} has no leader yet", data={"topic": topic, "partition": index}
     )
@@ -135,7 +135,7 @@ def not_enough_replicas_after_append(topic: str, index: int, in_sync: int, requi
     """The isr fell below what acks=all needs while a batch waited for it."""
     return ProblemError(
         "not_enough_replicas_after_append",
-        f"{topic}-{index} has {in_sync} replicas in sync by now, acks=all needs {required}; the batch may still be"
+        f"{topic}-{index} has {in_sync} replicas in sync now, acks=all needs {required}; the batch may still be"
         " stored",
         side_effect=SideEffect.MAYBE,
         data={"topic": topic, "partition": index},

@@ -1,4 +1,4 @@
-"""What a partition record makes of this broker: leader, follower of somebody, or neither."""
+"""The role of this broker in a partition record: leader, follower, or neither."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """Whom a broker follows in a partition, and as what: another one is another machine."""
+    """The leader that a broker follows in a partition, and its own replica: a change of either is another machine."""
 
     leader: BrokerId
     leader_epoch: LeaderEpoch
     broker: BrokerId
-    """The one that follows."""
+    """Id of the following broker."""
     broker_epoch: BrokerEpoch
     """The life in which it does."""
     generation: int
-    """Of its replica."""
+    """Generation of its replica."""
 
 
 class Roles:
@@ -45,7 +45,7 @@ class Roles:
         )
 
     def following(self, record: PartitionRecord) -> Following | None:
-        """As what this broker follows; None where nobody leads, or a life of itself."""
+        """Return the follower role of this broker; None without a leader, or if an own incarnation leads."""
         replica = self.own_replica(record)
         if replica is None or record.leader is None or record.leader.broker == self._life.broker:
             return None

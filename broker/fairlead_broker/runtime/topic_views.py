@@ -1,7 +1,7 @@
 """Topics as callers see them: the mirrored records with the effective configuration worked out.
 
-A view is made when somebody asks and kept until one of its records changes: working out a configuration takes
-longer than appending a batch.
+A view is made at the first use and kept until one of its records changes: resolving a configuration takes longer than
+appending a batch.
 """
 
 from __future__ import annotations

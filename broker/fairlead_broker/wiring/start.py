@@ -140,7 +140,7 @@ class LocalCluster:
         return next(failure.result() for failure in failures if failure.done())
 
     async def stop(self) -> None:
-        """Stop all at once: nobody is left to take over from another."""
+        """Stop all brokers at once, since none is left to take over."""
         try:
             stopping = [broker.stop() for broker in self.brokers]
             for outcome in await asyncio.gather(*stopping, return_exceptions=True):
@@ -172,9 +172,9 @@ async def start_local_cluster(
 
 
 async def acquaint(brokers: Collection[RunningBroker]) -> None:
-    """Return once each of these knows all of them, so that none refuses what needs another.
+    """Return once each broker knows all of them, so that no call is refused for a missing broker.
 
-    Raises CoordinationUnavailable if one stops meanwhile.
+    Raises CoordinationUnavailable if a broker stops before.
     """
     last = max(broker.broker.entry.life.membership.revision for broker in brokers)
     await asyncio.gather(*(broker.broker.entry.mirror.wait_for(last) for broker in brokers))
@@ -222,14 +222,14 @@ def warn_if_open(settings: BrokerSettings, log: Log) -> None:
 
 
 def warn_if_unreachable(settings: BrokerSettings, log: Log) -> None:
-    """Say it plainly when others are told where this broker listens and cannot go there: it works on this machine."""
+    """Warn if the advertised address cannot be reached from other machines, although it works on this one."""
     told = {"advertise": settings.advertise or settings.listen}
     if settings.etcd_endpoints:
         told["peer-advertise"] = settings.peer_advertise or settings.peer_listen
     for option, address in told.items():
         if address.everywhere:
             log.warning(
-                "other machines are told an address that means themselves; say where they reach this one",
+                "the advertised address means the caller's own machine; set an address that others can reach",
                 option=f"--{option}",
                 address=str(address),
             )

@@ -80,7 +80,7 @@ class AnswerBudget:
         self._open.pop(answer, None)
 
     def _cut_stalled(self) -> None:
-        """End the answers that nobody takes. In order of progress, so the first one that moves ends the search."""
+        """End stalled answers. They are in order of progress, so the first answer that moves ends the search."""
         since = self._now() - self._stall_seconds_max
         for answer in list(self._open):
             if answer.progressed_at > since:

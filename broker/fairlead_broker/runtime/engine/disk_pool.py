@@ -74,7 +74,7 @@ class DiskPool:
         return answers
 
     def drop_queued(self) -> None:
-        """Forget the calls that have not begun: nobody waits for them any more."""
+        """Drop the calls that have not begun: no task waits for them."""
         with suppress(Empty):
             while True:
                 entry = self._calls.get_nowait()
@@ -117,7 +117,7 @@ class DiskPool:
 
     def _complete(self, completion: _Completion) -> None:
         # Order matters: append before looking at the flag. The loop clears the flag before it empties the
-        # queue, so a completion is either seen by that pass or finds the flag clear and wakes the loop anew.
+        # queue, so a completion is either seen by that pass or finds the flag clear and wakes the loop again.
         self._completions.append(completion)
         if not self._waking:
             self._waking = True

@@ -1,11 +1,11 @@
 """Fsync rounds of one data directory: the group commit.
 
-Partitions say that they are dirty; rounds run back to back over all that are due, so what is appended while a
-round runs shares the next one. With `durability=synced` a dirty partition is due at once, with `replicated`
-when its topic's `flush.*`, the background interval or the directory's bound of unsynced bytes says so.
+Partitions are marked dirty; rounds run back to back over all dirty partitions that are due, so batches that are
+appended during a round share the next one. With `durability=synced` a dirty partition is due at once, with `replicated`
+when its topic's `flush.*`, the background interval or the directory's bound of unsynced bytes requires it.
 
-The first error ends it: after a failed fsync the kernel may have dropped the dirty pages, so a second one that
-succeeds proves nothing, and nobody may retry.
+The first error ends all rounds: after a failed fsync the kernel may have dropped the dirty pages, so a later fsync
+that succeeds proves nothing, and a retry is not allowed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SyncedPartition(Protocol):
         ...
 
     def synced(self, offset: Offset) -> None:
-        """Hear that everything below the offset is durable."""
+        """Note that everything below the offset is durable."""
         ...
 
 
@@ -95,7 +95,7 @@ class SyncRounds:
     ) -> None:
         """`failed` hears the first error of the directory, `observe_seconds` the length of every round."""
         self.appended_bytes = 0
-        """Of all partitions since the start; says when the next checkpoint is worth it."""
+        """Rounds of all partitions since the start; decides when the next checkpoint is worthwhile."""
         self._syncing = syncing
         self._clock = clock
         self._unsynced_bytes_max = unsynced_bytes_max
@@ -131,14 +131,14 @@ class SyncRounds:
             self._wake.set()
 
     def hurry(self) -> None:
-        """Sync everything at once from now on: the broker stops, and answers what waits meanwhile."""
+        """Sync everything at once from now on: the broker stops and answers the waiting calls."""
         self._hurried = True
         if self._dirty:
             self._next_due = AT_ONCE
             self._wake.set()
 
     def claim(self) -> bool:
-        """Let a partition sync by itself, if nobody else syncs or is due to; `release` when it is done."""
+        """Allow a partition to sync by itself if no round runs or is due; the caller calls `release` afterwards."""
         if self._busy or self._next_due <= self._clock.monotonic():
             return False
         self._busy += 1

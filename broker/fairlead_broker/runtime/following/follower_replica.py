@@ -55,7 +55,7 @@ class AppendCopies:
 
     data: memoryview
     end_offset: Offset
-    """Where the log ended when they were asked for."""
+    """End of the log at the time of the fetch."""
 
 
 DiskWork: TypeAlias = AppendCopies | TruncateTo | RestartAt | SkipTo | MoveLogStart
@@ -83,9 +83,9 @@ class FollowerReplica:
         self.failed_fetches = 0
         """Answers in a row that said that the partition cannot be fetched."""
         self.got_damaged = False
-        """Whether the records that came last were damaged; the leader is told so when they are asked for again."""
+        """Whether the last received records were damaged; the next fetch reports it to the leader."""
         self.leader_end_offset: Offset | None = None
-        """Where the leader's log ended in its last answer; None before the first in this leader epoch."""
+        """End of the leader's log in its last answer; None before the first answer in this leader epoch."""
         self._log = log
         self._shared = shared
         self._report = report
@@ -169,18 +169,18 @@ class FollowerReplica:
         return work
 
     def out_of_range(self, result: ReplicaFetchResult) -> list[DiskWork]:
-        """Hear that the leader has nothing at the offset that was asked for."""
+        """Note that the leader has no record at the fetched offset."""
         if self._closed:
             return []
         deleted = None if result.epoch_before is None else _begin_of(result.epoch_before)
         return self._step(FetchOutOfRange(result.log_start, result.end_offset, deleted))
 
     def begin_work(self) -> None:
-        """Say that the disk is at the log; until `end_work` it is nobody else's."""
+        """Reserve the log for disk work until `end_work`."""
         self._idle.clear()
 
     def end_work(self) -> None:
-        """Say that it is not any more."""
+        """Release the log after disk work."""
         self._idle.set()
 
     def do(self, work: DiskWork) -> None:
@@ -199,7 +199,7 @@ class FollowerReplica:
                 self._log.move_log_start(min(offset, self._log.checkpoint_high_watermark))
 
     def done(self, work: DiskWork, error: LogError | None) -> list[DiskWork]:
-        """Hear what became of a piece of work; answer what is to be done next."""
+        """Pass the outcome of a piece of work to the machine; return the next effects."""
         end = self._log.end_offset
         if isinstance(work, AppendCopies):
             self.got_damaged = isinstance(error, BadCopy)
@@ -222,7 +222,7 @@ class FollowerReplica:
             case MoveLogStart():
                 following = []
             case _:
-                # Where the log stands is known to the log alone: begin anew from there, and be told anew what to cut.
+                # Only the log knows its end: start again from there, and learn again where to truncate.
                 self._end = end
                 self._machine = self._new_machine()
                 following = []
@@ -233,11 +233,10 @@ class FollowerReplica:
     # -- syncing, called by the rounds
 
     def synced(self, offset: Offset) -> None:
-        """Hear from the rounds that the log is durable further than before."""
+        """Note that a round made more of the log durable."""
         if self._closed:
             return
-        # Not the offset that the round has seen: the log may have been cut meanwhile, or have grown without the
-        # machine having heard of it.
+        # Not the round's offset: the log may have been truncated since, or have grown without an event to the machine.
         offset = min(self._log.synced_offset, self._end)
         self._unsynced_records = max(0, self._end - offset)
         self._step(FollowerLogSynced(offset))
@@ -255,13 +254,13 @@ class FollowerReplica:
     # -- changes from outside
 
     def record_changed(self, record: Versioned[PartitionRecord]) -> None:
-        """Hear of another version of the record, in which this broker follows as before."""
+        """Take another version of the record, in which this broker follows as before."""
         self._record = record
         if self._counts_synced and self._end > self._log.synced_offset:
             self._shared.rounds.mark(self, 0, AT_ONCE)
 
     def change_config(self, config: TopicConfig) -> None:
-        """Go by another topic configuration. The log is told apart, in a pool."""
+        """Use another topic configuration. The log gets it separately, in a pool."""
         self._set_config(config)
 
     def roll_if_due(self) -> None:

@@ -1,8 +1,8 @@
 """Fetches what the leaders have for all partitions that this broker follows: one long poll for each leader.
 
-One task a leader: ask for everything that it leads, in an incremental session (KIP-227), do what the answers say on the
-disk, ask again as soon as that is done. A second task tells how far the logs are durable, without waiting for the
-parked poll. Must not know who follows what, nor why: `replicas` says so.
+One task for each leader: fetch all its partitions in an incremental session (KIP-227), carry out the answers on the
+disk, and fetch again as soon as that is done. A second task reports how far the logs are durable, without waiting for
+the long poll. Must not know why this broker follows a partition: `replicas` decides that.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class LeaderCalls(Protocol):
         ...
 
     async def progress(self, broker: BrokerId, request: ProgressRequest) -> None:
-        """Tell what is durable here. Raises likewise."""
+        """Report the durable offsets of this broker. Raises likewise."""
         ...
 
 
@@ -105,7 +105,7 @@ class ReplicaFetching:
             fetcher.remove(partition)
 
     def report(self, partition: FollowerReplica, synced_offset: Offset) -> None:
-        """Tell the leader how far the partition's log is durable."""
+        """Report to the leader how far the partition's log is durable."""
         self._fetchers[partition.following.leader].report(partition, synced_offset)
 
     def mirror_changed(self) -> None:
@@ -152,9 +152,9 @@ class ReplicaFetcher:
         self._session = NEW_SESSION
         self._sequence = 0
         self._changed: set[TopicIdPartition] = set()
-        """Partitions of which the leader may have to be told something."""
+        """Partitions with a possible report to the leader."""
         self._told: dict[TopicIdPartition, FollowerReport] = {}
-        """What the leader has been told in this session, of the partitions that it may answer."""
+        """Last request of each partition in this session, of the partitions that the leader may answer."""
         self._gone: set[TopicIdPartition] = set()
         """Partitions that were followed and are not any more."""
         self._asked: dict[TopicIdPartition, FollowerReplica] = {}
@@ -185,7 +185,7 @@ class ReplicaFetcher:
             self._interrupt()
 
     def report(self, partition: FollowerReplica, synced_offset: Offset) -> None:
-        """Tell the leader how far a log is durable."""
+        """Report to the leader how far a log is durable."""
         following = partition.following
         self._unreported[partition.key] = ProgressPartition(
             topic_id=partition.topic_id,
@@ -219,7 +219,7 @@ class ReplicaFetcher:
                 await self._pause()
 
     async def run_reports(self) -> None:
-        """Tell what was made durable until cancelled; what gathers while a call is under way goes in the next one."""
+        """Report durable offsets until cancelled; offsets that change during a call go into the next one."""
         while True:
             await self._reports.wait()
             self._reports.clear()
@@ -241,7 +241,7 @@ class ReplicaFetcher:
     # -- asking
 
     def _request(self) -> ReplicaFetchRequest | None:
-        """What the leader has not been told yet of the partitions; None where there is nothing to wait for."""
+        """Return the changed partitions of the next fetch; None if there is nothing to wait for."""
         self._end_rests()
         if self._session == NEW_SESSION:
             self._sequence = 0
@@ -252,7 +252,7 @@ class ReplicaFetcher:
         forgotten = [key for key in self._gone if key not in self._told]
         self._gone.clear()
         if not self._told:
-            # A session without partitions would only wait; what comes begins a new one.
+            # A session without partitions would only wait; the next partition begins a new session.
             self._session = NEW_SESSION
             return None
         return ReplicaFetchRequest(
@@ -327,7 +327,7 @@ class ReplicaFetcher:
                 self._told.pop(result.key, None)
                 self._changed.add(result.key)
             partition = self._partitions.get(result.key)
-            # One that follows anew since then must not be told what was said to the one before.
+            # A replica that was opened again since then must not get an answer to its predecessor.
             if partition is not None and partition is self._asked.get(result.key):
                 work += [(partition, each) for each in self._received(partition, result)]
         if any(isinstance(each, AppendCopies) for _, each in work) and not self._rounds.has_room():
@@ -383,7 +383,7 @@ class ReplicaFetcher:
         try:
             make_starts_durable(self._directory.write_checkpoint, [partition.log for partition in moved])
         except LogError as error:
-            # The files stay until the log start moves again; readers are told already.
+            # The files stay until the log start moves again; readers already see the new log start.
             self._log.warning("log starts of followed partitions not durable", reason=str(error))
             return
         now_us = self._clock.now_us()

@@ -1,8 +1,8 @@
 """Which broker coordinates a group, and how this one becomes it.
 
-For `groups`. A claim counts as long as its broker is in the life that made it, which the mirror shows; an unowned
-group is for the broker that rendezvous hashing picks among the running ones. Others' claims are remembered, so that
-most calls ask nobody (protocol section 5, rule 1).
+For `groups`. A claim counts while its broker is in the incarnation that made it, which the mirror shows; rendezvous
+hashing over the running brokers assigns an unowned group. Claims of other brokers are cached, so that most calls need
+no read (protocol section 5, rule 1).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from fairlead_broker.runtime.groups import refusals as group_refusals
 from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 
 REMEMBERED_MAX: Final = 10_000
-"""Groups of others whose coordinator is remembered; the ones that were asked for longest ago are forgotten."""
+"""Cached coordinators of other brokers' groups; the least recently used are dropped."""
 ATTEMPTS_MAX: Final = 10
-"""Each that fails means that somebody else changed the claim, or that an answer was lost."""
+"""Attempts; each failed attempt means that another broker changed the claim, or that an answer was lost."""
 
 
 class GroupClaims:
@@ -48,9 +48,9 @@ class GroupClaims:
         return None if broker == self._life.broker else broker
 
     async def claim(self, group: str) -> Claim:
-        """Claim a group that is for this broker.
+        """Claim a group that hashing assigns to this broker.
 
-        Raises `not_coordinator` naming who has it, `coordination_unavailable` and `CoordinationUnavailable`.
+        Raises `not_coordinator` naming the coordinator, `coordination_unavailable` and `CoordinationUnavailable`.
         """
         for _ in range(ATTEMPTS_MAX):
             epoch = self._life.epoch
@@ -75,7 +75,7 @@ class GroupClaims:
         )
 
     async def is_adoptable(self, group: str, holder: Holder | None) -> bool:
-        """Whether this broker is to have a group, by what was just read of it: nobody has it, or this life."""
+        """Return whether this broker may own a group, by its record: unowned, or owned by this incarnation."""
         counting = None if holder is None else await self._counting(holder)
         if counting is not None:
             return counting.broker == self._life.broker
@@ -117,7 +117,7 @@ class GroupClaims:
         return own is not None and own.value.state is not BrokerState.STOPPING
 
     def _claimant(self, group: str) -> BrokerId:
-        """Who is to claim an unowned group. Raises `shutting_down` where that could only be this broker."""
+        """Return the broker that claims an unowned group. Raises `shutting_down` if only this broker could."""
         brokers = self._mirror.metadata.brokers
         for state in (BrokerState.RUNNING, BrokerState.DRAINING):
             candidates = [broker for broker, each in brokers.items() if each.value.state is state]

@@ -64,9 +64,9 @@ class HeartbeatPace:
 
 
 RETRY_SECONDS: Final = 1.0
-"""After a turn that could not be taken or written, the next one that nobody asks for comes so late."""
+"""Delay of the next periodic turn after a turn that failed or could not be written."""
 BREATH_SECONDS: Final = 0.01
-"""Between two turns that nobody asks for: whatever a group says is due, others have the loop in between."""
+"""Minimum time between two periodic turns of a group, so that other groups get the loop in between."""
 MERGED_PARTITIONS_MAX: Final = 4096
 """Offsets in one transaction: 64 records if they lie together, and of a size that is no burden to the store."""
 
@@ -110,7 +110,7 @@ _Waiting: TypeAlias = _Asked | _Commit
 
 
 class _NotWritten(Exception):
-    """Everybody who waited has been told."""
+    """Raised after a failed write, when every waiting call has its answer."""
 
 
 class CoordinatedGroup:
@@ -131,7 +131,7 @@ class CoordinatedGroup:
         self._asking = False
         self._due = False
         self._current: Sequence[_Waiting] = ()
-        """Who waits for what is being written."""
+        """Calls that wait for the write under way."""
         self._doubted = False
         self._pause = False
         self._gone: ProblemError | None = None
@@ -142,7 +142,7 @@ class CoordinatedGroup:
 
     @property
     def usable(self) -> bool:
-        """Whether calls go to this object; a group of an ended life, or after doubt in the lease, is read anew."""
+        """Whether calls may use this object; after an ended incarnation or a doubtful lease the group is read again."""
         if self._gone is not None:
             return False
         confirmed = self._shared.life.confirms(self.claim.broker_epoch)
@@ -162,12 +162,12 @@ class CoordinatedGroup:
         self.wake()
 
     def wake(self) -> None:
-        """Have a turn although nobody asks: topics have changed, or time has come."""
+        """Take a turn without a call: topics have changed, or a deadline has passed."""
         self._due = True
         self._work()
 
     def let_go(self, problem: ProblemError) -> None:
-        """Be of no use any more; what waits is told why. A write under way answers for itself."""
+        """Refuse all waiting calls with this problem, and all later ones. A write under way gives its own answer."""
         if self._gone is not None:
             return
         self._gone = problem
@@ -187,7 +187,7 @@ class CoordinatedGroup:
     # -- calls
 
     async def ask(self, event: GroupEvent) -> Reply:
-        """Have an event decided; returns when what follows stands. Raises why it was refused."""
+        """Decide an event; return when its consequences are written. Raises the refusal."""
         self._check()
         shared = self._shared
         if isinstance(event, Heartbeat):
@@ -250,7 +250,7 @@ class CoordinatedGroup:
         if not is_due():
             return
         self.group.check_empty()
-        # Whoever came meanwhile to join or to commit comes again, and makes it anew.
+        # Joins and commits that were queued meanwhile are retried by their callers, which creates the group again.
         self.let_go(group_refusals.beginning_anew(self.name))
         try:
             await self._shared.store.delete(self.claim)
@@ -297,7 +297,7 @@ class CoordinatedGroup:
             if self._gone is None and self.is_absent and not self._commits:
                 await self._give_back()
         except Exception:
-            # A group that breaks is read anew; the others go on.
+            # A group with an unexpected error is read again; other groups continue.
             self._shared.log.exception("group failed", group=self.name)
             self.let_go(group_refusals.beginning_anew(self.name, maybe=True))
         finally:
@@ -307,7 +307,7 @@ class CoordinatedGroup:
             self._set_timer()
 
     async def _give_back(self) -> None:
-        """Keep no claim on what does not exist: nobody gets to fill the store with names of groups."""
+        """Drop the claim of a group that does not exist, so that calls cannot fill the store with names."""
         self.let_go(group_refusals.beginning_anew(self.name))
         with suppress(CoordinationError):
             await self._shared.store.release(self.claim)
@@ -382,9 +382,9 @@ class CoordinatedGroup:
         return standing, merged
 
     async def _write(self, pieces: Sequence[Sequence[Operation]], waiting: Sequence[_Waiting]) -> None:
-        """Write pieces in their order. Whoever waits is told of a failure, and `_NotWritten` raised.
+        """Write pieces in their order. A failure answers the waiting calls and raises `_NotWritten`.
 
-        Where it is not certain what stands, the group is let go.
+        After an unknown outcome the group is dropped and read again.
         """
         written = 0
         try:
@@ -404,7 +404,7 @@ class CoordinatedGroup:
     # -- time
 
     def _set_timer(self) -> None:
-        """Have a turn when the next one is due. After a failure not at once, however long it has been due."""
+        """Schedule the next periodic turn; after a failure never at once."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -421,7 +421,7 @@ class CoordinatedGroup:
         if self.usable and deadline is not None and deadline > self._shared.clock.monotonic():
             self._set_timer()
         elif self._doubted and self._shared.life.confirms(self.claim.broker_epoch):
-            # Members could not be heard in the meantime: their sessions start full.
+            # No heartbeat could be received in the meantime: sessions start at full length.
             self.let_go(group_refusals.beginning_anew(self.name))
         else:
             self.wake()
@@ -448,5 +448,5 @@ def _fail(waiting: Iterable[_Waiting], problem: ProblemError) -> None:
     for each in waiting:
         if not each.answer.done():
             each.answer.set_exception(problem)
-            # Whoever asked may be gone: an exception that nobody fetches is nothing to report.
+            # The caller may be cancelled: an exception without a reader needs no report.
             each.answer.exception()

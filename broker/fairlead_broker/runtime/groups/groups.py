@@ -1,7 +1,7 @@
 """Consumer groups of one broker: what `server` calls, answered by the groups that this broker coordinates.
 
-Finds or becomes the coordinator, holds the coordinated groups, and lets them go when the broker's life ends. Knows
-nothing of HTTP; what a member may do is decided in the pure room `groups`, what an offset is worth by nobody.
+Finds or becomes the coordinator, holds the coordinated groups, and drops them when the broker's incarnation ends. Knows
+nothing of HTTP. The pure room `groups` decides what a member may do; offsets are stored as given.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from fairlead_broker.telemetry import Log
 
 RELEASES_AT_ONCE: Final = 32
 RELEASE_SECONDS_MAX: Final = 1.0
-"""Of the ten seconds of a stop: what is not given back is free when the registration is."""
+"""Share of the 10 s of a stop. A claim not released by then ends with the broker's registration."""
 
 
 class Groups:
@@ -75,7 +75,7 @@ class Groups:
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._stopping = False
         self.on_loss: Callable[[], None] = lambda: None
-        """Called when a group with members is let go, so that somebody watches over them although nobody asks."""
+        """Called when a group with members is dropped, so that a coordinator watches its members without calls."""
         self.pace = HeartbeatPace()
         self._shared = GroupShared(
             store=store,
@@ -96,7 +96,7 @@ class Groups:
     def __iter__(self) -> Iterator[CoordinatedGroup]:
         return iter(tuple(self._groups.values()))
 
-    # -- who answers
+    # -- the coordinator
 
     async def coordinator_elsewhere(self, group: str, *, again: bool = False) -> BrokerId | None:
         """Return another broker that coordinates a group, or is to; None where that is this one.
@@ -165,7 +165,7 @@ class Groups:
         return OffsetsAnswer(offsets=group_calls.committed(found, metadata.topic_name))
 
     async def delete_offsets(self, group: str, topics: Sequence[str] | None) -> OffsetsAnswer:
-        """Forget offsets of a group without members; returns those that are gone. Raises `group_not_empty`."""
+        """Delete offsets of a group without members; return the deleted ones. Raises `group_not_empty`."""
         gone = await self.offsets(group, topics)
         coordinated = await self._coordinated(group)
         entries = {(TopicId(each.topic_id), each.partition): None for each in gone.offsets}
@@ -242,10 +242,10 @@ class Groups:
         ]
         return Page(items=items, next=following)
 
-    # -- groups that nobody asks about
+    # -- groups without calls
 
     async def adoptable(self, after: str | None, limit: int) -> tuple[list[str], str | None]:
-        """One page of groups: those that this broker is to have, has not, and nobody else has; and where to go on.
+        """Return one page of unowned groups that hashing assigns to this broker, and the next page's start.
 
         Raises `CoordinationError`.
         """
@@ -258,7 +258,7 @@ class Groups:
         return names, following
 
     async def adopt(self, group: str) -> None:
-        """Have a group, if it exists. Raises why not."""
+        """Coordinate a group if it exists. Raises the refusal."""
         await self._coordinated(group)
 
     # -- life

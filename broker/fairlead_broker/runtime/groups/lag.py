@@ -53,7 +53,7 @@ def lag_answer(
     metadata: ClusterMetadata,
     now_us: TimestampUs,
 ) -> LagAnswer:
-    """Return the lag of a group, from what was told about each of its partitions."""
+    """Return the lag of a group from the reported positions of its partitions."""
     lag = [_partition_lag(coordinated, each, metadata, now_us) for each in told]
     return LagAnswer(
         group=coordinated.name,

@@ -1,7 +1,7 @@
-"""How many transactions of committed offsets this broker may begin: its part of what the cluster's store is asked.
+"""Rate limit of this broker's transactions of committed offsets: its share of the load on coordination.
 
-For the coordinated groups. They ask, and are told in their order; what a group is to commit gathers meanwhile and goes
-in one transaction, so that a slow budget makes transactions larger, not fewer commits (protocol section 5, rule 4).
+For the coordinated groups, which are served in the order of their requests. Commits of a waiting group gather and go in
+one transaction, so that a lower rate makes transactions larger, not commits fewer (protocol section 5, rule 4).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.registry.records import BrokerState
 
 CLUSTER_TRANSACTIONS_PER_SECOND: Final = 480.0
-"""Of all brokers together: with what else they write, groups keep below 500 a second."""
+"""Transactions a second of all brokers together: with their other writes, groups stay below 500 a second."""
 BURST_SECONDS: Final = 0.1
 """What was not used for so long may be used at once."""
 TIMER_SECONDS_MIN: Final = 0.001
@@ -44,7 +44,7 @@ class OffsetBudget:
         return len(self._asked)
 
     def ask(self, granted: Callable[[], None]) -> None:
-        """Have a function called when one transaction may begin; at once if nobody has to wait.
+        """Call a function when one transaction may begin; at once if no other group waits.
 
         It must not raise, and may ask again.
         """

@@ -30,7 +30,7 @@ def member_not_found(group: str, member_id: str) -> ProblemError:
 
 
 def group_not_empty(group: str, members: int) -> ProblemError:
-    """What was asked for needs a group that nobody uses."""
+    """Refusal: the call needs a group without members."""
     return ProblemError(
         "group_not_empty",
         f"group {group} has {members} members; stop them first, or wait for their sessions to end",
@@ -71,10 +71,10 @@ def lease_in_doubt(group: str) -> ProblemError:
 
 
 def beginning_anew(group: str, *, maybe: bool = False) -> ProblemError:
-    """The coordinator has let go of what it knew of the group and reads it again. `maybe`: something was under way."""
+    """Refusal: the coordinator has dropped the group and reads it again. `maybe`: a write was under way."""
     return ProblemError(
         "coordination_unavailable",
-        f"the coordinator of group {group} begins anew from what is stored",
+        f"the coordinator of group {group} reads the group again from coordination",
         retry_after_seconds=RETRY_SOON_SECONDS,
         side_effect=SideEffect.MAYBE if maybe else SideEffect.NONE,
     )
@@ -91,9 +91,9 @@ def unreadable(error: RecordUnreadable, group: str) -> ProblemError:
 
 
 def of_store(error: CoordinationError, group: str, *, maybe: bool = False) -> ProblemError:
-    """Say what it means for a caller that the store refused or failed a write or a read about a group.
+    """Return the problem of a call whose read or write of the group failed in the store.
 
-    `maybe`: part of it was done.
+    `maybe`: part of the write may be done.
     """
     match error:
         case ClaimLost() if not maybe:

@@ -1,7 +1,7 @@
-"""What coordinators do by the clock: take on groups that nobody has, forget old offsets, show lag.
+"""Periodic work of coordinators: claim unowned groups, expire old offsets, show lag.
 
-For `wiring`. A group is claimed when somebody asks about it; this is for those that nobody asks about, whose
-members would otherwise never be missed and whose offsets never expire (protocol section 5, rule 4).
+For `wiring`. A call about a group claims it; this claims groups without calls, whose members would otherwise never time
+out and whose offsets would never expire (protocol section 5, rule 4).
 """
 
 from __future__ import annotations
@@ -66,15 +66,15 @@ class GroupUpkeep:
                     await self._wanted.wait()
 
     async def look_at_all(self) -> None:
-        """Take on every group that is for this broker and that nobody has, and forget what is old in all of its own.
+        """Claim every unowned group that hashing assigns to this broker, and expire old offsets of all own groups.
 
-        Raises `CoordinationError`; what is left is for the next pass.
+        Raises `CoordinationError`; the next pass does the rest.
         """
         after: str | None = None
         while True:
             names, after = await self._groups.adoptable(after, PAGE_GROUPS)
             for name in names:
-                # Another one may have it by now, or it is gone.
+                # Another broker may own the group now, or it is deleted.
                 with suppress(ProblemError):
                     await self._groups.adopt(name)
             if after is None:

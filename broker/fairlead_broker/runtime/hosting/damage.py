@@ -81,7 +81,7 @@ def _accept(log: PartitionLog, first_offset: Offset, next_good_offset: Offset) -
 
 
 LOOK_SECONDS: Final = 1.0
-"""Damage is rare, and a damaged copy that is followed or led does no harm meanwhile: its range is not served."""
+"""Damage is rare, and a damaged replica does no harm until its repair: the damaged range is not served."""
 
 
 class DamageRepair:
@@ -114,7 +114,7 @@ class DamageRepair:
             await self.look()
 
     async def look(self) -> None:
-        """Repair what is damaged and can be had from somebody else."""
+        """Repair damaged replicas whose records another replica has."""
         damaged = self._partitions.damaged()
         self._left = {key: revision for key, revision in self._left.items() if key in damaged}
         for key in damaged:
@@ -151,5 +151,5 @@ class DamageRepair:
         await self._mirror.wait_for(result.revision)
         if result.succeeded:
             self._left[key] = result.revision
-            self._log.error("damaged copy given up, to be fetched anew", partition=str(key))
+            self._log.error("damaged copy dropped, to be fetched again", partition=str(key))
         return result.succeeded

@@ -1,10 +1,9 @@
-"""Tells the controller of leader epochs that the store has issued a second time.
+"""Reports leader epochs that coordination has issued a second time.
 
-A coordination store that was restored from a backup knows nothing of the elections since. The broker that it names as
-a leader finds the epoch in its own list already: two histories would get the same name. It does not become leader, and
-writes instead that nobody leads, in the highest epoch that it knows, and that the record is a restored one: the
-controller hears every replica and elects the longest log, in a higher epoch than any of them knows (protocol section 3,
-rule 8).
+A coordination store that was restored from a backup does not know the elections since. The broker that it names as
+leader finds the epoch in its own list already: two histories would get the same epoch. It does not become leader, and
+writes a record without a leader, in the highest epoch that it knows, marked as restored. The controller then asks every
+replica and elects the longest log, in a higher epoch than any replica knows (protocol section 3, rule 8).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 
 @dataclass(slots=True)
 class HostedLog:
-    """Led, followed, or neither while nobody leads; never both."""
+    """Leader replica, follower replica, or neither while the partition has no leader; never both."""
 
     key: TopicIdPartition
     log: PartitionLog
@@ -29,7 +29,7 @@ class HostedLog:
     left: Callable[[], Awaitable[None]] | None = None
     """Waits until what the last role had begun at the log is over, as often as it is called."""
     distrusted: bool = False
-    """Whether the start has cut off more than a torn end, and no record was told so."""
+    """Whether recovery cut off more than a torn end, and no partition record says so yet."""
 
     @property
     def role(self) -> LeaderReplica | FollowerReplica | None:
@@ -38,7 +38,7 @@ class HostedLog:
 
     @property
     def damaged(self) -> bool:
-        """Whether a part of it cannot be read, or is gone, and nobody has accepted that."""
+        """Whether a part of the log is unreadable or missing, and no operator has accepted the loss."""
         return self.distrusted or any(not each.accepted for each in self.log.damaged)
 
     @property
@@ -46,13 +46,13 @@ class HostedLog:
         """Whether it does what it is there for: it is led, or the copy is complete."""
         if self.followed is not None:
             return self.followed.caught_up
-        # Without a leader there is nothing to catch up with. Where an earlier life of this broker leads, the
-        # controller is about to say who does.
+        # Without a leader there is nothing to fetch. If an earlier incarnation of this broker leads, the controller is
+        # about to elect a leader.
         return self.led is not None or self.record.value.leader is None
 
 
 async def nobody_at(hosted: HostedLog) -> None:
-    """Wait until what the last role has begun at the log is over, also where somebody else has ended that role."""
+    """Wait for the disk work of the last role, also if another call has ended that role."""
     if hosted.left is not None:
         await hosted.left()
 
@@ -67,5 +67,6 @@ def drop_damaged(log: PartitionLog) -> None:
             return
     except LogDamaged:
         pass
-    # What was deleted is none of the damage: it was others' as well, and who never had it is to be found out by it.
+    # Deleted records are not damage: other replicas deleted them too. The epoch before the start still exposes a
+    # replica that never had them.
     log.restart_at(start, log.epoch_before(start))

@@ -22,7 +22,7 @@ class PartitionLogs:
     __slots__ = ("_directory", "_kept", "_log", "_one_removal", "_pool", "removals")
 
     def __init__(self, directory: LogDirectory, pool: DiskPool, removals: SideWork, log: Log) -> None:
-        """`removals` carries the removal of files that nobody can find any more."""
+        """`removals` runs the removal of files that are no longer reachable."""
         self._directory = directory
         self._pool = pool
         self._log = log
@@ -64,7 +64,7 @@ class PartitionLogs:
     async def delete(self, key: TopicIdPartition) -> None:
         """Delete the folder of a partition that its record keeps elsewhere, or whose topic is gone.
 
-        On return nobody finds it any more. Its files go one after the other in `removals`: there can be a lot of them.
+        On return the folder is no longer found. `removals` deletes its files one after the other: there can be many.
         """
         self._begin_removal(key, await self._give_up(key))
 
@@ -82,7 +82,7 @@ class PartitionLogs:
             self.removals.begin(self._remove(key, folder), f"removal of {key}")
 
     async def _remove(self, key: TopicIdPartition, folder: Path) -> None:
-        # One at a time: threads of the pool are left to those that open logs.
+        # One at a time: the other threads of the pool open logs.
         async with self._one_removal:
             try:
                 await self._pool.run(self._directory.remove_given_up, folder)
@@ -101,7 +101,7 @@ class PartitionLogs:
         return sorted(PartitionIndex(int(name)) for name in names if name.isascii() and name.isdigit())
 
     def _report(self, log: PartitionLog, topic: str, partition: PartitionIndex) -> None:
-        """Say what a recovery removed, distrusts or had to rebuild; a start in order says nothing."""
+        """Log what a recovery removed, distrusts or had to rebuild; nothing after a clean start."""
         report = log.recovery_report
         for cut in report.cuts:
             self._log.warning(

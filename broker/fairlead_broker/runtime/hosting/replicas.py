@@ -59,7 +59,7 @@ class _Wanted:
 
 
 class Replicas:
-    """Opens, finds and closes partitions; iterates over those that are led."""
+    """Opens, finds and closes replicas; iterates over the leader replicas."""
 
     def __init__(
         self,
@@ -173,13 +173,13 @@ class Replicas:
     # -- damage
 
     def damaged(self) -> list[TopicIdPartition]:
-        """Partitions of which a part cannot be read and nobody has accepted that."""
+        """Partitions with an unreadable part whose loss no operator has accepted."""
         return [hosted.key for hosted in self._all() if hosted.damaged]
 
     async def drop_damaged(self, key: TopicIdPartition) -> bool:
-        """Cut a log where its damage begins, once no record counts on it; it is followed anew from there.
+        """Truncate a log where its damage begins, once no record counts on it; it is fetched again from there.
 
-        False where the disk did not take that: the copy has no role until it does.
+        Returns False if the disk refused: the replica has no role until the truncation succeeds.
         """
         hosted = self._find(key)
         if hosted is None:
@@ -189,7 +189,7 @@ class Replicas:
             role = hosted.role
             await self._changes.end(hosted, role.topic if role else "", refusals.leader_changed)
             if self._find(key) is not hosted:
-                return True  # It was let go meanwhile.
+                return True  # The replica was closed in the meantime.
             await self._opening.run(drop_damaged, hosted.log)
             hosted.distrusted = False
         except LogError as error:
@@ -210,7 +210,7 @@ class Replicas:
     # -- changes
 
     def changed(self, change: Change) -> None:
-        """Hear of a change of the records; cheap, called for every one."""
+        """Note a change of the records; cheap, called for every change."""
         match change:
             case TopicChange(before=before, after=after):
                 self._dirty.update(each.value.topic_id for each in (before, after) if each is not None)
@@ -229,7 +229,7 @@ class Replicas:
         self._wake.set()
 
     def life_changed(self) -> None:
-        """Hear that this broker is in a new life: what it led or followed in the one before is over."""
+        """Note a new incarnation of this broker: the roles of the previous one are over."""
         self._dirty.update(self._hosted)
         self._wake.set()
 
@@ -264,7 +264,7 @@ class Replicas:
                     waiter.set_result(None)
 
     async def settled(self) -> None:
-        """Wait until everything the mirror shows by now is opened or closed."""
+        """Wait until all replicas are opened or closed as the mirror shows now."""
         await self._looked_at()
         while self._openings:
             await self._openings.over()
@@ -371,7 +371,7 @@ class Replicas:
         return not self._roles.leads(record) and self._roles.following(record) == followed
 
     def _tell(self, hosted: HostedLog, view: TopicView, record: Record) -> list[Awaitable[object]]:
-        """Tell a partition that goes on as before what is new."""
+        """Pass the new record to a replica that keeps its role."""
         if record.mod_revision != hosted.record.mod_revision:
             hosted.record = record
             if hosted.led is not None:
@@ -420,7 +420,7 @@ class Replicas:
         if not self._may_have_role(hosted, wish.record.value):
             return
         if hosted.log.config != wish.view.config:
-            hosted.log.update_config(wish.view.config)  # Nobody is at the log: this waits for nothing.
+            hosted.log.update_config(wish.view.config)  # No disk work is at the log: this waits for nothing.
         # Where nobody else is left to count on, this is what there is.
         hosted.distrusted = False
         self._refused.accept(wish.key)

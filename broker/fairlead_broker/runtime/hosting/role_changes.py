@@ -1,7 +1,7 @@
-"""Takes on and ends what this broker is to a log: its leader, or a follower of somebody.
+"""Starts and ends the role of this broker for a log: leader or follower.
 
-For `replicas`, which says when. A role begins with the log as it stands, and ends at once; what an end leaves
-behind is waited for.
+For `replicas`, which decides when. A role begins with the log as it is, and ends at once; the disk work of an ended
+role is waited for.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RoleChanges:
         supervisor: Supervisor,
         lag_seconds: Callable[[], float],
     ) -> None:
-        """`lag_seconds`: how long a follower may be behind and still be in sync, asked anew for every leadership."""
+        """`lag_seconds`: maximum lag of an in-sync follower, called for every leadership."""
         self._life = life
         self._metadata = metadata
         self._shared = shared
@@ -109,7 +109,7 @@ class RoleChanges:
         self._fetching.follow(partition)
 
     def _sync_rest(self, partition: LeaderReplica | FollowerReplica) -> None:
-        """Have synced what an earlier role left unsynced: its rounds are over."""
+        """Sync the unsynced records of an earlier role, whose rounds are over."""
         if partition.log.synced_offset < partition.log.end_offset:
             self._shared.rounds.mark(partition, 0, AT_ONCE)
 
@@ -119,9 +119,9 @@ class RoleChanges:
         topic: str,
         refusal: Callable[[str, PartitionIndex, SideEffect], ProblemError],
     ) -> Awaitable[object]:
-        """End what this broker is to a log, at once; the answer ends when nobody is at the log any more.
+        """End this broker's role for a log at once; the returned awaitable ends when no disk work is at the log.
 
-        Also where another call has ended it, and what that left behind at the disk is still going on.
+        This includes the disk work of a role that another call has ended.
         """
         led, followed, task = hosted.led, hosted.followed, hosted.task
         hosted.led = hosted.followed = hosted.task = None

@@ -42,7 +42,7 @@ class Scrub:
         count_damaged: Callable[[int], None],
         log: Log,
     ) -> None:
-        """`partitions` is asked anew for every pass."""
+        """`partitions` is called for every pass."""
         self._partitions = partitions
         self._pool = pool
         self._clock = clock
@@ -89,7 +89,7 @@ class Scrub:
                 await self._pause(nbytes / bytes_per_second)
             damaged = await self._pool.run(scrub.finish)
         except (LogError, OSError) as error:
-            # Closed, cut, expired or unreadable by now: for the next pass, or for the next reader to tell.
+            # Closed, truncated, expired or unreadable since: the next pass or the next reader reports it.
             self._log.warning("segment not scrubbed", path=str(segment.path), reason=str(error))
             return read
         for damage in damaged:
@@ -116,5 +116,5 @@ def _total_bytes(segments: list[tuple[Replica, Segment]]) -> int:
         try:
             total += segment.size
         except OSError:
-            continue  # expired meanwhile
+            continue  # expired since the pass began
     return total

@@ -56,9 +56,9 @@ class Upkeep:
         failed: Callable[[StorageFailed], None],
         log: Log,
     ) -> None:
-        """`partitions`: led and followed ones, asked anew each time. `failed` hears of a disk that failed.
+        """`partitions` returns leader and follower replicas at each call; `failed` is called for a failed disk.
 
-        `appended_bytes`: so far, in all; `bytes_max` of them do not wait.
+        `appended_bytes`: bytes appended since the start; `bytes_max` of them do not wait for the interval.
         """
         self._bytes_max = bytes_max
         self._appended_bytes = appended_bytes
@@ -81,7 +81,7 @@ class Upkeep:
         """Wait for the interval, or until the start after a kill would have too much to read."""
         due = self._clock.monotonic() + self._interval_seconds
         enough = self._appended_bytes() + self._bytes_max
-        # The only event to wait for is time: appends are too many to be told of each.
+        # The only event is time: appends are too many for an event each.
         while (left := due - self._clock.monotonic()) > 0 and self._appended_bytes() < enough:  # noqa: ASYNC110
             await asyncio.sleep(min(left, LOOK_SECONDS))  # noqa: TID251
 
@@ -92,7 +92,7 @@ class Upkeep:
             self._failed(failure)
 
     def _look_after(self, partitions: list[Replica]) -> StorageFailed | None:
-        # Whatever has met it first, a checkpoint or the opening of a log: without an append nobody else hears of it.
+        # A checkpoint or the opening of a log may meet the failure first: without an append no other part notices it.
         failure = self._directory.failure
         now_us = self._clock.now_us()
         for partition in partitions:
@@ -165,7 +165,7 @@ class LeaderClock:
         lag_seconds: Callable[[], float],
         ticked: Callable[[], None],
     ) -> None:
-        """`partitions`: those led at the moment, anew at each tick. `ticked`: what else is done once a turn."""
+        """`partitions` returns the present leader replicas at each tick; `ticked` is called once a turn."""
         self._partitions = partitions
         self._lease_confirmed = lease_confirmed
         self._lag_seconds = lag_seconds
@@ -173,7 +173,7 @@ class LeaderClock:
         self._confirmed = True
 
     async def run(self) -> None:
-        """Tell the time again and again."""
+        """Pass the time to the leader replicas at each tick."""
         while True:
             turn_seconds = min(TURN_SECONDS_MAX, self._lag_seconds() / 2)
             for share in range(SHARES):

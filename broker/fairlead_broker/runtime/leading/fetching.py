@@ -115,7 +115,7 @@ class _Reading:
 
 
 class Fetching:
-    """Runs fetch calls against partitions, and knows the ones that wait."""
+    """Runs fetch calls against partitions, and holds the waiting ones."""
 
     __slots__ = (
         "_bytes_max",
@@ -200,9 +200,9 @@ class Fetching:
             try:
                 partition = self._find(fetch.topic_id, fetch.partition)
                 high_watermark = partition.high_watermark
-            except ProblemError as problem:  # in doubt or unknown, or the leadership has ended meanwhile
+            except ProblemError as problem:  # in doubt or unknown, or the leadership has ended
                 return problem
-            # Another one by now: what was told above may have been read while it was not known.
+            # The high watermark has changed: the result above may have been read while it was unknown.
             if high_watermark != answer.high_watermark:
                 return refusals.offset_not_available(partition.topic, partition.index)
         return answer
@@ -231,7 +231,7 @@ class Fetching:
                     topic.read(answer.next_offset - fetch.offset, answer.nbytes)
 
     def _missing_bytes(self, spec: FetchSpec, answers: list[FetchResult | ProblemError]) -> int:
-        """Bytes still to come before the call is answered; a problem is told at once."""
+        """Bytes still missing before the call is answered; a problem is answered at once."""
         if self._stopping:
             return 0
         missing = min(spec.min_bytes, spec.max_bytes, self._bytes_max)

@@ -45,16 +45,16 @@ from fairlead_broker.runtime.meters import TopicMeters
 from fairlead_broker.runtime.topic_views import limits_of
 
 SYNCED_ALONE_BYTES_MAX = 1 << 16
-"""A group up to this size is synced in the same visit of the disk pool if nobody else syncs at the moment: a lone
-producer then waits for one thread instead of two. Larger groups go to the rounds, so that the next group is written
-while they are synced."""
+"""A group up to this size is synced in the same visit of the disk pool if no sync runs at the moment: a lone producer
+then waits for one thread instead of two. Larger groups go to the rounds, so that the next group is written during their
+sync."""
 
 Refusal: TypeAlias = Callable[[SideEffect], ProblemError]
 """Makes the problem with which a partition answers, told whether the batch may be stored."""
 
 
 class LeaderReplica:
-    """The partition's log, its leader's machine, and everybody who waits for either."""
+    """The partition's log, its leader's machine, and the calls that wait for either."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class LeaderReplica:
 
     @property
     def known_high_watermark(self) -> Offset | None:
-        """The high watermark as followers are told; None while it is unknown."""
+        """High watermark in answers to followers; None while it is unknown."""
         return self._leader.high_watermark
 
     @property
@@ -161,7 +161,7 @@ class LeaderReplica:
 
     @property
     def held_batches(self) -> int:
-        """Of those, the ones that wait for others of their producer."""
+        """Number of queued batches that wait for an earlier batch of their producer."""
         return self._order.held_count
 
     # -- appending
@@ -270,8 +270,8 @@ class LeaderReplica:
     def _append_on_disk(self, stamped: list[StampedBatch], alone: bool) -> Offset | None:
         """Append, and sync where the group goes alone; blocks, runs in the disk pool."""
         if not self._epoch_begun:
-            # Before the first write and not at the start of the epoch: partitions that nobody writes to
-            # cost a start no fsync each, and their list does not grow with every restart.
+            # Before the first write and not at the start of the epoch: a partition without writes costs no fsync at
+            # a start, and its list of epochs does not grow with every restart.
             self._log.begin_epoch(self.leader_epoch)
             self._epoch_begun = True
         self._log.append(stamped, end_offset=stamped[0].base_offset)
@@ -315,10 +315,10 @@ class LeaderReplica:
         return self._log
 
     def synced(self, offset: Offset) -> None:
-        """Hear from the rounds that everything below the offset is durable.
+        """Note that a round made everything below the offset durable.
 
-        A round can reach an append whose answer is still on its way from the disk pool. Its end counts when the
-        machine has heard of it, by the next round, for which it is marked then.
+        A round can include an append whose completion is still on its way from the disk pool. Such an append counts
+        with the next round, for which its completion marks the partition.
         """
         offset = min(offset, self._leader.end_offset)
         self._unsynced_records = max(0, self._leader.end_offset - offset)
@@ -333,13 +333,13 @@ class LeaderReplica:
         self.leadership.time_passed()
 
     def record_changed(self, record: PartitionRecord, revision: Revision) -> None:
-        """Hear of another version of the partition record in the same leader epoch."""
+        """Take another version of the partition record in the same leader epoch."""
         self.leadership.record_changed(record, revision)
         if self._counts_synced and self._leader.end_offset > self._log.synced_offset:
             self._shared.rounds.mark(self, 0, AT_ONCE)
 
     def time_passed(self) -> None:
-        """Hear that time has passed; followers are told what retention has dropped meanwhile."""
+        """Pass the time to the machine; report the log start after retention to followers."""
         log_start = self._log.log_start_offset
         if log_start > self._leader.log_start:
             self.leadership.log_start_moved(log_start)
@@ -364,11 +364,11 @@ class LeaderReplica:
     # -- reading
 
     def add_poll(self, poll: LongPoll) -> None:
-        """Tell the poll from now on how the high watermark moves."""
+        """Report moves of the high watermark to the poll from now on."""
         self._polls[poll] = None
 
     def remove_poll(self, poll: LongPoll) -> None:
-        """Tell it no more."""
+        """Stop reporting to the poll."""
         self._polls.pop(poll, None)
 
     def check_fetch(
@@ -379,10 +379,10 @@ class LeaderReplica:
         if leader_epoch is not None and leader_epoch != self.leader_epoch:
             raise refusals.wrong_leader_epoch(topic, index, leader_epoch, self.leader_epoch)
         if last_epoch is not None and offset >= self.log_start_offset:
-            # First: a reader beyond the end of a log that was cut is told that, not that it asked for too much.
+            # First: a reader beyond the end of a truncated log gets `log_truncated`, not `offset_out_of_range`.
             self._check_lineage(offset, last_epoch)
         if offset > self._leader.end_offset:
-            # In doubt that may be the reader of a successor, and to be told that its records do not exist is final.
+            # While the lease is in doubt, the reader may come from a newer leader, and this answer would be final.
             self.leadership.check_latest()
             raise refusals.offset_out_of_range(
                 topic, index, offset, self.log_start_offset, self.log_end_offset
@@ -450,7 +450,7 @@ class LeaderReplica:
         return self._config
 
     def change_config(self, config: TopicConfig) -> None:
-        """Use another topic configuration from the next batch on. The log is told apart, in a pool."""
+        """Use another topic configuration from the next batch on. The log gets it separately, in a pool."""
         self._set_config(config)
 
     def _set_config(self, config: TopicConfig) -> None:
@@ -479,12 +479,12 @@ class LeaderReplica:
             append.refused(refusal(append.side_effect))
 
     def storage_failed(self) -> None:
-        """The data directory has failed: no more writes, and somebody else leads if there is anybody."""
+        """End writes after a failure of the data directory; another replica leads if there is one."""
         self.refuse_writes(partial(refusals.storage_failed, self.topic, self.index))
         self.leadership.directory_failed()
 
     def close(self, refusal: Refusal) -> None:
-        """End the leadership: answer everybody who waits; nothing is decided or written for it any more."""
+        """End the leadership: answer all waiting calls, and decide and write nothing more."""
         self.closed = True
         self.refuse_writes(refusal)
         self.leadership.close()

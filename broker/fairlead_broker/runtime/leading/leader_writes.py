@@ -1,8 +1,8 @@
 """Writes that leaders make on their own partition records, each by compare-and-set.
 
-One task carries them, those of many partitions in one transaction: a follower that comes back joins a thousand isrs at
-once. Where a transaction does not hold, its halves are tried, so that one partition that lost keeps nobody else out.
-Every write gets exactly one answer; what is tried next is the machine's to say (protocol section 3, rules 3 and 4).
+One task sends them, writes of many partitions in one transaction: a returning follower joins a thousand isrs at once.
+If a transaction fails, its halves are tried, so that one conflicting partition does not hold up the others. Every write
+gets exactly one answer; the machine decides the next attempt (protocol section 3, rules 3 and 4).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fairlead_broker.telemetry import Log
 
 RETRY_SECONDS: Final = 1.0
 PARTITIONS_MAX: Final = 40
-"""Of one transaction, which holds 128 compares: two of each partition, and the own broker key."""
+"""Partitions of one transaction, which holds 128 compares: two for each partition, and the own broker key."""
 
 _Write = tuple[Leadership, WriteRecord]
 
@@ -52,7 +52,7 @@ class LeaderWrites:
         self._wake = asyncio.Event()
 
     def write(self, leadership: Leadership, write: WriteRecord) -> None:
-        """Have a record written; the leadership hears what became of it."""
+        """Queue a record for writing; the leadership receives the outcome."""
         self._queue.append((leadership, write))
         self._wake.set()
 
@@ -65,10 +65,10 @@ class LeaderWrites:
                 await self._write(self._take())
 
     def _take(self) -> list[_Write]:
-        """The next writes of leaderships that still are, at most one of each partition.
+        """Return the next writes of present leaderships, at most one for each partition.
 
-        While one waited here, its machine may have heard of a newer record and decided anew: only that decision goes
-        on, since a transaction changes a key once.
+        While a write waited here, its machine may have received a newer record and decided again: only the newer
+        decision is written, since a transaction changes a key once.
         """
         batch: list[_Write] = []
         epoch = None

@@ -54,15 +54,15 @@ class FollowerPlace(Protocol):
     """A follower that takes the partition from here, in the session of its fetches."""
 
     def grown(self) -> None:
-        """Hear that there is more to fetch."""
+        """Note that there is more to fetch."""
         ...
 
     def offsets_moved(self) -> None:
-        """Hear that the high watermark or the log start moved."""
+        """Note that the high watermark or the log start moved."""
         ...
 
     def ended(self) -> None:
-        """Hear that this broker leads the partition no more."""
+        """Note that this broker no longer leads the partition."""
         ...
 
 
@@ -126,7 +126,7 @@ class Leadership:
             )
 
     def _may_acknowledge(self, acks: Acks) -> bool:
-        """Rule 3.7, while the lease is in doubt: others may have been elected meanwhile."""
+        """Refusal while the lease is in doubt (rule 3.7): another leader may have been elected."""
         if acks is not Acks.ALL:
             return self.machine.serves_weak_acks
         # The others of the isr hold the high watermark back. Alone, and replaceable uncleanly, it stands still.
@@ -134,7 +134,7 @@ class Leadership:
         return not record.unclean or len(record.isr) > 1
 
     def check_latest(self) -> Offset:
-        """The high watermark, as the end that a client may be told. Raises `offset_not_available`."""
+        """High watermark for clients. Raises `offset_not_available`."""
         self._look_at_lease()
         high_watermark = self.machine.high_watermark
         if high_watermark is None or not self.machine.serves_weak_acks:
@@ -163,13 +163,13 @@ class Leadership:
         self._step(Synced(offset, self._clock.monotonic()))
 
     def log_start_moved(self, log_start: Offset) -> None:
-        """The own log begins later; followers are told."""
+        """Note a later start of the own log, and report it to followers."""
         self._step(LogStartMoved(log_start))
         for place in self._places:
             place.offsets_moved()
 
     def directory_failed(self) -> None:
-        """The own disk takes no writes any more: somebody else has to lead, if there is anybody."""
+        """Note that the own disk has failed: another replica must lead, if there is one."""
         self._step(DirectoryFailed())
 
     # -- the cluster
@@ -185,11 +185,11 @@ class Leadership:
     def write_answered(
         self, write: WriteRecord, outcome: WriteOutcome, stored_revision: Revision | None
     ) -> None:
-        """The store has answered a write that the machine asked for, or nobody knows what it did."""
+        """Pass the outcome of a write to the machine: written, refused or unknown."""
         self._step_counting(WriteAnswered(write.revision, outcome, stored_revision))
 
     def time_passed(self) -> None:
-        """Time has passed; the lease may be in doubt by now."""
+        """Pass the time to the machine; the lease may be in doubt."""
         self._step(TimePassed(self._clock.monotonic()))
 
     # -- followers
@@ -215,11 +215,11 @@ class Leadership:
         self._step(FollowerSynced(broker, broker_epoch, generation, leader_epoch, synced_offset, now))
 
     def add_place(self, place: FollowerPlace) -> None:
-        """Tell a follower's session from now on what is new."""
+        """Report new records to a follower's session from now on."""
         self._places[place] = None
 
     def remove_place(self, place: FollowerPlace) -> None:
-        """Tell it no more."""
+        """Stop reporting to the session."""
         self._places.pop(place, None)
 
     @property
@@ -259,7 +259,7 @@ class Leadership:
         return not self.closed
 
     def close(self) -> None:
-        """End the leadership: whoever waits for it learns so, and nothing follows from what still comes."""
+        """End the leadership: notify its waiters and ignore later events."""
         self.closed = True
         for place in tuple(self._places):
             place.ended()

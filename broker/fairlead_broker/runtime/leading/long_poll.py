@@ -15,11 +15,11 @@ class Watched(Protocol):
     """What can be waited for: a partition."""
 
     def add_poll(self, poll: LongPoll) -> None:
-        """Tell the poll from now on how the high watermark moves."""
+        """Report moves of the high watermark to the poll from now on."""
         ...
 
     def remove_poll(self, poll: LongPoll) -> None:
-        """Tell it no more."""
+        """Stop reporting to the poll."""
         ...
 
 
@@ -33,7 +33,7 @@ class LongPoll:
         self._woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def advanced(self, nbytes: int) -> None:
-        """Hear that a partition can serve so many more bytes."""
+        """Note that a partition can serve so many more bytes."""
         self._missing_bytes -= nbytes
         if self._missing_bytes <= 0:
             self.wake()

@@ -98,7 +98,7 @@ class PendingAppend:
             self.state = AppendState.APPENDING
 
     def accepted(self, leader_epoch: LeaderEpoch) -> None:
-        """Answer an acks=0 batch, which is told nothing but that it was valid; it is appended all the same."""
+        """Answer a valid acks=0 batch before it is appended; the answer has no offsets."""
         nothing = Offset(-1)
         self.call.settle(self.slot, AppendResult(nothing, nothing, TimestampUs(-1), leader_epoch))
 

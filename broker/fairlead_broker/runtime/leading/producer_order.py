@@ -160,7 +160,7 @@ class ProducerOrder:
                     assert_never(effect)
 
     def _withdraw_answered(self) -> None:
-        """Take back held batches whose calls ended meanwhile: their senders know that they are not stored."""
+        """Withdraw held batches whose calls have ended: their answers said that they are not stored."""
         for append in [held for held in self._machine.held() if held.state is AppendState.SETTLED]:
             self._machine.step(Withdrawn(append))
             self._let_go(append)
@@ -184,7 +184,7 @@ class ProducerOrder:
     # -- after the append
 
     def appended(self, group: SequenceOf[PendingAppend], append_time_us: TimestampUs) -> None:
-        """Hear that a group is in the log."""
+        """Note that a group is in the log."""
         ordered = [append for append in group if append.is_ordered]
         self._machine.step(
             Appended(
@@ -199,14 +199,14 @@ class ProducerOrder:
             self._answer_repeat(follower, original.base_offset, last_offset, original.append_time_us)
 
     def failed(self, problem: ProblemError) -> None:
-        """Hear that nothing of a group was kept, or that nobody can know."""
+        """Note that no batch of a group was kept, or that the outcome is unknown."""
         self._machine.step(AppendFailed())
         followers, self._followers = self._followers, []
         for follower, _ in followers:
             follower.refused(problem)
 
     def committed(self, high_watermark: Offset) -> None:
-        """Hear how far the high watermark is; repeats that waited for it are answered."""
+        """Note the high watermark, and answer repeats that waited for it."""
         self._high_watermark = high_watermark
         if self._repeats:
             waiting, self._repeats = self._repeats, []

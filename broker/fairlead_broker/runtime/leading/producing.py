@@ -183,7 +183,7 @@ class Producing:
         """Hand a batch whose bytes are taken to its partition, unless it has its answer."""
         partition = item.partition
         assert header.total_bytes == len(item.batch), "a batch that is valid is whole"
-        # The first answer counts: a stop may have told the caller meanwhile that nothing of it is stored.
+        # The first answer counts: a stop may have answered already that the batch is not stored.
         if call.answers[slot] is not None:
             self._budget.give_back(header.total_bytes)
             return

@@ -1,6 +1,6 @@
 """Deleting the records of a partition below an offset, as its leader (KIP-107).
 
-Answered when every replica in sync begins there: whoever is elected next must not show again what was deleted.
+Answered when every in-sync replica starts at that offset: the next leader must not serve deleted records.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Looks for segments whose retention is over in every partition that this broker leads, and lets them go.
+"""Drops segments whose retention is over in every partition that this broker leads.
 
-One task, every `log.retention.check.interval.ms`. What goes is decided by `log.retention`; the order is a rule: readers
-are told the new log start, one checkpoint makes it durable for all partitions, then segments leave their logs, and
-their files go `file.delete.delay.ms` later by the upkeep.
+One task, every `log.retention.check.interval.ms`. `log.retention` chooses the segments. The order is a rule: readers
+see the new log start, one checkpoint makes it durable for all partitions, then segments leave their logs, and the
+upkeep deletes their files `file.delete.delay.ms` later.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Retention:
         count_deleted: Callable[[str, int, int], None],
         log: Log,
     ) -> None:
-        """`interval_seconds` is asked anew for every wait; `failed` hears of a disk that failed.
+        """`interval_seconds` is called before every wait, `failed` for a failed disk.
 
-        `count_deleted` hears reason, segments and bytes; called from the threads of the pool.
+        `count_deleted` receives reason, segments and bytes; called from the threads of the pool.
         """
         self._directory = directory
         self._partitions = partitions
@@ -57,7 +57,7 @@ class Retention:
         self._changed = asyncio.Event()
 
     def config_changed(self) -> None:
-        """Hear that the interval may be another one: the wait begins anew."""
+        """Start the wait again, since the interval may have changed."""
         self._changed.set()
 
     async def run(self) -> None:

@@ -2,9 +2,9 @@
 
 The order is a rule (protocol sections 2 and 3): lock the directory, learn the cluster's id and hold it against the
 directory's, register without a directory, disown what a newer copy of the directory was counted for, write the new
-broker epoch into the directory, and only then, once its logs are recovered, register the directory. Nobody elects or
-counts a broker without one, or places anything there, so no record names a life that the directory does not know, and
-nobody waits for a recovery.
+broker epoch into the directory, and only then, once its logs are recovered, register the directory. A broker without a
+registered directory is never elected, counted or given replicas, so no record names an incarnation that the directory
+does not know, and no election waits for a recovery.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Log
 
 GIVE_BACK_SECONDS_MAX = 1.0
-"""Of the ten seconds of a stop."""
+"""Share of the 10 s of a stop."""
 Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
 class Advertised:
-    """Addresses that others are told, each `host:port`."""
+    """Advertised addresses, each `host:port`."""
 
     data: str
     peer: str
@@ -85,7 +85,7 @@ class Entry:
     async def open_directory(self) -> None:
         """Register the directory, whose logs are recovered: from here on this broker is elected and gets partitions."""
         await self.registration.begin(self.own_directory)
-        # Whoever looks at the mirror from here on finds this broker with what it has.
+        # From here on the mirror shows this broker with its replicas.
         await self.mirror.wait_for(self.life.membership.revision)
 
     @property
@@ -207,7 +207,7 @@ class ClusterEntry:
         return MeasuredCoordination(self._coordination, self._clock, self._observe)
 
     async def _cluster(self, bootstrap: ClusterBootstrap, directory: LogDirectory) -> ClusterRecord:
-        """The cluster's record, which a directory that belongs to a cluster must never make anew."""
+        """Return the cluster's record; a directory that belongs to a cluster must never create it again."""
         belongs_to = directory.cluster_id
         if belongs_to is None:
             new_id = self._new_id()
@@ -303,9 +303,9 @@ class ClusterEntry:
             self._log.error(
                 "the data directory is an older copy than the cluster counts on",
                 partition=str(key),
-                done="left isr and elr; fetched anew"
+                done="left isr and elr; fetched again"
                 if taken
-                else "quarantined: nobody else has its records",
+                else "quarantined: no other replica has its records",
             )
             if not taken:
                 distrusted.append(key)

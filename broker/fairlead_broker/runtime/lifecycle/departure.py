@@ -1,7 +1,8 @@
-"""A stop that the cluster knows of before anything ends: others lead, nobody waits for it, and everybody knows.
+"""A controlled shutdown: other brokers take over leadership before the broker stops serving.
 
-For the runtime's stop (protocol section 4, rule 10). Until this returns the broker serves as before and forwards what
-it leads no more, so that no client sees a failed write; when nobody can take over, there is nothing to wait for.
+For the runtime's stop (protocol section 4, rule 10). Until this returns the broker serves as before and forwards calls
+for partitions that it no longer leads, so that no client sees a failed write. Without another broker that can take over
+it returns at once.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from fairlead_broker.runtime.lifecycle.own_registration import OwnRegistration
 from fairlead_broker.telemetry import Log
 
 DEPARTURE_SECONDS_MAX = 4.0
-"""Of the ten seconds of a stop: a controller moves thousands of leaders in less, and clients retry what is left."""
+"""Share of the 10 s of a stop: a controller moves thousands of leaders in less, and clients retry the rest."""
 LOOK_SECONDS = 0.02
 """How often it is looked whether others have taken over and heard."""
 
@@ -58,7 +59,7 @@ class Departure:
             self._log.warning("stopping although others have not taken over everything", still_leading=leads)
 
     async def _heard(self, revision: Revision) -> None:
-        """Wait until every peer that goes on has seen a revision; who does not answer is asked again."""
+        """Wait until every remaining peer has seen a revision; ask silent peers again."""
         while late := [peer for peer in self._peers() if self._peer_calls.seen_revision(peer) < revision]:
             await asyncio.gather(*(self._ask(peer) for peer in late))
             await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251 - its mirror lags; there is no event of that here
@@ -69,7 +70,7 @@ class Departure:
             await self._peer_calls.log_ends(peer, ())
 
     def _peers(self) -> list[BrokerId]:
-        """Other brokers that go on: those that stop as well wait for nobody."""
+        """Return the other brokers that are not stopping."""
         return [
             broker
             for broker, registered in self._mirror.metadata.brokers.items()

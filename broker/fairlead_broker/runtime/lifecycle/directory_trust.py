@@ -26,9 +26,9 @@ from fairlead_broker.registry.transactions import Get, Put, created_at, unchange
 def names_a_newer_life(
     record: PartitionRecord, broker: BrokerId, present: BrokerEpoch, identity: Identity
 ) -> bool:
-    """Say whether the record counts on a life of this directory that the directory has never seen.
+    """Return whether the record counts on an incarnation that this directory has never seen.
 
-    The present life of the broker, which the directory does not know yet, is none of those.
+    The present incarnation of the broker, which the directory does not know yet, does not count.
     """
     here = any(
         replica.broker == broker and replica.directory == identity.directory_id for replica in record.replicas
@@ -52,7 +52,7 @@ def newer_lives(
 async def take_out(
     coordination: Coordination, keys: Keys, membership: Membership, identity: Identity, key: TopicIdPartition
 ) -> bool:
-    """Take this broker's entries out of a record; False where nobody else is left, so that they have to stay.
+    """Remove this broker from isr and elr of a record; return False if both would be empty, so that it stays.
 
     Guards: the record's revision and our own registration. Raises `MembershipLost`, and what coordination raises;
     to be called again after `UnknownOutcome`.

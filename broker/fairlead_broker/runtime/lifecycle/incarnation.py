@@ -1,8 +1,8 @@
-"""The life a broker is in: its epoch, and whether the cluster can still count on it.
+"""The incarnation of a broker: its epoch, and whether the cluster can still count on it.
 
-One object for the whole run of the process. When the lease is lost, `cluster_entry` registers the broker anew and
-begins the next life here: whoever serves under an epoch compares with it, and whoever writes names the epoch it
-decided under, so that no decision of an ended life is ever written by the next one (protocol section 3, rules 1 and 7).
+One object for the whole run of the process. When the lease is lost, `cluster_entry` registers the broker again and
+begins the next incarnation here. Serving compares its epoch with the present one, and every write names the epoch of
+its decision, so that no decision of an ended incarnation is written by the next (protocol section 3, rules 1 and 7).
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Incarnation:
         return self._membership.is_confirmed
 
     def confirms(self, epoch: BrokerEpoch) -> bool:
-        """Whether the cluster can count on what is done in a life: it is the newest one, and confirmed.
+        """Return whether the cluster can count on an incarnation: it is the newest one, and its lease is confirmed.
 
-        Who acts in an ended life must not be held up by the lease of the next one (protocol section 3, rule 7).
+        Work of an ended incarnation must not wait for the lease of the next one (protocol section 3, rule 7).
         """
         return epoch == self.epoch and self.confirmed
 
@@ -49,7 +49,7 @@ class Incarnation:
         return self._membership
 
     def subscribe(self, on_change: Callable[[], None]) -> Callable[[], None]:
-        """Have a function called, on the loop, when a new life has begun; return what ends that.
+        """Call a function, on the loop, when a new incarnation has begun; return a function that ends the calls.
 
         It must not block and must not raise. That the lease is in doubt has no event: time alone makes it so.
         """

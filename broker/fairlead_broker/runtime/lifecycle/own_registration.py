@@ -1,7 +1,7 @@
 """Keeps this broker registered, and its registration true.
 
-One task keeps the lease alive and, when it was lost all the same, registers the broker anew in a new life; another
-writes what changes: draining, stopping, a failed directory. Run by the runtime, wired by `cluster_entry`.
+One task keeps the lease alive and, if it is lost, registers the broker again in a new incarnation; another writes
+changes: draining, stopping, a failed directory. Run by the runtime, wired by `cluster_entry`.
 """
 
 from __future__ import annotations
@@ -57,22 +57,21 @@ class OwnRegistration:
         self._written: set[asyncio.Future[None]] = set()
 
     async def begin(self, directory: Directory) -> None:
-        """Register the data directory, which knows the first life and is recovered by now.
+        """Register the data directory, which is recovered and knows the first incarnation.
 
-        A life that was lost is followed by the next one from here on.
-
-        Returns once it is registered, in whichever life. May wait for coordination.
+        From here on, a lost incarnation is followed by the next one. Returns once the directory is registered, in any
+        incarnation. May wait for coordination.
         """
         self._directories = (directory,)
         self._begun.set()
         await self._in_line()
 
     def look_again(self) -> None:
-        """Compare what is wanted with what stands; for whoever changes what is wanted."""
+        """Compare the wanted registration with the written one; called after each change of the wanted one."""
         self._wake.set()
 
     def gone(self, epoch: BrokerEpoch) -> None:
-        """Hear that the registration of a life is not there any more, whatever its lease says."""
+        """Note that the registration of an incarnation is gone, even if its lease is alive."""
         if epoch != self._life.epoch:
             return
         self._life.membership.end()
@@ -117,7 +116,7 @@ class OwnRegistration:
         finally:
             for written in self._written:
                 if not written.done():
-                    written.set_exception(MembershipLost("nobody keeps the registration any more"))
+                    written.set_exception(MembershipLost("the broker no longer keeps its registration"))
 
     async def _in_line(self) -> None:
         """Wait until what is wanted now stands in coordination."""

@@ -63,7 +63,7 @@ class Digests:
         self._clock = clock
 
     async def digest(self, request: DigestRequest) -> RangeDigest:
-        """Digest a range of this broker's copy; what is missing or cannot be read is told in the answer."""
+        """Digest a range of this broker's copy; the answer reports missing and unreadable records."""
         log = self._log_of(request.key)
         first, end = request.first_offset, request.end_offset
         if log is None:
@@ -147,7 +147,7 @@ class Digests:
     async def _take_piece(
         self, request: DigestRequest, replicas: list[_Replica], own: BrokerId, led: RangeDigest
     ) -> None:
-        """Ask everybody who has not failed yet, and hold the answers against the leader's."""
+        """Ask every replica that has not failed yet, and compare the answers with the leader's."""
         asked = [replica for replica in replicas if replica.state == "compared"]
         async with asyncio.TaskGroup() as group:
             for replica in asked:
@@ -180,7 +180,7 @@ def _checked_range(
 
 
 def _up_to(request: DigestRequest, end_offset: Offset) -> DigestRequest:
-    """The same piece for everybody else: it ends where the leader's batches end, however large they are."""
+    """Request for the other replicas: it ends at the end of a batch of the leader, however large the batch is."""
     return DigestRequest(
         topic_id=request.topic_id,
         partition=request.partition,

@@ -45,7 +45,7 @@ class MoveProgress:
         self._peers = peers
 
     async def of(self, moves: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, list[ReplicaProgress]]:
-        """Return what each added replica of these partitions has; who does not answer has numbers of None."""
+        """Return the log ends of each added replica of these partitions; None for brokers that do not answer."""
         leaders, added = dict[TopicIdPartition, BrokerId](), dict[TopicIdPartition, Sequence[BrokerId]]()
         asked: dict[BrokerId, list[TopicIdPartition]] = {}
         for key in moves:

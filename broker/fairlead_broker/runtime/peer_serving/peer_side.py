@@ -1,6 +1,7 @@
-"""What the server needs of the runtime to speak with other brokers: calls out, calls in, and who is who.
+"""The runtime's side of calls between brokers: calls out, calls in, and the registered brokers.
 
-Built with the other parts of a broker. The peer listener checks and serves by it, forwarding asks it for the way.
+Built with the other parts of a broker. The peer listener checks and serves calls with it, and forwarding asks it for
+the controller and the mirror.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class PeerSide:
         return controller.value.broker if controller else None
 
     def controller_elsewhere(self) -> BrokerId | None:
-        """Another broker that is the controller; None where that is this one, or nobody."""
+        """Return another broker that is the controller; None if this broker is, or if there is none."""
         controller = self.controller
         return None if controller == self.peers.own.broker else controller
 

@@ -32,7 +32,7 @@ from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 
 REMEMBERED_SECONDS: Final = 60.0
-"""Compaction may take the batch away, and the next one is younger: then a lag is told too long for so many seconds."""
+"""Compaction may remove the batch, and the next one is younger: the reported lag is too long for so many seconds."""
 REMEMBERED_MAX: Final = 50_000
 """About 10 MiB."""
 
@@ -157,7 +157,7 @@ class Positions:
     async def _ask_with_others(
         self, keys: Sequence[TopicIdPartition]
     ) -> Mapping[TopicIdPartition, PositionTold]:
-        """Ask together with whoever asks while an earlier question is under way: commits are many and small."""
+        """Ask in one request with other callers that wait for an earlier request: commits are many and small."""
         own = self._peers.own.broker
         if all(self._leader(key) == own for key in keys):
             return dict(zip(keys, await self.tell(_where(keys)), strict=True))
@@ -177,7 +177,7 @@ class Positions:
                 answers = await self.ask(_where(keys), seconds_max=BEYOND_SECONDS_MAX)
                 told = dict(zip(keys, answers, strict=True))
                 for _, waiting in gathered:
-                    # Whoever asked may have given up.
+                    # The caller may have been cancelled.
                     if not waiting.done():
                         waiting.set_result(told)
         finally:

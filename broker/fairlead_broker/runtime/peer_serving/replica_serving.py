@@ -38,7 +38,7 @@ CACHED_READ_BYTES: Final = 1 << 20
 ON_LOOP_BYTES_MAX: Final = 4 << 20
 """Read on the loop for one answer, a quarter of a millisecond; the rest goes to the pool."""
 IDLE_SECONDS_MAX: Final = 60.0
-"""A session that nobody asks for so long is of a broker that is gone, or that follows nothing here any more."""
+"""A session without a fetch for so long belongs to a broker that is gone or follows no partition here."""
 
 REFUSAL_CODES: Final = {
     FetchRefusal.STALE_LEADER_EPOCH: "stale_leader_epoch",
@@ -139,7 +139,7 @@ class ReplicaServing:
             )
 
     def drop_idle(self) -> None:
-        """Forget sessions that nobody asks any more."""
+        """Drop sessions without fetches."""
         oldest = self._clock.monotonic() - IDLE_SECONDS_MAX - self._wait_max
         for broker, session in tuple(self._sessions.items()):
             if session.used_at < oldest:
@@ -165,7 +165,7 @@ class ReplicaServing:
         elif session is None or session.number != request.session:
             return None
         if not session.goes_on(peer, request.sequence):
-            # An answer was lost on its way, or a request came twice: nobody knows what the follower was told.
+            # An answer was lost, or a request arrived twice: the last answer that the follower has is unknown.
             session.end()
             del self._sessions[peer.broker]
             return None
@@ -248,7 +248,7 @@ class ReplicaServing:
                 session.considered(place)
                 result = place.offsets_if_new()
             elif left <= 0:
-                continue  # its turn comes with the next answer, before those that get something now
+                continue  # its turn comes with the next answer, before the partitions of this answer
             else:
                 wanted = min(left, place.spec.max_bytes)
                 result = self._read_cached(session, place, wanted) if on_loop > 0 else None

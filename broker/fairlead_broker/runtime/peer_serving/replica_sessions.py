@@ -28,9 +28,9 @@ UNTOLD: Final = Offset(-1)
 
 
 class ReplicaCursor:
-    """A follower's place in one partition.
+    """A follower's cursor in one partition.
 
-    Rests from an answer with records until the follower names it again: until then nobody knows whether it took them.
+    It rests from an answer with records until the follower names it again: only then is it known that they arrived.
     """
 
     __slots__ = ("_session", "_told_high_watermark", "_told_log_start", "partition", "resting", "spec")
@@ -171,11 +171,11 @@ class FollowerSession:
         self.wake()
 
     def look_at(self, place: ReplicaCursor) -> None:
-        """Have a place considered for the next answer."""
+        """Consider a cursor for the next answer."""
         self._ready[place] = None
 
     def ready(self) -> list[ReplicaCursor]:
-        """The places to consider, the one that has waited longest first."""
+        """Cursors to consider, the longest waiting first."""
         return list(self._ready)
 
     def considered(self, place: ReplicaCursor) -> None:
@@ -190,7 +190,7 @@ class FollowerSession:
             self._parked.set_result(None)
 
     def wake_soon(self) -> None:
-        """Answer it shortly, with what comes until then."""
+        """Answer the waiting fetch shortly, with the records until then."""
         if self._parked is not None and self._hurry is None:
             self._hurry = asyncio.get_running_loop().call_later(OFFSETS_DELAY_SECONDS, self.wake)
 

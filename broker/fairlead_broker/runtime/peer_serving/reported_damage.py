@@ -26,7 +26,7 @@ class ReportedDamage:
         self._looked_at: dict[TopicIdPartition, tuple[LeaderEpoch, Offset]] = {}
 
     def verify(self, partition: LeaderReplica, offset: Offset) -> None:
-        """Read the segment from an offset on, beside everything else; once for what is told again and again."""
+        """Read the segment from an offset on, in the background; once for damage that is reported repeatedly."""
         place = (partition.leader_epoch, offset)
         if self._looked_at.get(partition.key) == place:
             return

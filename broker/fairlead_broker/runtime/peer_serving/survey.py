@@ -22,7 +22,7 @@ class Survey:
     log_of: LogOf
 
     async def __call__(self, key: PartitionKey, brokers: Sequence[BrokerId]) -> Mapping[BrokerId, LogEnd]:
-        """Ask them all at once; who does not answer, or has not opened its log, is left out."""
+        """Ask all brokers at once; the result lacks brokers that do not answer or have not opened the log."""
         wanted = TopicIdPartition(key.topic_id, key.partition)
         async with asyncio.TaskGroup() as group:
             asked = {broker: group.create_task(self._ask(broker, wanted)) for broker in brokers}
