@@ -26,7 +26,9 @@ PURE_ROOMS = (
     "spark",
 )
 PURE_TESTS = tuple(f"tests/unit/{room}" for room in PURE_ROOMS)
-WORKERS = "2"
+PURE_WORKERS = "2"
+# Tests of whole systems wait for leases and processes for a third of their time.
+WORKERS = "3"
 # They wait for leases, elections and probes as long as they compute.
 KUBERNETES_WORKERS = "3"
 NO_TESTS_COLLECTED = 5
@@ -103,14 +105,14 @@ def run_without_kubernetes(tests: TestRun) -> None:
     """Run the tests that need no Kubernetes and judge no time."""
     pure = [path for path in PURE_TESTS if Path(path).is_dir()]
     tests.run("coverage", "erase")
-    tests.run("coverage", "run", "-m", "pytest", "-n", WORKERS, "-m", "not serial", *pure)
+    tests.run("coverage", "run", "-m", "pytest", "-n", PURE_WORKERS, "-m", "not serial", *pure)
     tests.run("coverage", "combine", "--quiet")
     tests.run("coverage", "report")
     ignored = [f"--ignore={path}" for path in pure]
     tests.run("pytest", "-n", WORKERS, "-m", "not serial and not kubernetes and not spark", *ignored)
     # A file always in one worker: one session of Spark for each of both, and what a file's tests share.
     folders = ("tests/spark", "tests/integration", "tests/observability", "tests/release")
-    tests.run("pytest", "-n", WORKERS, "--dist", "loadfile", "-m", "spark and not serial", *folders)
+    tests.run("pytest", "-n", PURE_WORKERS, "--dist", "loadfile", "-m", "spark and not serial", *folders)
 
 
 def main(arguments: list[str]) -> int:

@@ -32,8 +32,19 @@ settings.register_profile("prove", settings.get_profile("fairlead"), max_example
 settings.load_profile("fairlead")
 
 
+def _given_seconds(item: pytest.Item) -> float:
+    """Return the time that a test is given by its mark; 0 without one."""
+    mark = item.get_closest_marker("timeout")
+    return float(mark.args[0]) if mark is not None and mark.args else 0.0
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave scenarios out, except those of a file that is named and of a run with `-m scenario`."""
+    """Run tests with much time first, so that no worker waits for one at the end, and leave scenarios out.
+
+    A scenario runs if its file is named, and in a run with `-m scenario`.
+    """
+    items.sort(key=_given_seconds, reverse=True)
     if "scenario" in config.option.markexpr:
         return
     named = {Path(argument.split("::")[0]).resolve() for argument in config.args}

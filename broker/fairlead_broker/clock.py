@@ -1,7 +1,7 @@
 """The broker's only source of time.
 
-Every room that needs the time is handed a `Clock`; the pure rooms are handed numbers. Nobody else calls
-`time.*`, so a simulator can own time by owning one object.
+Every room that needs the time gets a `Clock`; the pure rooms get numbers. No other module calls `time.*`, so a
+simulator controls time by one object.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What the controller decides: who leads, and how topics come, grow, change and go.
+"""Decisions of the controller: leaders, and the creation, growth, change and deletion of topics.
 
-Plain functions from what is registered to the transactions that should follow; `coordination` runs them. Must have no
-clock, loop, disk, network or chance.
+Plain functions from the registered records to the transactions that should follow; `controlling` runs them. Must have
+no clock, loop, disk, network or chance.
 """

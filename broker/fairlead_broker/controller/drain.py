@@ -1,7 +1,7 @@
-"""Where the replicas of draining brokers go.
+"""Reassignments of the replicas of draining brokers.
 
-For the controllership, which asks for each partition that a draining broker keeps. Pure. A drain is nothing but
-reassignments that nobody has to write down: what is left to do follows from who is draining and who keeps what.
+For the controllership, which calls it for each partition with a replica on a draining broker. Pure. A drain has no
+record of its own: its remaining reassignments follow from the draining brokers and the present replicas.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def drained(
     view: ClusterView,
     load: Mapping[BrokerId, int],
 ) -> PartitionRecord | None:
-    """Return the record on its way off the draining brokers; None where nothing can or has to be moved.
+    """Return the record with a move off the draining brokers; None if no replica can or must move.
 
-    A partition that is being moved already, or that nobody leads, waits: there would be nobody to catch up with.
+    A partition in a move or without a leader waits: an added replica could not catch up.
     """
     if reassignment.is_under_way(record) or not has_live_leader(record, view.brokers):
         return None
@@ -39,11 +39,11 @@ def drained(
 
 
 def taken_back(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
-    """Return the record on its way back from a move to a broker that is gone and drained; None for other moves.
+    """Return the record that cancels a move to a broker that is gone and drained; None for other moves.
 
-    Such a broker is never in sync, so that the move, and every drain that waits for it, would never end. One that
-    lives catches up, and is emptied then. None also while the way back has to wait, or the leader is one of those that
-    were added: off the others, which drain, it would only be moved to it again.
+    Such a broker is never in sync, so the move, and every drain that waits for it, would never end. A live broker
+    catches up and is drained then. None also while the cancellation must wait, and if an added replica leads: a drain
+    of the other replicas would only start the same move again.
     """
     if not any(broker in view.draining and broker not in view.brokers for broker in record.adding):
         return None
@@ -55,9 +55,9 @@ def taken_back(key: PartitionKey, record: PartitionRecord, view: ClusterView) ->
 def draining_that_begin_again(
     record: PartitionRecord, view: ClusterView, load: Mapping[BrokerId, int]
 ) -> tuple[BrokerId, ...]:
-    """Return the draining brokers whose drains would begin the very same move again, were it taken back now.
+    """Return the draining brokers whose drains would start the same move again if it were cancelled now.
 
-    All that was copied would be copied anew, for nothing. Empty where the partition would stay, or go elsewhere.
+    The added replicas would copy all records again, for nothing. Empty if the partition would stay or move elsewhere.
     """
     current = tuple(each.broker for each in record.replicas if each.broker not in record.adding)
     before = {broker: count - (broker in record.adding) for broker, count in load.items()}
@@ -68,7 +68,7 @@ def draining_that_begin_again(
 
 
 def has_nowhere_to_go(broker: BrokerId, record: PartitionRecord, view: ClusterView) -> bool:
-    """Say whether the replica on a draining broker has to stay there: nobody else can be given the partition."""
+    """Return whether the replica must stay on a draining broker, since no other broker can take it."""
     if broker in record.removing:
         return False
     kept = {replica.broker for replica in record.replicas}

@@ -1,7 +1,7 @@
-"""Who may lead a partition, and the record that makes a broker its leader.
+"""The replicas that may lead a partition, and the record that makes a broker its leader.
 
-For `partition_changes`, and for whatever else moves leaders. Pure. The rule is protocol section 4, rule 7 (after
-KIP-966): a candidate is a replica that still has everything it had when it was counted.
+For `partition_changes`, and for other moves of leaders. Pure. The rule is protocol section 4, rule 7 (after KIP-966): a
+candidate is a replica that still has every record that it had when it was counted in sync.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Brokers: TypeAlias = Mapping[BrokerId, Versioned[BrokerRegistration]]
 
 
 def is_live(entry: InSync, brokers: Brokers) -> bool:
-    """Say whether the entry names the life that its broker is in."""
+    """Return whether the entry names the present incarnation of its broker."""
     registered = brokers.get(entry.broker)
     return registered is not None and broker_epoch(registered) == entry.broker_epoch
 
@@ -41,9 +41,9 @@ def broker_epoch(registered: Versioned[BrokerRegistration]) -> BrokerEpoch:
 def elect(
     key: PartitionKey, record: PartitionRecord, brokers: Brokers, avoiding: Collection[BrokerId] = ()
 ) -> PartitionRecord | None:
-    """Return the record under its next leader, or None while nobody can lead without losing records.
+    """Return the record under its next leader, or None while no replica can lead without loss of records.
 
-    The first candidate of the isr in assignment order leads, else the first of the elr; one of `avoiding` only where
+    The first candidate of the isr in assignment order leads, else the first of the elr; a broker of `avoiding` only if
     there is no other.
     """
     found = list(candidates(key, record, brokers))
@@ -54,9 +54,9 @@ def elect(
 def move_leader(
     key: PartitionKey, record: PartitionRecord, brokers: Brokers, avoiding: Collection[BrokerId]
 ) -> PartitionRecord | None:
-    """Return the record under another leader though the present one lives; None where nobody can take it at once.
+    """Return the record under another leader while the present one lives; None if no replica can take over at once.
 
-    Only a live member of the isr may: it has all that the present leader has acknowledged to anybody.
+    Only a live member of the isr can: it has every record that the present leader has acknowledged.
     """
     isr = {entry.broker: entry for entry in record.isr}
     for replica in record.replicas:
@@ -91,9 +91,9 @@ def led_by(key: PartitionKey, record: PartitionRecord, broker: BrokerId, brokers
 
 
 def can_stay(key: PartitionKey, entry: InSync, brokers: Brokers) -> bool:
-    """Say whether a member of the isr can stay one: it lives, is not stopping, has its disk and trusts its bytes.
+    """Return whether a replica can stay in the isr: its broker lives, is not stopping, and its disk is trusted.
 
-    Of a life that joined, no directory is registered only once its disk has failed: it copies nothing any more.
+    A broker that joined and has no registered directory has a failed disk: it no longer copies records.
     """
     if not is_live(entry, brokers):
         return False
@@ -132,12 +132,12 @@ def registered_directory(registration: BrokerRegistration, directory_id: str) ->
 
 
 def takes_part(key: PartitionKey, registration: BrokerRegistration) -> bool:
-    """Say whether the broker is not stopping and trusts its bytes of this partition."""
+    """Return whether the broker is not stopping and its replica of this partition is not quarantined."""
     return registration.state is not BrokerState.STOPPING and not distrusts(key, registration)
 
 
 def distrusts(key: PartitionKey, registration: BrokerRegistration) -> bool:
-    """Say whether the broker has put its replica of this partition under quarantine."""
+    """Return whether the broker has quarantined its replica of this partition."""
     return any(
         (each.topic_id, each.partition) == (key.topic_id, key.partition) for each in registration.quarantined
     )
@@ -150,11 +150,11 @@ def _kept_everything(
     directory: Directory,
     alone: bool,
 ) -> bool:
-    """Say whether a broker that has begun another life still has what it had in the one that the entry names.
+    """Return whether a restarted broker still has the records of the incarnation that the entry names.
 
-    An older epoch in the directory is an old copy of the disk. What was not synced survives only restarts that were
-    clean or kept the page cache; but it was never promised to survive on a replica that is `alone`: with others,
-    one of those may still have it.
+    An older epoch in the directory means an old copy of the disk. Unsynced records survive only a clean restart or one
+    that kept the page cache. They were never promised to survive on a replica that is `alone`; among several replicas
+    another one may still have them.
     """
     if directory.last_broker_epoch < entry.broker_epoch:
         return False

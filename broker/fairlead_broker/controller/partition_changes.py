@@ -63,17 +63,17 @@ def next_record(key: PartitionKey, record: PartitionRecord, view: ClusterView) -
 
 
 def has_live_leader(record: PartitionRecord, brokers: Brokers) -> bool:
-    """Say whether the record names a leader in the life that it is in."""
+    """Return whether the record names a leader in its present incarnation."""
     return record.leader is not None and is_live(record.leader, brokers)
 
 
 def elect_unclean(
     key: PartitionKey, record: PartitionRecord, view: ClusterView, ends: Mapping[BrokerId, LogEnd]
 ) -> PartitionRecord | None:
-    """Return the record led by the live replica with the longest log, at the price of what others had more.
+    """Return the record led by the live replica with the longest log; records beyond its end are lost.
 
-    None while no replica that can lead has told its end, and with a restored record until all have. The new leader
-    epoch is above all that were heard of.
+    None while no replica that can lead has reported its end, and for a restored record until all have. The new leader
+    epoch is above all reported ones.
     """
     if record.restored and any(replica.broker not in ends for replica in record.replicas):
         return None
@@ -97,9 +97,9 @@ def elect_unclean(
 
 
 def _after_leader(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
-    """Elect; where nobody can lead, say so in the record, so that nobody is sent to a leader that is gone.
+    """Elect a leader; if no replica can lead, return a record without leader, so that no call goes to a dead broker.
 
-    Nobody in a restored record can be trusted to be complete.
+    No replica in a restored record is trusted to be complete.
     """
     if not record.restored:
         elected = elect(key, record, view.brokers, view.draining.union(record.removing))
@@ -111,8 +111,8 @@ def _after_leader(key: PartitionKey, record: PartitionRecord, view: ClusterView)
 def _leader_moved(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
     """Move leadership off a broker that is stopping or draining, while that broker still serves.
 
-    One that stops goes in any case, so that even an eligible replica outside the isr is better than none. One that
-    drains stays until somebody in sync can take over.
+    A stopping broker leaves in any case, so even an eligible replica outside the isr is better than none. A draining
+    broker leads until an in-sync replica can take over.
     """
     assert record.leader is not None, "asked only where there is a leader"
     state = view.brokers[record.leader.broker].value.state
@@ -134,7 +134,7 @@ def _registered_draining(record: PartitionRecord, view: ClusterView) -> Iterator
 
 
 def _isr_shrunk(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
-    """Take out who cannot stay: the leader would wait for it otherwise."""
+    """Remove replicas that cannot stay in sync, since the leader would wait for them."""
     isr = tuple(entry for entry in record.isr if entry == record.leader or can_stay(key, entry, view.brokers))
     if isr == record.isr:
         return None

@@ -35,8 +35,8 @@ class PartitionSettings:
             durability = DurabilityState.REPLICATED
         elif durability is DurabilityState.REPLICATED:
             durability = DurabilityState.SYNCING
-        # A partition that was moved to fewer brokers than the topic's others could never have more in sync. Nor can one
-        # on its way to more: those that are added do not count before the end.
+        # A partition that was moved to fewer brokers than the topic's others could never have more in sync. Nor can a
+        # partition in a move to more brokers: added replicas do not count before its end.
         min_isr = min(self.min_isr, len(record.replicas) - max(len(record.adding), len(record.removing)))
         if (record.min_isr, record.durability, record.unclean) == (min_isr, durability, self.unclean):
             return record

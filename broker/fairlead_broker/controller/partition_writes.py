@@ -1,6 +1,6 @@
 """Partition records as the controller writes them: many in one transaction, each guarded.
 
-For whoever in `coordination` carries out what this room decides. Pure (protocol section 3, rule 3).
+For `controlling`, which carries out the decisions of this room. Pure (protocol section 3, rule 3).
 """
 
 from __future__ import annotations

@@ -17,15 +17,15 @@ from fairlead_broker.registry.records import BrokerState, PartitionRecord
 
 
 def preferred_leader(record: PartitionRecord) -> BrokerId:
-    """Return who is to lead if it can."""
+    """Return the broker of the preferred leader."""
     return record.replicas[0].broker
 
 
 def prefer(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
     """Return the record led by its preferred leader; None if it leads already or cannot take over at once.
 
-    It can if it is a live member of the isr and is not to be emptied. Nobody can by a restored record: its isr may lack
-    what others have.
+    It can take over if it is a live member of the isr and not draining, never by a restored record: a member of its
+    isr may lack records that others have.
     """
     if record.restored:
         return None

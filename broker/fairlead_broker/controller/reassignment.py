@@ -29,7 +29,7 @@ class Target:
 
 
 def is_under_way(record: PartitionRecord) -> bool:
-    """Say whether the partition is being moved."""
+    """Return whether the partition is in a move."""
     return bool(record.adding or record.removing)
 
 
@@ -63,9 +63,9 @@ def start(record: PartitionRecord, places: Sequence[Target], revision: Revision)
 
 
 def finish(key: PartitionKey, record: PartitionRecord, brokers: Brokers) -> PartitionRecord | None:
-    """Return the record's next step when everybody added is in sync; None while the move has to wait.
+    """Return the record's next step when all added replicas are in sync; None while the move must wait.
 
-    First the leader moves to somebody who stays; then the leaving replicas go in one put.
+    First a remaining replica becomes leader; then the leaving replicas are removed in one put.
     """
     if not {entry.broker for entry in record.isr}.issuperset(record.adding):
         return None
@@ -88,7 +88,7 @@ def _without(
     if isr_without(record, leaving) < record.min_isr:
         return None
     if record.leader is None or record.leader.broker in leaving:
-        # Who leads has to stay; the next step is taken on the record that names another.
+        # The leader must stay; the next step follows on the record with another leader.
         return None if record.leader is None else move_leader(key, record, brokers, leaving)
     shrunk = with_isr(
         record,

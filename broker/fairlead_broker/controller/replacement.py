@@ -1,7 +1,7 @@
-"""Who takes a replica over from a broker that is to keep none.
+"""The brokers that take over the replicas of a draining broker.
 
-Called by the controller's drain. Pure: how much each broker keeps is an argument, and so the same arguments give the
-same answer.
+Called by the controller's drain. Pure: the load of each broker is an argument, so the same arguments give the same
+answer.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ def replace_replicas(
     racks: Mapping[BrokerId, str | None],
     load: Mapping[BrokerId, int],
 ) -> tuple[BrokerId, ...]:
-    """Return the replicas with others in the places of the leaving ones.
+    """Return the replicas with other brokers in place of the leaving ones.
 
-    `brokers` can be given replicas, `racks` are those of every broker that is known, `load` says how many replicas
-    each keeps. A rack that has no replica is preferred, then the broker that keeps least, then the lowest id. Where
-    nobody is left to take a place over, the replica stays.
+    `brokers` can take replicas, `racks` are the racks of all known brokers, `load` is the number of replicas of each
+    broker. A rack without a replica is preferred, then the broker with the least load, then the lowest id. A replica
+    stays if no broker can take it over.
     """
     placed = list(replicas)
     for place, broker in enumerate(replicas):

@@ -62,7 +62,7 @@ class Planning:
     cluster_config: ConfigRecord | None
     now_us: TimestampUs
     start_index: int = 0
-    """Where the placement of new partitions begins; any number."""
+    """Index at which the placement of new partitions begins; any number."""
     partitions_max: int = PARTITIONS_MAX
     """Partitions in one transaction; halved by the driver when the store refuses one as too large."""
     cordoned: frozenset[BrokerId] = frozenset()
@@ -98,7 +98,7 @@ def plan_alteration(
 ) -> tuple[Transaction, ...]:
     """Return the steps of a ready topic to more partitions and another configuration of its own.
 
-    `replication_factor` is what new partitions get; the replicas of those that there are stay where they are.
+    `replication_factor` applies to new partitions; existing replicas stay.
     """
     assert partition_count >= topic.value.partitions, f"{name} would shrink to {partition_count} partitions"
     growing_to = partition_count if partition_count > topic.value.partitions else None
@@ -202,7 +202,7 @@ def _completion(planning: Planning, subject: _Subject, partitions: Partitions) -
         return steps
     missing = _missing(record, partitions)
     if missing and record.replication_factor > len(planning.placeable):
-        # New partitions cannot be placed; whoever looks again when brokers have come finds it unfinished.
+        # New partitions cannot be placed; the controller finishes the topic when brokers have joined.
         return steps
     steps += _partitions_written(planning, subject, missing, settings)
     done = msgspec.structs.replace(
@@ -218,7 +218,7 @@ def _write_topic(planning: Planning, name: str, guard: Compare, record: TopicRec
 def _removal(planning: Planning, subject: _Subject, partitions: Partitions) -> tuple[Transaction, ...]:
     """Remove the partitions, then put the tombstone for the topic's key in one transaction.
 
-    The tombstone comes last: from then on folders are deleted, and nobody may still be led to them.
+    The tombstone comes last: from then on brokers delete folders, and no record may still name them.
     """
     term, topic_id = planning.term, subject.record.topic_id
     rows = [(term.keys.partition(topic_id, index), each) for index, each in sorted(partitions.items())]
@@ -316,10 +316,10 @@ def _directory(registration: BrokerRegistration, partition: PartitionIndex) -> s
 def _settings_written(
     planning: Planning, subject: _Subject, partitions: Partitions, settings: PartitionSettings
 ) -> tuple[Transaction, ...]:
-    """Bring the records of existing partitions in line with the configuration.
+    """Update the records of existing partitions to the configuration.
 
-    A partition whose leader is not live is left for the time after its election. Without a leader it is not made
-    `replicated` either: who is complete by `synced` would be no candidate any more.
+    A partition whose leader is not live is updated after its election. Without a leader its durability does not become
+    `replicated`: a replica that is complete by `synced` would no longer be a candidate.
     """
     term = planning.term
     changed = [

@@ -74,7 +74,7 @@ class ClusterBootstrap:
         self._clock = clock
 
     async def cluster(self, new_cluster_id: str) -> ClusterRecord:
-        """Return the cluster's record, made with this id by whoever comes first.
+        """Return the cluster's record; the first broker creates it with this id.
 
         Raises `FeatureLevelTooHigh`. After `UnknownOutcome` call it again.
         """

@@ -40,10 +40,10 @@ def draining_brokers(metadata: ClusterMetadata) -> frozenset[BrokerId]:
 
 
 def registered_states(metadata: ClusterMetadata) -> dict[BrokerId, BrokerState]:
-    """Return what each registered broker takes part in.
+    """Return the state of each registered broker.
 
-    A drain counts as soon as it is wanted, not only when its broker has heard of it: whoever asks for one, or for its
-    end, is answered with the state that was asked for.
+    A drain counts as soon as it is requested, before its broker knows of it: the answer to the request shows the
+    requested state.
     """
     draining = draining_brokers(metadata)
     return {broker: _state(each.value.state, broker in draining) for broker, each in metadata.brokers.items()}

@@ -37,8 +37,8 @@ from fairlead_broker.registry.transactions import (
 )
 
 STALL_SECONDS: Final = 1.0
-"""A timer this late means that the process itself stood still (stopped, swapped, suspended), its keepers of leases
-with it: all leases then begin anew, as they do on etcd when its leader changes."""
+"""A timer this late means that the process itself stood still (stopped, swapped, suspended), with its keep-alives: all
+leases then start again at full length, as on etcd after a change of its leader."""
 EXPIRY_RETRY_SECONDS: Final = 1.0
 """After leases could not be ended, on a full disk."""
 _CLOSED: Final = "this client of the coordination store was closed"
@@ -312,7 +312,7 @@ class EmbeddedStore:
         self._publish(changed)
 
     def expire(self, *, stalled: bool = False) -> None:
-        """End the leases that are due, or let all begin anew after this process stood still."""
+        """End the leases that are due, or restart all of them after this process stood still."""
         if stalled:
             self.leases.renew_all(self._clock.monotonic())
         try:
@@ -320,7 +320,7 @@ class EmbeddedStore:
                 self.end_lease(lease_id)
         except CoordinationError:
             if not self.history.has_failed:
-                # A full disk passes, and nobody else asks for the leases that are due.
+                # A full disk passes, and only this timer ends the leases that are due.
                 again = self._clock.monotonic() + EXPIRY_RETRY_SECONDS
                 self._loop.call_soon_threadsafe(self._set_timer, again)
             raise
@@ -331,7 +331,7 @@ class EmbeddedStore:
         self.leases = Leases(self.history.life)
 
     def _publish(self, changed: Sequence[str]) -> None:
-        """Tell the watches before the caller learns of the result: both go through the loop's queue in order."""
+        """Notify the watches before the caller gets the result: both go through the loop's queue in order."""
         if changed:
             self._loop.call_soon_threadsafe(self._notify, self.history.revision, changed)
 
@@ -359,7 +359,7 @@ class EmbeddedStore:
 
 
 def _report(done: Future[None]) -> None:
-    """Let an error of the timer's call be seen; who asks a failed store hears of it anyway."""
+    """Log an error of the timer's call; later calls to a failed store raise it anyway."""
     try:
         done.result()
     except CoordinationError as error:

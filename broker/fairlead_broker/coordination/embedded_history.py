@@ -103,7 +103,7 @@ class EventChunk:
 
     batches: tuple[WatchBatch, ...]
     next_revision: Revision
-    """Where the watch goes on."""
+    """Revision at which the watch continues."""
     revision: Revision
     """The store's revision when it was read."""
 
@@ -200,7 +200,7 @@ class History:
         return Applied(result, branch, tuple(changed))
 
     def delete(self, keys: Iterable[str]) -> tuple[str, ...]:
-        """Remove the keys of an ended lease in one revision; return those that existed."""
+        """Remove the keys of an ended lease in one revision; return the removed keys."""
         self._refuse_failed()
         _, changed = self._apply([Delete(key) for key in keys])
         return tuple(changed)

@@ -61,7 +61,7 @@ class Leases:
         held.deadline = now + held.lease.ttl_seconds
 
     def renew_all(self, now: float) -> None:
-        """Start every time to live again: nobody could have kept anything alive."""
+        """Start every time to live again, since no lease could have been kept alive."""
         for held in self._held.values():
             held.deadline = now + held.lease.ttl_seconds
 

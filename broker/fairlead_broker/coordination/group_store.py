@@ -60,7 +60,7 @@ from fairlead_broker.registry.transactions import (
 UNDER_WAY_MAX: Final = 16
 """Calls about groups at once: more would only queue in the store, before the keep-alive of this broker's lease."""
 PORTION_BYTES_MAX: Final = REQUEST_BYTES_MAX - 4096
-"""Of the operations of one transaction; the rest is for its compares."""
+"""Operations of one transaction; the rest of etcd's limit is for its compares."""
 
 R = TypeVar("R", bound=Record)
 Block: TypeAlias = tuple[TopicId, int]
@@ -73,7 +73,7 @@ class ClaimLost(CoordinationError):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has claimed a group, as it was read; whether that still counts is for the reader to find out."""
+    """The claim of a group as read; the caller checks whether its incarnation still counts."""
 
     broker: BrokerId
     broker_epoch: BrokerEpoch
@@ -83,7 +83,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to write a group, held until the registration ends, somebody releases it or claims anew."""
+    """The right to write a group, held until the registration ends or the claim is released or replaced."""
 
     group: str
     broker: BrokerId
@@ -114,20 +114,20 @@ class GroupStore:
         self._keys = keys
         self._room = asyncio.Semaphore(UNDER_WAY_MAX)
 
-    # -- who has it
+    # -- claims
 
     async def holder(self, group: str) -> Holder | None:
-        """Read who has claimed a group last; None where nobody has."""
+        """Read the last claim of a group; None without a claim."""
         [item] = (await self._transact((), (Get(self.of(group).coordinator),))).reads
         return None if item is None else _holder(item)
 
     async def claim(
         self, group: str, found: Holder | None, broker: BrokerId, broker_epoch: BrokerEpoch
     ) -> Claim | None:
-        """Claim a group as it was found; None where that, or this broker's registration, is not so any more.
+        """Claim a group whose holder was read; None if the holder or this broker's registration has changed.
 
-        A holder other than this life must be gone. Claiming anew what this life holds ends its older claim. Raises
-        `UnknownOutcome`: read the holder again, and claim again even if it is this life.
+        A holder other than this incarnation must be gone. A new claim of this incarnation ends its older one. After
+        `UnknownOutcome` read the holder again, and claim again even if it is this incarnation.
         """
         key = self.of(group).coordinator
         compares: list[Compare] = [
@@ -142,20 +142,20 @@ class GroupStore:
         return Claim(group, broker, broker_epoch, result.revision) if result.succeeded else None
 
     async def release(self, claim: Claim) -> None:
-        """Let another one have the group. It is nothing to lose it meanwhile. Raises `UnknownOutcome`."""
+        """Release the group for other brokers. A claim that is lost already is no error. Raises `UnknownOutcome`."""
         key = self.of(claim.group).coordinator
         await self._transact((unchanged_since(key, claim.revision),), (Delete(key),))
 
     # -- what is kept
 
     async def exists(self, group: str) -> bool:
-        """Say whether anything but a claim is kept of a group."""
+        """Return whether the store has any key of a group beside its claim."""
         keys = self.of(group)
         page = await self._list(keys.prefix, limit=2)
         return any(item.key != keys.coordinator for item in page.items)
 
     async def load(self, claim: Claim) -> StoredGroup:
-        """Read a whole group, as of after the claim: nobody else's write can come any more."""
+        """Read a whole group after the claim, when no other broker's write can succeed."""
         keys = self.of(claim.group)
         state: GroupRecord | None = None
         targets: dict[TopicId, TargetRecord] = {}
@@ -178,7 +178,7 @@ class GroupStore:
     async def write(self, claim: Claim, operations: Sequence[Operation]) -> None:
         """Write in one transaction, if the claim still holds.
 
-        Raises `ClaimLost`, `UnknownOutcome` (whoever goes on claims anew first), `TransactionTooLarge`.
+        Raises `ClaimLost`, `UnknownOutcome` (a caller that continues claims again first), `TransactionTooLarge`.
         """
         keys = self.of(claim.group)
         compares = (
@@ -221,9 +221,9 @@ class GroupStore:
     async def names(
         self, after: str | None, limit: int
     ) -> tuple[list[tuple[str, Holder | None]], str | None]:
-        """List groups in the order of their keys, with who has claimed each; and what to pass as `after`.
+        """List groups with their claims in the order of their keys, and the value of `after` for the next page.
 
-        Reads two keys a group, however large the groups are. Claims without a group are left out.
+        Reads two keys of each group, however large the groups are. Claims without a group are left out.
         """
         found: list[tuple[str, Holder | None]] = []
         prefix = all_groups(self._keys)
@@ -305,7 +305,7 @@ def _holder(item: KeyValue) -> Holder:
 
 
 def _readable_holder(item: KeyValue) -> Holder | None:
-    """Whoever lists groups sees all of them; the claim itself is refused to whoever asks for that one."""
+    """A listing contains every group; only a claim of this one is refused."""
     try:
         return _holder(item)
     except RecordUnreadable:

@@ -1,7 +1,7 @@
-"""A broker's place in the cluster: its registration, kept under a lease as long as the broker lives.
+"""A broker's membership of the cluster: its registration, kept under a lease as long as the broker lives.
 
-Made by `bootstrap`, run by the runtime. Losing the lease ends the broker epoch for good: whoever goes on must
-register anew and wait for records with higher leader epochs (protocol section 3, rule 7).
+Made by `bootstrap`, run by the runtime. Losing the lease ends the broker epoch for good: a broker that continues must
+register again and wait for records with higher leader epochs (protocol section 3, rule 7).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Membership:
 
     @property
     def revision(self) -> Revision:
-        """Revision of what stands in coordination: whoever has seen it knows of the last change."""
+        """Revision of the registration in coordination; a mirror at this revision shows the last change."""
         return self._mod_revision
 
     @property
@@ -129,7 +129,7 @@ class Membership:
             [standing] = result.reads
             if standing is None or BrokerEpoch(standing.create_revision) != self.broker_epoch:
                 raise self._lost()
-            # An earlier write of ours whose answer was lost: nobody else writes this key.
+            # An earlier write of this broker whose answer was lost: no other broker writes this key.
             self.registration = decode(self._key, standing.value, BrokerRegistration)
             self._mod_revision = standing.mod_revision
 

@@ -1,9 +1,9 @@
-"""What stands under `meta/`, kept here by list-then-watch.
+"""A copy of the keys under `meta/`, kept by list-then-watch.
 
-Made and run by the runtime, read by everybody in the broker. All events of a revision are applied before any
-listener runs. When the watch cannot be trusted any more (cancelled, broken, silent, compacted), everything is listed
-again at one revision, compared with what was known, and watched from the next one (protocol section 3, rule 5). Only
-tells what was written; a decision made on it holds only by compare-and-set.
+Made and run by the runtime, read by all rooms of the broker. All events of a revision are applied before any listener
+runs. When the watch can no longer be trusted (cancelled, broken, silent, compacted), all keys are listed again at one
+revision, compared with the known ones, and watched from the next revision (protocol section 3, rule 5). The mirror may
+be behind; a decision made on it holds only by compare-and-set.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fairlead_broker.registry.transactions import KeyValue
 SILENCE_SECONDS: Final = 30.0
 """A watch that says nothing for so long is asked for progress, and given up after as long again."""
 PROGRESS_SECONDS: Final = 1.0
-"""How often progress is asked for while somebody waits for a revision."""
+"""Interval of progress requests while a caller waits for a revision."""
 RETRY_SECONDS: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 """Pauses between attempts to list while the store is away; the last one repeats."""
 
@@ -67,7 +67,7 @@ class Mirror:
         self._watch: Watch | None = None
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Have a function called with every update, on the loop; return what ends it.
+        """Call a function with every update, on the loop; return a function that ends the calls.
 
         A listener must not block and must not raise: an exception ends the mirror.
         """
@@ -101,7 +101,7 @@ class Mirror:
             self._fail_waiters()
 
     async def wait_for(self, revision: int) -> None:
-        """Return once everything up to a revision is applied and every listener has been told.
+        """Return once all revisions up to this one are applied and every listener has been called.
 
         `run` must be running. Raises `CoordinationUnavailable` if it ends before.
         """
@@ -118,16 +118,16 @@ class Mirror:
         finally:
             self._waiters.discard(waiter)
             if waiter[1].done():
-                # Whoever gave up waiting in the moment in which the mirror ended does not want to hear of it.
+                # A caller that was cancelled when the mirror ended needs no error.
                 waiter[1].exception()
 
     async def _follow(self) -> None:
-        """Apply what the watch says until it cannot be trusted any more."""
+        """Apply the events of the watch until it can no longer be trusted."""
         self._watch = self._coordination.watch(self._prefix, Revision(self.metadata.revision + 1))
         try:
             while batch := await self._next_batch(self._watch):
                 self._take(batch)
-            _log.warning("watch is silent, begun anew", revision=self.metadata.revision)
+            _log.warning("watch is silent, started again", revision=self.metadata.revision)
         except CoordinationClosed:
             raise
         except (Compacted, CoordinationUnavailable) as error:

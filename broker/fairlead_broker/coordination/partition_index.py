@@ -23,7 +23,7 @@ from fairlead_broker.registry.records import PartitionRecord, TopicState
 
 
 class PartitionsByBroker:
-    """Partitions by the brokers that keep them, and those that are being moved."""
+    """Partitions by the brokers of their replicas, and the partitions in a move."""
 
     def __init__(self, metadata: ClusterMetadata) -> None:
         """Begin with what the mirror shows already."""

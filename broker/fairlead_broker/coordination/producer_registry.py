@@ -1,8 +1,8 @@
-"""Producer ids and names: who a producer is, across all partitions and lives of brokers.
+"""Producer ids and names: the identity of a producer across all partitions and restarts of brokers.
 
 Called by the runtime for `POST /v1/producers`. Ids are taken from the store in blocks, so that most calls write nothing
-there; what is left of a block is lost at a restart, and there are 2^63. A name keeps its id, and each call by that name
-begins a new epoch: whoever called before is fenced in every partition by the first batch of the new epoch there.
+there; a restart loses the rest of a block, and there are 2^63 ids. A name keeps its id, and each call by that name
+begins a new epoch: the first batch of the new epoch fences the previous producer in each partition.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from fairlead_broker.registry.transactions import Delete, Get, KeyValue, Put, un
 BLOCK_IDS: Final = 1_000
 """Ids taken at a time."""
 NAME_IDLE_US: Final = 7 * 24 * 3600 * 1_000_000
-"""How long a name is kept that nobody uses."""
+"""Time for which an unused name is kept."""
 NAME_NOTED_US: Final = 24 * 3600 * 1_000_000
-"""How often it is noted of a name that its producer writes. Only who leads one of its partitions knows of that, and any
-broker may drop the name: so it is noted long before it could be dropped."""
+"""Interval at which the use of a name is noted. Only the leaders of its partitions see the use, and any broker may drop
+the name, so the use is noted long before the name could be dropped."""
 NAMES_AT_ONCE: Final = 50
 """For each of them all partitions that are led here may be asked, while nothing else of the broker runs."""
 EPOCH_MAX: Final = 2**31 - 1
@@ -38,7 +38,7 @@ ATTEMPTS_MAX: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class AllocatedProducer:
-    """Who a producer is from now on; its sequences begin at 0 in every partition."""
+    """Identity of a producer; its sequences begin at 0 in every partition."""
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
@@ -144,9 +144,9 @@ class ProducerRegistry:
         return item, item.mod_revision if item else Revision(0)
 
     async def _replace(self, key: str, revision: Revision, value: bytes) -> bool:
-        """Whether the key was replaced for certain. After an unknown outcome the caller begins anew.
+        """Return whether the key was certainly replaced. After an unknown outcome the caller starts again.
 
-        If that write comes about after all, ids or an epoch are skipped, which nobody misses.
+        If that write succeeded after all, ids or an epoch are skipped, which does no harm.
         """
         try:
             result = await self._coordination.transact((unchanged_since(key, revision),), (Put(key, value),))

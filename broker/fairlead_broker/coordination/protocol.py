@@ -1,9 +1,9 @@
-"""What every coordination store promises: etcd's model, cut down to what Fairlead uses.
+"""The promises of every coordination store: etcd's model, reduced to the parts that Fairlead uses.
 
-For the implementations (`embedded`, later etcd), which must pass one conformance suite, and for everybody who
-reads or writes a key. No I/O here. The model: one sequence of revisions; a transaction that changes
-anything takes the next one, whole; history stays readable and watchable until it is compacted; leases detect that
-a process is gone, and only a compare decides.
+For the implementations (`embedded`, `etcd`), which must pass one conformance suite, and for all readers and writers of
+keys. No I/O here. The model: one sequence of revisions; a transaction with a change takes the next revision, as a
+whole; history stays readable and watchable until it is compacted; leases detect that a process is gone, and only a
+compare decides.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class WatchBatch:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A promise to be heard from."""
+    """A lease: its keys are removed unless it is kept alive."""
 
     lease_id: LeaseId
     ttl_seconds: int
@@ -159,7 +159,7 @@ class Watch(Protocol):
         ...
 
     async def cancel(self) -> None:
-        """End the watch and let go of what it holds."""
+        """End the watch and release its resources."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The file behind embedded coordination: who may open it, and what is wrong when it cannot be opened.
+"""The file of embedded coordination: its lock, and the errors of opening it.
 
 For `embedded_history`. One process at a time holds a store, by a lock on a file beside it that names the holder.
 """
@@ -76,6 +76,6 @@ class StoreLock:
         os.pwrite(self._file, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Let others open the store. The file stays, so that nobody locks a removed one."""
+        """Release the lock of the store. The file stays, so that no process locks a removed file."""
         os.ftruncate(self._file, 0)
         os.close(self._file)

@@ -1,4 +1,4 @@
-"""Consumer groups: who is a member, and which partitions each one has (KIP-848), without a clock or a store.
+"""Consumer groups: members and their partitions (KIP-848), without a clock or a store.
 
 The coordinator's task in `runtime` is the only caller, and the simulator. It loads `GroupRecords`, feeds `GroupEvent`s
 with the time and the topics into `Group.turn`, writes the `GroupChange`, replays it with `Group.commit`, then lets

@@ -20,11 +20,11 @@ from fairlead_broker.groups.subscriptions import TopicShape
 Place: TypeAlias = tuple[TopicId, int]
 """A partition of a topic."""
 Racks: TypeAlias = Mapping[Place, frozenset[str]]
-"""Where partitions have replicas; those of unknown racks are left out."""
+"""Racks of the replicas of each partition, without unknown racks."""
 
 
 def quotas(counts: Mapping[str, int], total: int) -> dict[str, int]:
-    """Share `total` equally: who holds most gets what is left over, for nobody has to give up more than it must.
+    """Share `total` equally: the largest holder gets the remainder, so that no member releases more than necessary.
 
     The order of `counts` decides between equals.
     """
@@ -58,9 +58,9 @@ def surrender(held: list[Place], surplus: int, rack: str | None, racks: Racks) -
 def near_places(
     free: Sequence[Place], open_places: dict[str, int], rack_of: Mapping[str, str], racks: Racks
 ) -> tuple[list[tuple[str, Place]], list[Place]]:
-    """Give partitions to members in a rack of theirs, as far as there are; `open_places` counts down.
+    """Assign partitions to members in a rack of one of their replicas, where possible; `open_places` counts down.
 
-    Returns who got what, and what is left. The rack with the most open places goes first.
+    Returns the assignments and the remaining partitions. The rack with the most open places goes first.
     """
     waiting: dict[str, deque[str]] = {}
     for member, rack in rack_of.items():
@@ -107,7 +107,7 @@ class Candidate:
     """A member as assignors see it."""
 
     topics: frozenset[TopicId]
-    """That exist and that it consumes."""
+    """Existing topics that the member consumes."""
     rack: str | None = None
     instance_id: str | None = None
 
@@ -127,7 +127,7 @@ def check_assignor(name: str) -> str:
 
 
 def assign(assignor: str, members: Candidates, topics: Shapes, before: Target) -> Target:
-    """Compute the target: every partition of every topic that somebody consumes goes to one of those members.
+    """Compute the target: every partition of a consumed topic goes to one of the members that consume it.
 
     Raises `malformed_request` for an assignor that does not exist.
     """
@@ -329,7 +329,7 @@ def _give_out(
 
 
 def _lightest(heap: list[tuple[int, str]], load: Mapping[str, int]) -> str:
-    """Return the least loaded member; entries of those that took something meanwhile are out of date."""
+    """Return the least loaded member; heap entries of members with a newer load are out of date."""
     while True:
         known_load, member_id = heap[0]
         if known_load == load[member_id]:
@@ -349,7 +349,7 @@ def _level(by_member: dict[str, list[int]], takers: Sequence[str], load: dict[st
         if not by_member[giver]:
             heappop(heaviest)
             continue
-        # Entries of those that gave or took meanwhile are out of date.
+        # Entries of members whose load has changed are out of date.
         if -negative_load != load[giver]:
             heapreplace(heaviest, (-load[giver], giver))
             continue

@@ -1,8 +1,8 @@
 """One consumer group: decide, write, replay.
 
-The coordinator's task feeds all waiting events into `turn`, writes the change that it answers, calls `commit` when the
-write is known to stand, and lets the replies go. If a write fails or its outcome is unknown, the group is thrown
-away and loaded again by whoever is coordinator then. Pure: the time is an argument.
+The coordinator's task feeds all waiting events into `turn`, writes the returned change, calls `commit` when the write
+has certainly succeeded, and sends the replies. If a write fails or its outcome is unknown, the group is dropped and
+loaded again by its coordinator at that time. Pure: the time is an argument.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Group:
         """Nothing is due before: what members at rest do moves ends only further away."""
 
     def rest(self, interval_ms: int) -> None:
-        """Have members at rest come after so many milliseconds from now on; see `rules.rest_interval_ms`."""
+        """Set the heartbeat interval of members at rest, in milliseconds; see `pacing.rest_interval_ms`."""
         self._pacing.rest_ms = interval_ms
 
     # -- deciding
@@ -111,8 +111,8 @@ class Group:
     def turn(self, events: Sequence[GroupEvent], topics: Topics, now: float, now_us: int) -> Turn:
         """Decide events in order; then sessions, rebalance timeouts and the target that are due.
 
-        `now` is monotonic seconds, `now_us` microseconds since the Unix epoch. A turn whose change is known not to
-        have been written may be dropped: the next one decides anew.
+        `now` is monotonic seconds, `now_us` microseconds since the Unix epoch. A turn whose change was certainly not
+        written may be dropped: the next turn decides again.
         """
         replies = [self.reply_at_rest(event, topics, now) for event in events]
         if not self._asks_for_decision(topics, now) and None not in replies:
@@ -124,10 +124,10 @@ class Group:
         return self._expect(Turn(turning.change(), decided, now))
 
     def reply_at_rest(self, event: GroupEvent, topics: Topics, now: float) -> HeartbeatReply | None:
-        """Answer the heartbeat of a member that has its target and says nothing new; None: it needs a turn.
+        """Return the reply to a heartbeat without news of a member that has its target; None if it needs a turn.
 
-        This is what nearly all heartbeats are, so it costs next to nothing. It may be asked at any time, also while
-        the change of a turn is being written, and changes nothing but when the member was heard.
+        Nearly all heartbeats are of this kind, so it is cheap. It may be called at any time, also during the write of a
+        turn, and changes nothing but the session deadline of the member.
         """
         if not isinstance(event, Heartbeat) or self._asks_for_decision(topics, now):
             return None
@@ -140,7 +140,7 @@ class Group:
         return answered(record, interval, told=self._known.has_to_be_told(event, record))
 
     def founding(self, now: float, now_us: int) -> Turn:
-        """Make a group without members, for commits of those who are none; no change if it exists."""
+        """Create a group without members, for commits without membership; no change if it exists."""
         tentative = self._roster.copy()
         if tentative.group is None:
             time = TimestampUs(now_us)
@@ -210,7 +210,7 @@ class Group:
 
     @property
     def member_count(self) -> int:
-        """How many members there are, those that are away included."""
+        """Number of members, including static members that are away."""
         return len(self._roster.members)
 
     @property
@@ -221,7 +221,7 @@ class Group:
         }
 
     def owner(self, topic_id: TopicId, partition: PartitionIndex) -> str | None:
-        """Say which member has a partition, be it one that it was told to give up."""
+        """Return the member that owns a partition, also while it releases the partition."""
         return self._roster.owners.get((topic_id, partition))
 
     def check_empty(self) -> None:
@@ -231,7 +231,7 @@ class Group:
             raise ProblemError("group_not_empty", detail, data={"group": self.name})
 
     def check_commit(self, member_id: str | None, member_epoch: int) -> None:
-        """Let only who is a member at this epoch commit; -1 and no member only in a group without members.
+        """Check that a commit comes from a member at this epoch; -1 and no member only in a group without members.
 
         Raises `member_not_found`, `stale_member_epoch`, `member_fenced` or `group_not_empty`.
         """

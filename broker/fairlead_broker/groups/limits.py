@@ -13,18 +13,18 @@ PATTERNS_MAX: Final = 16
 PATTERN_LENGTH_MAX: Final = 1_000
 """Characters of a pattern."""
 PATTERN_MEMORY_BYTES_MAX: Final = 1 << 18
-"""What RE2 may take for one compiled pattern: matching stays linear and small whatever somebody sends."""
+"""Memory of RE2 for one compiled pattern: matching stays linear and small for any pattern."""
 PATTERN_INSTRUCTIONS_MAX: Final = 1_100
-"""Of a compiled pattern: names that fill its characters take no more. At worst each one is looked at for each character
-of a name: a millisecond for the longest name, while nothing else of the broker runs."""
+"""Instructions of a compiled pattern, enough for a list of names of the longest pattern. At worst each instruction runs
+for each character of a name: a millisecond for the longest name, during which the loop is blocked."""
 
 SESSION_TIMEOUT_MS_DEFAULT: Final = 45_000
 REBALANCE_TIMEOUT_MS_DEFAULT: Final = 300_000
 HEARTBEAT_INTERVAL_MS: Final = 5_000
 """Between heartbeats of a member at rest, or a third of its session timeout if that is shorter."""
 HEARTBEATS_PER_SECOND_MAX: Final = 200
-"""Of all members at rest that one broker coordinates: one costs it about 0.85 ms at such rates, all together
-less than a fifth of a core. With more members each of them comes less often."""
+"""Heartbeats a second of all members at rest that one broker coordinates: each costs about 0.85 ms at such rates, all
+together less than a fifth of a core. With more members the interval of each grows."""
 HASTY_INTERVAL_MS: Final = 500
 """Between heartbeats of a member that has partitions to give up or to get."""
 ASSIGNMENT_INTERVAL_SECONDS: Final = 1.0

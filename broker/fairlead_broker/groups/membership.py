@@ -1,7 +1,7 @@
-"""Who comes into a group, under which conditions, and who goes.
+"""Joining and leaving a group, and their conditions.
 
-Works on the tentative roster of a turn. Everything that changes who consumes what is noted as `unsettled`: it asks
-for a new group epoch and a new target. Refusals are raised as problems of the catalogue before anything is changed.
+Works on the tentative roster of a turn. A change of members or subscriptions sets `unsettled`, which requires a new
+group epoch and a new target. Refusals are raised as problems of the catalogue before any change.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Membership:
         """Whether a new target is asked for."""
 
     def admit(self, heartbeat: Heartbeat) -> None:
-        """Let a heartbeat in, and with it whoever joins and what it says about itself.
+        """Admit a heartbeat: add a joining member, and update its subscription.
 
         Raises `member_not_found`, `member_fenced`, `instance_fenced`, `group_too_large`, `invalid_pattern` or
         `malformed_request`.
@@ -159,11 +159,11 @@ class Membership:
     def _subscribe(
         self, record: MemberRecord, subscription: Subscription | None, *, joins: bool
     ) -> MemberRecord:
-        """Return the record with what the member now says about itself, if it may."""
+        """Return the member's record with its new subscription; raises the refusal."""
         if subscription is None:
             return record
         if joins and subscription.topics is None and not subscription.pattern:
-            raise ProblemError("malformed_request", "who joins a group names `topics` or a `topic_pattern`")
+            raise ProblemError("malformed_request", "a joining member must send `topics` or `topic_pattern`")
         changed = _merged(_unsaid(record) if joins else record, subscription)
         if changed == record:
             return record
@@ -180,7 +180,7 @@ class Membership:
             return
         check_pattern(pattern)
         used = Counter(record.topic_pattern for record in self._roster.members.values())
-        # Who takes another pattern gives its own up.
+        # A member with another pattern drops its previous one.
         used[before] -= 1
         others = {each for each, members in used.items() if members > 0 and each is not None}
         if pattern not in others and len(others) >= PATTERNS_MAX:

@@ -13,7 +13,7 @@ from fairlead_api.identifiers import TopicId
 from fairlead_api.problems import ProblemError
 
 JOIN_EPOCH: Final = 0
-"""Member epoch of who joins, for the first time or again: it owns nothing."""
+"""Member epoch of a joining member, for the first time or again: it owns nothing."""
 AWAY_EPOCH: Final = -2
 """Member epoch of a static member that has left and whose place is kept."""
 
@@ -45,7 +45,7 @@ class Heartbeat:
     subscription: Subscription | None = None
     """None: nothing changed."""
     owned: Partitions | None = None
-    """Everything that the member still consumes; None: nothing said, so nothing was given up. Of who joins: nothing."""
+    """Partitions that the member still consumes; None: not sent, so none was released. Empty for a joining member."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ class KnownAssignments:
         self._members: set[str] = set()
 
     def note(self, heartbeat: Heartbeat, written: MemberRecord | None) -> None:
-        """Learn from a heartbeat what its member knows; who joins knows nothing."""
+        """Note from a heartbeat the assignment that its member knows; a joining member knows none."""
         if heartbeat.member_epoch == JOIN_EPOCH:
             self._members.discard(heartbeat.member_id)
         elif (
@@ -73,13 +73,13 @@ class Pacing:
             self.note(member_id, record, None, now)
 
     def heard(self, member_id: str, record: MemberRecord, now: float) -> None:
-        """Start the session of a member anew."""
+        """Restart the session of a member."""
         self._sessions.set(member_id, now + record.session_timeout_ms / 1000)
 
     def note(
         self, member_id: str, record: MemberRecord | None, revoking_before: Holding | None, now: float
     ) -> None:
-        """Take note of a member's written record: what it was told to give up starts its rebalance timeout."""
+        """Note a member's written record: partitions to release start its rebalance timeout."""
         if record is None:
             self.forget(member_id)
         elif not record.revoking:
@@ -106,7 +106,7 @@ class Pacing:
         return min(inf if session is None else session[0], inf if revocation is None else revocation[0])
 
     def heartbeats_missed(self, member_id: str, record: MemberRecord, now: float) -> float:
-        """Say for how many intervals nothing was heard of a member, counted from the take-over at most."""
+        """Return the number of missed heartbeats of a member, counted from the take-over at most."""
         silent_ms = (now - self._sessions.end_of(member_id)) * 1000 + record.session_timeout_ms
         return silent_ms / heartbeat_interval_ms(record, self.rest_ms)
 

@@ -1,7 +1,8 @@
-"""How a member comes from what it has to its target, one heartbeat at a time (KIP-848).
+"""A member's steps from its assignment to its target, one heartbeat at a time (KIP-848).
 
-It is told to give up what it should not have (and keeps its epoch until it has); then it moves to the epoch of the
-target and gets what is free of it; the rest comes as others give it up. What it has and should keep never pauses.
+The member is told to release partitions outside its target, and keeps its epoch until it has. Then it moves to the
+target epoch and receives the target partitions that are free; the others follow as their owners release them.
+Partitions that it owns and keeps never pause.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ def reconcile(
     target_epoch: int,
     owners: tuple[Mapping[Place, str], Mapping[Place, str]],
 ) -> MemberRecord:
-    """Take a member's next step; `owners` are those that are written, and those of what this turn granted.
+    """Take a member's next step; `owners` are the written owners and the grants of this turn.
 
-    While it holds something that it was told to give up, there is none.
+    A member has no next step while it holds a partition that it must release.
     """
     if record.revoking:
         return record

@@ -126,7 +126,7 @@ class WrittenRoster(Roster):
     def __init__(self, records: GroupRecords) -> None:
         super().__init__(records)
         self.owners: dict[Place, str] = {}
-        """Members that have a partition assigned, or were told to give it up and have not yet."""
+        """Members with an assigned partition, or one that they must release and still own."""
         for member_id, record in self.members.items():
             self._own(member_id, record)
 
@@ -207,7 +207,7 @@ class Deadlines:
         return self._ends[member_id]
 
     def next(self) -> tuple[float, str] | None:
-        """Say what ends first, and when."""
+        """Return the first end time and its member."""
         while self._heap:
             ends_at, member_id = self._heap[0]
             current = self._ends.get(member_id)

@@ -1,6 +1,6 @@
-"""The rules on which it rests that no two members may commit one partition: each one a function, called by this name.
+"""The rules that keep two members from committing one partition: each is a function, called by its name.
 
-Whoever reads one of them can ask what happens without it; the simulator does. Callers say `rules.<name>`.
+The simulator replaces one rule at a time to show that each is needed, so callers write `rules.<name>`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from fairlead_broker.registry.group_records import MemberRecord
 
 
 def check_member_epoch(record: MemberRecord, heartbeat: Heartbeat) -> None:
-    """Let a heartbeat count if it is of this epoch, of a join, or repeats one whose answer was lost.
+    """Accept a heartbeat of this epoch, of a join, or the repeat of one whose answer was lost.
 
-    Who comes with the epoch before owns no more than it was assigned since, otherwise it has missed a revocation.
+    A member with the previous epoch owns no more than its present assignment, otherwise it has missed a revocation.
     Raises `member_fenced`.
     """
     epoch = heartbeat.member_epoch
@@ -31,10 +31,10 @@ def check_member_epoch(record: MemberRecord, heartbeat: Heartbeat) -> None:
 
 
 def has_released(partitions: Holding, record: MemberRecord, heartbeat: Heartbeat) -> bool:
-    """Whether a member has given partitions up: it says what it owns, and they are not among it.
+    """Return whether a member has released partitions: its heartbeat lists its partitions without them.
 
-    Who joins owns nothing. What comes with an older epoch was sent before the member knew that it should give up
-    anything, and proves nothing.
+    A joining member owns nothing. A heartbeat with an older epoch was sent before the member knew of the release, and
+    proves nothing.
     """
     if heartbeat.member_epoch == JOIN_EPOCH:
         return True
@@ -46,9 +46,9 @@ def has_released(partitions: Holding, record: MemberRecord, heartbeat: Heartbeat
 def is_free(
     place: Place, member_id: str, written_owners: Mapping[Place, str], granted: Mapping[Place, str]
 ) -> bool:
-    """Whether a partition may be granted: nobody else has it in what is written, nor got it in this turn.
+    """Return whether a partition may be granted: no other member owns it in the written records or by this turn.
 
-    Released in this turn is not enough: a change may be written in portions, and each must be legal alone.
+    A release in this turn is not enough: a change may be written in portions, and each must be legal alone.
     """
     return written_owners.get(place, member_id) == member_id and granted.get(place, member_id) == member_id
 
@@ -83,9 +83,9 @@ def check_commit_epoch(member_id: str, record: MemberRecord, member_epoch: int) 
 
 
 def may_commit_partition(place: Place, member_id: str, written_owners: Mapping[Place, str]) -> bool:
-    """Whether a partition is a member's own, be it one that it was told to give up.
+    """Return whether a member owns a partition, including partitions that it must release.
 
-    The epoch alone does not say so: a heartbeat that was long on its way can release what was granted later at the
-    same epoch.
+    The epoch alone does not prove it: a delayed heartbeat can release a partition that was granted later at the same
+    epoch.
     """
     return written_owners.get(place) == member_id

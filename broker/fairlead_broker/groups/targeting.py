@@ -1,7 +1,7 @@
-"""When a group needs a new target, and its making.
+"""The conditions of a new target of a group, and its computation.
 
-A target covers every partition of every topic that a member consumes. So whether topics came, went or grew can be
-told from the target itself, also by a coordinator that has just taken over.
+A target covers every partition of every consumed topic. A coordinator, also one that has just taken over, therefore
+recognises added, deleted and grown topics from the target itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One turn of a group on a tentative roster: doors, timeouts, target, then each member's next step.
+"""One turn of a group on a tentative roster: admission, timeouts, target, then each member's next step.
 
-All events are let in before anything is computed, so that a hundred joins make one target, and what somebody gave
-up can already be planned for others.
+All events are admitted before the target is computed, so that a hundred joins make one target, and released partitions
+can be planned for other members.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class GroupTurn:
                 self._membership.put_out(member_id)
 
     def _settle(self, now_us: int, *, may_target: bool) -> None:
-        """Bring group epoch and target up to who is there now."""
+        """Update group epoch and target to the present members."""
         roster, group = self._roster, self._roster.group
         if not roster.members:
             if roster.targets:
@@ -153,9 +153,10 @@ class GroupTurn:
         return answered(after, interval, told=told)
 
     def _of_now(self, record: MemberRecord, target: Holding) -> Holding:
-        """Leave out of a target that is to be replaced what its member does not consume any more.
+        """Remove topics from an outdated target that their member no longer consumes.
 
-        Nobody is handed records of a topic that it did not ask for. What it has goes with the next target.
+        A member never gets records of a topic that it has not subscribed to. Its owned partitions go with the next
+        target.
         """
         names = self._subscribed.resolve(record.topics, record.topic_pattern)
         consumed = {self._subscribed.topics[name].topic_id for name in names}

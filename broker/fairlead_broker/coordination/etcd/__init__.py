@@ -1,7 +1,7 @@
 """Coordination on etcd: a thin client of our own on gRPC.
 
-Called by the broker's wiring, through `connect`; everybody else sees `coordination.protocol`. The only room that
-knows gRPC. Must not know what the keys and values mean.
+Called by the broker's wiring, through `connect`; other rooms use `coordination.protocol`. The only room that knows
+gRPC. Must not know the meaning of keys and values.
 """
 
 from fairlead_broker.coordination.etcd.client import EtcdCoordination, connect

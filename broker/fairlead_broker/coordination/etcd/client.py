@@ -1,8 +1,7 @@
 """Coordination on an etcd cluster.
 
-Made by `connect`, for the broker's wiring and for tests; everybody else sees `protocol.Coordination`. Reads, lease
-calls and compactions are asked of another member when one fails; a transaction only while it was definitely not
-applied.
+Made by `connect`, for the broker's wiring and for tests; other rooms use `protocol.Coordination`. Reads, lease calls
+and compactions go to another member when one fails; a transaction does only if it was definitely not applied.
 """
 
 from __future__ import annotations
@@ -60,10 +59,10 @@ from fairlead_broker.registry.transactions import Compare, Get, LeaseId, Operati
 
 
 async def connect(options: EtcdOptions) -> EtcdCoordination:
-    """Return a client of an etcd cluster once a member has answered and has accepted who we are.
+    """Return a client of an etcd cluster once a member has answered and accepted the credentials.
 
-    Raises `CoordinationUnavailable` saying why no member can be reached, `CredentialsRefused`, and `WrongCluster`
-    if members of several clusters, or of another one than is meant, are named.
+    Raises `CoordinationUnavailable` with the reason of each unreachable member, `CredentialsRefused`, and
+    `WrongCluster` if the members belong to several clusters or to another cluster than expected.
     """
     client = EtcdCoordination(options)
     try:
@@ -89,7 +88,7 @@ class EtcdCoordination:
         return self._members.cluster_id
 
     async def check(self) -> None:
-        """Reach every member that is named, and show one who we are; see `connect`."""
+        """Connect to every configured member, and authenticate to one of them; see `connect`."""
         await self._members.check()
 
     async def list(
@@ -140,7 +139,7 @@ class EtcdCoordination:
     async def grant_lease(self, ttl_seconds: int) -> Lease:
         """Make a lease. etcd gives at least one and a half of its election timeouts.
 
-        One that was made without the answer reaching us is nobody's, and expires.
+        A lease whose answer was lost has no keys, and expires.
         """
         answer = await self._members.ask(LEASE_GRANT, messages.LeaseGrantRequest(TTL=ttl_seconds))
         return Lease(LeaseId(answer.ID), answer.TTL)
@@ -184,7 +183,7 @@ class EtcdCoordination:
         await self.close()
 
     async def _about_revision(self, refusal: Refused, prefix: str, revision: Revision) -> CoordinationError:
-        """Say what is wrong with a revision. etcd refuses it without the numbers, so they are asked for."""
+        """Return the error of a refused revision. etcd's refusal has no numbers, so they are read."""
         if FUTURE_REVISION in refusal.reason:
             status = await self._members.ask(STATUS, messages.StatusRequest())
             return FutureRevision(revision, Revision(status.header.revision))
@@ -195,7 +194,7 @@ class EtcdCoordination:
     async def _about_transaction(
         self, refusal: Refused, request: messages.TxnRequest, operations: Sequence[Operation]
     ) -> CoordinationError:
-        """Say what is wrong with a transaction."""
+        """Return the error of a refused transaction."""
         if any(sentence in refusal.reason for sentence in TOO_LARGE):
             # The store's own limit is set below the usual one; it does not say where.
             return TransactionTooLarge("bytes", request.ByteSize(), request.ByteSize() - 1)

@@ -1,8 +1,7 @@
-"""What a failed call says: was the request refused, was it not applied, or does nobody know.
+"""The meaning of a failed call: refused, not applied, or of unknown outcome.
 
-For `members`, which decides by it whether to ask another member, and for callers that tell refusals apart. Pure.
-The sentences are etcd's (`rpctypes/error.go` of 3.6); what is not known here is taken for an unknown outcome, which
-is always safe.
+For `members`, which decides whether to ask another member, and for callers that distinguish refusals. Pure. The
+sentences are etcd's (`rpctypes/error.go` of 3.6); any other sentence means an unknown outcome, which is always safe.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class CredentialsRefused(CoordinationRefused):
 
 
 class WrongCluster(CoordinationRefused):
-    """A member belongs to another etcd cluster than the one that is meant. Trying again does not help."""
+    """A member belongs to another etcd cluster than expected. A retry does not help."""
 
 
 class Refused(CoordinationUnavailable):
@@ -49,7 +48,7 @@ class Verdict(Enum):
     TOKEN = auto()
     """Not applied: our token is unknown or too old, a new one may do."""
     CREDENTIALS = auto()
-    """Not applied: who we are will not do."""
+    """Not applied: the credentials were refused."""
     NOT_APPLIED = auto()
     """Not applied: this member cannot, another one may."""
     UNKNOWN = auto()

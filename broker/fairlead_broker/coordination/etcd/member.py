@@ -1,7 +1,7 @@
-"""One member of an etcd cluster: the connection to it, made when it is needed and anew when it cannot be made.
+"""One member of an etcd cluster and the connection to it, made at the first request and again after a failure.
 
-For `members`. A request is sent only over a connection that has just answered, so that one that cannot be reached
-is told from one whose answer was lost.
+For `members`. A request is sent only over a connection that has just answered, which separates an unreachable member
+from a lost answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fairlead_broker.coordination.protocol import CoordinationUnavailable
 RECONNECT_SECONDS: Final = (0.05, 1.0)
 """Pauses of gRPC between attempts to connect: the first, and the longest."""
 PING_SECONDS: Final = 10.0
-"""A connection with calls on it that is quiet for so long is pinged; etcd closes those that ping below 5 s."""
+"""A connection with calls that is quiet for so long is pinged; etcd closes connections with pings below 5 s."""
 PING_ANSWER_SECONDS: Final = 3.0
 SOUND_VERSIONS: Final = ((3, 4, 42), (3, 5, 28), (3, 6, 9))
 """The first release of each series whose linearizable reads are not stale after a pause, and in which leases are not
@@ -39,7 +39,7 @@ class Headed(Protocol):
 
     @property
     def header(self) -> messages.ResponseHeader:
-        """Who answered."""
+        """Cluster id and member id of the answer."""
         ...
 
 
@@ -52,7 +52,7 @@ class Member:
         self._options = options
         self._check = check
         self._checked = False
-        """Whether nothing is wrong with who answers over this connection; before that, nothing is sent."""
+        """Whether the member at this connection has been checked; no request is sent before."""
         self._channel: grpc.aio.Channel | None = None
         self._connecting: asyncio.Task[None] | None = None
 
@@ -64,9 +64,9 @@ class Member:
         return self._channel.get_state() is grpc.ChannelConnectivity.READY
 
     async def connect(self, metadata: Metadata, limit_seconds: float) -> None:
-        """Reach the member and check who it is; many may wait for one attempt.
+        """Connect to the member and check its identity; many callers may wait for one attempt.
 
-        A member that answers only to somebody with a (newer) token is reached, and checked when it gives one.
+        A member that answers only with a (newer) token counts as connected, and is checked when it gives one.
 
         Raises `grpc.aio.AioRpcError`, `TimeoutError` or `CoordinationUnavailable` (a certificate cannot be read).
         """
@@ -118,7 +118,7 @@ class Member:
             self._check(self, status)
         except grpc.aio.AioRpcError as error:
             if judge(error).verdict not in {Verdict.TOKEN, Verdict.CREDENTIALS}:
-                # The next attempt is a new connection with certificates read anew, without gRPC's own pauses.
+                # The next attempt is a new connection with certificates read again, without gRPC's own pauses.
                 await self._drop()
                 raise
         else:
@@ -187,6 +187,6 @@ def _read(path: Path | None) -> bytes | None:
 
 
 def _look_at(done: asyncio.Task[None]) -> None:
-    """Let an error be seen also when nobody waits for it any more."""
+    """Consume an error that no caller waits for."""
     if not done.cancelled():
         done.exception()

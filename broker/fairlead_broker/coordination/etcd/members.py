@@ -1,7 +1,7 @@
 """All members of an etcd cluster: one is asked until it fails, then the next one.
 
-For `client`, `keep_alives` and `watch`: they say what to send, this decides to whom, with which token, and whether
-again. A request that must not be applied twice is sent again only after a definite "not applied".
+For `client`, `keep_alives` and `watch`, which make the requests; this module chooses the member, the token and the
+retries. A request that must not be applied twice is sent again only after a definite "not applied".
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Members:
                 await asyncio.sleep(min(pause, max(0.0, deadline - loop.time())))  # noqa: TID251
 
     def check_cluster(self, member: Member, answer: Headed) -> None:
-        """Raise `WrongCluster` unless the answer comes from the cluster that is meant."""
+        """Raise `WrongCluster` unless the answer comes from the expected cluster."""
         found = answer.header.cluster_id
         if self.cluster_id is None:
             self.cluster_id = found
@@ -167,7 +167,7 @@ class Members:
             raise _Failed(Failure(Verdict.UNKNOWN, "the connection was closed")) from error
 
     async def _enter(self, member: Member, limit_seconds: float) -> Metadata:
-        """Reach a member and show who we are; nothing of the request is sent before."""
+        """Connect and authenticate to a member; no request is sent before."""
         limit_seconds = min(limit_seconds, self.patience.connect_seconds)
         if not member.is_connected:
             await member.connect(self._metadata, limit_seconds)

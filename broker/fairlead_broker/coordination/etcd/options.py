@@ -1,4 +1,4 @@
-"""Where an etcd cluster is, who we are to it, and how long to wait for it.
+"""Addresses of an etcd cluster, credentials, and times to wait for it.
 
 Made by the broker's wiring from its settings, read by everything in this room. Values only; no I/O.
 """
@@ -18,7 +18,7 @@ class EtcdTls:
     """Files in PEM. They are read again for every new connection, so that renewed ones are taken up."""
 
     ca: Path | None = None
-    """Who signs the members' certificates; None for the authorities that gRPC ships."""
+    """Authority of the members' certificates; None for the authorities that gRPC ships."""
     certificate: Path | None = None
     """Our own certificate, where the members ask for one."""
     key: Path | None = None
@@ -40,7 +40,7 @@ class EtcdUser:
 
 @dataclass(frozen=True, slots=True)
 class EtcdPatience:
-    """How long to wait before another member is tried, and before the caller is told."""
+    """Times to wait before another member is tried, and before the call fails."""
 
     connect_seconds: float = 2.0
     """For a connection to one member."""
@@ -50,8 +50,7 @@ class EtcdPatience:
     """For a whole call. Also for the one answer to a transaction, which is never sent twice unless the first one
     was definitely not applied."""
     silence_seconds: float = 3.0
-    """A watch that says nothing for so long is asked for its progress, and made anew, by another member, after as
-    long again."""
+    """Silence after which a watch is asked for its progress; after the same time again another member serves it."""
 
 
 @dataclass(frozen=True, slots=True)

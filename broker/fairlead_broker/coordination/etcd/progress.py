@@ -32,7 +32,7 @@ class ProgressRequests:
         self._sent_at = 0.0
         self._heard_at = 0.0
         self._asked_at: float | None = None
-        """When the first request was sent since something was heard."""
+        """Time of the first request since the last answer."""
 
     def begin(self, now: float) -> None:
         """Start on a new stream. A wish is kept."""
@@ -67,9 +67,8 @@ class ProgressRequests:
         """Take note of a request that is being sent."""
         self._repeats += self._sent >= self._wished_number
         if now >= self._sent_at + UNANSWERED_SECONDS:
-            # An answer that comes late all the same is taken for one to this request, and may tell of an older
-            # revision: who wished for a newer one wishes again. Waited for, those that never come would delay every
-            # wish, and for ever those of a reader that wishes anew before it is their turn.
+            # A late answer counts as the answer to this request, and may carry an older revision: a waiter that needs a
+            # newer one asks again. Waiting for lost answers would delay every waiter, and starve one that keeps asking.
             self._answered = self._sent
         self._sent += 1
         self._sent_at = now

@@ -1,9 +1,9 @@
-"""A watch that outlives its streams: made anew by another member from where it stopped, without gap or repeat.
+"""A watch that outlives its streams: another member continues it at the next revision, without gap or repeat.
 
 Made by `client`. One task reads the stream into a bounded buffer, so that a reader that is cancelled or slow neither
 breaks the stream nor fills the memory. etcd orders all events by revision and keeps them until they are compacted,
-so going on from the next revision is exact; what is compacted meanwhile ends the watch (`Compacted`), and only then
-its owner has to list again.
+so continuing at the next revision is exact. A compaction of that revision ends the watch (`Compacted`), and only then
+its owner must list again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fairlead_broker.coordination.protocol import (
 BUFFERED_BATCHES_MAX: Final = 256
 """Revisions that are kept for a slow reader; then the stream is not read on, and etcd keeps the rest."""
 REOPEN_SECONDS: Final = 0.05
-"""Pause before a broken stream is made anew, for a member that ends each one at once."""
+"""Pause before a broken stream is opened again, for a member that ends each stream at once."""
 ENDED: Final = "the stream was ended"
 SILENT: Final = "it does not say how far it is"
 PROGRESS_REQUEST: Final = messages.WatchRequest(progress_request=messages.WatchProgressRequest())
@@ -200,7 +200,7 @@ class EtcdWatch:
             await _finish(reading)
 
     async def _take(self, member: Member, response: messages.WatchResponse) -> None:
-        """Buffer what came. Raises `StreamBroken` where the watch has to be made anew, and `Compacted`."""
+        """Buffer the received events. Raises `StreamBroken` if the watch needs a new stream, and `Compacted`."""
         self._members.check_cluster(member, response)
         if response.canceled:
             raise StreamBroken(self._cancel_reason(response))
@@ -225,7 +225,7 @@ class EtcdWatch:
         if response.compact_revision:
             if response.compact_revision > self._next:
                 raise Compacted(Revision(response.compact_revision))
-            # Only the revision before the next one is gone, and nobody wants its events.
+            # Only the revision before the next one is compacted, and its events were delivered already.
             self._oldest = Revision(response.compact_revision)
         return response.cancel_reason or "etcd cancelled it"
 
