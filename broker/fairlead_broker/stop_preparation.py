@@ -1,9 +1,8 @@
-"""What a pod does before its broker is told to stop: wait for the cluster's permit to do without it for a while.
+"""The preStop hook of a pod: wait for the cluster's permit to restart the broker.
 
-`fairlead broker prepare-stop` runs this as the preStop hook of a pod, so that two brokers whose pods are evicted at
-once go one after the other, the second when the first is back and in sync. What the broker leads is handed over by its
-own stop, which the signal after the hook begins. Speaks to its own broker alone, by its data listener, and knows
-nothing of the rest of the broker.
+`fairlead broker prepare-stop` runs this, so that two brokers whose pods are evicted at once stop one after the other,
+the second when the first is back and in sync. The broker hands its leaderships over during its own stop, which the
+signal after the hook begins. Calls only its own broker, by its data listener, and uses no other part of the broker.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ class StopPreparation:
 
 
 def _problem(status: int, body: bytes) -> tuple[str, str]:
-    """Read a problem; what is none is told by its status."""
+    """Return the text of a problem; for any other answer, its status."""
     try:
         problem = json.loads(body)
         return str(problem["code"]), str(problem["detail"])

@@ -41,7 +41,7 @@ class Log(Protocol):
         ...
 
     def debug(self, event: str, **facts: Any) -> Any:
-        """Something for whoever looks into a problem."""
+        """Log a detail for the analysis of a problem."""
         ...
 
     def info(self, event: str, **facts: Any) -> Any:
@@ -67,7 +67,7 @@ class Telemetry:
     __slots__ = ("_metrics", "log", "registry")
 
     def __init__(self, log: Log | None = None) -> None:
-        # A gauge of its creation beside every series would double them, and nobody asks when one began.
+        # A gauge of the creation time beside every series would double them, and no query needs it.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self.registry)
@@ -149,7 +149,7 @@ def set_up_logging(log_format: str, level: str) -> None:
 
 
 def _of_libraries(prepared: list[Any], renderer: Any) -> logging.Formatter:
-    """Write what libraries log as one event a line like all others, with the name of who said it."""
+    """Write log records of libraries as one event a line, with the name of their logger."""
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[structlog.stdlib.add_logger_name, *prepared],
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],

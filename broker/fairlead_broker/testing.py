@@ -1,6 +1,6 @@
-"""Brokers for somebody's tests, in their process; found by `fairlead.testing` through an entry point.
+"""Brokers for tests of applications, in their process; found by `fairlead.testing` through an entry point.
 
-Callers: the SDK's testing module alone. The brokers are those that `fairlead dev up` runs, quiet and on free ports.
+Callers: the SDK's testing module alone. The brokers are those of `fairlead dev up`, without logs and on free ports.
 """
 
 from __future__ import annotations

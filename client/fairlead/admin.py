@@ -168,10 +168,10 @@ class Admin(GroupAdmin):
     async def accept_damage(
         self, topic: str, partition: int, first_offset: int, next_good_offset: int
     ) -> None:
-        """Accept that the records of a damaged range are lost: readers pass it from then on, also after a crash.
+        """Accept that the records of a damaged range are lost: readers skip it from then on, also after a crash.
 
-        The range is the one that `LogDamagedError` tells in its `data`. The same again is no error. Raises
-        `ConflictError` where another range, or none, is damaged.
+        `LogDamagedError` names the range in its `data`. A repeated call is no error. Raises `ConflictError` if another
+        range, or none, is damaged.
         """
         place = TopicPartition(topic, partition)
         body = AcceptDamageRequest(first_offset=first_offset, next_good_offset=next_good_offset)
@@ -230,7 +230,8 @@ class Admin(GroupAdmin):
     async def request_restart(self, broker: int) -> RestartPermitAnswer:
         """Take the cluster's one permit to restart a broker.
 
-        Raises `RestartRefusedError` naming the partitions that would have too few replicas, or who has the permit.
+        Raises `RestartRefusedError` naming the partitions that would have too few replicas, or the broker with the
+        permit.
         """
         subject = f"restart broker {broker}"
         return await self._call(
@@ -262,9 +263,9 @@ class Admin(GroupAdmin):
         return await self._call("DELETE", path, f"cancel the reassignment of {place}", PartitionState)
 
     async def elect(self, topic: str, partition: int, kind: ElectionKind = "preferred") -> PartitionState:
-        """Have the preferred leader elected, or with `unclean` the longest log there is, which may lose records.
+        """Elect the preferred leader, or with `unclean` the replica with the longest log, which may lose records.
 
-        Raises `NotPossibleNowError` where that cannot be.
+        Raises `NotPossibleNowError` if no such replica can lead.
         """
         place = TopicPartition(topic, partition)
         path = f"{_partition_path(place)}:elect"
@@ -275,10 +276,10 @@ class Admin(GroupAdmin):
     async def compare_replicas(
         self, topic: str, partition: int, first_offset: int | None = None, end_offset: int | None = None
     ) -> PartitionDigest:
-        """Have every replica tell a checksum of an offset range, by default of all that is committed.
+        """Compare the checksums of an offset range on every replica, by default of all committed records.
 
-        Of much data only the first part is compared: `next_offset` of the answer is where to go on. Raises
-        `OffsetExpiredError` and `OffsetOutOfRangeError` for offsets outside of what is committed.
+        One call compares a limited part: `next_offset` of the answer is the start of the next call. Raises
+        `OffsetExpiredError` and `OffsetOutOfRangeError` for offsets outside of the committed records.
         """
         place = TopicPartition(topic, partition)
         given = {"from": first_offset, "to": end_offset}

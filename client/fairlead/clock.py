@@ -1,6 +1,6 @@
 """The client's only source of time and chance.
 
-Called by the edges (producer, sender, fetcher, transport); the pure parts receive numbers. Nobody else in the
+Called by the edges (producer, sender, fetcher, transport); the pure parts receive numbers. No other module of the
 client calls `time.*` or `random.*`, so that the accumulator is tested with times written in the test.
 """
 
@@ -30,5 +30,5 @@ random_bytes = random.randbytes
 
 
 def new_id() -> str:
-    """Draw what nobody else draws: the id of a group's member, 32 hexadecimal digits."""
+    """Draw a unique id of a group's member, 32 hexadecimal digits."""
     return uuid4().hex

@@ -49,26 +49,37 @@ class Consumer(AssignedPartitions):
     """Reads partitions. Open it with `async with`, or with `start` and `close`.
 
     One take at a time: `next_batch`, `batches`, `records` and iterating raise `SettingError` while another of them
-    waits for a batch, in every `commit` mode and without a group. Everything else may be called meanwhile.
+    waits for a batch, in every `commit` mode and without a group. All other methods may be called during the wait.
 
-    Without a group, `assign` says what is read, and what only a group has, all from start to assignor, is refused.
-    With one, `topics` or `pattern` (RE2, the whole name must match) say what the group reads, and the partitions are
-    split over its members. start: where a partition begins that the group never committed: `"earliest"`, `"latest"`,
-    a duration (`"10m"`: what is younger), or `"none"`, an error.
-    commit: `"after"` commits what was processed, every `auto_commit_interval`, before a partition goes, and at the end:
-    a batch, or a record of `records`, counts as processed when the next one is taken, or when the block is left
-    without an exception (at least once). `"before"` commits each batch before it is handed out (at most once),
-    `"manual"` leaves it to `commit`.
-    on_assigned, on_revoked: called with the partitions that come or go, plain or async; a partition goes only after
-    `on_revoked` has ended. processing_timeout: the longest time without taking a batch or record; beyond it the
-    member leaves the group and the next take raises `ProcessingTimeoutError`. session_timeout: unheard for so long (a
-    crash) its partitions go to others. rebalance_timeout: how long the group waits for a partition to be given up.
-    instance_id: the partitions are kept for whoever comes back under this id within the session. assignor: `"uniform"`
-    or `"range"`.
+    Without a group, `assign` chooses the partitions, and the arguments from `topics` to `assignor` are refused. With a
+    group, its members share the partitions of the subscribed topics.
 
-    fetch_wait_max, fetch_bytes_min: how long a broker holds a fetch that finds less. fetch_bytes_max: size of one
-    answer. prefetch_bytes: fetched and not yet read. offset_policy: what to do when a position is not in the log
-    (any more): `"error"`, `"earliest"`, `"latest"` or a duration. Raises `SettingError` for values that make no sense.
+    - bootstrap: URL of a broker, or several.
+    - group: name of the consumer group.
+    - topics, pattern: subscribed topics by name, or by an RE2 pattern of the whole name.
+    - start: start of a partition without a committed offset: `"earliest"`, `"latest"`, a duration (`"10m"`: records
+      younger than that), or `"none"`, an error.
+    - commit: `"after"` commits processed records every `auto_commit_interval`, before a partition is released, and at
+      the end (at least once); a batch, or a record of `records`, counts as processed when the next one is taken, or
+      when the block ends without an exception. `"before"` commits each batch before it is handed out (at most once).
+      `"manual"` commits only by `commit`.
+    - auto_commit_interval: time between two commits of `"after"`.
+    - on_assigned, on_revoked: plain or async functions, called with the assigned or revoked partitions; a partition is
+      released only after `on_revoked` has ended.
+    - processing_timeout: longest time between two takes; beyond it the member leaves the group, and the next take
+      raises `ProcessingTimeoutError`.
+    - session_timeout: time without a heartbeat (after a crash) after which other members get the partitions.
+    - rebalance_timeout: time that the group waits for the release of a partition.
+    - instance_id: static membership; the partitions are kept for a restart under this id within the session timeout.
+    - rack: rack of the consumer, for assignors that prefer near replicas.
+    - assignor: `"uniform"` or `"range"`.
+    - fetch_wait_max, fetch_bytes_min: longest time that a broker holds a fetch with fewer bytes.
+    - fetch_bytes_max, partition_fetch_bytes_max: bytes of one answer, and of one partition in it.
+    - prefetch_bytes: bytes that are fetched and not read yet.
+    - offset_policy: reaction to a position outside of the log: `"error"`, `"earliest"`, `"latest"` or a duration.
+    - request_timeout, connect_timeout, retry_timeout: of one attempt, of a new connection, of a call with its retries.
+
+    Raises `SettingError` for a value that is not allowed.
     """
 
     def __init__(
@@ -120,7 +131,7 @@ class Consumer(AssignedPartitions):
         """Topics that are read as a whole, with their ids."""
         self._assigned = False
         self._is_taking = False
-        """Whether somebody waits for a batch: only one may, or nobody could say which batch is finished."""
+        """Whether a call waits for a batch. Only one may: with several it would be unknown which batch is finished."""
         self._session: GroupSession | None = None
 
     async def start(self) -> Self:
@@ -163,7 +174,7 @@ class Consumer(AssignedPartitions):
             lookup=self._lookup,
             wake=self._look_again,
         )
-        # A new id for every life: nobody else may be taken for this member.
+        # A new id for every start: no other consumer may be taken for this member.
         member_id = clock.new_id()
         session = GroupSession(group, member_id, self._transport, reading, on_change=self._arrival.set)
         session.start()
@@ -184,16 +195,16 @@ class Consumer(AssignedPartitions):
         except Exception as failure:
             if error is None:
                 raise
-            # The reason for leaving stays the exception; what a callback raised is told beside it.
+            # The exception of the block is raised; an exception of a callback becomes a note of it.
             error.add_note(f"Closing the consumer: {failure!r}")
 
     async def close(self) -> None:
-        """Stop reading and close the connections; whoever iterates gets `ClosedError`.
+        """Stop reading and close the connections; a running iteration raises `ClosedError`.
 
-        A member of a group commits, where it does so by itself, and leaves; the batch in hand counts as processed.
-        With `commit="before"` the commit of a batch that nobody got any more is taken back.
+        A member of a group commits, if its `commit` mode does, and leaves; the batch in hand counts as processed.
+        With `commit="before"` the commit of a batch that was never handed out is taken back.
         Returns at once while another call closes the consumer, also in `on_revoked`. Otherwise raises `SettingError`
-        in `on_assigned` and `on_revoked`: closing waits for them. Raise an exception there, which the next take
+        in `on_assigned` and `on_revoked`, for which closing waits. Raise an exception there, which the next take
         raises, or set a flag, and close where batches are taken.
         """
         await self._close(processed=True)
@@ -210,7 +221,7 @@ class Consumer(AssignedPartitions):
                 await self._session.close(processed=processed, unseen=self._unseen())
         finally:
             self._open = False
-            # Whoever starts it again goes on behind the record in hand.
+            # The next start continues after the record in hand.
             self._reader.finished()
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -256,10 +267,10 @@ class Consumer(AssignedPartitions):
         return self._member_session().membership
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """Commit these offsets, each the next one to read; without them, all that was handed out.
+        """Commit these offsets, each the next one to read; without arguments, the offsets after all records handed out.
 
-        The batch in hand is among it, of `records` as far as the record in hand. Tried again until `retry_timeout`; a
-        commit may go back. Raises `MemberFencedError` and its like when a partition is somebody else's now,
+        This includes the batch in hand; with `records` up to the record in hand. Tried again until `retry_timeout`; a
+        commit may lower an offset. Raises `MemberFencedError` and its like when another member owns a partition now,
         `SettingError` for partitions that are not assigned or without a group.
         """
         self._check_open()
@@ -298,11 +309,11 @@ class Consumer(AssignedPartitions):
         return self.batches()
 
     async def batches(self, until: EndOffsets | None = None) -> AsyncIterator[ConsumerBatch]:
-        """Iterate over batches as they come, for ever, or until each partition of `until` reached its offset.
+        """Iterate over batches in the order of their arrival, for ever, or until each partition of `until` is read.
 
-        With `until` only those partitions are read, and one that goes meanwhile is not waited for. An error of a
-        partition is raised in its turn; the others go on when the iteration is begun again, the partition itself after
-        a `seek`.
+        `until` maps partitions to end offsets: only those partitions are read, and a partition that is revoked is not
+        waited for. An error of a partition is raised in its turn; the other partitions continue in the next iteration,
+        the partition itself after a `seek`.
         """
         if until is not None and (unknown := until.keys() - self._prefetch.cursors.keys()):
             self._cursor(min(unknown))
@@ -312,8 +323,8 @@ class Consumer(AssignedPartitions):
     async def records(self, until: EndOffsets | None = None) -> AsyncIterator[Record]:
         """Iterate over records one by one; the position is that after their batch.
 
-        A record counts as processed when the next one is taken. Whoever stops inside of a batch gets the rest of it
-        at the next take; a commit goes as far as the record in hand.
+        A record counts as processed when the next one is taken. After a stop inside of a batch the next take returns
+        the rest of it; a commit covers the records up to the one in hand.
         """
         reader = self._reader
         async for batch in self.batches(until):
@@ -321,13 +332,13 @@ class Consumer(AssignedPartitions):
                 reader.record = record
                 yield record
                 if not self.has_in_hand:
-                    # The rest of the batch is not what comes next.
+                    # A seek has moved the position: the rest of the batch is not next.
                     break
             else:
                 reader.record = None
 
     def in_hand(self, record: Record | None) -> None:
-        """Say which record of the last batch is worked on, where records are taken out of batches elsewhere."""
+        """Set the record in hand of the last batch, for callers that take records out of batches themselves."""
         self._reader.record = record
 
     @property
@@ -416,10 +427,10 @@ class Consumer(AssignedPartitions):
         """Whether a batch whose commit has ended is handed out now; else its partition goes back to before it."""
         owned, error = self._owned_hand(held), held.committed.result()
         if owned is not None and error is None and not held.is_taken_back:
-            # Also of a partition that is to go: it was committed, so nobody else hands it out.
+            # Also of a partition in revocation: the batch was committed, so no other member gets it.
             if not owned.paused:
                 return True
-            # Not now, and perhaps not here: whoever has the partition when it is read again hands it out.
+            # Not now: the member that owns the partition when it is read again gets the batch.
             before = session.begin_take_back(self._go_back(held, owned))
             self._held_back = HeldBack(held.batch, before, is_taken_back=True)
             return False
@@ -432,16 +443,16 @@ class Consumer(AssignedPartitions):
         return False
 
     def _unseen(self) -> Unseen | None:
-        """Let go of a batch that is held back: from here on it is not handed out any more.
+        """Drop a held-back batch: it is not handed out from here on.
 
-        Nobody has seen it, so its commit can be taken back, as long as the partition was the member's all the time.
+        Its commit can be taken back if the member owned the partition all the time.
         """
         held, self._held_back = self._held_back, None
         owned = None if held is None else self._owned_hand(held)
         return None if held is None or owned is None else self._go_back(held, owned)
 
     def _go_back(self, held: HeldBack, owned: Cursor) -> Unseen:
-        """Have a partition stand before the batch that is held back, as the reader has not seen it."""
+        """Set a partition's position before the held-back batch, which was not handed out."""
         before, epoch = self._reader.hand_offset, self._reader.hand_epoch
         self._prefetch.seek(owned, before, epoch)
         return Unseen(owned, before, epoch, held.batch.next_offset)

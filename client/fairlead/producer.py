@@ -136,15 +136,23 @@ FAILURES_MAX: Final = 1000
 class Producer:
     """Sends records to topics. Open it with `async with`, or with `start` and `close`.
 
-    acks: `"all"` waits until every in-sync replica has the record, `1` for the leader, `0` for nothing.
-    linger_ms: how long a batch waits for company. batch_bytes, columnar_batch_bytes: payload at which a batch
-    of `send` and of `send_batch` is sent at once; less where the topic takes less. compression: `"none"`,
-    `"lz4"` or `"zstd"`. buffer_bytes: payload not yet acknowledged beyond which `send` waits.
-    delivery_timeout: from `send` to the acknowledgement, retries included. retries_max: attempts after the
-    first, without it the timeout decides. idempotence: each record is stored once and in order, however often
-    its batch is sent; on by default where acks is `"all"`, which it needs. Without it a retry may store a
-    batch twice. name: whoever opens a producer of the same name next fences this one.
-    Raises `SettingError` for values that make no sense.
+    - bootstrap: URL of a broker, or several.
+    - acks: `"all"` waits until every in-sync replica has the record, `1` for the leader, `0` for no acknowledgement.
+    - linger_ms: milliseconds that a batch waits for more records.
+    - batch_bytes, columnar_batch_bytes: payload at which a batch of `send` and of `send_batch` is sent at once; less if
+      the topic accepts less.
+    - compression: `"none"`, `"lz4"` or `"zstd"`.
+    - buffer_bytes: unacknowledged payload beyond which `send` waits.
+    - request_bytes_max: bytes of one request.
+    - requests_in_flight_max: requests under way to one broker.
+    - delivery_timeout: time from `send` to the acknowledgement, retries included.
+    - retries_max: attempts after the first; without it only the timeout ends the attempts.
+    - idempotence: each record is stored once and in order, however often its batch is sent; on by default with acks
+      `"all"`, which it needs. Without it a retry may store a batch twice.
+    - name: identity that outlives this producer: the next producer with the name fences this one.
+    - request_timeout, connect_timeout, retry_timeout: of one attempt, of a new connection, of a call with its retries.
+
+    Raises `SettingError` for a value that is not allowed.
     """
 
     def __init__(
@@ -226,7 +234,7 @@ class Producer:
         except ExceptionGroup as failures:
             if error is None:
                 raise
-            # The reason for leaving stays the exception; what was not delivered is told beside it.
+            # The exception of the block is raised; undelivered records become a note of it.
             error.add_note("\n".join([failures.message, *map(str, failures.exceptions)]))
 
     async def close(self) -> None:
@@ -244,10 +252,10 @@ class Producer:
         self._raise_failures()
 
     async def abort(self) -> None:
-        """Close without a flush, for records that somebody else will send: nothing is sent, or sent again, after it.
+        """Close without a flush, for records that another producer will send: no record is sent after it.
 
-        What has no acknowledgement fails with `ClosedError` at once; what was under way may be stored. Waits for no
-        broker. After `close` has begun it does nothing, and `close` does nothing after it.
+        Records without an acknowledgement fail with `ClosedError` at once; records under way may be stored. Waits for
+        no broker. After `close` has begun it does nothing, and `close` does nothing after it.
         """
         if self._open:
             self._open = False
@@ -460,7 +468,7 @@ class Producer:
         return queue
 
     async def _reserve(self, size: int) -> None:
-        """Take room, after those who wait already. Raises `ClosedError` when the producer is closed meanwhile."""
+        """Take buffer space, after earlier waiters. Raises `ClosedError` if the producer is closed before."""
         self._check_open()
         accumulator = self._accumulator
         if accumulator.room >= size and not self._room_waiters:
@@ -497,7 +505,7 @@ class Producer:
             asyncio.get_running_loop().call_soon(self._send_lingering)
 
     def _send_lingering(self) -> None:
-        """Let leave what lingers, or the room that somebody waits for would not come."""
+        """Send lingering batches now: they hold the buffer space that a waiting `send` needs."""
         self._accumulator.close_all()
         self._sender.wake()
 
@@ -529,12 +537,12 @@ class Producer:
                 del self._routes[name]
 
     def _sender_halted(self, error: FairleadError) -> None:
-        """Refuse what is sent from now on; the sender fails what waits, which lets those go who wait for room."""
+        """Refuse records from now on; the sender fails waiting batches, which also ends waits for buffer space."""
         self._halted = error
         self._routes.clear()
 
     def _sender_ended(self, task: asyncio.Task[None]) -> None:
-        """Leave nobody waiting: whatever has no outcome when the sender is gone failed."""
+        """Fail all records without an outcome when the sender has ended, so that no delivery waits for ever."""
         cause = None if task.cancelled() else task.exception()
         if cause is not None:
             broken = ClosedError("producer")

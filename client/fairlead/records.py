@@ -97,7 +97,7 @@ class ConsumerBatch:
         self.base_offset = max(start, header.base_offset)
         """Offset of the first record handed out, or beyond it where compaction removed some."""
         self.next_offset = min(stop, header.next_offset)
-        """Where the next batch begins at the earliest: the offset to continue from."""
+        """Smallest base offset of the next batch: the offset to continue from."""
         self._buffer = buffer
         self._header = header
         self._columns: pa.RecordBatch | None = None

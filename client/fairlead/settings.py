@@ -2,8 +2,7 @@
 
 Built once by the public classes from their keyword arguments and passed down; every value is checked here, so
 that inside it is trusted. Durations are `timedelta` or text with a unit ("30s", "250ms", "2m"); a bare number
-is refused because nobody can see its unit, but for `linger_ms`, which says it. Must not know how a setting is
-used.
+is refused because it has no unit, except for `linger_ms`, whose name has it. Must not know the use of a setting.
 """
 
 from __future__ import annotations
@@ -126,7 +125,7 @@ def _meant(text: str) -> str | None:
         return None
     known = scheme or "http"
     if place.count(":") > 1 and "[" not in place:
-        # Nobody else knows where the address ends and its port begins.
+        # Only brackets separate the address from its port.
         return f"{known}://[IPV6-ADDRESS]:PORT"
     address = f"{known}://{place}"
     return address if _is_address(address) and (divider or urlsplit(address).port) else None
@@ -238,7 +237,7 @@ class ProducerSettings:
     """How records are gathered, sent and retried."""
 
     acks: Acks = Acks.ALL
-    """Who must have a record before it is acknowledged: every in-sync replica, the leader (1), nobody (0)."""
+    """Replicas that must have a record before its acknowledgement: every in-sync one, the leader (1), none (0)."""
     linger_seconds: float = 0.005
     """How long a batch waits for company; Kafka's default."""
     batch_bytes: int = 256 * KIB
@@ -261,7 +260,7 @@ class ProducerSettings:
     idempotence: bool = True
     """Whether batches carry an id and sequences, so that a repeat is stored once; by default where acks is `"all"`."""
     name: str | None = None
-    """Name of an idempotent producer: whoever takes it next fences this one."""
+    """Name of an idempotent producer: the next producer with the name fences this one."""
 
     def __post_init__(self) -> None:
         """Check the values against each other."""
@@ -310,7 +309,7 @@ class ConsumerSettings:
     prefetch_bytes: int = 64 * MIB
     """Fetched and not yet read, over all partitions; the answers to two requests more may arrive."""
     requests_in_flight_max: int = 4
-    """Fetches open to one broker, of disjoint partitions, so that a parked one holds nobody else back."""
+    """Fetches open to one broker, of disjoint partitions, so that a waiting one does not hold up others."""
     offset_policy: ResetPolicy = OffsetPolicy.ERROR
     """`error` by default: records are never skipped silently."""
 

@@ -34,7 +34,7 @@ LINKS_MAX: Final = 128
 
 def tracer_at_hand() -> Tracer | None:
     """Return a tracer, or None where the program has not set up a provider of tracers."""
-    # Who has set one up has imported this; whoever has not shall not pay for the import.
+    # A program with a tracer has imported this; a program without one does not pay for the import.
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None or isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         return None
@@ -86,7 +86,7 @@ class ProducerTracing:
         topics = sorted({batch.topic for batch in batches})
         span = self._tracer.start_span(
             f"send {', '.join(topics)}",
-            # The sender's own context is that of whoever opened the producer, which is long over.
+            # The sender's own context is that of the producer's start, which has ended.
             context=Context(),
             kind=SpanKind.CLIENT,
             links=links,
@@ -128,7 +128,7 @@ def process(batch: ConsumerBatch, *, group: str | None = None) -> Iterator[None]
 
 @contextmanager
 def _ended(span: Any) -> Iterator[None]:
-    """End a span with the block; an error is told in it."""
+    """End a span with the block; record an error in it."""
     from opentelemetry.trace import StatusCode  # noqa: PLC0415 - only where it is set up
 
     try:

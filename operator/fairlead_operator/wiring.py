@@ -113,12 +113,12 @@ async def run_operator(settings: OperatorSettings, telemetry: Telemetry, stop: a
     )
     watching.tell(work)
     _show(telemetry, cache, leadership, watching)
-    log.info("operator_starts", namespace=namespace, watches=settings.scope(namespace).namespaces or "*")
+    log.info("operator starts", namespace=namespace, watches=settings.scope(namespace).namespaces or "*")
     last = partial(let_go_at_the_end, NamespaceEnd(api, cache), namespace, log)
     await _run(settings.metrics_listen, telemetry, watching, leadership, work, stop, last)
     for open_calls in (brokers, etcd, requests, lease_requests):
         await open_calls.close()
-    log.info("operator_stopped")
+    log.info("operator has stopped")
 
 
 async def _run(

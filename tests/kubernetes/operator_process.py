@@ -191,7 +191,7 @@ class Operators:
             user,
         )
         self.started.append(process)
-        process.wait_for("operator_starts")
+        process.wait_for("operator starts")
         return process
 
     def ask(self, operator: OperatorProcess, path: str) -> str:

@@ -106,7 +106,7 @@ def test_namespaces_are_all_that_it_needs(
     assert operators.ask(own, "/healthz") == operators.ask(own, "/readyz") == "ok\n"
     assert operators.forbidden(own.user, mark) + operators.forbidden(other.user, mark) == []
     assert own.stop() == 0
-    assert own.count("lease_given_back") == 1
+    assert own.count("lease released") == 1
 
 
 @pytest.mark.scenario
@@ -120,7 +120,7 @@ def test_a_listed_namespace_that_is_not_there_keeps_no_other_waiting(
     operator = operators.start(kubernetes.namespace(), scope="list", watch=[namespace], environment=named)
     bring_back(kubernetes, namespace)
 
-    assert operator.wait_for("namespaces_left_out")["namespaces"] == [missing]
+    assert operator.wait_for("namespaces left out")["namespaces"] == [missing]
     assert operators.ask(operator, "/readyz") == "ok\n"
 
 
@@ -142,7 +142,7 @@ def test_one_leads_and_another_takes_over(
     follower = second.identity
     bring_back(kubernetes, namespace)
     door.clear()
-    stopped = first.wait_for("no_longer_leads")
+    stopped = first.wait_for("operator no longer leads")
     taken = second.wait_for("leads")
     killed_at = last_renewal(kubernetes, namespace)
     second.stop(signal.SIGKILL)
@@ -168,8 +168,8 @@ def test_a_leader_that_stops_hands_over(kubernetes: Kubernetes, operators: Opera
     bring_back(kubernetes, namespace)
 
     assert code == 0
-    assert first.said(2).count("operator_stopped") == 1
-    assert at(second.wait_for("leads")) >= at(first.wait_for("lease_given_back"))
+    assert first.said(2).count("operator has stopped") == 1
+    assert at(second.wait_for("leads")) >= at(first.wait_for("lease released"))
 
 
 @pytest.mark.scenario
@@ -180,7 +180,7 @@ def test_definitions_may_come_late_and_the_server_may_go(operators_alone: Operat
     namespace = kubernetes.namespace()
     mark = kubernetes.audit_mark()
     operator = operators_alone.start(kubernetes.namespace(), scope="all")
-    missing = operator.wait_for("definitions_missing")
+    missing = operator.wait_for("definitions missing")
     operator.wait_for("leads")
     health = [operators_alone.ask(operator, path) for path in ("/healthz", "/readyz")]
     install_definitions(kubernetes)
@@ -220,7 +220,7 @@ def test_a_server_in_trouble_delays_and_breaks_nothing(
     )
     answered = door.clear()
     door.go_away()
-    operator.wait_for("no_longer_leads")
+    operator.wait_for("operator no longer leads")
     kubernetes.api.delete("service/main-bootstrap", namespace)
     door.clear()
     kubernetes.api.wait("service/main-bootstrap", namespace, bool)
@@ -234,7 +234,7 @@ def test_a_server_in_trouble_delays_and_breaks_nothing(
 
 def still_runs(operator: OperatorProcess) -> bool:
     """Whether it is the same process that still runs."""
-    return operator.process.poll() is None and operator.count("operator_starts") == 1
+    return operator.process.poll() is None and operator.count("operator starts") == 1
 
 
 def last_renewal(kubernetes: Kubernetes, namespace: str) -> datetime:

@@ -1,8 +1,8 @@
 """A member's steps from its assignment to its target, one heartbeat at a time (KIP-848).
 
-The member is told to release partitions outside its target, and keeps its epoch until it has. Then it moves to the
-target epoch and receives the target partitions that are free; the others follow as their owners release them.
-Partitions that it owns and keeps never pause.
+The answer asks the member to release partitions outside its target; the member keeps its epoch until it has done so.
+Then it moves to the target epoch and receives the target partitions that are free; the others follow as their owners
+release them. Partitions that it owns and keeps never pause.
 """
 
 from __future__ import annotations

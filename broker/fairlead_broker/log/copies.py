@@ -39,11 +39,11 @@ def read_copies(
     highest: LeaderEpoch | None,
     leader_epoch: LeaderEpoch | None = None,
 ) -> list[EpochRun]:
-    """Check whole batches that are to follow an end of a log, and return them in runs of one leader epoch each.
+    """Check fetched batches that continue a log, and return them in runs of one leader epoch each.
 
-    Raises `BadCopy` unless both checksums of each hold, base offsets rise from the end on, and no leader epoch is
-    below the one before it, at first the `highest` that the log knows, or above the `leader_epoch` of who sent them: a
-    leader that was succeeded meanwhile may have had its log cut and filled again, and nobody could tell afterwards.
+    Raises `BadCopy` unless both checksums of each batch are right, base offsets rise from the end on, and leader epochs
+    never fall, beginning with the `highest` of the log, and never exceed the sender's `leader_epoch`: the log of a
+    leader with a successor may have been truncated and filled again, which could not be detected afterwards.
     """
     runs: list[EpochRun] = []
     epoch = -1 if highest is None else int(highest)

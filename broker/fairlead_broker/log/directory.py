@@ -3,8 +3,8 @@
     <data>/.fairlead/{lock, identity, checkpoint, clean}
     <data>/<topic id>/<partition>/
 
-Made by `wiring`, used by `runtime`. Must not know which topics ought to exist: what it is not told to delete it
-keeps, and what nobody knows is put aside and reported. Layout of every file: docs/reference/files.md.
+Made by `wiring`, used by `runtime`. Must not know which topics should exist: it keeps every folder that it is not told
+to delete, and moves unknown folders aside and reports them. Layout of every file: docs/reference/files.md.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class LogDirectory:
                 storage.make_folder(path)
                 storage.sync_folder(path.parent)
                 storage.make_folder(system)
-            # Also where it is there: whoever made it may have been killed before it was durable.
+            # Also if it exists: the process that made it may have been killed before it was durable.
             storage.sync_folder(path)
             lock = storage.lock(system / "lock", f"{os.getpid()}\n".encode())
             if lock is None:
@@ -132,7 +132,7 @@ class LogDirectory:
 
     @property
     def identity(self) -> Identity:
-        """Whom the directory belongs to."""
+        """Broker and cluster of the directory."""
         assert self._identity is not None, f"{self.path} belongs to no cluster yet: adopt_cluster comes first"
         return self._identity
 
@@ -239,7 +239,7 @@ class LogDirectory:
         return gone
 
     def remove_given_up(self, folder: Path) -> None:
-        """Remove files that were given up. Other partitions may be opened meanwhile, also of that number."""
+        """Remove the files of a dropped partition. Other partitions may be opened at the same time, also this one."""
         try:
             self._remove_folder(folder)
             self._remove_topic_folder_if_empty(folder.parent)
@@ -275,10 +275,10 @@ class LogDirectory:
             self._given_up.clear()
 
     def close(self, clean: bool) -> None:
-        """Close all partitions and let go of the lock.
+        """Close all partitions and release the lock.
 
-        `clean` syncs what is left, writes the checkpoint and then the marker that lets the next start believe it;
-        without, the next start recovers. Raises what fails, but closes in any case.
+        `clean` syncs the rest, writes the checkpoint and then the marker of a clean stop; without the marker the next
+        start recovers. Raises the first failure, but closes in any case.
         """
         try:
             if clean:
@@ -395,7 +395,7 @@ class LogDirectory:
                 self._given_up.add(key)
 
     def _forget_given_up(self, key: TopicIdPartition) -> None:
-        """Have the checkpoint say no more of a partition that was given up, if it still does."""
+        """Remove a dropped partition from the checkpoint, if it is still there."""
         if key in self._given_up:
             self.write_checkpoint()
 

@@ -35,7 +35,7 @@ class DocumentKind(IntEnum):
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom a data directory belongs to."""
+    """Broker and cluster of a data directory."""
 
     cluster_id: str
     broker_id: int
@@ -45,7 +45,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     intact_since: int | None = None
     """Oldest life since which every restart kept what was written, synced or not; None where it is not known."""
     residence: str | None = None
-    """Which kernel, since its boot, holds the unsynced bytes of the last life, and on which volume."""
+    """Boot id of the kernel whose page cache holds the last unsynced bytes, and the volume."""
     quarantined: tuple[TopicIdPartition, ...] = ()
     """Replicas here that are older than what was counted on, and serve nothing."""
 

@@ -1,15 +1,15 @@
-"""What can go wrong in the log, ordered by what the caller should do.
+"""Errors of the log, ordered by the caller's next step.
 
     LogError
       OffsetOutOfRange    fix the offset
-      DiskFull            wait for space and append again; nothing was kept
+      DiskFull            wait for space and append again; no batch was kept
       LogDamaged          read past the damaged range
-      LogCut              look where the log ends now; nothing was kept
-      BadCopy             fetch again from the leader; nothing was kept
-      StaleLeaderEpoch    report the highest epoch; somebody must elect above it
+      LogCut              read the present end of the log; no batch was kept
+      BadCopy             fetch again from the leader; no batch was kept
+      StaleLeaderEpoch    report the highest epoch; the controller must elect above it
       LogClosed           the partition was closed, deleted or is being reopened
       StorageFailed       stop acknowledging; only a restart of the broker ends it
-      IdentityMismatch    this directory belongs to somebody else; an operator decides
+      IdentityMismatch    this directory belongs to another broker; an operator decides
       DirectoryLocked     another process uses the directory
 
 Raised by every module of this room, turned into problems of the contract by `runtime`. An `OSError` never leaves
@@ -24,7 +24,7 @@ from pathlib import Path
 from fairlead_api.identifiers import LeaderEpoch, Offset
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Error numbers that pass by themselves once somebody frees space."""
+"""Error numbers that end when space is freed."""
 
 
 class LogError(Exception):

@@ -1,7 +1,7 @@
 """Whether a data directory can still be trusted.
 
-Shared by all partitions of a directory: the first failed write or sync ends it for every one of them, because what
-the disk holds is unknown from then on. Only a restart, which reads what is there, begins anew.
+Shared by all partitions of a directory: the first failed write or sync ends writes for all of them, because the
+content of the disk is unknown from then on. Only a restart, which reads the files, resets it.
 """
 
 from __future__ import annotations

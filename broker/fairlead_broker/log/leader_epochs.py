@@ -61,7 +61,7 @@ class LeaderEpochs:
             file.write([entry], position)
         except OSError as error:
             if error.errno in NO_SPACE:
-                # A part of an entry is told by its checksum and written over the next time.
+                # A partial entry fails its checksum, and the next write replaces it.
                 message = f"{self._path}: cannot add leader epoch {epoch}: {error.strerror}"
                 raise DiskFull(message) from error
             message = f"{self._path}: cannot add leader epoch {epoch}: {error.strerror}"
@@ -113,17 +113,17 @@ class LeaderEpochs:
             self.replace(kept)
 
     def trim(self, log_start: Offset) -> None:
-        """Drop epochs whose records all lie before the last one below the log start, durably.
+        """Drop the epochs before the epoch of the last record below the log start, durably.
 
-        That one's epoch stays, with its own start: it is the last record of whoever comes to read at the log start, and
-        nobody who has another one there is told to go on. The highest epoch is never forgotten.
+        That epoch stays, with its start: a follower at the log start is compared by it, and must not continue with
+        another epoch there. The highest epoch is never dropped.
         """
         below = bisect_left(self.entries, log_start, key=_BY_START)
         if below > 1:
             self.replace(self.entries[below - 1 :])
 
     def replace(self, entries: Iterable[EpochStart]) -> None:
-        """Write the whole list anew, durably."""
+        """Write the whole list again, durably."""
         kept = list(entries)
         data = LEADER_EPOCHS.encode_header()
         data += LEADER_EPOCHS.encode((entry.start_offset, entry.epoch) for entry in kept)
@@ -135,7 +135,7 @@ class LeaderEpochs:
         self.complete = True
 
     def _open(self) -> File:
-        """Open the file for one entry, cut to those that are believed. Not kept open: epochs are rare."""
+        """Open the file for one entry, truncated to the valid entries. Not kept open, since epochs are rare."""
         file = self._storage.open(self._path, create=True)
         is_new = file.size() < LEADER_EPOCHS.position_of(0)
         file.truncate(LEADER_EPOCHS.position_of(len(self.entries)))

@@ -114,10 +114,10 @@ class _Opening:
             body.file.sync()
 
     def _make_folders(self) -> None:
-        """Make the partition's folder. Its names are synced also where it is there already after a kill.
+        """Create the partition's folder. Its names are synced even if it exists, as after a kill.
 
-        Whoever made or removed something may have ended before it was durable; what this start sees, and the next
-        one is not to miss, has to be.
+        A killed process may have created or removed files without a sync; the names that this start sees must be
+        durable, so that the next start sees them too.
         """
         topic = self._folder.parent
         if self._was_clean and self._storage.exists(self._folder):
@@ -174,7 +174,7 @@ def _is_segment(name: str, suffix: str | tuple[str, ...]) -> bool:
 
 
 def _epochs_from(segments: Sequence[Segment], known: Sequence[EpochStart]) -> list[EpochStart]:
-    """Return known epochs and those that the batches behind them name. An epoch without a batch stays unknown."""
+    """Return the known epochs and the epochs of the batches after them. An epoch without a batch stays unknown."""
     entries = list(known)
     start = entries[-1].start_offset if entries else Offset(0)
     for epoch, base_offset in _epochs_of_batches(segments, start):

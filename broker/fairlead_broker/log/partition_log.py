@@ -60,9 +60,9 @@ class SyncPoint:
     files: tuple[File, ...]
 
     def forget_files(self) -> None:
-        """Let go of the files of closed segments, once they are written out."""
+        """Release the files of closed segments, once they are written out."""
         for segment in self.segments:
-            # A segment closed meanwhile has index files that were not among those written out.
+            # A segment that was closed during the sync has index files that this sync did not write out.
             segment.forget_files(self.files)
 
 
@@ -141,7 +141,7 @@ class PartitionLog(ReadableLog):
         self.damaged = merge_ranges(damaged, self._log_start, end)
 
     def on_offsets_moved(self, write_checkpoint: Callable[[], None]) -> None:
-        """Say what makes a moved log start or recovery point durable before files change: the checkpoint."""
+        """Set the function that writes the checkpoint: it makes a moved log start durable before files change."""
         self._write_checkpoint = write_checkpoint
 
     # ------------------------------------------------------------------------------------------ appending
@@ -233,7 +233,7 @@ class PartitionLog(ReadableLog):
                     self.sync()
                     self._write_checkpoint()
                 except DiskFull:
-                    # The next start would end there, and the leader is not to be told of more.
+                    # The next start would end there, so the leader must not get a higher offset.
                     with self._sync_lock:
                         self._epochs.forget(end)
                         self._end_at(end, damaged)
@@ -299,7 +299,7 @@ class PartitionLog(ReadableLog):
         return SyncPoint(generation, end, names, unsynced, files)
 
     def mark_synced(self, point: SyncPoint) -> Offset:
-        """Publish a sync that somebody did for the whole volume; return the synced offset."""
+        """Publish a sync of the whole volume; return the synced offset."""
         with self._sync_lock:
             self._health.check()
             self._publish_synced(point)
@@ -314,10 +314,10 @@ class PartitionLog(ReadableLog):
     # ------------------------------------------------------------------------------------------ shortening
 
     def truncate_to(self, offset: Offset) -> Offset:
-        """Drop every batch that reaches an offset, and every epoch that starts there; durable on return.
+        """Truncate the log: drop every batch that reaches an offset, and the epochs from there; durable on return.
 
-        Returns the new end, which is lower than asked when the offset stood inside a batch. Whoever calls it
-        keeps readers away from what goes.
+        Returns the new end, which is below the offset if that was inside a batch. The caller keeps readers away from
+        the dropped batches.
         """
         with self._write_lock, self._sync_lock:
             self._check_writable()
@@ -352,15 +352,15 @@ class PartitionLog(ReadableLog):
                     # Last: at any other offset this epoch would be a lie, and without one the log parts from nothing.
                     self._epochs.replace(() if deleted is None else (deleted,))
                 except OSError as error:
-                    # Its files are gone: what is appended now would be in one without a name.
-                    message = f"{self.folder}: cannot begin anew at {offset}: {error}"
+                    # Its files are gone: a batch appended now would be in a file without a name.
+                    message = f"{self.folder}: cannot start again at {offset}: {error}"
                     raise StorageFailed(message) from error
 
     def advance_log_start(self, offset: Offset, *, remove_us: TimestampUs = TIME_MIN) -> list[Segment]:
-        """Let the log start at a later offset, durably, then drop the segments wholly below it.
+        """Move the log start to a later offset, durably, then drop the segments wholly below it.
 
-        They are returned; their files go at `remove_us`. `OffsetOutOfRange` above the high watermark: it is nobody's to
-        delete yet.
+        Returns the dropped segments; their files are removed at `remove_us`. Raises `OffsetOutOfRange` above the high
+        watermark: uncommitted records cannot be deleted.
         """
         with self._write_lock:
             before = self._log_start, self._synced
@@ -402,17 +402,17 @@ class PartitionLog(ReadableLog):
             return gone
 
     def remove_dropped(self, now_us: TimestampUs) -> None:
-        """Remove the files of dropped segments whose time has come. Until then readers that are inside go on.
+        """Remove the files of dropped segments whose time has come. Readers inside of them continue until then.
 
-        Appends go on meanwhile: removing a full segment takes the file system a while.
+        Appends run at the same time: removing a full segment takes the file system a while.
         """
         with self._health:
             self._dropped.remove_due(now_us)
 
     def close(self) -> None:
-        """Write out what is gathered and let go of the files; nothing can be called afterwards.
+        """Write out buffered index entries and close the files; no method may be called afterwards.
 
-        Readers that are inside end in peace. Syncs nothing: a stop in order syncs first.
+        Running reads finish. Syncs nothing: an orderly stop syncs first.
         """
         with self._write_lock, self._sync_lock:
             if not self._closed and self._health.failure is None:

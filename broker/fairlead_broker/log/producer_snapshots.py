@@ -1,10 +1,10 @@
-"""What the log of a partition says about its producers, kept beside it so that a start finds it quickly.
+"""Producer states of a partition's log, kept in files beside it so that a start finds them quickly.
 
-Owned by `partition_log`, which tells it every append. Each segment has a `.producers` file: the state at its begin,
-replaced by later ones while the segment grows, and kept beside them then: where the log is cut below the later one, it
-alone knows of segments that are deleted. A start takes the newest good one at or below the end of the log and replays
-the headers behind it. Snapshots are never synced: one that power took is told by its checksum, and the one
-before it costs only a longer walk. Must not know what a duplicate is: `producers` decides that.
+Owned by `partition_log`, which passes it every append. Each segment has a `.producers` file with the state at its
+begin. A growing segment has a later file too; the first one stays, because after a truncation below the later one it
+alone knows the deleted segments. A start takes the newest good file at or below the end of the log and replays the
+headers after it. Snapshots are never synced: a torn one fails its checksum, and the previous one costs only a longer
+walk. Must not know what a duplicate is: `producers` decides that.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class LoggedProducers:
         if header.extension_bytes:
             extension = bytearray(header.extension_bytes)
             file.read_into(memoryview(extension), batch.position + HEADER_BYTES)
-            # A walk checks stamps alone; a damaged extension is for whoever reads the batch to report.
+            # A walk checks stamps alone; a reader of the batch reports a damaged extension.
             with suppress(ProblemError):
                 self._replay_extension(
                     bytes(extension), header.base_offset, header.last_offset, header.append_time_us

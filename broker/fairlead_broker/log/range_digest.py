@@ -1,8 +1,8 @@
 """The checksum of a range of a log, and whether the batches in it are good.
 
-Replicas store the same bytes, stamps included, so that the same range has the same digest wherever it is whole. Called
-by `runtime` from a disk thread. Both checksums of each batch are looked at on the way: where two replicas differ, that
-tells which of them is damaged. Changes nothing. Must not know which replica is asked, nor by whom.
+Replicas store the same bytes, stamps included, so that a whole range has the same digest on each of them. Called by
+`runtime` from a disk thread. Both checksums of each batch are verified on the way: if two replicas differ, they show
+which one is damaged. Changes nothing. Must not know replicas or callers.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class DigestedRange:
     digest: str
     """SHA-256 in hexadecimal digits, of what could be read."""
     next_offset: Offset
-    """Where the last batch ends."""
+    """End offset of the last batch."""
     damaged_offset: Offset | None
     """The first offset whose bytes do not hold their checksum or cannot be found; None if all is good."""
 
 
 def digest_range(log: ReadableLog, first_offset: Offset, end_offset: Offset, bytes_max: int) -> DigestedRange:
-    """Digest the batches from the one that holds an offset on, none of which reaches the end.
+    """Digest the batches from the batch with the offset on, all below the end.
 
-    Stops behind the batch with which `bytes_max` is reached. Damage is stepped over, so that the rest is looked at.
-    Blocks. Raises `OffsetOutOfRange`, `LogClosed` and `StorageFailed` like a read.
+    Stops after the batch that reaches `bytes_max`. Damage is skipped, so that the rest is verified. Blocks. Raises
+    `OffsetOutOfRange`, `LogClosed` and `StorageFailed` as a read does.
     """
     taken, nbytes = hashlib.sha256(), 0
     offset, damaged = first_offset, None
@@ -59,7 +59,7 @@ def digest_range(log: ReadableLog, first_offset: Offset, end_offset: Offset, byt
 
 
 def _first_damaged(data: memoryview, offset: Offset) -> Offset | None:
-    """Return the first offset whose batch does not hold its checksums, at the earliest the one that was asked for."""
+    """Return the first offset from the given one on whose batch fails its checksums."""
     good = offset
     try:
         for at, header in iterate_headers(data):

@@ -108,11 +108,11 @@ class ReadableLog:
         return self._segment_of(start).read_cached(start, bytes_max, limit)
 
     def read(self, offset: Offset, bytes_max: int, offset_limit: Offset) -> LogRead:
-        """Read whole batches from the one that holds an offset on, none of which reaches the limit.
+        """Read whole batches from the batch with the offset on, all below the limit.
 
-        `bytes_max` never holds back the first batch. An offset whose loss was accepted leads to the next that can
-        be read. May wait for the disk. Raises `OffsetOutOfRange` outside of log start and end, `LogDamaged` inside
-        a damaged range, `StorageFailed` when the disk does not read.
+        `bytes_max` never holds back the first batch. An offset whose loss was accepted leads to the next readable one.
+        May wait for the disk. Raises `OffsetOutOfRange` outside of log start and end, `LogDamaged` inside a damaged
+        range, `StorageFailed` when the disk does not read.
         """
         while True:
             start, limit = self._readable(offset, offset_limit)
@@ -133,8 +133,8 @@ class ReadableLog:
             if damage is None or not self.note_damage([damage]):
                 if limit >= min(offset_limit, self._end) and skip_accepted(self.damaged, limit) == limit:
                     return LogRead(memoryview(b""), offset)
-                # A gap up to damage: a copy has none of what its leader had lost there. What was accepted is passed;
-                # the rest is told, but to nobody who may not see it yet.
+                # The gap ends at damage. Skip it if the loss was accepted, else report it, but only to readers whose
+                # limit reaches it.
                 offset = limit
 
     def offset_for_time(self, timestamp_us: TimestampUs) -> tuple[Offset, TimestampUs] | None:

@@ -206,7 +206,7 @@ class Recovery:
         return following[0].base_offset if following else None
 
     def _may_keep(self, tail: _Tail) -> bool:
-        """Say whether what lies behind a bad batch stays: synced bytes do, and all of a topic that syncs."""
+        """Return whether batches after a bad one stay: synced ones do, and all with `durability=synced`."""
         return tail.next_offset < self._point or self._config.durability is Durability.SYNCED
 
     def _bad_to_the_end(self, number: int, tail: _Tail, reason: str) -> bool:
@@ -297,7 +297,7 @@ class Recovery:
 
 
 def _begins_batch(file: File, position: int, size: int, offset: int) -> bool:
-    """Say whether the batch with this base offset begins at a position."""
+    """Return whether the batch with this base offset begins at a position."""
     try:
         batch = next(walk_headers(file, position, size, offset), None)
     except BadBatch:

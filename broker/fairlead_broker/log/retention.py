@@ -31,12 +31,12 @@ class SegmentFacts:
 
     base_offset: Offset
     next_offset: Offset
-    """Where the next segment begins or, of the active one, the next record."""
+    """Base offset of the next segment; for the active segment, of the next record."""
     size_bytes: int
     newest_time_us: TimestampUs | None
     """Newest time of a record as readers see it: the append time with LogAppendTime. None if no record is known."""
     active: bool = False
-    """Whether it is the one that is appended to, which is the last."""
+    """Whether it is the active segment, which is the last one."""
 
 
 class Reason(StrEnum):
@@ -52,7 +52,7 @@ class Expiry:
     """What one look at a partition decided."""
 
     log_start: Offset
-    """Where the log begins from now on; durable before a file goes."""
+    """New log start; durable before a file is removed."""
     segments: tuple[tuple[SegmentFacts, Reason], ...]
     """The segments that go, oldest first."""
 

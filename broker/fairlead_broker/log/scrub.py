@@ -1,8 +1,8 @@
 """A walk over one segment that checks every checksum, a few MiB at a time.
 
-Bytes on a disk change by themselves, rarely, and nobody notices before a reader fails: the walk notices first. Called
-by the scrub of `runtime` from a disk thread. What it finds is noted in the log, which refuses to serve it from then on.
-Must not know when it runs, nor how fast.
+Bytes on a disk change by themselves, rarely, and without a walk only a failing read would show it. Called by the scrub
+of `runtime` from a disk thread. The log notes the damage, and refuses to serve it from then on. Must not know when it
+runs, nor how fast.
 """
 
 from __future__ import annotations

@@ -34,10 +34,10 @@ def sync_partitions(
 
 
 def sync_volume(logs: Sequence[PartitionLog], volume: Volume) -> dict[PartitionLog, Offset | StorageFailed]:
-    """Sync logs of one data directory; return how far each came, or why it did not.
+    """Sync logs of one data directory; return the synced offset or the error of each.
 
-    Notes how far each log is, syncs the file system (`LogDirectory.volume`), and publishes that much: what is
-    appended meanwhile is not claimed. The first error fails them all, for good.
+    Notes the end of each log, syncs the file system (`LogDirectory.volume`), and publishes the noted ends: batches that
+    were appended during the sync do not count. The first error fails all logs, for good.
     """
     points = {log: log.sync_point() for log in logs}
     try:

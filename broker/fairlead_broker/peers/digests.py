@@ -1,6 +1,6 @@
-"""What brokers say to each other about the checksum of a range of a partition.
+"""Messages between brokers about the checksum of a range of a partition.
 
-Like `messages`, whose encoding is used. Must not know who compares, nor what follows.
+Encoded as in `messages`. Must not know the comparison or its consequences.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class DigestRequest(PeerPartition, frozen=True, kw_only=True):
     first_offset: Offset
     end_offset: Offset
     max_bytes: Count
-    """Where to stop at the latest, at the end of a batch; the first one is always taken."""
+    """Limit of the range, applied at the end of a batch; the first batch is always included."""
 
 
 class RangeDigest(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class RangeDigest(msgspec.Struct, frozen=True, kw_only=True):
     digest: str | None = None
     """SHA-256 of the batches as they are stored, in hexadecimal digits."""
     next_offset: Offset
-    """Where the batches that were read end: the end that was asked for, or before where `max_bytes` was reached."""
+    """End of the read batches: the requested end, or an earlier one if `max_bytes` was reached."""
     log_start_offset: Offset | None = None
     """None where there is no such replica."""
     log_end_offset: Offset | None = None

@@ -20,7 +20,7 @@ from fairlead_broker.clock import SystemClock
 
 THREAD_NAME: Final = "pyreqwest"
 REST_SECONDS_MAX: Final = 1.0
-"""A thread that is still busy then serves a client that nobody has closed."""
+"""A thread that is still busy then serves a client that was not closed."""
 POLL_SECONDS: Final = 0.0005
 _TASKS: Final = Path("/proc/self/task")
 

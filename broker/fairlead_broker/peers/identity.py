@@ -1,4 +1,4 @@
-"""How a broker proves to its peers who it is, and what both learn of each other by every call.
+"""Identity of brokers in calls between them, and the facts that each call carries.
 
 Headers of peer calls: cluster, broker, its epoch, its secret (requests only) and the revision of its mirror. Written
 by `peers` and by the server's peer listener, checked by both.

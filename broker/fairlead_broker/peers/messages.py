@@ -37,7 +37,7 @@ M = TypeVar("M", bound=msgspec.Struct)
 
 @dataclass(frozen=True, slots=True)
 class PeerLife:
-    """Who sent a request: a broker in one of its lives."""
+    """Sender of a request: a broker in one of its incarnations."""
 
     broker: BrokerId
     epoch: BrokerEpoch
@@ -67,20 +67,20 @@ class ReplicaFetchPartition(PeerPartition, frozen=True, kw_only=True):
     log_start: Offset
     max_bytes: Count
     damaged: bool = False
-    """Whether what came from there last did not hold its checksum: the leader verifies its own copy."""
+    """Whether the last received records failed their checksum: the leader then verifies its own copy."""
     deleted_epoch: LeaderEpoch | None = None
     """Leader epoch of the last record that was deleted, of a log without records; None where it knows of none."""
 
 
 class ReplicaFetchRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A long poll of a follower over all that it takes from one leader (KIP-227).
+    """A long poll of a follower over all partitions that it fetches from one leader (KIP-227).
 
-    A new session (0) names every partition; a running one only those that changed since the request before.
+    A new session (0) names every partition; a running one names the partitions that changed since the last request.
     """
 
     session: Count = NEW_SESSION
     sequence: Count = 0
-    """Number of the request in its session, from 0 for the one that begins it."""
+    """Number of the request in its session; 0 begins it."""
     max_wait_ms: Count
     min_bytes: Count
     max_bytes: Count
@@ -110,16 +110,16 @@ class ReplicaFetchResult(PeerPartition, frozen=True, kw_only=True, omit_defaults
     """None while the leader does not know it."""
     log_start: Offset = Offset(0)
     end_offset: Offset = Offset(0)
-    """Where the leader's log ends, synced or not."""
+    """End of the leader's log, synced or not."""
     next_offset: Offset | None = None
-    """Where the log goes on that has nothing from the asked offset to its end: a loss was accepted there."""
+    """Offset at which the log continues after an accepted loss from the requested offset to its end."""
     lost_epochs: Sequence[EpochBegin] = ()
-    """With `next_offset`: the epochs of what was lost, the oldest first."""
+    """Epochs of the lost records, the oldest first; sent together with `next_offset`."""
     diverging: Divergence | None = None
     problem: str | None = None
     """Code of the catalogue; `offset_out_of_range` comes with `log_start`, `end_offset` and `epoch_before`."""
     epoch_before: EpochBegin | None = None
-    """That of the record before the log start; None where the leader knows of none."""
+    """Leader epoch of the record before the log start; None if the leader knows of none."""
     data: Sequence[memoryview] = ()
     """Whole batches. A leader may give several pieces; a follower gets at most one, a view of the received body."""
 
@@ -131,9 +131,9 @@ class ReplicaFetchResult(PeerPartition, frozen=True, kw_only=True, omit_defaults
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFetchAnswer:
-    """What a leader answers to a fetch: partitions with something new, in a session of this number.
+    """Answer of a leader to a fetch: partitions with news, in a session of this number.
 
-    A session of 0 says that the leader does not know the one that was named: begin a new one.
+    A session of 0 means that the leader does not know the named session: the follower begins a new one.
     """
 
     session: int

@@ -2,7 +2,7 @@
 
 Used by the runtime (fetching, progress, log ends) and by the server (forwarding). The only room of the broker that
 knows pyreqwest, whose exceptions stop here. A peer that does not answer raises `PeerUnavailable`, which says whether
-the request may have been carried out; whoever called decides what follows.
+the request may have been carried out; the caller decides about a retry.
 """
 
 from __future__ import annotations
@@ -129,10 +129,10 @@ class Peers:
         body: bytes | Sequence[Buffer] = b"",
         timeout_seconds: float,
     ) -> PeerAnswer:
-        """Send one request to a broker's peer listener; return what it answers, also where that is a problem.
+        """Send one request to a broker's peer listener; return its answer, also if it is a problem.
 
-        Raises `PeerUnavailable`. Cancelled, the request goes on at the peer until `timeout_seconds`: pyreqwest lets
-        the stream stand that nobody waits for.
+        Raises `PeerUnavailable`. After a cancellation the request runs at the peer until `timeout_seconds`: pyreqwest
+        does not reset a stream without a waiter.
         """
         return await self._send(self._forwarding, broker, method, path, headers, body, timeout_seconds)
 
@@ -179,13 +179,13 @@ class Peers:
         return messages.decode_answer(answer.body)
 
     async def progress(self, broker: BrokerId, request: ProgressRequest) -> None:
-        """Tell a leader what is durable here. Raises likewise."""
+        """Report durable offsets to a leader. Raises likewise."""
         await self._post(broker, PROGRESS_PATH, messages.encode(request), SHORT_CALL_SECONDS_MAX)
 
     async def log_ends(
         self, broker: BrokerId, partitions: Sequence[TopicIdPartition]
     ) -> Mapping[TopicIdPartition, LogEnd]:
-        """Ask where a broker's replicas end; those that it does not hold are left out. Raises likewise."""
+        """Ask a broker for the ends of its replicas; the answer lacks replicas it does not hold. Raises likewise."""
         request = LogEndsRequest(
             partitions=[PeerPartition(topic_id=key.topic_id, partition=key.partition) for key in partitions]
         )

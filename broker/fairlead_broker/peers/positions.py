@@ -22,7 +22,7 @@ class PositionAsked(PeerPartition, frozen=True, kw_only=True, omit_defaults=True
     from_start: bool = False
     """How old the first record is."""
     timestamp_us: TimestampUs | None = None
-    """Which record is the first at or after this time."""
+    """Request for the first record at or after this time."""
 
 
 class PositionsRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -35,11 +35,11 @@ class Consumer(Facade[AsyncConsumer]):
         super().__init__(AsyncConsumer(*args, **kwargs))
 
     def close(self) -> None:
-        """Stop reading and close the connections; whoever iterates gets `ClosedError`.
+        """Stop reading and close the connections; a running iteration raises `ClosedError`.
 
-        A member of a group commits, where it does so by itself, and leaves; the batch in hand counts as processed.
+        A member of a group commits, if its `commit` mode does, and leaves; the batch in hand counts as processed.
         Returns at once while another call closes the consumer, also in `on_revoked`. Otherwise raises `SettingError`
-        in `on_assigned` and `on_revoked`: closing waits for them. Raise an exception there, which the next take
+        in `on_assigned` and `on_revoked`, for which closing waits. Raise an exception there, which the next take
         raises, or set a flag, and close where batches are taken.
         """
         super().close()
@@ -93,8 +93,8 @@ class Consumer(Facade[AsyncConsumer]):
     def records(self, until: EndOffsets | None = None) -> Iterator[Record]:
         """Iterate over records one by one; a record counts as processed when the next one is taken.
 
-        Whoever stops inside of a batch gets the rest of it at the next take; a commit goes as far as the record in
-        hand.
+        After a stop inside of a batch the next take returns the rest of it; a commit covers the records up to the one
+        in hand.
         """
         for batch in self.batches(until):
             for record in batch:

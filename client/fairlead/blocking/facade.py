@@ -42,7 +42,7 @@ class Facade(Generic[C]):
         self._client = client
         self._thread = LoopThread(f"fairlead {type(client).__name__.lower()}")
         self._closing = threading.Lock()
-        """Held by the call that closes, or aborts; nobody waits for it."""
+        """Held by the call that closes or aborts; no call waits for it."""
 
     def start(self) -> Self:
         """Open the connections; `with` calls it. Raises `SettingError` while it is open."""
@@ -74,7 +74,7 @@ class Facade(Generic[C]):
         self._end(lambda: self._leave(kind, error, trace))
 
     def _end(self, leave: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Have the client leave, and stop its thread; returns at once while another call does so."""
+        """Close the client and stop its thread; return at once while another call does so."""
         if not self._closing.acquire(blocking=False):
             # To stop the thread now would cut off the call that closes; to wait for it could be to wait for oneself.
             return

@@ -25,9 +25,10 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._process: int | None = None
-        """Where it runs: a fork takes the loop along, but not the thread that runs it."""
+        """Process id of the thread: a fork copies the loop, but not the thread that runs it."""
         self._handing_over = threading.RLock()
-        """What is handed over before `stop` begins before the loop ends; a handler of signals may stop it meanwhile."""
+        """Guards hand-over and `stop`: work handed over before `stop` begins before the loop ends, also in a signal
+        handler."""
 
     @property
     def running(self) -> bool:
@@ -55,7 +56,7 @@ class LoopThread:
             raise ClosedError(self._name, "in the process that opened it, and not in a fork of that")
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """Have a coroutine run and return what it returns; given up where the caller is interrupted.
+        """Run a coroutine on the loop and return its result; cancel it if the caller is interrupted.
 
         `timeout` in seconds; raises TimeoutError at its end. Raises `ClosedError` outside of `start` and `stop`, where
         `stop` cuts it off, and in a fork of the process that has started it.
@@ -84,7 +85,7 @@ class LoopThread:
             raise
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Have the loop make a call. Raises `ClosedError` like `run`."""
+        """Call a function on the loop. Raises `ClosedError` as `run` does."""
         self.check_open()
         with self._handing_over:
             self.check_open()

@@ -39,7 +39,7 @@ class Delivery:
         self.error: Exception | None = None
         """Why it cannot be sent."""
         self.is_seen = False
-        """Whether its failure was raised to somebody."""
+        """Whether its failure was raised to a caller."""
 
     @property
     def done(self) -> bool:
@@ -63,7 +63,7 @@ class Delivery:
         if self.error is not None:
             self.is_seen = True
             raise self.error.with_traceback(None)
-        assert self._inner is not None, "whoever waits waits until records are in their batches"
+        assert self._inner is not None, "a wait ends when the record is in its batch, or failed"
         return await self._inner
 
 
@@ -115,7 +115,7 @@ class Producer(Facade[AsyncProducer]):
     def start(self) -> Self:
         """Open the connections; `with` calls it. Raises `SettingError` while it is open."""
         super().start()
-        # Woken is a loop that is gone, and what came too late for it was refused.
+        # The woken loop has ended, and later records were refused.
         self._queued.clear()
         self._is_woken = False
         return self
@@ -178,13 +178,13 @@ class Producer(Facade[AsyncProducer]):
         self._end(self._abort)
 
     def wait_for(self, delivery: Delivery, timeout: float | None) -> RecordMetadata:
-        """Wait for a delivery of this producer; the outcome is told after its end too."""
+        """Wait for a delivery of this producer, also after its end."""
         if delivery.done and not self._thread.running:
             return known(delivery.outcome())
         return self._thread.run(self._outcome(delivery), timeout)
 
     def wait_for_batch(self, delivery: AsyncBatchDelivery, timeout: float | None) -> BatchMetadata:
-        """Wait for a delivery of this producer; the outcome is told after its end too."""
+        """Wait for a delivery of this producer, also after its end."""
 
         async def outcome() -> BatchMetadata:
             """Wait on the loop."""
@@ -242,7 +242,7 @@ class Producer(Facade[AsyncProducer]):
 
     async def _abort(self) -> None:
         await self._client.abort()
-        # What is queued is refused now, so that whoever waits for it in another thread is told.
+        # Queued records are refused now, so that a waiting call in another thread ends.
         await self._handed_over()
 
     def _raise_failures(self, message: str, others: tuple[Exception, ...]) -> None:

@@ -23,7 +23,8 @@ from fairlead_api.identifiers import check_topic_name
 from fairlead_api.problems import JSON, ProblemError
 
 QUERY_BYTES_MAX: Final = 6 * KIB
-"""Of names in a URL. With more all topics are asked for: brokers and proxies take heads of 8 to 32 KiB."""
+"""Bytes of topic names in a URL. With more names all topics are requested: brokers and proxies accept heads of 8 to 32
+KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +91,12 @@ class MetadataCache:
         return {name: self.picture.topics[name] for name in wanted}
 
     def want(self, names: Iterable[str]) -> None:
-        """Have these topics in the next picture, if they exist."""
+        """Include these topics in the next picture, if they exist."""
         self._wanted.update(names)
 
     @property
     def is_old(self) -> bool:
-        """Whether the picture should be taken again although nobody complained."""
+        """Whether the picture is so old that it should be taken again without an error."""
         age = clock.monotonic() - self.picture.taken_at
         return bool(self._wanted) and age > self._transport.settings.metadata_age_seconds_max
 
@@ -115,13 +116,13 @@ class MetadataCache:
             self._refreshes += 1
 
     async def _fetch(self, names: frozenset[str]) -> None:
-        """Take the picture of these topics; those that do not exist are left out of it."""
+        """Take the picture of these topics, without topics that do not exist."""
         existing = names
         while True:
             try:
                 await self._ask(existing, names)
             except TopicNotFoundError as error:
-                # The call is about all topics or none, and names the one that is missing.
+                # The call fails as a whole for a missing topic, and names it.
                 missing = existing & {error.data.get("topic")}
                 if not missing:
                     raise
@@ -142,10 +143,10 @@ class MetadataCache:
             self._take(_picture_of(answer, names, asked, now))
 
     async def _ask_another(self) -> None:
-        """Take another broker's picture if it is newer, where one is wrong or old and its broker stands by it.
+        """Take another broker's picture if it is newer, when the present one is wrong or old.
 
-        A broker that is cut off from the cluster's store, but not from us, tells for ever what was when it last heard;
-        and nobody complains who reads from it, where nothing new comes any more.
+        A broker that is cut off from coordination, but not from the client, answers with an old picture for ever; and a
+        client that reads from it sees no error, only no new records.
         """
         before = self.picture
         names = frozenset(before.topics)

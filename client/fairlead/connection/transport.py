@@ -101,10 +101,10 @@ class Transport:
         self._first = 0
         """Place of the address that is asked first."""
         self._second = 0
-        """Place of the one that was asked for a second opinion last."""
+        """Index of the broker that gave the last second opinion."""
         self._silent_until: dict[str, float] = {}
         self._unclear: set[str] = set()
-        """Addresses where somebody listens who has not answered, or not in HTTP/2."""
+        """Addresses with a listener that did not answer, or not in HTTP/2."""
         self.known_brokers: tuple[str, ...] = ()
         """Addresses from the metadata: asked after the bootstrap addresses failed."""
 
@@ -195,7 +195,7 @@ class Transport:
             await asyncio.sleep(pause)  # noqa: TID251 - the pause before a retry, at the edge
 
     async def _look_at(self, error: UnreachableError) -> None:
-        """Tell with an error what is at the addresses that gave no answer although somebody listens there."""
+        """Add to an error what listens at the addresses that gave no answer."""
         unclear = self._unclear & error.attempts.keys()
         self._unclear -= unclear
         for broker, told in (await told_of(unclear)).items():
@@ -212,16 +212,16 @@ class Transport:
         return self.settings.backoff.seconds(attempts, clock.chance(), advice)
 
     async def send_to_any(self, call: Call) -> Answer:
-        """Ask each address once until one answers, beginning with the one that answered last.
+        """Ask each address once until one answers, beginning with the address of the last answer.
 
-        What only the controller can do, the broker that is asked passes on to it. After a refusal that may pass the
-        next call begins with another one: a broker that is cut off from the others refuses for as long as it is.
+        A broker forwards calls for the controller. After a retryable refusal the next call begins with another address:
+        a broker that is cut off from the others refuses until it is back.
         """
         addresses = self._addresses
         first = self._first % len(addresses)
         failures: dict[str, str] = {}
         sent = False
-        # Sorting keeps the order of those that are not told apart.
+        # Sorting keeps the order of equal addresses.
         for broker in sorted(addresses[first:] + addresses[:first], key=self._is_silent):
             try:
                 answer = await self._send(call, broker, call.headers)
@@ -327,12 +327,12 @@ def _unreachable(
 
 
 def _was_never_connected(error: pyreqwest.exceptions.RequestError) -> bool:
-    """Say whether the request failed before there was a connection to send it on."""
+    """Return whether the request failed before it had a connection."""
     return "client error (Connect)" in _causes_of(error)
 
 
 def _is_unclear(error: pyreqwest.exceptions.RequestError) -> bool:
-    """Say whether it may be somebody else who listens: silence, other words than HTTP/2's, or no TLS."""
+    """Return whether another service may listen there: silence, another protocol than HTTP/2, or no TLS."""
     causes = _causes_of(error)
     if isinstance(error, pyreqwest.exceptions.RequestTimeoutError):
         return bool(causes)

@@ -1,7 +1,7 @@
-"""Says what is at an address where a call was not answered as a broker answers: the wrong port, or the wrong scheme.
+"""Describes the listener at an address that does not answer as a broker does: the wrong port, or the wrong scheme.
 
-Called by the transport when it gives up. One plain connection and one with TLS, which carry nothing of the program's;
-what they meet is told in words. Must not know what the call was.
+Called by the transport when it gives up. Opens one plain connection and one with TLS, which carry no data of the
+program. Must not know the failed call.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 LOOK_SECONDS_MAX: Final = 1.0
-"""Whoever waits for the error waits so much longer."""
+"""Time that the error may be delayed by."""
 
 GREETING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0"
 """How a client of HTTP/2 begins, and its settings, of which there are none."""
@@ -26,7 +26,7 @@ PORTS: Final = {"http": 80, "https": 443}
 
 
 async def told_of(addresses: Iterable[str]) -> dict[str, str]:
-    """Return what is at each of these addresses and what is wanted there, where that can be told in a second."""
+    """Return a description of the listener at each of these addresses, if one second is enough to recognise it."""
     asked = list(addresses)
     found = await asyncio.gather(*map(_told, asked))
     return {address: told for address, told in zip(asked, found, strict=True) if told is not None}
@@ -51,7 +51,7 @@ async def _told(address: str) -> str | None:
 
 
 async def _first_bytes(host: str, port: int) -> bytes | None:
-    """Return how the answer to HTTP/2 without TLS begins, empty where none comes; None where nobody listens."""
+    """Return the first bytes of the answer to HTTP/2 without TLS; empty without an answer, None without a listener."""
     answer = None
     with suppress(OSError, TimeoutError):
         async with asyncio.timeout(LOOK_SECONDS_MAX):
@@ -66,7 +66,7 @@ async def _first_bytes(host: str, port: int) -> bytes | None:
 
 
 async def _speaks_tls(host: str, port: int) -> bool:
-    """Whether TLS is spoken, by whomever: nothing is sent that needs a proof of who it is."""
+    """Return whether the listener speaks TLS; its certificate is not verified, since no data is sent."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -1,8 +1,7 @@
 """The calls of one member about its group, sent to the broker that coordinates it.
 
-Every call is one attempt: the machine of the member decides what comes after a refusal. The coordinator is learned
-from whoever is asked (`not_coordinator` names it) and forgotten when it does not answer. Must not know what a member
-does with the answers.
+Every call is one attempt: the machine of the member decides the step after a refusal. Any broker names the coordinator
+(`not_coordinator`), which is cached until it does not answer. Must not know the use of the answers.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class GroupCalls:
         self.member_id = member_id
 
     async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatAnswer:
-        """Join or be heard. A broker that takes too long counts as one that does not answer."""
+        """Send a heartbeat or a join. A broker that takes too long counts as one that does not answer."""
         call = json_call("PUT", self._member_path, f"heartbeat in {self._subject}", body=request)
         try:
             async with asyncio.timeout(self._heartbeat_seconds_max):
@@ -90,13 +89,13 @@ class GroupCalls:
                 if hop == HOPS_MAX or self._coordinator is None:
                     raise
             except (UnreachableError, RetryError):
-                # Somebody else may know who took the group over.
+                # Another broker may know the new coordinator.
                 self._forget()
                 raise
         raise AssertionError("the last hop returns or raises")
 
     def _address(self) -> str:
-        """Return the coordinator, or while nobody named it the broker whose turn it is."""
+        """Return the coordinator, or the next broker to ask while the coordinator is unknown."""
         addresses = list(dict.fromkeys(self._transport.settings.bootstrap + self._transport.known_brokers))
         return self._coordinator or addresses[self._turn % len(addresses)]
 

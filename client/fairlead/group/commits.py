@@ -1,8 +1,7 @@
-"""Commits the offsets of a member: one commit at a time, under the member's epoch, again where that was stale.
+"""Commits the offsets of a member: one commit at a time, under the member's epoch, again if the epoch was stale.
 
-Two commits of one client could overtake each other on HTTP/2, and the older one would win: a lock keeps them apart.
-Called by the consumer and by whoever gives partitions up. Must not know callbacks and heartbeats, only that one can be
-had.
+Two commits of one client could overtake each other on HTTP/2, and the older one would win, so a lock separates them.
+Called by the consumer and by the release of partitions. Must not know callbacks; it can only request a heartbeat.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Unseen:
     cursor: Cursor
     """Its partition."""
     offset: int
-    """Where that stood before the batch; a seek may have moved it since."""
+    """Position before the batch; a seek may have moved it since."""
     leader_epoch: int | None
     next_offset: int
     """Behind the batch: what its commit said."""
@@ -90,8 +89,8 @@ class OffsetCommitter:
     async def commit(self, offsets: Iterable[OffsetCommit]) -> None:
         """Commit offsets of partitions that the member has, trying again until `retry_timeout`.
 
-        Raises the error of the first partition that was not stored, after the others were; `MemberFencedError` and
-        its like say that the partition is somebody else's now.
+        Raises the error of the first refused partition, after the others are stored; `MemberFencedError` and its like
+        mean that another member owns the partition now.
         """
         left, cursors = self._with_cursors(offsets)
         deadline = clock.monotonic() + self._settings.retry_timeout_seconds
@@ -99,7 +98,7 @@ class OffsetCommitter:
             await self._commit(left, cursors, deadline)
 
     async def commit_processed(self, places: Iterable[TopicPartition] | None = None) -> None:
-        """Commit what was processed; a refusal is told to the log, and what it was about will be read again."""
+        """Commit the processed records; log a refusal, after which the records will be read again."""
         try:
             async with self._lock:
                 # Only now: the commit before this one may have been of the same, or of what is gone since.
@@ -112,10 +111,10 @@ class OffsetCommitter:
             _LOG.warning("%s What was processed since the last commit may be read again.", error)
 
     async def take_back(self, unseen: Unseen) -> None:
-        """Commit the position before a batch that nobody has seen; a refusal is told to the log.
+        """Commit the position before a batch that was never handed out; log a refusal.
 
-        Only under the ownership under which it was committed: whoever had the partition in between may have handed
-        out what is behind that position.
+        Only under the same ownership as the first commit: another owner in between may have handed out records after
+        that position.
         """
         cursor, place = unseen.cursor, unseen.cursor.topic_partition
         deadline = clock.monotonic() + self._settings.retry_timeout_seconds
@@ -187,9 +186,9 @@ class OffsetCommitter:
     def _drop_lost(
         self, cursors: Mapping[TopicPartition, Cursor | None], left: dict[TopicPartition, OffsetCommit]
     ) -> FairleadError | None:
-        """Leave out what was taken away since its offset was read, even if it has come back.
+        """Return the offsets without partitions that were revoked since their offset was read, even if they are back.
 
-        Somebody else may have had it in between and committed more: an attempt now would put that back.
+        Another member may have owned such a partition in between and committed more: an attempt now would undo that.
         """
         now = self._prefetch.cursors
         lost = [place for place in left if cursors[place] is None or now.get(place) is not cursors[place]]

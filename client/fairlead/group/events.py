@@ -1,7 +1,7 @@
-"""What a group member is told and what it orders: the events and actions of `group_member`.
+"""Events and actions of a group member's machine (`member`).
 
-Events are facts, reported by the shell with the time they were seen; actions are orders that the shell carries out in
-the order given. Values only.
+Events are facts that the shell reports with their time; actions are orders that the shell carries out in the given
+order. Values only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Partitions: TypeAlias = Mapping[TopicPartition, str]
 
 @dataclass(frozen=True, slots=True)
 class Woken:
-    """The deadline of the member came, or somebody wants to know what to do."""
+    """The deadline of the member has passed, or the shell asks for the next actions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class HeartbeatAnswered:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatRefused:
-    """The heartbeat of this number was refused, or nobody answered. `chance`: a number in [0, 1) for the pause."""
+    """The heartbeat of this number was refused or got no answer. `chance`: a number in [0, 1) for the pause."""
 
     number: int
     error: FairleadError
@@ -124,12 +124,12 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Tell the coordinator that the member is gone; nobody waits for the answer."""
+    """Send a leave to the coordinator, without waiting for the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The member is at its end: tell whoever reads."""
+    """The member has ended: raise the reason in the next read."""
 
     error: FairleadError
 

@@ -8,11 +8,11 @@ before it says so, and takes what it is given.
        ^                   │ fenced, overdue
        └───────────────────┘                           LEFT (overdue, closed), FAILED (refused for good)
 
-Four rules keep a partition from having two readers:
+Four rules prevent two readers of one partition:
 - one heartbeat is under way at a time, and only the answer to the last one counts: a late or repeated one is dropped;
 - after a heartbeat without a good answer the next one is whole, so that a lost answer is given again;
 - a partition is reported as owned from the order to read it until it was released;
-- a fenced member drops everything at once, and joins anew with epoch 0.
+- a fenced member drops all partitions at once, and joins again with epoch 0.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ INSTANCE_WAIT_SECONDS: Final = 15.0
 two missed heartbeats, and one that lives keeps it."""
 
 TOLD_AGAIN_SECONDS: Final = 30.0
-"""Heartbeats that go on failing are told again this often, not at every attempt."""
+"""Interval of log lines while heartbeats keep failing, in place of one at every attempt."""
 
 
 class MemberState(StrEnum):
@@ -112,7 +112,7 @@ class GroupMember:
         self._whole = True
         self._sent_owned: dict[TopicPartition, str] = {}
         self._known_owned: dict[TopicPartition, str] | None = None
-        """What the coordinator last confirmed to have heard; None: it must be told again."""
+        """Partitions that the coordinator last confirmed as owned; None: they must be sent again."""
         self._sent_at = now
         self._failures = 0
         self._told_at = 0.0
@@ -163,11 +163,12 @@ class GroupMember:
                     self._under_way = False
                     self._heard(event, now, actions)
             case Released() | Taken():
-                # Of another round it is out of date: everything was dropped meanwhile.
+                # An answer of an earlier round is out of date: all partitions were dropped since.
                 if event.round == self._round and self._reconciling:
                     self._moved(event, now, actions)
             case HeartbeatWanted():
-                # The epoch may be the one before: with what is owned that is heard as a lost answer, not as a fence.
+                # The epoch may be the previous one: together with the owned partitions it means a lost answer, not a
+                # fence.
                 self._known_owned = None
                 self._hurry(now)
             case Overdue(error):
@@ -222,7 +223,7 @@ class GroupMember:
         self._beat_at = now if self._wanted else max(self._sent_at + interval, now)
         self._wanted = False
         if answer.assignment is not None:
-            # It is told again until it was confirmed by a report of what is owned.
+            # The release is sent again until a heartbeat with the owned partitions has been confirmed.
             self._known_owned = None
             self._target = _named(answer.assignment)
         self._reconcile(actions)
@@ -297,7 +298,7 @@ class GroupMember:
             actions.append(Drop(dropped, error))
 
     def _leave(self, error: FairleadError | None, actions: list[Action]) -> None:
-        """Be no member any more; a heartbeat under way is answered to nobody."""
+        """End the membership; the answer to a heartbeat under way is ignored."""
         if self._away or self._failed:
             return
         self._away = True
@@ -305,13 +306,13 @@ class GroupMember:
         self._beat_at = None
         if error is not None:
             self._drop(error, actions)
-        # Whether or not a join was answered: it may have been heard.
+        # Also without an answer to a join: the coordinator may have received it.
         actions.append(Leave())
         self.held = {}
         self.epoch = 0
 
     def _hurry(self, now: float) -> None:
-        """Have the coordinator told now, or as soon as it has answered what is under way."""
+        """Send a heartbeat now, or right after the answer to the one under way."""
         if self._under_way:
             self._wanted = True
         elif self._beat_at is not None and self.failing_since is None:
@@ -327,7 +328,7 @@ class GroupMember:
         actions.append(SendHeartbeat(self._number, self._request()))
 
     def _request(self) -> HeartbeatRequest:
-        # Who joins owns nothing; else it is told when the coordinator may not know.
+        # A joining member owns nothing; otherwise the owned partitions are sent when the coordinator may not know them.
         owned = _owned(self.held) if self.epoch and self._known_owned != self.held else UNSET
         if not self._whole:
             return HeartbeatRequest(member_epoch=self.epoch, owned=owned)
@@ -346,7 +347,7 @@ class GroupMember:
 
 
 def is_fenced(error: FairleadError) -> bool:
-    """Whether an error says that the group goes on without the member, which then joins anew."""
+    """Return whether an error means that the member is no longer in the group and must join again."""
     return isinstance(error, FencedError | MemberNotFoundError)
 
 

@@ -1,7 +1,7 @@
-"""Gives up and takes partitions as the group says: one order after the other, callbacks and commits included.
+"""Releases and takes partitions by the orders of the group, one order after the other, with callbacks and commits.
 
-The worker of `group_session`. A partition that goes is withheld at once, waits for the batch in hand, is told to
-`on_revoked`, committed, and only then reported as released; one that comes is read from its committed offset, after
+The worker of `session`. A revoked partition is withheld at once, waits for the batch in hand, is passed to
+`on_revoked`, committed, and only then reported as released; an assigned one is read from its committed offset, after
 `on_assigned`. Partitions that stay are not touched. Must not know heartbeats.
 """
 
@@ -50,7 +50,7 @@ class Reading:
     metadata: MetadataCache
     lookup: OffsetLookup
     wake: Callable[[], None]
-    """Have the fetcher and whoever reads look again."""
+    """Wake the fetcher and the waiting read."""
 
 
 class GroupPartitions:
@@ -87,7 +87,7 @@ class GroupPartitions:
         self._moved = asyncio.Event()
 
     def order(self, action: Revoke | Assign | Drop) -> None:
-        """Take an order in. What goes is not handed out any more from here on; what is dropped is gone."""
+        """Queue an order. Records of revoked partitions are not handed out from here on; dropped ones go at once."""
         if isinstance(action, Revoke):
             for cursor in self._cursors(action.partitions):
                 cursor.withheld = True
@@ -97,7 +97,7 @@ class GroupPartitions:
         self.moved()
 
     def moved(self) -> None:
-        """Say that a batch was finished, or that an order changed."""
+        """Wake the worker after a finished batch or a changed order."""
         self._moved.set()
 
     async def finish(self, worker: asyncio.Task[None]) -> None:
@@ -226,11 +226,11 @@ class GroupPartitions:
         return {(entry.topic_id, entry.partition): entry for entry in await self._calls.committed()}
 
     async def _look_at(self, places: Partitions) -> None:
-        """Have the topics in the client's picture as the group knows them; raises where a broker lags."""
+        """Refresh the client's picture until it has the group's topics; raises if a broker lags."""
         metadata = self._reading.metadata
         names = {place.topic for place in places}
         if self._seen is None:
-            # The first look tells what the named topics are like now, those that do not exist yet among them.
+            # The first look reports the present state of the named topics, also the missing ones.
             metadata.want(names.union(self._settings.topics))
             await metadata.refresh()
             shown = metadata.picture.topics
@@ -272,12 +272,12 @@ class GroupPartitions:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Not this task was cancelled, but something that the callback waited for.
+            # The awaited object of the callback was cancelled, not this task.
             message = f"{self._name_of(callback)} ended with CancelledError: what it waited for was cancelled"
             failure = RuntimeError(message)
             failure.__cause__ = error
             self._failed(failure)
-        except Exception as error:  # noqa: BLE001 - the caller's own code: it is raised to whoever reads
+        except Exception as error:  # noqa: BLE001 - the caller's own code: the next read raises it
             self._failed(error)
 
     def _name_of(self, callback: RebalanceCallback) -> str:
@@ -333,7 +333,7 @@ class GroupTopics:
             # Heartbeats tell of a cluster that does not answer; the next assignment asks again.
             return
         picture = self._metadata.picture
-        # What another look has told meanwhile is not told again.
+        # A change that another look has reported is not reported again.
         missing = (unclear & picture.asked) - picture.topics.keys() - self._told
         if missing:
             self._told |= missing

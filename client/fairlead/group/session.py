@@ -1,8 +1,7 @@
-"""The life of a consumer in its group: heartbeats in a task of their own, and everything else that is not reading.
+"""A consumer's membership of its group: heartbeats in a task of their own, and all work beside reading.
 
-A shell around `group_member`: it sends what the machine orders, reports what became of it, and hands partitions to
-`group_partitions`. What must be raised to whoever reads waits here. Nothing runs in the reader's task but `begin_take`
-and `end_take`, once a batch.
+A shell around `member`: it sends the machine's orders, reports their outcomes, and hands partitions to `partitions`.
+Errors for the reader wait here. Only `begin_take` and `end_take` run in the reader's task, once a batch.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ HEARTBEAT_SECONDS_MIN: Final = 1.0
 JOIN_SECONDS_MAX: Final = 2.0
 """How long a consumer that is closed waits for the outcome of its join before it leaves."""
 _NO_MEMBER: Final = (MemberState.LEFT, MemberState.FAILED)
-"""Where no heartbeat is sent."""
+"""States in which no heartbeat is sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +75,7 @@ class Membership:
 
 
 class GroupSession:
-    """One member of a group, from joining to leaving. `on_change`: whoever reads may find something new."""
+    """One member of a group, from joining to leaving. `on_change` wakes the waiting read."""
 
     def __init__(
         self,
@@ -158,19 +157,19 @@ class GroupSession:
         self._task.add_done_callback(self._ended)
 
     def begin_take(self, *, finished: bool = True) -> None:
-        """Say that the next batch is wanted and the one in hand `finished`; raises what is to be told first."""
+        """Begin a take: the batch in hand is `finished`. Raises waiting errors first."""
         self._away_since = None
         if finished:
             self.finished()
         self.raise_failure()
 
     def finished(self) -> None:
-        """Say that the batch in hand is finished, so that its partition may go."""
+        """Mark the batch in hand as finished, so that its partition may be released."""
         self._reader.finished()
         self._partitions.moved()
 
     def end_take(self) -> None:
-        """Say that the reader is busy with a batch, or with something else."""
+        """End a take: the reader is busy with a batch, or with other work."""
         self._away_since, self._seen_offset = clock.monotonic(), None
 
     def raise_failure(self) -> None:
@@ -183,7 +182,7 @@ class GroupSession:
             raise self._end.with_traceback(None)
 
     def begin_commit(self) -> asyncio.Future[FairleadError | None]:
-        """Commit all that was handed out, in a task of this object's own: whoever waits for it may give up."""
+        """Commit all records handed out, in a task of this object, so that a cancelled caller does not stop it."""
         return self._begin(lambda: self.committer.commit(self.committer.handed_out()))
 
     def begin_take_back(self, unseen: Unseen) -> asyncio.Future[FairleadError | None]:
@@ -196,7 +195,7 @@ class GroupSession:
             raise closed_by_callback()
 
     async def close(self, *, processed: bool, unseen: Unseen | None) -> None:
-        """Give the partitions up, commit, leave; raises what a callback raised meanwhile.
+        """Release the partitions, commit, and leave; raises the exceptions of callbacks.
 
         `processed`: whether the batch in hand counts as processed, which it does not when its reader failed.
         `unseen`: the batch in hand, if it was never handed out.
@@ -214,13 +213,13 @@ class GroupSession:
         finally:
             self._task.cancel()
             await asyncio.wait([self._task])
-        # Who leaves has no use for the word that it was too slow; what its own code raised is told.
+        # A leaving consumer need not hear that it was too slow; exceptions of its own callbacks are still raised.
         told = [failure for failure in self._failures if not isinstance(failure, ProcessingTimeoutError)]
         if told:
             raise told[0]
 
     async def _leave_at_last(self) -> None:
-        """Leave, once: whoever does not hear it finds out when the session ends."""
+        """Send one leave; a coordinator that does not receive it notices at the end of the session."""
         if self._member.is_joining:
             with suppress(TimeoutError):
                 async with asyncio.timeout(JOIN_SECONDS_MAX):
@@ -328,7 +327,7 @@ class GroupSession:
                 waiting.set_result(None)
 
     async def _heard(self) -> None:
-        """Have a heartbeat now and wait for its outcome."""
+        """Send a heartbeat now and wait for its outcome."""
         outcome = self._outcome()
         self._report(HeartbeatWanted())
         await outcome
@@ -375,7 +374,7 @@ class GroupSession:
             await self.committer.commit_processed()
 
     def _tell_standstill(self, seconds: float) -> None:
-        """Tell of a program that blocks the loop: it will be put out of the group, and would not know why."""
+        """Warn of a program that blocks the loop: the group will remove the member, and its log must show why."""
         session = self._settings.session_timeout_seconds
         if seconds >= session / 3:
             _LOG.warning(
@@ -395,8 +394,8 @@ class GroupSession:
             )  # fmt: skip
         else:
             _LOG.error(
-                "group %s: no heartbeat succeeded for %.1f s, longer than the session of %g s: others may have the "
-                "partitions by now: %s", group, seconds, session, error,
+                "group %s: no heartbeat succeeded for %.1f s, longer than the session of %g s: other members may own "
+                "the partitions: %s", group, seconds, session, error,
             )  # fmt: skip
 
     def _callback_failed(self, error: BaseException) -> None:

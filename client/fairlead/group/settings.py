@@ -68,7 +68,7 @@ class GroupSettings:
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     start: ResetPolicy = OffsetPolicy.EARLIEST
-    """Where a partition is read from that the group never committed; the policy `error` is called `none` here."""
+    """Start of a partition without a committed offset; the policy `error` is called `none` here."""
     commit: CommitMode = CommitMode.AFTER
     commit_interval_seconds: float = 5.0
     """How often processed batches are committed with `after`; what is in between is read again after a crash."""
@@ -79,7 +79,7 @@ class GroupSettings:
     rebalance_timeout_seconds: float = 300.0
     """How long the group waits for a member to give up a partition."""
     instance_id: str | None = None
-    """Static membership: the partitions are kept for whoever comes back under this id within the session."""
+    """Static membership: the partitions are kept for a consumer with this id that starts within the session timeout."""
     rack: str | None = None
     assignor: str | None = None
     on_assigned: RebalanceCallback | None = None

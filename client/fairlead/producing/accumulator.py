@@ -63,7 +63,7 @@ SEQUENCE_CODES: Final = frozenset({"out_of_order_sequence", "unknown_producer"})
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdentity:
-    """Who a batch says it is from."""
+    """Producer id and epoch of a batch."""
 
     producer_id: int
     epoch: int
@@ -89,7 +89,7 @@ class Renewal:
 
 
 class PartitionSequences:
-    """The sequences of one partition. Batches are told by their number in the queue, which grows by one each."""
+    """The sequences of one partition. A batch is identified by its number in the queue, which grows by one each."""
 
     __slots__ = ("_gaps", "_next", "identity", "renewal")
 
@@ -167,9 +167,9 @@ class PartitionSequences:
         self.renewal = Renewal(number, cause, new_id=False, doubtful=False, resume_at=resume_at)
 
     def refused(self, number: int, error: ClusterError) -> bool:
-        """The broker misses what came before a batch although all of it is finished.
+        """Note that the broker misses earlier batches although all of them are finished.
 
-        Say whether that is news: records that were acknowledged are not there.
+        Returns whether that is new: acknowledged records are missing.
         """
         gap = any(missing < number for missing in self._gaps)
         unknown = error.code == "unknown_producer"
@@ -183,7 +183,7 @@ def doubted(error: FairleadError, subject: str) -> FairleadError:
 
 
 def in_doubt(error: FairleadError, subject: str, told: str) -> FairleadError:
-    """Return a failure as one of records that may be stored, and tell why; others keep the one that they share."""
+    """Return a failure with side effect `maybe` and its reason; other batches keep the failure that they share."""
     if isinstance(error, ClusterError):
         document = error.problem.to_document()
         document |= {"detail": f"{error.detail}; {told}", "side_effect": SideEffect.MAYBE.value}
@@ -225,7 +225,7 @@ class PartitionQueue:
         self.topic = topic
         self.partition = partition
         self.topic_id: str | None = None
-        """Of the topic that had the partition when records were last sent there; another one may have fewer."""
+        """Partition count of the topic at the last send; a recreated topic may have fewer partitions."""
         self.sizes = BatchSizes() if sizes is None else sizes
         """Those of the topic, which all its queues share."""
         self.open: RecordsBatch | None = None
@@ -327,7 +327,7 @@ class Accumulator:
             queue.close_open()
 
     def drain(self, now: float) -> list[PartitionQueue]:
-        """Return the partitions whose first batch may be sent now, those that waited longest first.
+        """Return the partitions whose first batch may be sent now, the longest waiting first.
 
         The batch stays in its queue until `start` takes it: the sender may lack a leader or a free request.
         """
@@ -358,7 +358,7 @@ class Accumulator:
         return _sent_through(queue, first) - in_flight[0].number >= self._unfinished_max
 
     def identity_wanted(self) -> bool:
-        """Whether a queue waits for an identity that nobody has got yet."""
+        """Whether a queue waits for an identity that is not allocated yet."""
         return self._idempotence and any(self._waiting_for_identity())
 
     def renewals(self) -> list[Renewal]:
@@ -433,11 +433,11 @@ class Accumulator:
             self._watch(piece)
 
     def seeks_leaders(self) -> bool:
-        """Whether a partition waits for another leader than the one that failed it."""
+        """Whether a partition waits for another leader after a failure of its last one."""
         return any(queue.left_by is not None for queue in self._active)
 
     def hurry(self, leader_of: Callable[[str, int], str | None], now: float) -> None:
-        """Let partitions that have another leader by now wait no longer: their back-off was meant for the old one."""
+        """End the back-off of partitions with another leader, since it was meant for the old one."""
         for queue in self._active:
             if queue.left_by is not None and leader_of(queue.topic, queue.partition) not in (
                 None,

@@ -1,7 +1,7 @@
 """What `send` returns: a cheap view of a batch that can be awaited.
 
-Made by the producer, one a record or a table piece. Knows its batch and its place in it, and waits through a
-future that exists only while somebody waits; cancelling the waiter cancels nothing else.
+Made by the producer, one for each record or piece of a table. Holds its batch and its index in it, and waits through a
+future that exists only during the wait; cancelling the waiter cancels nothing else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fairlead_api.problems import SideEffect
 
 @dataclass(frozen=True, slots=True)
 class RecordMetadata:
-    """Where a record is stored. With acks=0 nobody knows: offset -1."""
+    """Partition, offset and time of a stored record. With acks=0 the offset is unknown: -1."""
 
     topic: str
     partition: int
@@ -43,14 +43,14 @@ class RecordMetadata:
 
 @dataclass(frozen=True, slots=True)
 class BatchMetadata:
-    """Where a piece of a table is stored. With acks=0 nobody knows: offsets -1."""
+    """Partition, offsets and time of a stored piece of a table. With acks=0 the offsets are unknown: -1."""
 
     topic: str
     partition: int
     base_offset: int
     record_count: int
     append_time_us: int
-    """Of its last records, where it was too large for the topic and was stored in parts."""
+    """Metadata of its last records, if it was too large for the topic and was stored in parts."""
     leader_epoch: int
     last_of_parts: int | None = None
     """Offset of the last record where it was stored in parts: records of others may stand between them."""

@@ -41,7 +41,7 @@ from collections.abc import Iterable
 from fairlead.errors import RecordError
 
 BATCH_BYTES_MIN: Final = 240
-"""No batch is smaller, whatever its codec: below such a limit cutting helps nobody."""
+"""Size of the smallest batch of any codec: below such a limit cutting does not help."""
 
 OVERHEAD_BYTES: Final = 640
 """What a batch of one empty record has without compression: header, metadata, padding."""
@@ -61,9 +61,9 @@ class BatchSizes:
 
     def __init__(self, batch_bytes: int = UNLIMITED) -> None:
         self.batch_bytes = self._batch_bytes = batch_bytes
-        """At which a batch of records is full."""
+        """Payload at which a batch of records is full."""
         self.fitting_bytes = UNLIMITED
-        """Which the topic takes, as far as its refusals have told."""
+        """Payload that the topic accepts, as far as its refusals have shown."""
 
     def fit(self, payload_bytes: int) -> None:
         """Make batches no larger from here on."""
@@ -235,8 +235,8 @@ class PendingBatch:
     def cut(self, bytes_max: int) -> Sequence[PendingBatch]:
         """Keep the first records and return the others in batches of at most so much payload each, or of one record.
 
-        The pieces are new batches, never sent; their records keep the sequences that they have. Whoever waits is told,
-        and looks for the piece that holds what he waits for.
+        The pieces are new batches, never sent; their records keep their sequences. Waiting deliveries are notified, and
+        find the piece with their record.
         """
         room_bytes = self.room_bytes
         if self.side_effect is SideEffect.MAYBE and self.attempts:
@@ -270,12 +270,12 @@ class PendingBatch:
         raise NotImplementedError
 
     def acknowledge(self, result: Acknowledgement) -> None:
-        """Take the good outcome and tell whoever waits."""
+        """Set the acknowledgement and notify waiting deliveries."""
         self.result = result
         self._finish()
 
     def fail(self, error: FairleadError) -> None:
-        """Take the bad outcome and tell whoever waits."""
+        """Set the failure and notify waiting deliveries."""
         self.error = error
         self._finish()
 

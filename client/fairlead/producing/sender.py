@@ -151,7 +151,7 @@ ONE_RECORD: Final = {
 }
 """What to raise for a record that is too large by itself, by its refusal."""
 REQUEST_SECONDS_MIN: Final = 1.0
-"""Which a broker gets even for batches that have less left: to store what is not there yet needs some time."""
+"""Minimum request timeout, even if a batch expires sooner: storing takes a moment."""
 SEARCH_SECONDS: Final = 0.15
 """Between two looks at the metadata while a partition waits for another leader."""
 
@@ -199,11 +199,11 @@ class Sender:
         self._identity_error: FairleadError | None = None
 
     def wake(self) -> None:
-        """Say that something is new: a batch, room, the end."""
+        """Wake the sender: a new batch, free buffer space, or the end."""
         self._awake.set()
 
     def wake_before(self, due: float) -> None:
-        """Say that something is due at a time that is still to come; a sender that wakes before sees it then."""
+        """Wake the sender at `due`, unless it wakes earlier anyway."""
         if self._sleeps_until is not None and due < self._sleeps_until:
             self.wake()
 
@@ -419,11 +419,11 @@ class Sender:
             self._drop(batch, outcome)
 
     def _settle_out_of_order(self, batch: PendingBatch, outcome: ClusterError) -> None:
-        """Send a batch again behind the one that the broker missed, or begin anew where that will not come."""
+        """Send a batch again after the batch that the broker missed, or renew the identity if that one is given up."""
         sequences = batch.queue.sequences
         lost = batch.leads and not sequences.renews(batch.number) and sequences.refused(batch.number, outcome)
         if lost:
-            # Everything before it was acknowledged and is not there: that is told, by the first batch behind it.
+            # All earlier batches were acknowledged and are missing: the first batch after them reports the loss.
             self._drop(batch, outcome)
         else:
             self._retry(batch)
@@ -461,7 +461,7 @@ class Sender:
             return
         identity, renewals = self._accumulator.identity, self._accumulator.renewals()
         if identity is not None and self._settings.name is not None:
-            # Only whoever opens a producer may take the next epoch of its name: this one could fence its successor.
+            # Only the start of a producer may take the next epoch of its name: this one could fence its successor.
             self._halt(renewals[0].cause)
         elif identity is not None and not any(renewal.new_id for renewal in renewals):
             self._accumulator.identity = identity.next_epoch()
@@ -556,9 +556,9 @@ def _limit_of(refusal: ClusterError) -> int:
 
 
 def _fewer(queue: PartitionQueue, picture: Picture) -> int | None:
-    """Return how many partitions a topic has that was created anew without this one.
+    """Return the partition count of a topic that was created again without this partition.
 
-    The same topic has what it had: whoever does not tell of a partition knows an older picture.
+    The same topic never loses a partition: a picture without it is an older one.
     """
     found = picture.topics.get(queue.topic)
     if found is None or found.topic_id == queue.topic_id or queue.partition < len(found.partitions):

@@ -1,7 +1,7 @@
-"""Where a consumer stands in each partition, and what was fetched ahead of it.
+"""The position of a consumer in each partition, and the batches fetched ahead of it.
 
-Pure: the fetcher asks `due` what to fetch and reports what came, the consumer takes entries out; time is an
-argument. A seek starts a new life of its cursor, so that answers on their way for the old one are dropped.
+Pure: the fetcher asks `due` for the next fetches and reports their results, the consumer takes entries out; time is an
+argument. A seek starts a new generation of its cursor, so that answers for the old one are dropped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fairlead_api.batch.header import HEADER_BYTES, batch_span
 from fairlead_api.problems import ProblemError
 
 EPOCH_AT: Final = 12
-"""Where the leader epoch stands in a stored batch; see docs/reference/record-batch.md."""
+"""Position of the leader epoch in a stored batch; see docs/reference/record-batch.md."""
 NO_OFFSET: Final = -1
 """Below every offset."""
 _EPOCH: Final = struct.Struct("<i")
@@ -68,13 +68,13 @@ class Cursor:
         self.paused = False
         """Whether its reader wants nothing of it for now."""
         self.withheld = False
-        """Whether its group has it come or go: nothing is fetched or handed out meanwhile."""
+        """Whether its group is assigning or revoking it: no record is fetched or handed out until that is done."""
         self.seek(offset, last_epoch)
 
     def seek(self, offset: int, last_epoch: int | None = None) -> None:
-        """Start anew at an offset; what was fetched, failed or is on its way no longer counts.
+        """Restart at an offset; earlier fetched batches, failures and answers no longer count.
 
-        `last_epoch`: that of the record before the offset, where the reader has seen it.
+        `last_epoch`: leader epoch of the record before the offset, if the reader has seen it.
         """
         self.life += 1
         self.position = offset
@@ -183,7 +183,7 @@ class Prefetch:
         self._drop_stale()
 
     def due(self, now: float) -> list[Cursor]:
-        """Return the cursors that should be fetched now, the one that has waited longest for data first."""
+        """Return the cursors that should be fetched now, the longest waiting first."""
         if self._buffered_bytes >= self._settings.prefetch_bytes:
             return []
         share = self._settings.prefetch_bytes // max(len(self.cursors), 1)
@@ -244,7 +244,7 @@ class Prefetch:
             cursor.retry_at = retry_at
 
     def failed(self, cursor: Cursor, life: int, error: FairleadError) -> None:
-        """Stop a partition until a seek; the reader is told after what was fetched before it."""
+        """Stop a partition until a seek; the reader gets the error after the batches fetched before it."""
         if cursor.life == life:
             cursor.in_flight = False
             cursor.error = error

@@ -92,7 +92,7 @@ class Fetcher:
         """The refusal that is being retried; told once to the log, since a reader only sees that nothing comes."""
 
     def wake(self) -> None:
-        """Say that room, cursors or positions have changed."""
+        """Wake the fetcher after a change of buffer space, cursors or positions."""
         self._awake.set()
 
     async def run(self) -> None:
@@ -280,7 +280,7 @@ class Fetcher:
             tasks.create_task(self._reset(cursor, life, policy, tasks), name=f"reset {cursor}")
 
     async def _reset(self, cursor: Cursor, life: int, policy: ResetPolicy, tasks: asyncio.TaskGroup) -> None:
-        """Move a cursor to where the policy says; it stays in flight meanwhile, so that nobody else fetches it."""
+        """Move a cursor to the offset of the policy; it stays in flight, so that no other task fetches it."""
         place = cursor.topic_partition
         try:
             found = await self._lookup.reset(place, policy, cursor.leader_epoch)

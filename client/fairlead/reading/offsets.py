@@ -78,7 +78,7 @@ class OffsetLookup:
     async def reset(
         self, place: TopicPartition, policy: ResetPolicy, leader_epoch: int | None
     ) -> OffsetAndTimestamp:
-        """Return where the policy puts a reader that has seen a leader epoch, and the epoch of who said so."""
+        """Return the policy's offset for a reader that has seen a leader epoch, and the answering leader's epoch."""
         epochs = {} if leader_epoch is None else {place: leader_epoch}
         return (await self._places({place: _position_of(policy)}, epochs))[place]
 
@@ -170,8 +170,8 @@ async def topics_with(
 ) -> Mapping[str, TopicMetadata]:
     """Return the topics of these partitions, and others by name.
 
-    A partition that the picture lacks may have been grown since it was taken, so it is taken anew before
-    `PartitionNotFoundError` is raised.
+    A partition that the picture lacks may be new, so the picture is taken again before `PartitionNotFoundError` is
+    raised.
     """
     places = list(places)
     wanted = {place.topic for place in places}.union(names)

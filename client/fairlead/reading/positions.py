@@ -70,7 +70,7 @@ class AssignedPartitions:
         self._check_open()
         self._cursor(partition)
         offset = (await self._offsets_of({partition: position}))[partition]
-        # Only now: it may have gone meanwhile, and may be assigned anew.
+        # Only now: the partition may have been revoked during the wait, and may be assigned again.
         cursor = self._cursor(partition)
         self._prefetch.seek(cursor, offset)
         if self._reader.hand is cursor:
@@ -82,11 +82,11 @@ class AssignedPartitions:
         return offset
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Hand out and fetch nothing of these partitions until `resume`, without partitions of all of them.
+        """Stop fetching and handing out these partitions until `resume`; without arguments all partitions.
 
-        In a loop over `records` it takes effect at the next record; the rest of the batch comes after `resume`.
-        Go on taking batches meanwhile: heartbeats do not need it, but `processing_timeout` counts from take to take.
-        A partition that goes and comes back is not paused any more.
+        In a loop over `records` it takes effect at the next record; the rest of the batch follows after `resume`.
+        Continue to take batches: heartbeats do not need it, but `processing_timeout` counts from take to take.
+        A partition that is revoked and assigned again is not paused.
         """
         self._check_open()
         for cursor in self._chosen(partitions):

@@ -20,7 +20,7 @@ READ_AGAIN: Final = (
     "way. If it happens again, they have changed on the broker's disk: a read of that offset as JSON has the broker "
     "verify them, and `log_damaged` then tells the range; `fairlead partition digest` tells which replica it is."
 )
-"""The catalogue's advice for a wrong checksum speaks to whoever sent the batch."""
+"""Advice for a reader: the catalogue's advice for a wrong checksum is for the producer of the batch."""
 
 
 class BatchReader:
@@ -33,7 +33,7 @@ class BatchReader:
         self.hand: Cursor | None = None
         """The partition of the batch that was handed out last."""
         self.hand_offset = 0
-        """Where that partition stood before the batch."""
+        """Position of that partition before the batch."""
         self.hand_epoch: int | None = None
         self.record: Record | None = None
         """The record of that batch that its reader has, where it takes them one by one and has not had them all."""
@@ -70,7 +70,7 @@ class BatchReader:
         return None
 
     def finished(self) -> None:
-        """Say that the batch that was handed out last was processed, or as many of its records as were."""
+        """Mark the last batch handed out as processed, or its first records."""
         self._give_rest_back()
         self.hand = None
 
@@ -122,7 +122,7 @@ class BatchReader:
         stop = until[cursor.topic_partition] if until is not None else batch.next_offset
         if stop < batch.next_offset:
             batch = batch.before(stop)
-            # The rest of the batch is fetched again when somebody asks for it.
+            # The rest of the batch is fetched again at the next take.
             self._prefetch.seek(cursor, stop, batch.leader_epoch)
         cursor.position = batch.next_offset
         cursor.position_epoch = batch.leader_epoch

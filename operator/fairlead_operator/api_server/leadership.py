@@ -87,7 +87,7 @@ class Leadership:
                 try:
                     await self._round(asked_at)
                 except ApiError as error:
-                    self._log.warning("lease_not_reached", error=str(error), leads=self.leads)
+                    self._log.warning("lease not reached", error=str(error), leads=self.leads)
                 self._show()
                 pause = min(RENEW_SECONDS, self.seconds_left() / 2) if self.leads else LOOK_SECONDS
                 await asyncio.sleep(pause)  # noqa: TID251 - the rhythm of renewals
@@ -149,7 +149,7 @@ class Leadership:
             self._leading.set()
         elif self._leading.is_set():
             self._leading.clear()
-            self._log.warning("no_longer_leads")
+            self._log.warning("operator no longer leads")
 
     async def _give_back(self) -> None:
         """So that the next one need not wait; nothing of ours writes any more when this is called."""
@@ -165,9 +165,9 @@ class Leadership:
             async with asyncio.timeout(LOOK_SECONDS):
                 await self._calls.replace(self._ref, manifest)
         except (ApiError, TimeoutError) as error:
-            self._log.warning("lease_not_given_back", error=str(error))
+            self._log.warning("lease not released", error=str(error))
         else:
-            self._log.info("lease_given_back")
+            self._log.info("lease released")
 
 
 def _micro_time(moment: datetime) -> str:

@@ -206,7 +206,7 @@ class WorkLoop:
                         group.create_task(self._worker())
                     group.create_task(self._end_with_term())
             except* _TermEnded:
-                self._log.warning("work_stopped", reason="no longer the leader")
+                self._log.warning("work stopped", reason="no longer the leader")
             finally:
                 self._working = False
 

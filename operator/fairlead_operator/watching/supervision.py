@@ -132,10 +132,10 @@ class Watching:
                     await self._fill(kinds)
                     await self._watch(kinds)
                 except ApiError as error:
-                    self._log.warning("api_server_not_reached", error=str(error))
+                    self._log.warning("API server not reached", error=str(error))
                     await _pause(RESTART_SECONDS)
                 except Exception:  # noqa: BLE001 - an answer that nobody thought of must not end the operator
-                    self._log.exception("watching_failed")
+                    self._log.exception("watching failed")
                     await _pause(RESTART_SECONDS)
         finally:
             await self._stop()
@@ -156,7 +156,7 @@ class Watching:
             while True:
                 await _pause(DISCOVER_SECONDS)
                 if not self._thread.alive:
-                    self._log.warning("watching_ended", again_in_seconds=RESTART_SECONDS)
+                    self._log.warning("watching ended", again_in_seconds=RESTART_SECONDS)
                     await _pause(RESTART_SECONDS)
                     return
                 try:
@@ -170,7 +170,7 @@ class Watching:
                         if await self._readable() != self._scope or await self._compare(kinds):
                             return
                 except ApiError as error:
-                    self._log.warning("api_server_not_reached", error=str(error))
+                    self._log.warning("API server not reached", error=str(error))
         finally:
             await self._stop()
 
@@ -204,7 +204,7 @@ class Watching:
         missing = [kind.kind for kind in RESOURCES if kind not in kinds]
         if missing:
             self._log.warning(
-                "definitions_missing", kinds=missing, todo="install the definitions of Fairlead's resources"
+                "definitions missing", kinds=missing, todo="install the definitions of Fairlead's resources"
             )
         self._cache.serve(kinds)
         await self._narrow()
@@ -247,7 +247,7 @@ class Watching:
         left_out = set(self._asked_scope.namespaces) - set(self._scope.namespaces)
         if left_out:
             self._log.warning(
-                "namespaces_left_out",
+                "namespaces left out",
                 namespaces=sorted(left_out),
                 todo="make the namespace and the operator's role in it, or take it off the list",
             )
@@ -296,7 +296,7 @@ class Watching:
                     self._seen(ref.kind, None, now)
         self._misses = self._misses + 1 if missed else 0
         if missed:
-            self._log.warning("watching_missed_changes", objects=missed)
+            self._log.warning("watching missed changes", objects=missed)
         return missed > 0
 
     def _version(self, ref: ObjectRef) -> int:

@@ -135,8 +135,8 @@ class Members:
             self.cluster_id = found
         if found != self.cluster_id:
             msg = (
-                f"{member.url} belongs to etcd cluster {found:x}, not to {self.cluster_id:x}; name only members of "
-                "one cluster, and start brokers anew after etcd was restored as a new cluster"
+                f"{member.url} belongs to etcd cluster {found:x}, not to {self.cluster_id:x}; list only members of "
+                "one cluster, and restart brokers after etcd was restored as a new cluster"
             )
             raise WrongCluster(msg)
 

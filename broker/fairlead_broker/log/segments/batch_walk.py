@@ -46,8 +46,8 @@ class BadBatch(Exception):
         super().__init__(f"byte {position}: {reason}")
         self.position = position
         self.search_from = search_from
-        """Where the next good batch may begin: behind this one when its stamp is good and its length believed.
-        A record may itself hold a stored batch, and that one must not be found."""
+        """First possible position of the next good batch: after this batch if its stamp is good and so its length.
+        A record may itself hold a stored batch, which must not be found."""
 
 
 class UnknownFormat(LogError):

@@ -1,6 +1,6 @@
 """Ranges of offsets whose records cannot be read.
 
-Found by `recovery`, kept in the checkpoint until somebody accepts the loss, refused by reads of `partition_log`.
+Found by `recovery`, kept in the checkpoint until an operator accepts the loss, refused by reads of `partition_log`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class DamagedRange(msgspec.Struct, frozen=True, array_like=True):
     first_offset: Offset
     next_good_offset: Offset
     accepted: bool = False
-    """Whether somebody accepted the loss: reads pass it then."""
+    """Whether an operator accepted the loss: reads then skip the range."""
 
     def lies_in(self, other: DamagedRange) -> bool:
-        """Say whether another range holds all of this one."""
+        """Return whether another range contains all of this one."""
         return other.first_offset <= self.first_offset and self.next_good_offset <= other.next_good_offset
 
 
@@ -40,7 +40,7 @@ def merge_ranges(damaged: Iterable[DamagedRange], log_start: Offset, end: Offset
 
 
 def _joined(damaged: Iterable[DamagedRange]) -> list[DamagedRange]:
-    """Return ranges of one kind in rising order, those that touch made one."""
+    """Return ranges of one kind in rising order, with adjacent ranges joined."""
     joined: list[DamagedRange] = []
     for damage in sorted(damaged, key=attrgetter("first_offset")):
         last = joined[-1] if joined else None
@@ -66,7 +66,7 @@ def _without(damage: DamagedRange, accepted: Iterable[DamagedRange]) -> Iterator
 
 
 def skip_accepted(damaged: Iterable[DamagedRange], offset: Offset) -> Offset:
-    """Return the first offset from the given one on whose loss nobody accepted. `damaged` in rising order."""
+    """Return the first offset from the given one on whose loss was not accepted. `damaged` in rising order."""
     for damage in damaged:
         if damage.accepted and damage.first_offset <= offset < damage.next_good_offset:
             offset = damage.next_good_offset

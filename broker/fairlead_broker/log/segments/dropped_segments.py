@@ -43,11 +43,11 @@ class DroppedSegments:
     def __init__(self) -> None:
         self._waiting: deque[tuple[TimestampUs, Segment]] = deque()
         self._forgotten = False
-        # Held by those who remove: a segment stays first until its files are gone.
+        # Held during removals: a segment stays first in the queue until its files are gone.
         self._lock = Lock()
 
     def add(self, segments: Iterable[Segment], due_us: TimestampUs) -> None:
-        """Take over segments that nobody finds any more; their files go when they are due."""
+        """Take over segments that have left their log; their files are removed when they are due."""
         if not self._forgotten:
             self._waiting.extend((due_us, segment) for segment in segments)
 
@@ -66,7 +66,7 @@ class DroppedSegments:
                 self._waiting.popleft()
 
     def forget(self) -> None:
-        """Leave all files to the next start from now on; returns when nobody is at them any more.
+        """Leave all files to the next start from now on; return when no removal is under way.
 
         Other files may get their names then.
         """
@@ -76,9 +76,9 @@ class DroppedSegments:
 
 
 def make_starts_durable(write_checkpoint: Callable[[], None], logs: Iterable[SegmentedLog]) -> None:
-    """Write the checkpoint that knows where logs begin, before segments go. Raises what that raises.
+    """Write the checkpoint with the log starts before segments are dropped. Raises as the checkpoint does.
 
-    What is dropped is what frees a full disk, and needs a few pages to begin with: the indexes of what goes make room.
+    On a full disk the checkpoint itself needs a few pages: removing the indexes of the dropped segments makes room.
     """
     try:
         write_checkpoint()

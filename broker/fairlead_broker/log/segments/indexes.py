@@ -37,8 +37,8 @@ class IndexPoint:
 class SegmentIndex:
     """Entries of one segment in memory, in rising order of offset and position.
 
-    Written by the one appender, read by anybody at any time: an entry's position and time are appended before its
-    offset, so whoever finds an offset finds the rest.
+    Written by the one appender, read by any thread at any time: an entry's position and time are appended before its
+    offset, so a reader that finds an offset finds the rest.
     """
 
     __slots__ = ("max_time_us", "offsets", "positions", "times")
@@ -64,7 +64,7 @@ class SegmentIndex:
         return HEADER_BYTES + OFFSET_INDEX.entry_bytes * len(self.offsets)
 
     def is_due(self, position: int, interval_bytes: int) -> bool:
-        """Say whether a batch at this position gets an entry; the first of a segment needs none."""
+        """Return whether a batch at this position gets an entry; the first batch of a segment needs none."""
         last = self.positions[-1] if self.positions else 0
         return position > last and position - last >= interval_bytes
 

@@ -18,7 +18,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.log.segments.indexes import SegmentIndex
 
 CACHED_READ_BYTES_MAX: Final = 1 << 20
-"""Largest read on the event loop: 1 MiB from memory takes about 60 µs, during which nobody else is served."""
+"""Largest read on the event loop: 1 MiB from memory takes about 60 µs, during which no other call is served."""
 MAXIMUM: Final = 1 << 62
 _SPAN_BYTES: Final = 44
 """Bytes of a header that tell where the next one begins."""
@@ -31,7 +31,7 @@ class LogRead:
     data: memoryview
     """May begin with a batch below the asked offset; empty when there is nothing to read yet."""
     next_offset: Offset
-    """Where the next read goes on."""
+    """Position of the next read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def _first_wanted(plan: ReadPlan, buffer: memoryview) -> int | None:
 
 
 def _is_whole(buffer: memoryview, at: int, total_bytes: int) -> bool:
-    """Say whether the content of a batch is good. Raises `NotWhole`."""
+    """Return whether the content of a batch is good. Raises `NotWhole`."""
     if at + total_bytes > len(buffer):
         raise NotWhole(at + total_bytes)
     try:

@@ -42,7 +42,7 @@ class StampedBatch(msgspec.Struct, frozen=True, gc=False):
     max_time_us: int
     """Newest time of a record as readers see it."""
     nbytes: int
-    """Of stamp and content together."""
+    """Bytes of stamp and content together."""
 
     @property
     def append_time_us(self) -> int:
@@ -138,7 +138,7 @@ class SegmentWriter:
         return len(batches) - start
 
     def is_due(self, now_us: int) -> bool:
-        """Say whether the segment holds something and its first batch is older than `segment.ms`."""
+        """Return whether the segment has a batch and its first one is older than `segment.ms`."""
         first = self.first_append_time_us
         return first is not None and now_us - first >= self._config.segment_ms * 1000
 

@@ -1,8 +1,8 @@
 """One segment of a partition: a file of batches with its index, readable from any thread.
 
 The last segment of a partition is open from the start and grows (`segment_writer`); the others are opened at their
-first use, so that a start does not take longer for every segment, and closed again when many are in use. Called by
-`partition_log`. Must not know partitions, epochs, or which offsets may be shown to whom.
+first use, so that the time of a start does not grow with the segments, and closed again when many are in use. Called by
+`partition_log`. Must not know partitions, epochs, or limits of readers.
 """
 
 from __future__ import annotations
@@ -75,22 +75,22 @@ class Segment:
     def __init__(self, storage: Storage, folder: Path, base_offset: Offset, cache: SegmentCache) -> None:
         self._storage = storage
         self._cache = cache
-        # Of whether it grows, and what a sync writes out for that: a sync that looked in between would find nothing
-        # to write, or let go of what it has not written, and call all of it durable.
+        # Guards whether the segment grows and the files of its next sync: a sync in between would find no file to
+        # write, or release files that it has not written, and call all of it durable.
         self._end_lock = Lock()
         self._size: int | None = None
         self._max_time_us: int | None = None
         self.folder = folder
         self.base_offset = base_offset
         self.next_offset = base_offset
-        """Where the next segment begins or, of the last one, the next batch."""
+        """Base offset of the next segment; for the last segment, of the next batch."""
         self.growing = False
         """Whether this is the last segment, which is appended to and whose index is complete in memory only."""
         self.body: SegmentBody | None = None
         """None while a closed segment is not in use. Never None of the last one."""
         self.unsynced_files: tuple[File, ...] = ()
-        """Of a closed segment: what the next sync has to write out. Held open: an error of writing them back
-        is told to those who had the file open, and must not be missed."""
+        """Files of a closed segment that the next sync must write out. They stay open: the kernel reports an error of
+        their write-back only to open files."""
 
     @property
     def path(self) -> Path:
@@ -213,7 +213,7 @@ class Segment:
             return (body.file,) if self.growing and body is not None else self.unsynced_files
 
     def forget_files(self, written: Collection[File]) -> None:
-        """Let go of the files of a closed segment, if all of them are among those written out."""
+        """Release the files of a closed segment, if all of them are written out."""
         with self._end_lock:
             if all(file in written for file in self.unsynced_files):
                 self.unsynced_files = ()
@@ -256,7 +256,7 @@ class Segment:
         return self._max_time_us
 
     def write_index(self, body: SegmentBody) -> tuple[File, ...]:
-        """Write both index files of a closed segment anew; none where the disk is full: they can be made again."""
+        """Write both index files of a closed segment again; none on a full disk, since they can be rebuilt."""
         index, count = body.index, len(body.index)
         offsets = OFFSET_INDEX.encode_header() + index.encode_offsets(0, count)
         times = TIME_INDEX.encode_header() + index.encode_times(0, count)
@@ -304,7 +304,7 @@ class Segment:
         return offset_limit if stop is None else min(offset_limit, stop)
 
     def _take(self, opened: SegmentBody) -> SegmentBody:
-        """Keep what a reader has opened, unless the segment has got another body meanwhile, as one that grows has."""
+        """Keep the files that a reader opened, unless the segment has another body now, as a growing segment has."""
         with self._end_lock:
             body = self.body
             if body is None:
@@ -352,7 +352,7 @@ class Segment:
                 good = find_good_batch(body.file, bad.search_from, body.size, expected, self.offset_stop)
                 if good is None:
                     break
-                # The batch behind damage always gets an entry: nobody can walk to it.
+                # The batch after damage always gets an entry, since no walk reaches it.
                 position, interval_bytes = good.position, 0
         return index
 
@@ -394,7 +394,7 @@ def read_index_file(storage: Storage, path: Path) -> bytes | None:
 
 
 INDEX_INTERVAL_BYTES: Final = 4096
-"""Distance of entries in an index made anew of a closed segment, whatever the topic's setting is by now."""
+"""Distance of entries in a rebuilt index of a closed segment, for any setting of the topic."""
 
 
 def _grow(plan: ReadPlan, nbytes: int, count: int) -> ReadPlan:

@@ -63,7 +63,7 @@ class Storage(Protocol):
         ...
 
     def exists(self, path: Path) -> bool:
-        """Say whether a name is taken."""
+        """Return whether a name is taken."""
         ...
 
     def file_size(self, path: Path) -> int:
@@ -103,7 +103,7 @@ class Storage(Protocol):
         ...
 
     def lock(self, path: Path, holder: bytes) -> File | None:
-        """Lock a file for as long as the returned one is held and write who holds it; None if it is taken."""
+        """Lock a file until the returned lock is closed and write its holder into it; None if it is taken."""
         ...
 
 
@@ -229,7 +229,7 @@ class PosixStorage:
         return PosixFile(os.open(path, flags, FILE_MODE), self)
 
     def exists(self, path: Path) -> bool:
-        """Say whether a name is taken."""
+        """Return whether a name is taken."""
         return path.exists()
 
     def file_size(self, path: Path) -> int:

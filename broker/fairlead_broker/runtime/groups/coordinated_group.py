@@ -250,7 +250,7 @@ class CoordinatedGroup:
         if not is_due():
             return
         self.group.check_empty()
-        # Joins and commits that were queued meanwhile are retried by their callers, which creates the group again.
+        # Callers retry joins and commits that were queued during the write, which creates the group again.
         self.let_go(group_refusals.beginning_anew(self.name))
         try:
             await self._shared.store.delete(self.claim)

@@ -421,7 +421,7 @@ class Replicas:
             return
         if hosted.log.config != wish.view.config:
             hosted.log.update_config(wish.view.config)  # No disk work is at the log: this waits for nothing.
-        # Where nobody else is left to count on, this is what there is.
+        # Without another replica, this one is all that is left.
         hosted.distrusted = False
         self._refused.accept(wish.key)
         record, log = wish.record.value, hosted.log
