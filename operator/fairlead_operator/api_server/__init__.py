@@ -1,5 +1,5 @@
-"""The only room that speaks to the API server: calls, what was last seen, Events, and who may write.
+"""The only room that calls the API server: requests, the cache of objects, Events, and leadership.
 
-`wiring` builds its parts; `reconcile/` and `watching/` know them by the Protocols of `ports`. It must not know what
-the objects are for.
+`wiring` builds its parts; `reconcile/` and `watching/` use them by the Protocols of `ports`. It must not know the
+purpose of the objects.
 """

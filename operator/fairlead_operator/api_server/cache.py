@@ -84,7 +84,7 @@ class WatchedObjects:
         return known
 
     def serve(self, kinds: Iterable[Kind]) -> None:
-        """Tell which kinds the API server has now; objects of the others are forgotten."""
+        """Set the kinds that the API server has now; drop objects of other kinds."""
         self._served = frozenset(kinds)
         for kind in list(self._objects):
             if kind not in self._served:

@@ -215,8 +215,8 @@ _METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;
 class ApiClient:
     """`KubernetesApi` over `Requests`.
 
-    `may_write` gives the seconds for which writing is still allowed; `seen` is told every object that a write
-    answered with; `announce` writes Events.
+    `may_write` returns the seconds for which writing is still allowed; `seen` receives every object that a write
+    returned; `announce` writes Events.
     """
 
     def __init__(
@@ -269,7 +269,7 @@ class ApiClient:
     async def apply_if_changed(self, manifest: Manifest, live: Manifest | None) -> bool:
         """See `KubernetesApi.apply_if_changed`.
 
-        Raises Conflict when an object of that name belongs to another owner than the one that the manifest names.
+        Raises Conflict when an object of that name belongs to another owner than the manifest's.
         """
         ref = reference_to(manifest)
         wanted = marked(manifest)
@@ -480,9 +480,9 @@ def _version(manifest: Manifest) -> str:
 
 
 def _refuse_foreign(ref: ObjectRef, manifest: Manifest, live: Manifest) -> None:
-    """Objects with another owner are left alone; those without any are adopted.
+    """Check the owner: objects of another owner are left alone, objects without owner are adopted.
 
-    A manifest without an owner refuses nobody: it may be there to let the object go from the owner that it had.
+    A manifest without an owner accepts any object: it may release the object from its present owner.
     """
     ours = {owner["uid"] for owner in manifest["metadata"].get("ownerReferences", [])}
     if not ours:

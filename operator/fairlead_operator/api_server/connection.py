@@ -1,7 +1,7 @@
-"""Where the API server is and who we are: from a kubeconfig or from the pod's service account.
+"""Address of the API server and the operator's credentials: from a kubeconfig or the pod's service account.
 
-`kubernetes.aio` reads both, runs credential plugins and renews tokens; this module turns what it finds into what
-aiohttp needs. When the server no longer knows our token, everything is read again.
+`kubernetes.aio` reads both, runs credential plugins and renews tokens; this module converts them for aiohttp. When the
+server no longer accepts the token, all of it is read again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Connection:
         return str(self.configuration.host).rstrip("/")
 
     async def authorization(self) -> dict[str, str]:
-        """The header that says who we are; empty when a certificate does."""
+        """Authorization header; empty with a client certificate."""
         token = await self.configuration.get_api_key_with_prefix("BearerToken")
         if token:
             scheme, _, value = token.rpartition(" ")

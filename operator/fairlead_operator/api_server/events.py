@@ -1,8 +1,8 @@
-"""Events on objects: what users see in `kubectl describe`. The same words are told once and then counted.
+"""Events on objects, as `kubectl describe` shows them. A repeated message is counted, not written again.
 
-The name of an Event is made of what it says and about whom, so that a restarted operator, or another leader, finds
-the one that is there. A repetition is written only when the last write is some minutes old: what stands for long
-must not write for long.
+The name of an Event is made of its object and message, so that a restarted operator, or another leader, finds the
+existing Event. A repetition is written only when the last write is some minutes old: a lasting state must not cause
+lasting writes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MESSAGE_CHARACTERS_MAX: Final = 1000
 """The server refuses notes above 1,024 bytes."""
 INSTANCE_CHARACTERS_MAX: Final = 128
 CLUSTERWIDE_NAMESPACE: Final = "default"
-"""Where Events on objects without a namespace live."""
+"""Namespace of Events on objects without a namespace."""
 
 
 class EventCalls(Protocol):

@@ -1,8 +1,8 @@
-"""Who acts: one of several operators, by a Lease.
+"""Leadership among several operators, by a Lease.
 
-The holder renews it every few seconds. Others watch the record change; when it has not changed for as long as the
-holder itself promised, one of them takes it by compare-and-set. Nobody compares clocks: the holder counts from the
-moment it asked for a renewal, the others from the moment they saw one, so the holder always stops first:
+The holder renews the Lease every few seconds. The others watch it; when it has not changed for the duration that the
+holder promised, one of them takes it by compare-and-set. No clocks are compared: the holder counts from its request for
+a renewal, the others from the moment they saw it, so the holder always stops first:
 
     holder:  asked ---- acts for ACT_SECONDS ----| stops     (requests in flight end by then, too)
     others:        saw ------------- LEASE_SECONDS -------------| take over
@@ -108,7 +108,7 @@ class Leadership:
         try:
             self._lease = await self._calls.replace(self._ref, self._manifest(before))
         except Conflict:
-            # Somebody else was faster, or edited it: the next look tells.
+            # Another operator was faster, or a user edited the Lease: the next look shows it.
             return
         self._won(asked_at)
 

@@ -19,7 +19,7 @@ from fairlead_operator.naming import DATA_PORT, broker_pod_name
 from fairlead_operator.plan.observed import BrokersAnswer
 
 DEFAULT_BROKER_URL: Final = f"http://{{pod}}.{{cluster}}-brokers.{{namespace}}.svc:{DATA_PORT}"
-"""Where a broker is found; `{pod}`, `{pool}`, `{id}`, `{cluster}` and `{namespace}` are filled in."""
+"""Address of a broker; `{pod}`, `{pool}`, `{id}`, `{cluster}` and `{namespace}` are filled in."""
 
 CALL_SECONDS: Final = 5.0
 """How long a whole call may take, its retries included: longer than an election takes, shorter than a person waits."""
@@ -27,13 +27,13 @@ RETRY: Final = "1s"
 """The reconcile is tried again anyway; a pause of the network shall not make it wait."""
 CONNECT: Final = "1s"
 UNUSED_SECONDS_MAX: Final = 60.0
-"""After so long a client for addresses that nobody asks for any more is closed; no call takes as long."""
+"""Idle time after which a client for unused addresses is closed; no call takes as long."""
 
 
 class BrokersUnavailable(Exception):
-    """No broker of the cluster answered in time, or none can do it now. Ask again later; nothing is known to be done.
+    """No broker of the cluster answered in time, or none can carry out the call now. Try again later.
 
-    The message says what was asked and what went wrong.
+    The message names the call and the failure.
     """
 
 
@@ -96,7 +96,7 @@ class BrokerCalls:
             await admin.__aenter__()
             known = clients[addresses] = _Open(admin, now)
         known.used = now
-        # One for other addresses may be in use: whoever looks sees a Cluster that changes sooner or later than others.
+        # A client for other addresses may be in use: passes see a change of a Cluster sooner or later than others.
         old = [each for each, client in clients.items() if now - client.used > UNUSED_SECONDS_MAX]
         for unused in [clients.pop(each) for each in old]:
             await unused.admin.__aexit__(None, None, None)

@@ -1,8 +1,8 @@
-"""The topics of each cluster: listed as a whole for all who ask at about the same time, and changed one by one.
+"""The topics of each cluster: one listing for all passes at about the same time, and single changes.
 
-Called by the reconcile of Topics. Hundreds of them look at their topic in the same second, so one listing of brokers,
-topics and metadata serves all; what is changed through here is entered into it, and so is failure: a cluster that does
-not answer is not asked by each of them. Must not know the resources.
+Called by the reconcile of Topics. Hundreds of passes read their topic in the same second, so one listing of brokers,
+topics and metadata serves all. Changes made here update the listing, and failures are shared too: not every pass asks a
+cluster that does not answer. Must not know the resources.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class TopicCalls:
     def _is_usable(self, known: _Cluster, asked_at: float, *, fresh: bool) -> bool:
         if known.listed_at is None:
             return False
-        # Who waited while somebody else listed has a fresh answer too.
+        # A pass that waited for another one's listing has a fresh answer too.
         return known.listed_at >= asked_at or (
             not fresh and self._clock.monotonic() - known.listed_at <= LISTING_SECONDS
         )

@@ -1,8 +1,8 @@
-"""A client of etcd's JSON gateway for what an operator asks: who is a member, how are they, one change at a time.
+"""A client of etcd's JSON gateway for the operator: members, their health, and one change of members at a time.
 
-Every call goes to one member, by its URL, has a deadline and is tried once: who calls looks again and decides again.
-Answers are checked here and become values of `plan.etcd_observed`. Without TLS: these are members that the operator
-started inside the cluster. What the answers mean for the cluster is decided elsewhere.
+Every call goes to one member, by its URL, has a deadline and is tried once: the next pass looks and decides again.
+Answers are checked here and become values of `plan.etcd_observed`. Without TLS: the operator started these members
+inside the cluster. Must not know the consequences of the answers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fairlead_operator.etcd_members.errors import EtcdUnavailable, error_of
 from fairlead_operator.plan.etcd_observed import NO_SPACE, EtcdMember, EtcdStatus
 
 DEADLINE_SECONDS: Final = 4.0
-"""Of one call. A member that sees no leader answers after its own timeout of up to seven; that is no use by then."""
+"""Deadline of one call. A member without a leader answers after its own timeout of up to 7 s, which is too late."""
 
 
 class EtcdMembersClient:

@@ -1,4 +1,4 @@
-"""What goes wrong in a call to a member of etcd, ordered by what the caller does next."""
+"""Errors of a call to a member of etcd, ordered by the caller's next step."""
 
 from __future__ import annotations
 

@@ -26,9 +26,9 @@ class RestartReason(StrEnum):
     ADDRESS_CHANGED = "AddressChanged"
     """Clients are to reach it by another address, which it learns when it starts."""
     ASKED = "RestartAsked"
-    """Somebody asked by annotation."""
+    """A user asked for it by annotation."""
     NEW_DISK_ASKED = "NewDiskAsked"
-    """Somebody asked for an empty disk by annotation."""
+    """A user asked for an empty disk by annotation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class ResizeClaim:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceSet:
-    """Delete a StatefulSet and leave its pods, so that it can be made anew with what cannot be changed in place."""
+    """Delete a StatefulSet and keep its pods, to create it again with fields that cannot change in place."""
 
     name: str
     uid: str
@@ -176,7 +176,7 @@ class RestartRefusal:
     broker: int
     message: str
     partitions: tuple[str, ...] = ()
-    """Those that forbid it; none where another restart has the permit."""
+    """Partitions that forbid the restart; none if another restart has the permit."""
 
 
 @dataclass(slots=True, kw_only=True)

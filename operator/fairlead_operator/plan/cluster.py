@@ -1,8 +1,8 @@
-"""The plan of a Cluster as a whole: from what is seen to the objects there shall be, and what is done besides.
+"""The plan of a whole Cluster: from the observed state to the wanted objects and the actions.
 
-Each part has a module of its own and is not stopped by another: a roll that is blocked stops neither configuration nor
-disks, and brokers that do not answer stop nothing of what Kubernetes alone can do. Called by `reconcile/`, which
-carries the plan out and feeds what came of it to `cluster_facts`.
+Each part has a module of its own and does not stop another: a blocked roll stops neither configuration nor disks, and
+brokers that do not answer stop no change that Kubernetes alone can make. Called by `reconcile/`, which carries the plan
+out and passes its outcomes to `cluster_facts`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Context:
     """What the plan depends on beside the Cluster and what is seen of it."""
 
     images: Images
-    """Those that are to run."""
+    """Images of the brokers and of etcd."""
     kinds: frozenset[str] = frozenset()
     operator_namespace: str = ""
     etcd: EtcdInputs | None = None
@@ -113,7 +113,7 @@ class ClusterPlan:
 
 
 def asks_for_metadata(cluster: Cluster, observed: Observed) -> bool:
-    """Say whether the plan depends on topics and replicas, which are asked for only then: there may be many."""
+    """Return whether the plan depends on topics and replicas, which are read only then: there may be many."""
     disks_at_stake = any(pod.new_disk_asked for pod in observed.pods) or any(
         claim.terminating and claim.pool for claim in observed.claims
     )
@@ -233,10 +233,10 @@ def _all_sets(observed: Observed) -> tuple[ObservedSet, ...]:
 
 
 def _told_before(cluster: Cluster, observed: Observed, replicas: Mapping[str, int]) -> dict[int, str]:
-    """Return the addresses that brokers have been told, where each has one of its own that may be away for a while.
+    """Return the advertised addresses of brokers that have addresses of their own, which may be missing for a while.
 
-    A load balancer that is made anew has none, and a Service at nodes no port. Nobody is restarted to forget it, and
-    who restarts meanwhile goes on telling it.
+    A new load balancer has no address, and a new Service at nodes no port. A missing address restarts no broker, and a
+    broker that restarts in the meantime keeps advertising it.
     """
     if not _reached_by_services(cluster):
         return {}
@@ -249,7 +249,7 @@ def _told_before(cluster: Cluster, observed: Observed, replicas: Mapping[str, in
 
 
 def _notes(cluster: Cluster, observed: Observed, advertised: Mapping[int, str]) -> tuple[Action, ...]:
-    """Note what brokers found in their file when they started: else nobody knew later that they have to forget it."""
+    """Note the addresses that brokers found in their file at their start: later passes see which ones are outdated."""
     answer = observed.brokers
     if answer is None or not _reached_by_services(cluster):
         return ()
@@ -264,7 +264,7 @@ def _notes(cluster: Cluster, observed: Observed, advertised: Mapping[int, str]) 
 
 
 def _reached_by_services(cluster: Cluster) -> bool:
-    """Say whether brokers have addresses that their Services are given, and may lose again."""
+    """Return whether brokers advertise addresses that their Services receive and may lose."""
     listener = cluster.spec.listeners.data
     at_nodes = listener.type == "nodeport" and listener.advertised_host is not None
     return listener.per_broker and (at_nodes or listener.type == "loadbalancer")
@@ -295,9 +295,9 @@ def _settled(observed: Observed, wanted: Mapping[str, Wanted]) -> frozenset[str]
 
 
 def _marks(cluster: Cluster, observed: Observed, scale: ScalePlan) -> tuple[Action, ...]:
-    """Put an order to restart everything on each pod, and take it off the Cluster when all bear it.
+    """Copy an order to restart all brokers to each pod, and remove it from the Cluster when all pods have it.
 
-    A pod's own mark goes with the pod, so that each is restarted once, whoever carries on.
+    A pod's own mark goes with the pod, so that each is restarted once, also by another leader of the operator.
     """
     asked = cluster.metadata.annotations.get(RESTART_ANNOTATION)
     if asked is None:
@@ -311,8 +311,8 @@ def _marks(cluster: Cluster, observed: Observed, scale: ScalePlan) -> tuple[Acti
 
 
 def _again(observed: Observed, scale: ScalePlan, roll: RollPlan, storage: StoragePlan) -> float | None:
-    """Return when to look again without an event: what brokers and admission do, nobody tells of."""
-    # Whoever takes the annotation off the Cluster wakes the operator by that.
+    """Return the time of the next look without an event: brokers and admission send none."""
+    # Removing the annotation from the Cluster wakes the operator.
     suspended = roll.hindrance is not None and roll.hindrance.reason == "RestartsSuspended"
     under_way = (roll.pending and not suspended) or scale.leaving is not None or scale.actions
     if roll.restarts or storage.replaced or (observed.brokers is not None and under_way):

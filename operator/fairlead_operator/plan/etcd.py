@@ -35,7 +35,7 @@ from fairlead_operator.render.inputs import NOBODY_JOINS, EtcdInputs, Images
 PLACES: Final = 5
 """Members that there can be: the largest number that the resource allows."""
 STEP_SECONDS: Final = 2.0
-"""Between two looks while something is under way: etcd tells nobody when a learner has caught up."""
+"""Time between two looks during a change: etcd sends no event when a learner has caught up."""
 TROUBLE_SECONDS: Final = 10.0
 """Between two looks while members do not answer."""
 
@@ -82,7 +82,7 @@ def _inputs(view: EtcdView) -> EtcdInputs:
         return EtcdInputs(replicas, first, "new")
     recorded = (ordinal for ordinal, claim in view.observed.claims.items() if claim.member_id)
     if not view.knows_members:
-        # Who lives is not known: every pod that may hold a member's data is kept, and what pods are told, too.
+        # The live members are unknown: every pod that may hold a member's data is kept, and the pods' settings too.
         replicas = max(live.replicas if live else 0, max(recorded, default=-1) + 1)
         told = live.initial_cluster if live is not None and live.state == "existing" else NOBODY_JOINS
         return EtcdInputs(replicas, told)
@@ -92,7 +92,7 @@ def _inputs(view: EtcdView) -> EtcdInputs:
 
 
 def _all_members(view: EtcdView) -> str:
-    """Return what a member that joins is told: exactly the members of etcd's own list."""
+    """Return the initial cluster of a joining member: exactly the members of etcd's own list."""
     placed = [(view.wish.places[ordinal].name, member) for ordinal, member in view.members.items()]
     others = [(member.name or member.hex_id, member) for member in view.strangers]
     return ",".join(f"{name}={member.peer_urls[0]}" for name, member in [*placed, *others])
@@ -158,7 +158,7 @@ def _join(view: EtcdView, inputs: EtcdInputs) -> Step | None:
 
 
 def _tell_again(view: EtcdView, ordinal: int, inputs: EtcdInputs) -> Step:
-    """Delete a pod that was told something else than whom to join, once its successor would be told right."""
+    """Delete a pod with an outdated initial cluster, once its successor would get the right one."""
     live, pod = view.live, view.observed.pods.get(ordinal)
     words = (inputs.initial_cluster, inputs.state)
     ready_to_tell = live is not None and live.settled and (live.initial_cluster, live.state) == words
@@ -168,7 +168,7 @@ def _tell_again(view: EtcdView, ordinal: int, inputs: EtcdInputs) -> Step:
 
 
 def _replace(view: EtcdView) -> Step | None:
-    """Take out a member whose volume is empty; it is missing then, and is added anew."""
+    """Remove a member whose volume is empty; it is missing then, and is added again."""
     if not view.lost:
         return None
     ordinal = view.lost[0]
@@ -186,7 +186,7 @@ def _add(view: EtcdView) -> Step | None:
         return ()
     claim = view.observed.claims.get(ordinal)
     if claim is not None and claim.deleting:
-        # Its pod may still hold it, where the one who deleted it was cut short, or was somebody else.
+        # Its pod may still hold the claim, if an earlier deletion was interrupted or a user made it.
         return _throw_away(view, ordinal, "its volume is being deleted") if view.may_go(ordinal) else ()
     if claim is not None and claim.member_id:
         return _clear(view, ordinal, claim)
@@ -221,12 +221,12 @@ def _forget(view: EtcdView, inputs: EtcdInputs) -> Step | None:
 
 
 def _empty(view: EtcdView) -> Step | None:
-    """Throw a volume away as somebody asked, when all members are well and the others carry on without it."""
+    """Delete a volume as a user asked, when all members are healthy and the others have a quorum without it."""
     asked = [ordinal for ordinal, pod in sorted(view.observed.pods.items()) if pod.empty_volume]
     for ordinal in asked:
         others = [each for each in view.members if each != ordinal]
         if ordinal in view.members and all(map(view.healthy, others)) and view.others_carry(ordinal):
-            return _throw_away(view, ordinal, "somebody asked to delete the pod and its volume")
+            return _throw_away(view, ordinal, "an annotation asks to delete the pod and its volume")
     return None
 
 

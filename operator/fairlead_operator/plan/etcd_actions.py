@@ -51,7 +51,7 @@ class TransferLeadership:
     """Let another member lead before the leader is taken out."""
 
     ordinal: int
-    """Of the leader, which is the one that is asked."""
+    """URL of the leader, which gets the call."""
     target: int
     target_id: int
 
@@ -67,7 +67,7 @@ class DeleteEtcdPod:
 
 @dataclass(frozen=True, slots=True)
 class DeleteEtcdClaim:
-    """Delete a claim whose data belongs to nobody any more; together with its pod, which holds on to it."""
+    """Delete a claim whose data belongs to no member, together with its pod, which uses it."""
 
     ordinal: int
     uid: str
@@ -79,7 +79,7 @@ class DisarmNoSpace:
     """Let etcd take writes again: its store has room, which it does not notice by itself."""
 
     ordinal: int
-    """Of the member that is asked; it holds for all."""
+    """URL of the member that gets the call; the change applies to all."""
 
 
 EtcdAction: TypeAlias = (

@@ -1,4 +1,4 @@
-"""What is told about an etcd: the condition EtcdHealthy and the rows of the status. Judged from what is seen alone."""
+"""The condition EtcdHealthy and the rows of the status about etcd, from the observed state alone."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def etcd_rows(view: EtcdView, replicas: int) -> EtcdRows:
 def plan_external(
     endpoints: Sequence[str], answers: Mapping[str, EtcdStatus], *, asked: Collection[str]
 ) -> EtcdPlan:
-    """Return what is told about an etcd that somebody else runs; nothing is ever done to it.
+    """Return the status of an external etcd, which the operator never changes.
 
-    `asked` are the endpoints that were: the operator may read no Secret, so it passes over those that need one.
+    `asked` are the called endpoints: the operator may read no Secret, so it skips endpoints that need one.
     """
     rows = tuple(_external_row(url, answers.get(url)) for url in endpoints)
     healthy = sum(row.healthy for row in rows)

@@ -61,9 +61,9 @@ class EtcdSet:
 
     replicas: int
     initial_cluster: str
-    """Of its template, as `name=url,...`: what a member with an empty volume is told."""
+    """Initial cluster of its template, as `name=url,...`, for a member with an empty volume."""
     state: str
-    """Of its template: `new` or `existing`."""
+    """Initial cluster state of its template: `new` or `existing`."""
     settled: bool = True
     """Whether its controller has seen this template, so that a pod that is deleted now comes back by it."""
     pod_spec_hash: str = ""
@@ -79,17 +79,17 @@ class EtcdPod:
     ready: bool = False
     deleting: bool = False
     initial_cluster: str = ""
-    """What this very pod was told."""
+    """Initial cluster of this pod."""
     state: str = ""
     pod_spec_hash: str = ""
     restart: str = ""
-    """The reason for which somebody asked to restart it; empty when nobody did."""
+    """Reason of a requested restart; empty without a request."""
     empty_volume: bool = False
-    """Somebody asked to throw its volume away."""
+    """Whether an annotation asks to delete its volume."""
     created: str = ""
     """When, as Kubernetes writes times: later ones are larger."""
     quota_bytes: int = 0
-    """How large a store this very pod allows; 0 where nobody told it."""
+    """Store quota of this pod in bytes; 0 without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class EtcdClaim:
     """Hexadecimal id of the member whose data is in it; empty as long as none has been seen running on it."""
     deleting: bool = False
     size_bytes: int = 0
-    """What it asks for, which the API server has granted; 0 where nobody knows."""
+    """Requested and granted size of the claim in bytes; 0 if unknown."""
     growing: bool = False
     """Whether its volume does not have that yet."""
     waits_for_restart_since: str = ""
@@ -116,6 +116,6 @@ class ObservedEtcd:
     pods: Mapping[int, EtcdPod] = field(default_factory=dict)
     claims: Mapping[int, EtcdClaim] = field(default_factory=dict)
     members: tuple[EtcdMember, ...] | None = None
-    """As a majority knows them; None when nobody could say so."""
+    """Members by the answer of a majority; None without a majority."""
     answers: Mapping[int, EtcdStatus] = field(default_factory=dict)
-    """Of the pods that answered."""
+    """Health of the pods that answered."""

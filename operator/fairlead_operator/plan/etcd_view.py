@@ -11,7 +11,7 @@ from typing import Final
 from fairlead_operator.plan.etcd_observed import EtcdClaim, EtcdMember, EtcdPod, EtcdSet, ObservedEtcd
 
 ROOM: Final = 0.9
-"""Of its quota: a store that is smaller, with one more request in it, has room."""
+"""Share of the quota: a store below it, with one more request, has space."""
 REQUEST_BYTES_MAX: Final = 2 << 20
 """One that lacks less than this may just have refused a request, which are of a MiB and a half at most."""
 
@@ -49,7 +49,7 @@ class EtcdView:
 
     @property
     def knows_members(self) -> bool:
-        """Whether a majority said who the members are. Without, nothing below about members means anything."""
+        """Whether a majority confirmed the members. Without it, no property below about members has a meaning."""
         return self.observed.members is not None
 
     @cached_property
@@ -76,7 +76,7 @@ class EtcdView:
 
     @cached_property
     def strangers(self) -> tuple[EtcdMember, ...]:
-        """Members without a place: somebody else added them, and they are left alone."""
+        """Members without a pod of the operator: a user added them, and they are left alone."""
         placed = {member.member_id for member in self.members.values()}
         return tuple(each for each in self.observed.members or () if each.member_id not in placed)
 
@@ -95,7 +95,7 @@ class EtcdView:
 
     @cached_property
     def lost(self) -> tuple[int, ...]:
-        """Ordinals of voters that do not answer and whose claim holds data of somebody else, or of nobody."""
+        """Ordinals of silent voters whose claim holds no data, or data of another member."""
         return tuple(
             ordinal
             for ordinal, member in self.members.items()
@@ -109,12 +109,12 @@ class EtcdView:
 
     @cached_property
     def surplus(self) -> int | None:
-        """The highest ordinal of a member beyond those that are wanted."""
+        """Highest ordinal of a surplus member."""
         return max((each for each in self.members if each >= self.wish.replicas), default=None)
 
     @property
     def all_healthy(self) -> bool:
-        """Whether the members are exactly those that are wanted, and all of them are healthy voters."""
+        """Whether the members are exactly the wanted ones, and all of them are healthy voters."""
         return self.formed and self.knows_members and not self.unfinished and self.members_healthy
 
     @property
@@ -143,7 +143,7 @@ class EtcdView:
 
     @property
     def unfinished(self) -> bool:
-        """Whether the members are not, or not yet, those that are wanted."""
+        """Whether the members differ from the wanted ones."""
         if not self.formed:
             return True
         changes = (self.joining, self.missing, self.surplus)
@@ -170,7 +170,7 @@ class EtcdView:
         return self.members[ordinal].member_id == self.leader_id
 
     def is_counted(self, claim: EtcdClaim) -> bool:
-        """Whether the data of a claim is that of somebody who is a member now."""
+        """Whether the data of a claim belongs to a present member."""
         return claim.member_id in {member.hex_id for member in self.observed.members or ()}
 
     def others_carry(self, ordinal: int) -> bool:

@@ -133,7 +133,7 @@ class BrokersAnswer:
     """Topics and their replicas; only asked where something depends on them."""
 
     def registered(self, broker: int) -> bool:
-        """Say whether the broker lives, as the cluster sees it."""
+        """Return whether the cluster sees the broker as live."""
         found = self.brokers.get(broker)
         return found is not None and found.state != "gone"
 
@@ -155,9 +155,9 @@ class Observed:
     services: tuple[Manifest, ...] = ()
     """As they are: where the world reaches brokers stands in several places of them."""
     brokers: BrokersAnswer | None = None
-    """None while nobody answers."""
+    """Answer of the brokers; None while no broker answers."""
     silence: str = ""
-    """Why nobody answers."""
+    """Reason for which no broker answers."""
 
     def set_of(self, pool: str) -> ObservedSet | None:
         """Return the StatefulSet of a pool."""
@@ -242,7 +242,7 @@ def observe_claim(claim: Object) -> ObservedClaim | None:
 
 
 def _is_numbered(name: str, pool: str, index: str) -> bool:
-    """Say whether a name ends as a StatefulSet ends those of a pool; those of etcd have no pool."""
+    """Return whether a name ends with the ordinal of a pool's StatefulSet; names of etcd's pods have no pool."""
     return index.isdigit() and name.endswith(f"-{pool}-{index}" if pool else f"-{index}")
 
 
@@ -297,7 +297,7 @@ def _told(what: str, message: str | None) -> str:
 
 
 def is_paused(manifest: Manifest) -> bool:
-    """Say whether the object's annotation keeps the operator from it."""
+    """Return whether the object's annotation pauses the operator."""
     annotations = manifest["metadata"].get("annotations") or {}
     return str(annotations.get(PAUSED_ANNOTATION, "")).lower() == "true"
 
@@ -318,10 +318,10 @@ def images_of(cluster: Cluster, observed: Observed, own: Images) -> Images:
 
 
 def _that_starts(image: str, cluster: Cluster, observed: Observed) -> str:
-    """Return the image, or where it fails on every pod that has it, the one that others run.
+    """Return the image, or if it fails on every pod that has it, the image of other pods.
 
-    Where nobody has another, a cluster that has served keeps it: a registry may be away, and the operator's own would
-    be an upgrade. A cluster that never did has nothing to lose.
+    Without another image, a cluster that has served keeps it: a registry may be away, and the operator's own image
+    would be an upgrade. A cluster that never served has nothing to lose.
     """
     having = [pod for pod in observed.pods if pod.image == image]
     if not having or any(pod.stuck is None for pod in having):
@@ -331,7 +331,7 @@ def _that_starts(image: str, cluster: Cluster, observed: Observed) -> str:
 
 
 def _newest(pods: Iterable[ObservedPod]) -> str:
-    """Return what the newest pod runs: a StatefulSet that is made anew for its disks is away for a moment."""
+    """Return the image of the newest pod: a StatefulSet that is replaced for its disks is away for a moment."""
     newest = max(pods, key=lambda pod: pod.created, default=None)
     return "" if newest is None else newest.image
 

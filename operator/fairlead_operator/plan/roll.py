@@ -58,7 +58,7 @@ class Hindrance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollPlan:
-    """What to do now, and what is to be told."""
+    """Actions of a roll now, and facts for the status."""
 
     restarts: tuple[RestartBroker, ...] = ()
     pending: Mapping[int, tuple[RestartReason, ...]]
@@ -137,10 +137,10 @@ def _reasons(pod: ObservedPod, given: RollInput) -> tuple[RestartReason, ...]:
 
 
 def _new_address(pod: ObservedPod, given: RollInput) -> tuple[str, str] | None:
-    """Return claim and address where the broker tells clients another one than that by which they reach it.
+    """Return claim and address if the broker advertises another address than clients reach it by.
 
-    Once for each address: a broker that goes on telling another one was told so by its pod's template. An empty
-    address: it still tells the one from outside, which nobody serves any more.
+    Once for each address: a broker that keeps advertising another one has it from its pod's template. An empty address:
+    it still advertises the external address, which no Service serves.
     """
     claim = given.claims.get(pod.broker)
     if claim is None or given.answer is None or not given.answer.registered(pod.broker):
@@ -158,12 +158,12 @@ def told_by(answer: BrokersAnswer, broker: int) -> str:
 
 
 def _is_old(pod: ObservedPod, given: RollInput) -> bool:
-    """Say whether the pod would come back as another one, which may start where this one does not."""
+    """Return whether the pod would come back with another template, which may start where this one does not."""
     return bool({RestartReason.POD_SPEC_CHANGED, RestartReason.CONFIG_CHANGED} & set(_reasons(pod, given)))
 
 
 def _may_go_at_once(pod: ObservedPod, pods: list[ObservedPod], given: RollInput) -> bool:
-    """Say whether nobody misses the pod: its broker is not registered, and it is stuck or nobody serves at all."""
+    """Return whether the pod is dispensable: its broker is not registered, and it is stuck or no broker serves."""
     if given.answer is not None:
         return pod.stuck is not None and not given.answer.registered(pod.broker)
     return pod.stuck is not None or not any(other.ready for other in pods)
@@ -215,10 +215,10 @@ def _orders(
     for pod in pods:
         claim, disk = None, given.claims.get(pod.broker)
         if pod.new_disk_asked or (disk is not None and disk.terminating):
-            # A claim that somebody has deleted goes with the pod that holds it.
+            # A claim that a user has deleted goes with the pod that uses it.
             metadata = given.answer.metadata if given.answer else None
             kept_here = (
-                ("partitions that nobody can tell of now",)
+                ("partitions that are unknown while no broker answers",)
                 if metadata is None
                 else last_copies(metadata, pod.broker)
             )
@@ -241,7 +241,7 @@ def _orders(
 
 
 def last_copies(metadata: Metadata, broker: int) -> tuple[str, ...]:
-    """Return the partitions that would be lost with the disk of a broker: nobody else has all their records."""
+    """Return the partitions that would be lost with the disk of a broker: no other replica has all records."""
     return tuple(
         f"{topic.name}-{partition.partition}"
         for topic in metadata.topics

@@ -59,7 +59,7 @@ class Leaving:
     brokers: tuple[int, ...]
     """All that shall leave, in order."""
     partitions_left: int = 0
-    """Of the one that is being drained."""
+    """Progress of the broker in drain."""
 
     @property
     def broker(self) -> int:
@@ -69,7 +69,7 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
-    """Why nobody leaves: a reason of the condition ScaleDownBlocked, and for people what to do."""
+    """Reason for which no broker leaves: a reason of the condition ScaleDownBlocked, and a message with the remedy."""
 
     reason: str
     message: str
@@ -90,7 +90,7 @@ class ScaleInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalePlan:
-    """The replicas of each StatefulSet now, what to ask of the brokers, and what is to be told."""
+    """Replicas of each StatefulSet now, calls of the brokers, and facts for the status."""
 
     replicas: Mapping[str, int]
     """By pool of the spec."""
@@ -98,15 +98,15 @@ class ScalePlan:
     leaving: Leaving | None = None
     blocked: Blocked | None = None
     staying: frozenset[int] = field(default_factory=frozenset)
-    """The ids that run and are not on their way out: also those that nobody wants and that may not leave."""
+    """Return the running ids that are not leaving, including unwanted ones that may not leave."""
 
 
 def running_sets(
     pools: tuple[Pool, ...], sets: tuple[ObservedSet, ...], pods: tuple[ObservedPod, ...]
 ) -> tuple[ObservedSet, ...]:
-    """Return the sets that run brokers, and for a pool whose set is gone one that its pods tell of.
+    """Return the sets that run brokers, and for a pool without its set one derived from its pods.
 
-    While a StatefulSet is made anew its pods run without one, and a spec that asks for fewer must not take any.
+    While a StatefulSet is replaced its pods run without one, and a spec with fewer brokers must not remove any.
     """
     there = {each.pool for each in sets if not each.terminating}
     orphaned = [pool for pool in pools if pool.name not in there]
@@ -135,7 +135,7 @@ def surplus(pools: tuple[Pool, ...], sets: tuple[ObservedSet, ...]) -> tuple[int
 
 
 def needs_metadata(given: ScaleInput) -> bool:
-    """Say whether the plan depends on topics and replicas."""
+    """Return whether the plan depends on topics and replicas."""
     return bool(surplus(given.pools, given.sets)) or bool(_forgotten(given))
 
 
@@ -160,7 +160,7 @@ def plan_scale(given: ScaleInput) -> ScalePlan:
             actions=(*empty, *back, *_unregistered(given), *plan.actions),
             leaving=plan.leaving,
             blocked=plan.blocked,
-            # Who may not leave, perhaps for weeks, is looked after like the others.
+            # A broker that may not leave, perhaps for weeks, is maintained like the others.
             staying=wanted | (frozenset(going) - on_their_way),
         )
     return ScalePlan(
@@ -186,12 +186,12 @@ def _leave(
 ) -> ScalePlan:
     if given.answer is None or given.answer.metadata is None:
         blocked = Blocked(
-            reason="BrokersUnreachable", message="the brokers do not answer, so nobody knows what they keep"
+            reason="BrokersUnreachable", message="the brokers do not answer, so their replicas are unknown"
         )
         return ScalePlan(replicas=replicas, leaving=_known(meant), blocked=blocked)
     if too_few := _too_few(given.answer.metadata, len(wanted)):
-        # Those that were meant to leave are taken back by `_taken_back` only when the spec wants them; here they
-        # stay as they are, so that a topic that is deleted lets the drain go on.
+        # `_taken_back` takes leaving brokers back only when the spec wants them; here they stay as they are, so that
+        # the drain continues when a topic is deleted.
         return ScalePlan(replicas=replicas, leaving=_known(meant), blocked=too_few)
     if set(going) - set(meant):
         return ScalePlan(replicas=replicas, leaving=Leaving(brokers=tuple(sorted({*going, *meant}))))
@@ -231,7 +231,7 @@ def _next_leaver(
 
 
 def _seen_cordoned(metadata: Metadata, broker: int) -> bool:
-    """Say whether who told of the replicas knew of the cordon: an older view may lack one that came before it."""
+    """Return whether the answer with the replicas is newer than the cordon: an older one may lack a replica."""
     return all(each.cordoned for each in metadata.brokers if each.id == broker)
 
 
@@ -253,9 +253,9 @@ def _shrunk(
 
 
 def _taken_back(given: ScaleInput, wanted: frozenset[int]) -> tuple[tuple[Action, ...], tuple[int, ...]]:
-    """Return what to ask so that brokers that were to leave stay, and who is still meant to leave.
+    """Return the calls that keep brokers which were to leave, and the brokers that still leave.
 
-    One stays meant while the brokers do not answer: it may be cordoned. One that has gone is meant no longer.
+    A broker still counts as leaving while no broker answers: it may be cordoned. A broker that is gone does not count.
     """
     running = {broker for each in given.sets for broker in each.brokers} | {pod.broker for pod in given.pods}
     if given.answer is None:
@@ -278,7 +278,7 @@ def _taken_back(given: ScaleInput, wanted: frozenset[int]) -> tuple[tuple[Action
 
 
 def _forgotten(given: ScaleInput) -> list[int]:
-    """Return brokers that are gone, that nobody asks for, and that have no pod: perhaps to be forgotten."""
+    """Return unwanted brokers that are gone and have no pod: candidates for their removal from the cluster."""
     if given.answer is None:
         return []
     wanted = {broker for pool in given.pools for broker in pool.brokers}

@@ -1,7 +1,7 @@
-"""The status of a Cluster: what is told of what was seen, planned and done.
+"""The status of a Cluster, from the observed state, the plan and its outcomes.
 
-The same facts give the same status, word by word: times are taken over from the status that stands, so that nothing is
-written while nothing changes. Which words conditions use stands in the contract's catalogue.
+The same facts give the same status, word by word: times are taken over from the present status, so that an unchanged
+Cluster causes no write. The contract's catalogue has the reasons and words of conditions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fairlead_operator.plan.roll import Hindrance, RollPlan, Wanted
 from fairlead_operator.plan.scale import ScalePlan, StoragePlan
 
 PATIENCE: Final = timedelta(seconds=10)
-"""How long a refusal may last before it is told as a blocked roll: replicas come back a moment after their broker."""
+"""Time of a refusal before it counts as a blocked roll: replicas come back a moment after their broker."""
 RESTART_PATIENCE: Final = timedelta(minutes=5)
 """The same for a broker that the roll itself has restarted: it recovers and catches up."""
 NAMED_MAX: Final = 10
@@ -55,7 +55,7 @@ class Facts:
     outcomes: Outcomes
     bootstrap: str
     addresses: Mapping[int, str]
-    """Where clients reach each broker."""
+    """Address of each broker for clients."""
     etcd: EtcdStatus | None = None
     etcd_condition: Condition | None = None
     etcd_changes: str = ""
@@ -79,7 +79,7 @@ class Facts:
 
 
 def is_up(pod: ObservedPod) -> bool:
-    """Say whether a broker is ready and stays."""
+    """Return whether a broker is ready and stays."""
     return pod.ready and not pod.terminating
 
 
