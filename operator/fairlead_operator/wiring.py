@@ -114,12 +114,12 @@ async def run_operator(settings: OperatorSettings, telemetry: Telemetry, stop: a
     )
     watching.tell(work)
     _show(telemetry, cache, leadership, watching)
-    log.info("operator_starts", namespace=namespace, watches=settings.scope(namespace).namespaces or "*")
+    log.info("operator is starting", namespace=namespace, watches=settings.scope(namespace).namespaces or "*")
     last = partial(let_go_at_the_end, NamespaceEnd(api, cache), namespace, log)
     await _run(settings.metrics_listen, telemetry, watching, leadership, work, stop, last)
     for open_calls in (brokers, etcd, requests, lease_requests):
         await open_calls.close()
-    log.info("operator_stopped")
+    log.info("operator has stopped")
 
 
 async def _run(
@@ -134,13 +134,13 @@ async def _run(
     """Serve probes, watch and work until `stop` is set."""
 
     def unready() -> str:
-        return "" if watching.filled.is_set() else "the API server has not told yet what there is"
+        return "" if watching.filled.is_set() else "the objects of the API server are not listed yet"
 
     async with (
         serve(listen, telemetry, unhealthy=watching.unhealthy, unready=unready) as port,
         asyncio.TaskGroup() as group,
     ):
-        telemetry.log.info("listens", port=port)
+        telemetry.log.info("metrics listener is ready", port=port)
         watch = group.create_task(watching.run())
         await _work_until(stop, watching, leadership, work, last)
         watch.cancel()

@@ -93,9 +93,9 @@ def test_namespaces_are_all_that_it_needs(
         kubernetes.api.wait(
             "statefulset/main-a", each, lambda found: found and found["status"].get("readyReplicas") == 1
         )
-    settled = own.wait_for("reconciled", seen=own.count("reconciled") + 1)
+    settled = own.wait_for("object reconciled", seen=own.count("object reconciled") + 1)
     idle = kubernetes.audit_mark()
-    own.wait_for("reconciled", seen=own.count("reconciled") + 2)
+    own.wait_for("object reconciled", seen=own.count("object reconciled") + 2)
     metrics = operators.ask(own, "/metrics")
 
     assert settled["key"] == f"Cluster {namespace}/main"
@@ -105,7 +105,7 @@ def test_namespaces_are_all_that_it_needs(
     assert operators.ask(own, "/healthz") == operators.ask(own, "/readyz") == "ok\n"
     assert operators.forbidden(own.user, mark) + operators.forbidden(other.user, mark) == []
     assert own.stop() == 0
-    assert own.count("lease_given_back") == 1
+    assert own.count("Lease given back") == 1
 
 
 def test_a_listed_namespace_that_is_not_there_keeps_no_other_waiting(
@@ -118,7 +118,7 @@ def test_a_listed_namespace_that_is_not_there_keeps_no_other_waiting(
     operator = operators.start(kubernetes.namespace(), scope="list", watch=[namespace], environment=named)
     bring_back(kubernetes, namespace)
 
-    assert operator.wait_for("namespaces_left_out")["namespaces"] == [missing]
+    assert operator.wait_for("namespaces left out")["namespaces"] == [missing]
     assert operators.ask(operator, "/readyz") == "ok\n"
 
 
@@ -134,17 +134,17 @@ def test_one_leads_and_another_takes_over(
     first = operators.start(namespace, server=door.server)
     leader = first.identity
     second = operators.start(namespace)
-    second.wait_for("watching")
+    second.wait_for("watching has started")
     bring_back(kubernetes, namespace)
     door.go_away()
     follower = second.identity
     bring_back(kubernetes, namespace)
     door.clear()
-    stopped = first.wait_for("no_longer_leads")
-    taken = second.wait_for("leads")
+    stopped = first.wait_for("leadership lost")
+    taken = second.wait_for("leadership taken")
     killed_at = last_renewal(kubernetes, namespace)
     second.stop(signal.SIGKILL)
-    back = first.wait_for("leads", seen=1)
+    back = first.wait_for("leadership taken", seen=1)
     bring_back(kubernetes, namespace)
     events = operators.writes(first.user, mark, turns=3)
     writers = [name for name, _ in groupby(event.user_agent.partition("/")[2] for event in events)]
@@ -158,16 +158,16 @@ def test_a_leader_that_stops_hands_over(kubernetes: Kubernetes, operators: Opera
     """A leader that is asked to stop gives its Lease back, and the other leads without waiting for its end."""
     kubernetes.api.apply(a_cluster(), namespace)
     first = operators.start(namespace)
-    first.wait_for("leads")
+    first.wait_for("leadership taken")
     second = operators.start(namespace)
-    second.wait_for("watching")
+    second.wait_for("watching has started")
     code = first.stop()
-    second.wait_for("leads")
+    second.wait_for("leadership taken")
     bring_back(kubernetes, namespace)
 
     assert code == 0
-    assert first.said(2).count("operator_stopped") == 1
-    assert at(second.wait_for("leads")) >= at(first.wait_for("lease_given_back"))
+    assert first.said(2).count("operator has stopped") == 1
+    assert at(second.wait_for("leadership taken")) >= at(first.wait_for("Lease given back"))
 
 
 @pytest.mark.serial
@@ -177,14 +177,14 @@ def test_definitions_may_come_late_and_the_server_may_go(operators_alone: Operat
     namespace = kubernetes.namespace()
     mark = kubernetes.audit_mark()
     operator = operators_alone.start(kubernetes.namespace(), scope="all")
-    missing = operator.wait_for("definitions_missing")
-    operator.wait_for("leads")
+    missing = operator.wait_for("resource definitions missing")
+    operator.wait_for("leadership taken")
     health = [operators_alone.ask(operator, path) for path in ("/healthz", "/readyz")]
     install_definitions(kubernetes)
     kubernetes.api.apply(a_cluster(), namespace)
     bring_back(kubernetes, namespace)
     kubernetes.api.apply(POD_MONITORS)
-    operator.wait_for("applied", lambda line: line["object"] == f"PodMonitor {namespace}/main")
+    operator.wait_for("object applied", lambda line: line["object"] == f"PodMonitor {namespace}/main")
     monitor = kubernetes.api.get("podmonitor/main", namespace)
     # A server that has just begun forbids what it will allow when it has read the roles.
     forbidden = operators_alone.forbidden(operator.user, mark)
@@ -216,7 +216,7 @@ def test_a_server_in_trouble_delays_and_breaks_nothing(
     )
     answered = door.clear()
     door.go_away()
-    operator.wait_for("no_longer_leads")
+    operator.wait_for("leadership lost")
     kubernetes.api.delete("service/main-bootstrap", namespace)
     door.clear()
     kubernetes.api.wait("service/main-bootstrap", namespace, bool)
@@ -230,7 +230,7 @@ def test_a_server_in_trouble_delays_and_breaks_nothing(
 
 def still_runs(operator: OperatorProcess) -> bool:
     """Whether it is the same process that still runs."""
-    return operator.process.poll() is None and operator.count("operator_starts") == 1
+    return operator.process.poll() is None and operator.count("operator is starting") == 1
 
 
 def last_renewal(kubernetes: Kubernetes, namespace: str) -> datetime:

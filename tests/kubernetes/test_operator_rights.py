@@ -123,4 +123,4 @@ def test_nothing_that_the_operator_asks_is_forbidden(
     assert forbidden == []
     assert brokers.topic(f"rights-{scope}") is None
     assert {("patch", "services"), ("delete", "networkpolicies"), ("patch", "topics/status")} <= asked
-    assert operator.count("operator_starts") == 1
+    assert operator.count("operator is starting") == 1

@@ -74,7 +74,7 @@ class Events:
             count = await self._write(ref, about, type_, reason, message, told)
         except ApiError as error:
             self._log.warning(
-                "event_not_written", object=str(ref), reason=reason, message=message, error=str(error)
+                "Event not written", object=str(ref), reason=reason, message=message, error=str(error)
             )
             return
         self._told[ref] = _Told(count, now)

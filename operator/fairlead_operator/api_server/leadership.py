@@ -87,7 +87,7 @@ class Leadership:
                 try:
                     await self._round(asked_at)
                 except ApiError as error:
-                    self._log.warning("lease_not_reached", error=str(error), leads=self.leads)
+                    self._log.warning("Lease not reached", error=str(error), leads=self.leads)
                 self._show()
                 pause = min(RENEW_SECONDS, self.seconds_left() / 2) if self.leads else LOOK_SECONDS
                 await asyncio.sleep(pause)  # noqa: TID251 - the rhythm of renewals
@@ -141,7 +141,7 @@ class Leadership:
 
     def _won(self, asked_at: float) -> None:
         if not self.leads:
-            self._log.info("leads")
+            self._log.info("leadership taken")
         self._acts_until = asked_at + ACT_SECONDS
 
     def _show(self) -> None:
@@ -149,7 +149,7 @@ class Leadership:
             self._leading.set()
         elif self._leading.is_set():
             self._leading.clear()
-            self._log.warning("no_longer_leads")
+            self._log.warning("leadership lost")
 
     async def _give_back(self) -> None:
         """So that the next one need not wait; nothing of ours writes any more when this is called."""
@@ -165,9 +165,9 @@ class Leadership:
             async with asyncio.timeout(LOOK_SECONDS):
                 await self._calls.replace(self._ref, manifest)
         except (ApiError, TimeoutError) as error:
-            self._log.warning("lease_not_given_back", error=str(error))
+            self._log.warning("Lease not given back; it runs out", error=str(error))
         else:
-            self._log.info("lease_given_back")
+            self._log.info("Lease given back")
 
 
 def _micro_time(moment: datetime) -> str:

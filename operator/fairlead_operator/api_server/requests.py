@@ -155,7 +155,7 @@ class Requests:
 
     async def _renew(self) -> None:
         """Read credentials again; other requests keep the old connections until they are answered."""
-        self._log.info("credentials_read_again")
+        self._log.info("credentials read again")
         await self._connection.load()
         old, self._session = self._session, None
         if old is not None:

@@ -177,7 +177,8 @@ def _leave(
 ) -> ScalePlan:
     if given.answer is None or given.answer.metadata is None:
         blocked = Blocked(
-            reason="BrokersUnreachable", message="the brokers do not answer, so nobody knows what they keep"
+            reason="BrokersUnreachable",
+            message="the brokers do not answer, so it is not known which replicas they keep",
         )
         return ScalePlan(replicas=replicas, leaving=_known(meant), blocked=blocked)
     if too_few := _too_few(given.answer.metadata, len(wanted)):
@@ -309,8 +310,8 @@ def _too_few(metadata: Metadata, brokers: int) -> Blocked | None:
         most = max(minima[name] for name in needy)
         return Blocked(
             reason="MinInSyncReplicas",
-            message=f"{brokers} brokers would be left, and {most} must be in sync of {_names(needy)}, so that none "
-            "could be restarted: lower min.insync.replicas of these topics first",
+            message=f"{brokers} brokers would be left, but {most} replicas must be in sync of {_names(needy)}, so no "
+            "broker could be restarted: lower min.insync.replicas of these topics first",
         )
     return None
 

@@ -83,6 +83,6 @@ async def let_go_at_the_end(end: NamespaceEnd, own_namespace: str, log: Log) -> 
     try:
         async with asyncio.timeout(LAST_SECONDS):
             if await end.let_go(own_namespace, all_topics=True):
-                log.info("topics_let_go", namespace=own_namespace)
+                log.info("Topics released", namespace=own_namespace)
     except (ApiError, TimeoutError) as error:
-        log.warning("topics_not_let_go", namespace=own_namespace, error=str(error))
+        log.warning("Topics not released", namespace=own_namespace, error=str(error))

@@ -79,7 +79,7 @@ class EventThread:
         try:
             asyncio.run(self._watch())
         except Exception as error:  # noqa: BLE001 - kopf's last error of any kind; the supervisor begins again
-            self._log.warning("watching_failed", error=repr(error))
+            self._log.warning("watching failed", error=repr(error))
 
     async def _watch(self) -> None:
         # Callbacks of its streams fail on tasks that its own end has cancelled, which says nothing.
@@ -100,7 +100,7 @@ class EventThread:
             beat.cancel()
 
     def _unheard(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self._log.debug("watching_callback_failed", what=str(context.get("message")))
+        self._log.debug("watching callback failed", what=str(context.get("message")))
 
     async def _live(self) -> None:
         while True:

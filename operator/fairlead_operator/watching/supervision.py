@@ -132,10 +132,10 @@ class Watching:
                     await self._fill(kinds)
                     await self._watch(kinds)
                 except ApiError as error:
-                    self._log.warning("api_server_not_reached", error=str(error))
+                    self._log.warning("API server not reached", error=str(error))
                     await _pause(RESTART_SECONDS)
                 except Exception:  # noqa: BLE001 - an answer that nobody thought of must not end the operator
-                    self._log.exception("watching_failed")
+                    self._log.exception("watching failed")
                     await _pause(RESTART_SECONDS)
         finally:
             await self._stop()
@@ -156,7 +156,7 @@ class Watching:
             while True:
                 await _pause(DISCOVER_SECONDS)
                 if not self._thread.alive:
-                    self._log.warning("watching_ended", again_in_seconds=RESTART_SECONDS)
+                    self._log.warning("watching ended; starting again", again_in_seconds=RESTART_SECONDS)
                     await _pause(RESTART_SECONDS)
                     return
                 try:
@@ -170,7 +170,7 @@ class Watching:
                         if await self._readable() != self._scope or await self._compare(kinds):
                             return
                 except ApiError as error:
-                    self._log.warning("api_server_not_reached", error=str(error))
+                    self._log.warning("API server not reached", error=str(error))
         finally:
             await self._stop()
 
@@ -204,7 +204,9 @@ class Watching:
         missing = [kind.kind for kind in RESOURCES if kind not in kinds]
         if missing:
             self._log.warning(
-                "definitions_missing", kinds=missing, todo="install the definitions of Fairlead's resources"
+                "resource definitions missing",
+                kinds=missing,
+                todo="install the definitions of Fairlead's resources",
             )
         self._cache.serve(kinds)
         await self._narrow()
@@ -216,7 +218,7 @@ class Watching:
                     await self._list(kind, namespace, known)
         if not self.filled.is_set():
             self._log.info(
-                "watching",
+                "watching has started",
                 kinds=sorted(kind.kind for kind in kinds),
                 namespaces=self._scope.namespaces or "*",
             )
@@ -247,9 +249,9 @@ class Watching:
         left_out = set(self._asked_scope.namespaces) - set(self._scope.namespaces)
         if left_out:
             self._log.warning(
-                "namespaces_left_out",
+                "namespaces left out",
                 namespaces=sorted(left_out),
-                todo="make the namespace and the operator's role in it, or take it off the list",
+                todo="create the namespace and the operator's role in it, or remove it from the list",
             )
         for kind in (*CHILDREN, *RESOURCES):
             for ref in self._cache.refs(kind):
@@ -296,7 +298,7 @@ class Watching:
                     self._seen(ref.kind, None, now)
         self._misses = self._misses + 1 if missed else 0
         if missed:
-            self._log.warning("watching_missed_changes", objects=missed)
+            self._log.warning("changes missed by watching", objects=missed)
         return missed > 0
 
     def _version(self, ref: ObjectRef) -> int:
