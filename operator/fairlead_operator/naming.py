@@ -1,7 +1,7 @@
 """Every name that the operator gives or reads: kinds, objects, labels, annotations, ports, paths.
 
-Read by all rooms of the operator and by tests. Names are a promise: a StatefulSet, a claim or a label selector cannot be
-renamed under a running cluster. Must not know the content of the objects.
+Read by all rooms of the operator and by tests. Names are a promise: a StatefulSet, a claim or a label selector cannot
+be renamed under a running cluster. Must not know the content of the objects.
 """
 
 from __future__ import annotations

@@ -133,13 +133,13 @@ async def _run(
     """Serve probes, watch and work until `stop` is set."""
 
     def unready() -> str:
-        return "" if watching.filled.is_set() else "the API server has not told yet what there is"
+        return "" if watching.filled.is_set() else "the objects of the API server are not listed yet"
 
     async with (
         serve(listen, telemetry, unhealthy=watching.unhealthy, unready=unready) as port,
         asyncio.TaskGroup() as group,
     ):
-        telemetry.log.info("listens", port=port)
+        telemetry.log.info("metrics listener is ready", port=port)
         watch = group.create_task(watching.run())
         await _work_until(stop, watching, leadership, work, last)
         watch.cancel()

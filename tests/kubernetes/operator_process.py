@@ -96,7 +96,7 @@ class OperatorProcess:
     @property
     def identity(self) -> str:
         """Its name in the Lease; waits until it leads."""
-        return str(self.wait_for("leads")["identity"])
+        return str(self.wait_for("leadership taken")["identity"])
 
     def stop(self, number: int = signal.SIGTERM, seconds: float = 30.0) -> int:
         """Send it a signal and wait for its end; its exit code."""
@@ -113,7 +113,7 @@ class OperatorProcess:
     @property
     def port(self) -> int:
         """Where it serves metrics and probes, inside the box."""
-        return int(self.wait_for("listens")["port"])
+        return int(self.wait_for("metrics listener is ready")["port"])
 
     def _read(self) -> None:
         assert self.process.stderr is not None, "its errors are a pipe"

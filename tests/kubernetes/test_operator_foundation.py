@@ -94,9 +94,9 @@ def test_namespaces_are_all_that_it_needs(
         kubernetes.api.wait(
             "statefulset/main-a", each, lambda found: found and found["status"].get("readyReplicas") == 1
         )
-    settled = own.wait_for("reconciled", seen=own.count("reconciled") + 1)
+    settled = own.wait_for("object reconciled", seen=own.count("object reconciled") + 1)
     idle = kubernetes.audit_mark()
-    own.wait_for("reconciled", seen=own.count("reconciled") + 2)
+    own.wait_for("object reconciled", seen=own.count("object reconciled") + 2)
     metrics = operators.ask(own, "/metrics")
 
     assert settled["key"] == f"Cluster {namespace}/main"
@@ -136,17 +136,17 @@ def test_one_leads_and_another_takes_over(
     first = operators.start(namespace, server=door.server)
     leader = first.identity
     second = operators.start(namespace)
-    second.wait_for("watching")
+    second.wait_for("watching has started")
     bring_back(kubernetes, namespace)
     door.go_away()
     follower = second.identity
     bring_back(kubernetes, namespace)
     door.clear()
     stopped = first.wait_for("operator no longer leads")
-    taken = second.wait_for("leads")
+    taken = second.wait_for("leadership taken")
     killed_at = last_renewal(kubernetes, namespace)
     second.stop(signal.SIGKILL)
-    back = first.wait_for("leads", seen=1)
+    back = first.wait_for("leadership taken", seen=1)
     bring_back(kubernetes, namespace)
     events = operators.writes(first.user, mark, turns=3)
     writers = [name for name, _ in groupby(event.user_agent.partition("/")[2] for event in events)]
@@ -160,16 +160,16 @@ def test_a_leader_that_stops_hands_over(kubernetes: Kubernetes, operators: Opera
     """A leader that is asked to stop gives its Lease back, and the other leads without waiting for its end."""
     kubernetes.api.apply(a_cluster(), namespace)
     first = operators.start(namespace)
-    first.wait_for("leads")
+    first.wait_for("leadership taken")
     second = operators.start(namespace)
-    second.wait_for("watching")
+    second.wait_for("watching has started")
     code = first.stop()
-    second.wait_for("leads")
+    second.wait_for("leadership taken")
     bring_back(kubernetes, namespace)
 
     assert code == 0
     assert first.said(2).count("operator has stopped") == 1
-    assert at(second.wait_for("leads")) >= at(first.wait_for("lease released"))
+    assert at(second.wait_for("leadership taken")) >= at(first.wait_for("lease released"))
 
 
 @pytest.mark.scenario
@@ -181,13 +181,13 @@ def test_definitions_may_come_late_and_the_server_may_go(operators_alone: Operat
     mark = kubernetes.audit_mark()
     operator = operators_alone.start(kubernetes.namespace(), scope="all")
     missing = operator.wait_for("definitions missing")
-    operator.wait_for("leads")
+    operator.wait_for("leadership taken")
     health = [operators_alone.ask(operator, path) for path in ("/healthz", "/readyz")]
     install_definitions(kubernetes)
     kubernetes.api.apply(a_cluster(), namespace)
     bring_back(kubernetes, namespace)
     kubernetes.api.apply(POD_MONITORS)
-    operator.wait_for("applied", lambda line: line["object"] == f"PodMonitor {namespace}/main")
+    operator.wait_for("object applied", lambda line: line["object"] == f"PodMonitor {namespace}/main")
     monitor = kubernetes.api.get("podmonitor/main", namespace)
     # A server that has just begun forbids what it will allow when it has read the roles.
     forbidden = operators_alone.forbidden(operator.user, mark)

@@ -284,7 +284,7 @@ class ApiClient:
         changed = live is None or _version(after) != _version(live)
         if changed:
             self._log.info(
-                "applied",
+                "object applied",
                 object=str(ref),
                 differed_in=differs_in(wanted, live) if live is not None else "new",
             )
@@ -381,7 +381,7 @@ class ApiClient:
         except NotFound:
             return False
         self._settled.pop(ref, None)
-        self._log.info("deleted", object=str(ref), uid=uid, propagation=propagation)
+        self._log.info("object deleted", object=str(ref), uid=uid, propagation=propagation)
         return True
 
     async def event(self, about: Manifest, type_: EventType, reason: str, message: str) -> None:
@@ -458,7 +458,7 @@ def reference_to(manifest: Manifest) -> ObjectRef:
     named = (manifest["apiVersion"], manifest["kind"])
     kind = _KINDS.get(named)
     if kind is None:
-        msg = f"{named} is no kind that the operator knows"
+        msg = f"the operator does not know the kind {named}"
         raise ValueError(msg)
     metadata = manifest["metadata"]
     return ObjectRef(kind, metadata.get("namespace", ""), metadata["name"])

@@ -73,7 +73,7 @@ class Connection:
             )
         except (ConfigException, OSError) as error:
             tried = path or "the pod's service account, KUBECONFIG and ~/.kube/config"
-            message = f"cannot tell where the API server is from {tried}: {error}"
+            message = f"the address of the API server cannot be read from {tried}: {error}"
             raise NoConnection(message) from error
 
 

@@ -141,7 +141,7 @@ class Leadership:
 
     def _won(self, asked_at: float) -> None:
         if not self.leads:
-            self._log.info("leads")
+            self._log.info("leadership taken")
         self._acts_until = asked_at + ACT_SECONDS
 
     def _show(self) -> None:

@@ -147,4 +147,4 @@ def _integer(value: object) -> int:
 
 
 def _nonsense(where: str, answer: object) -> EtcdUnavailable:
-    return EtcdUnavailable(f"{where}: this is no answer of etcd: {str(answer)[:200]}")
+    return EtcdUnavailable(f"{where}: not an answer of etcd: {str(answer)[:200]}")

@@ -130,7 +130,7 @@ def _change(view: EtcdView, inputs: EtcdInputs) -> Step:
 def _stuck(view: EtcdView) -> Step:
     """Delete pods that never became what they should have been: no member is lost by that, whatever else is down."""
     return tuple(
-        DeleteEtcdPod(ordinal, pod.uid, "not ready, and of an old template")
+        DeleteEtcdPod(ordinal, pod.uid, "it is not ready and has an old template")
         for ordinal, pod in sorted(view.observed.pods.items())
         if view.outdated(pod)
         and not pod.ready
@@ -210,7 +210,7 @@ def _take_away(view: EtcdView) -> Step | None:
 def _forget(view: EtcdView, inputs: EtcdInputs) -> Step | None:
     """Delete claims beyond the pods: their members were taken out, and would keep new ones from starting."""
     claims = tuple(
-        DeleteEtcdClaim(ordinal, claim.uid, "its member was taken out")
+        DeleteEtcdClaim(ordinal, claim.uid, "its member was removed from etcd")
         for ordinal, claim in sorted(view.observed.claims.items())
         if ordinal >= inputs.replicas
         and ordinal not in view.observed.pods
@@ -269,7 +269,7 @@ def _clear(view: EtcdView, ordinal: int, claim: EtcdClaim) -> Step:
     """Make room for a new member; never by data of one that is counted, wherever that has come from."""
     if view.is_counted(claim):
         return ()
-    return _throw_away(view, ordinal, "its data belongs to a member that was taken out")
+    return _throw_away(view, ordinal, "its data belongs to a member that was removed from etcd")
 
 
 def _throw_away(view: EtcdView, ordinal: int, reason: str) -> Step:

@@ -14,9 +14,9 @@ from fairlead_operator.plan.etcd_view import EtcdView
 EXTERNAL_SECONDS: Final = 30.0
 """Between two looks at an external etcd that does not answer."""
 RUNBOOK: Final = (
-    "Bring the pods back: look at their events and at the claims of their volumes. As soon as a majority runs on its "
-    "own data, everything goes on by itself. Do not delete pods' volumes: what a majority knew is on them alone. If "
-    "they are gone for good, restore a snapshot as the page on troubleshooting says."
+    "Get the pods running again: look at their events and at the claims of their volumes. As soon as a majority of the "
+    "members runs on its own data, etcd recovers without further action. Do not delete the volumes of pods: they hold "
+    "the only copies of the data. If they are lost, restore a snapshot as the page on troubleshooting describes."
 )
 
 Role = Literal["leader", "follower", "learner", "unknown"]
@@ -28,25 +28,29 @@ def etcd_verdict(view: EtcdView) -> EtcdVerdict:
         waiting = _names(
             view, [each for each in range(view.wish.replicas) if each not in view.observed.answers]
         )
-        return EtcdVerdict("False", "Starting", f"members come up for the first time: waiting for {waiting}")
+        return EtcdVerdict(
+            "False", "Starting", f"members are starting for the first time: waiting for {waiting}"
+        )
     if not view.knows_members:
         return _no_majority(view)
     if view.lost:
         return EtcdVerdict("False", "MemberLost", _replacing(view))
     sick = [ordinal for ordinal in view.members if ordinal != view.joining and not view.healthy(ordinal)]
     if sick:
-        said = f"{_names(view, sick)} {_verb(sick)} not healthy; the others are a majority and carry on"
+        said = (
+            f"{_names(view, sick)} {_verb(sick)} not healthy; the other members are a majority and continue"
+        )
         return EtcdVerdict("False", "MembersUnhealthy", said + _errors(view, sick))
     if held := [ordinal for ordinal in view.members if not view.may_go(ordinal)]:
         said = (
-            f"the claim of {_names(view, held)} was deleted, and its data is lost with the pod, which is therefore "
-            "not restarted: save a snapshot of etcd, then restore it as the page on troubleshooting says"
+            f"the claim of {_names(view, held)} was deleted, so its data is lost when the pod ends; the pod is "
+            "not restarted: save a snapshot of etcd, then restore it as the page on troubleshooting describes"
         )
         return EtcdVerdict("False", "MembersUnhealthy", said)
     if view.unfinished:
         return EtcdVerdict("True", "ChangingMembers", _changing(view))
     strangers = ", ".join(member.name or member.hex_id for member in view.strangers)
-    left_alone = f"; not the operator's and left alone: {strangers}" if strangers else ""
+    left_alone = f"; members that the operator does not manage: {strangers}" if strangers else ""
     return EtcdVerdict("True", "Healthy", f"{len(view.members)} of {view.wish.replicas} members{left_alone}")
 
 
@@ -70,7 +74,9 @@ def plan_external(
     if healthy > len(rows) // 2:
         verdict = EtcdVerdict("True", "External", f"{healthy} of {len(rows)} endpoints are healthy")
     elif not asked:
-        said = "endpoints that need certificates or a password are not asked; the brokers use them"
+        said = (
+            "the operator does not check endpoints that need certificates or a password; the brokers use them"
+        )
         verdict = EtcdVerdict("Unknown", "External", said)
     else:
         silent = ", ".join(row.name for row in rows if not row.healthy)
@@ -86,7 +92,7 @@ def _no_majority(view: EtcdView) -> EtcdVerdict:
         return EtcdVerdict("Unknown", "Unreachable", said)
     expected = max(view.live.replicas if view.live else 0, len(view.observed.claims))
     down = [ordinal for ordinal in range(expected) if ordinal not in ready]
-    said = f"no majority of etcd answers; not ready: {_names(view, down)}. {RUNBOOK}"
+    said = f"no majority of the etcd members answers; not ready: {_names(view, down)}. {RUNBOOK}"
     return EtcdVerdict("False", "QuorumLost", said)
 
 
@@ -94,17 +100,17 @@ def _replacing(view: EtcdView) -> str:
     [ordinal, *_] = view.lost
     name = _names(view, [ordinal])
     if view.others_carry(ordinal):
-        return f"the volume of {name} is lost: it is taken out of etcd and joins as a new member"
-    return f"the volume of {name} is lost, and it stays a member until the others are a healthy majority"
+        return f"the volume of {name} is lost: the member is removed from etcd and joins as a new one"
+    return f"the volume of {name} is lost: the member stays until the other members are a healthy majority"
 
 
 def _changing(view: EtcdView) -> str:
     if view.joining is not None:
-        return f"{_names(view, [view.joining])} joins; it votes when it has read what the others know"
+        return f"{_names(view, [view.joining])} joins as a learner; it votes once it has caught up"
     if view.missing is not None:
         return f"{_names(view, [view.missing])} is to be added"
     assert view.surplus is not None, "members that are neither missing nor too many are no change"
-    return f"{_names(view, [view.surplus])} is to be taken out"
+    return f"{_names(view, [view.surplus])} is to be removed from etcd"
 
 
 def _errors(view: EtcdView, ordinals: Sequence[int]) -> str:

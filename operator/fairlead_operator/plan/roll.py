@@ -172,7 +172,7 @@ def _may_go_at_once(pod: ObservedPod, pods: list[ObservedPod], given: RollInput)
 def _what_is_missing(given: RollInput, pods: list[ObservedPod], stuck: Mapping[int, str]) -> Hindrance | None:
     """Return what must be before a ready broker is restarted; None where all is well."""
     if given.answer is None:
-        return Hindrance("BrokersUnreachable", "no broker answers whether one may be restarted")
+        return Hindrance("BrokersUnreachable", "no broker answers, so no restart can be permitted")
     if stuck:
         broker, why = next(iter(stuck.items()))
         return Hindrance("PodFailing", f"broker {broker} does not start: {why}", frozenset(stuck))

@@ -318,8 +318,8 @@ def _too_few(metadata: Metadata, brokers: int) -> Blocked | None:
         most = max(minima[name] for name in needy)
         return Blocked(
             reason="MinInSyncReplicas",
-            message=f"{brokers} brokers would be left, and {most} must be in sync of {_names(needy)}, so that none "
-            "could be restarted: lower min.insync.replicas of these topics first",
+            message=f"{brokers} brokers would be left, but {most} replicas must be in sync of {_names(needy)}, so no "
+            "broker could be restarted: lower min.insync.replicas of these topics first",
         )
     return None
 

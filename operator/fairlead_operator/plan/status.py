@@ -121,7 +121,7 @@ def paused_status(cluster: Cluster, now: datetime) -> ClusterStatus:
         ConditionName.RECONCILIATION_PAUSED,
         "True",
         "Annotation",
-        "the annotation fairlead.dev/paused stands on this Cluster",
+        "the annotation fairlead.dev/paused is set on this Cluster",
         now=now,
     )
     return cluster.status.model_copy(update={"conditions": set_condition(cluster.status.conditions, paused)})
@@ -194,21 +194,23 @@ def _restarting(facts: Facts) -> int | None:
 def _progressing(facts: Facts) -> tuple[str, str, str]:
     roll, leaving = facts.roll, facts.scale.leaving
     if not facts.was_ready and facts.missing:
-        return "True", "Creating", f"{_brokers(facts.missing)} coming up"
+        return "True", "Creating", f"{_brokers(facts.missing)} starting"
     if facts.outcomes.restarted or roll.pending or _restarting(facts) is not None:
         left = (
-            f"{_brokers(roll.pending)} to be restarted" if roll.pending else "the last broker is coming back"
+            f"{_brokers(roll.pending)} to be restarted"
+            if roll.pending
+            else "the last restarted broker has not rejoined yet"
         )
         return "True", "Rolling", left
     if leaving is not None:
-        return "True", "ScalingDown", f"{_brokers(leaving.brokers)} leaving"
+        return "True", "ScalingDown", f"{_brokers(leaving.brokers)} leaving the cluster"
     if coming := _coming(facts):
-        return "True", "ScalingUp", f"{_brokers(coming)} coming up"
+        return "True", "ScalingUp", f"{_brokers(coming)} starting"
     if facts.storage.growing or facts.storage.resizes or facts.storage.replaced:
         return "True", "ResizingStorage", f"{len(facts.storage.growing)} claims are growing"
     if facts.etcd_changes:
         return "True", "ChangingEtcd", facts.etcd_changes
-    return "False", "UpToDate", "nothing is under way"
+    return "False", "UpToDate", "no change is in progress"
 
 
 def _coming(facts: Facts) -> frozenset[int]:
@@ -235,7 +237,7 @@ def _roll_blocked(facts: Facts) -> Iterable[tuple[str, str]]:
             return (
                 (
                     "PartitionsAtRisk",
-                    f"broker {refusal.broker} cannot be spared: too few replicas in sync of {named}",
+                    f"broker {refusal.broker} cannot be restarted: too few replicas of {named} are in sync",
                 ),
             )
         return (("PermitHeld", refusal.message),)
@@ -253,7 +255,7 @@ def _behind(facts: Facts, brokers: frozenset[int]) -> str:
         for partition in topic.partitions
         if (brokers & set(partition.replicas)) - set(partition.isr)
     ]
-    return f"; not in sync there: {_names(named)}" if named else ""
+    return f"; partitions not in sync there: {_names(named)}" if named else ""
 
 
 def _is_overdue(facts: Facts, hindrance: Hindrance) -> bool:
@@ -332,13 +334,15 @@ def _warning(facts: Facts) -> Iterable[tuple[str, str]]:
     if answer is None and ready:
         found.append(("BrokersUnreachable", facts.observed.silence))
     if len(facts.scale.staying) == 1:
-        found.append(("SingleBroker", "there is one broker: nobody takes over while it is away"))
+        found.append(
+            ("SingleBroker", "the cluster has one broker: no other broker takes over while it is away")
+        )
     asked = facts.cluster.spec.format_version
     if answer is not None and asked is not None and asked > answer.feature_level:
         found.append(
             (
                 "FormatNotSupported",
-                f"formatVersion {asked} is asked for, the brokers write {answer.feature_level}",
+                f"spec.formatVersion is {asked}, but the brokers write {answer.feature_level}",
             )
         )
     if len(found) > 1:

@@ -154,12 +154,12 @@ def _too_few_brokers(name: str, needed: int, takers: int, desired_brokers: int) 
     if needed <= desired_brokers:
         return Finding(
             "ClusterNotReady",
-            f"topic {name} needs {needed} brokers that take new replicas; {takers} of {desired_brokers} do now",
+            f"topic {name} needs {needed} brokers that accept new replicas; {takers} of {desired_brokers} do now",
         )
     return Finding(
         "ReplicationFactorTooLarge",
         f"topic {name} asks for {needed} replicas of each partition, but the Cluster asks for {desired_brokers} "
-        f"brokers, and {takers} take new replicas now; lower spec.replicas or add brokers",
+        f"brokers, and {takers} accept new replicas now; lower spec.replicas or add brokers",
     )
 
 

@@ -88,7 +88,7 @@ def conflict(topic: Topic, holder: Claim | None) -> Finding | None:
         return None
     return Finding(
         "ResourceConflict",
-        f"Topic {holder} has topic {topic.topic_name}; this one takes it over when that one is deleted",
+        f"Topic {holder} has topic {topic.topic_name}; this Topic takes it over when {holder} is deleted",
     )
 
 

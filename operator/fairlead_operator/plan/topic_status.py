@@ -93,16 +93,18 @@ def _truth(finding: Finding) -> Truth:
 
 
 def _available(name: str, live: LiveTopic | None) -> str:
-    assert live is not None, f"topic {name} is available although nobody saw it"
+    assert live is not None, f"topic {name} is available but was not listed"
     return f"topic {name} has {live.partitions} partitions with {live.replicas} replicas each"
 
 
 def _progressing(progress: MoveProgress | None, *, now: datetime, generation: int) -> Condition:
     type_ = ConditionName.PROGRESSING
     if progress is None:
-        return condition(type_, "False", "UpToDate", "nothing is under way", now=now, generation=generation)
+        return condition(
+            type_, "False", "UpToDate", "no change is in progress", now=now, generation=generation
+        )
     done = progress.partitions_total - progress.partitions_left
-    message = f"replicas of {done} of {progress.partitions_total} partitions are where they should be"
+    message = f"{done} of {progress.partitions_total} partitions have their replicas in place"
     return condition(type_, "True", "Reassigning", message, now=now, generation=generation)
 
 

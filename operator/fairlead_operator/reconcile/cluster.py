@@ -200,7 +200,7 @@ class ClusterReconciler:
     async def _asked(self, cluster: Cluster, manifest: Manifest, seen: Observed) -> Observed:
         """Add what the brokers answer. That nobody does is a state like others."""
         if not seen.pods:
-            return replace(seen, silence="there are no pods of brokers yet")
+            return replace(seen, silence="no broker pod exists yet")
         try:
             admin = await self._brokers.admin(manifest)
             answered = replace(seen, brokers=await survey(admin, with_metadata=False))
@@ -214,7 +214,7 @@ class ClusterReconciler:
             return replace(seen, brokers=await survey(admin, with_metadata=True))
         except (BrokersUnavailable, ClusterError) as error:
             # There may be too many topics for the time. What needs none of them goes on.
-            self._log.info("topics are not told", cluster=str(_key(manifest)), why=str(error))
+            self._log.info("topics not listed", cluster=str(_key(manifest)), why=str(error))
             return answered
 
     # -- apply
@@ -236,7 +236,7 @@ class ClusterReconciler:
             except (Forbidden, Invalid) as error:
                 outcomes.refused_objects.append(f"{ref}: {error.message}")
             except Conflict as error:
-                self._log.info("object changed meanwhile", object=str(ref), why=error.message)
+                self._log.info("object changed at the same time", object=str(ref), why=error.message)
         for kind in OWNED_KINDS:
             if kind == STATEFUL_SET:
                 continue
@@ -255,7 +255,7 @@ class ClusterReconciler:
         if live is None:
             live = await self._api.get(ref)
         if live is not None and not _is_ours(live, cluster):
-            raise Invalid(422, "NotOurs", "an object of this name exists that the operator has not made")
+            raise Invalid(422, "NotOurs", "an object of this name exists that the operator did not create")
         await self._api.apply_if_changed(manifest, live)
 
     async def _delete(self, live: Manifest) -> None:
@@ -284,7 +284,7 @@ class ClusterReconciler:
         generation = manifest["metadata"].get("generation", 0)
         status = unreadable_status(before, reason, why, now=self._clock.now(), generation=generation)
         await self._write_status(manifest, status.manifest())
-        self._log.warning("cluster is not acted on", cluster=str(_key(manifest)), reason=reason, why=why)
+        self._log.warning("Cluster not acted on", cluster=str(_key(manifest)), reason=reason, why=why)
 
     async def _tell_news(self, cluster: Cluster, manifest: Manifest, now: tuple[Condition, ...]) -> None:
         """Write an Event for everything that has become blocked."""

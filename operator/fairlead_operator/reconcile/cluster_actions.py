@@ -106,7 +106,7 @@ class ClusterActions:
                 await self._delete(STATEFUL_SET, name, uid, orphan=True)
             case DeleteSet(name, uid):
                 await self._delete(STATEFUL_SET, name, uid)
-                await self._tell("PoolRemoved", f"StatefulSet {name} has no broker any more and was deleted")
+                await self._tell("PoolRemoved", f"StatefulSet {name} has no brokers left and was deleted")
             case ShrinkSet(name, replicas):
                 await self._patch(STATEFUL_SET, name, {"spec": {"replicas": replicas}})
             case NoteAddress(claim, address):
@@ -158,7 +158,7 @@ class ClusterActions:
             self.outcomes.refusals.append(RestartRefusal(broker, refusal.detail, partitions))
         except BrokerNotFoundError:
             # It ended a moment ago; the next look sees that, and that nobody has to be asked.
-            self._log.info("broker is not registered any more", broker=broker)
+            self._log.info("broker is no longer registered", broker=broker)
         except ClusterError as refusal:
             # Of another kind: told as a refusal, so that it does not end the pass with all else that it does.
             self.outcomes.refusals.append(RestartRefusal(broker, refusal.detail))
@@ -180,7 +180,7 @@ class ClusterActions:
         except (NotFound, Conflict):
             return
         else:
-            await self._tell("ClaimResized", f"claim {order.claim} is asked for {order.size}")
+            await self._tell("ClaimResized", f"claim {order.claim} was asked to grow to {order.size}")
 
     async def _delete(self, kind: Kind, name: str, uid: str, *, orphan: bool = False) -> bool:
         try:
@@ -215,7 +215,7 @@ class ClusterActions:
             self.outcomes.unavailable = str(error)
         except (BrokerNotFoundError, NotPossibleNowError) as refusal:
             # Seen differently a moment ago; the next look decides anew.
-            self._log.info("brokers refused", action=str(action), why=refusal.detail)
+            self._log.info("request refused by the brokers", action=str(action), why=refusal.detail)
         except ClusterError as refusal:
             self.outcomes.refused_calls.append(refusal.detail)
 
@@ -227,16 +227,16 @@ class ClusterActions:
                 await admin.uncordon_broker(broker)
             case DrainBroker(broker):
                 await admin.drain_broker(broker)
-                await self._tell("BrokerDrained", f"broker {broker} is being emptied before it leaves")
+                await self._tell("BrokerDrained", f"broker {broker} is draining before it leaves the cluster")
             case UndrainBroker(broker):
                 await admin.undrain_broker(broker)
-                await self._tell("BrokerKept", f"broker {broker} stays: it is not emptied any further")
+                await self._tell("BrokerKept", f"broker {broker} stays in the cluster: draining was stopped")
             case UnregisterBroker(broker):
                 await admin.unregister_broker(broker)
                 await self._tell("BrokerRemoved", f"broker {broker} has left the cluster")
             case AlterConfig(changes):
                 await admin.alter_cluster_config(changes)
                 keys = ", ".join(sorted(changes))
-                await self._tell("ConfigApplied", f"applied without a restart: {keys}")
+                await self._tell("ConfigApplied", f"configuration applied without a restart: {keys}")
             case _:
                 assert_never(action)

@@ -141,11 +141,11 @@ class EtcdStep:
             try:
                 await self._carry_out(cluster, action, look.observed)
             except LearnerNotInSync as early:
-                self._log.debug("learner reads on", cluster=_subject(cluster), why=str(early))
+                self._log.debug("learner has not caught up yet", cluster=_subject(cluster), why=str(early))
                 return
             except (EtcdError, Conflict, NotFound) as error:
                 self._log.info(
-                    "etcd is left for the next look",
+                    "etcd step not finished; the next pass tries again",
                     cluster=_subject(cluster),
                     action=str(action),
                     why=str(error),
@@ -178,7 +178,7 @@ class EtcdStep:
         try:
             return await self._members.status(url)
         except EtcdError as error:
-            self._log.debug("member does not answer", url=url, why=str(error))
+            self._log.debug("etcd member does not answer", url=url, why=str(error))
             return None
 
     async def _list(
@@ -190,7 +190,7 @@ class EtcdStep:
             try:
                 return await self._members.members(urls[ordinal])
             except EtcdError as error:
-                self._log.debug("member knows no list", url=urls[ordinal], why=str(error))
+                self._log.debug("etcd member did not list the members", url=urls[ordinal], why=str(error))
         return None
 
     def _member_url(self, cluster: Cluster, ordinal: int) -> str:
@@ -252,17 +252,23 @@ def _told(cluster: Cluster, action: EtcdAction) -> tuple[str, str] | None:
         case AddLearner(ordinal, _, reason):
             word, what = "EtcdMemberAdded", f"joins as a learner: {reason}"
         case PromoteLearner(ordinal):
-            word, what = "EtcdMemberPromoted", "has caught up and votes"
+            word, what = "EtcdMemberPromoted", "has caught up and is a voting member now"
         case RemoveMember(ordinal, member_id, reason):
-            word, what = "EtcdMemberRemoved", f"(id {member_id:x}) is taken out: {reason}"
+            word, what = "EtcdMemberRemoved", f"(id {member_id:x}) is removed from etcd: {reason}"
         case TransferLeadership(ordinal, target):
-            word, what = "EtcdLeaderMoved", f"gives leadership to {etcd_member_name(cluster.name, target)}"
+            word, what = (
+                "EtcdLeaderMoved",
+                f"transfers leadership to {etcd_member_name(cluster.name, target)}",
+            )
         case DeleteEtcdPod(ordinal, _, reason):
             word, what = "EtcdMemberRestarted", f"is restarted: {reason}"
         case DeleteEtcdClaim(ordinal, _, reason):
             word, what = "EtcdVolumeDeleted", f"loses its volume: {reason}"
         case DisarmNoSpace(ordinal):
-            word, what = "EtcdAlarmDisarmed", "and the others take writes again: their stores have room"
+            word, what = (
+                "EtcdAlarmDisarmed",
+                "and the other members accept writes again: their stores have room",
+            )
         case _:
             assert_never(action)
     return word, f"{etcd_member_name(cluster.name, ordinal)} {what}"

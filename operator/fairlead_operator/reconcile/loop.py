@@ -267,7 +267,7 @@ class WorkLoop:
             self._count(key, started, "ok")
             pause = self._again(key, again)
             self._queue.done(key, self._clock.monotonic(), again_seconds=pause)
-            self._log.debug("reconciled", key=str(key), again_in_seconds=pause)
+            self._log.debug("object reconciled", key=str(key), again_in_seconds=pause)
 
     def _again(self, key: Key, wanted: float | None) -> float | None:
         if not self._exists(key):
@@ -278,7 +278,7 @@ class WorkLoop:
     def _failed(self, key: Key, started: float, log: Callable[..., object], result: str, error: str) -> None:
         pause = self._queue.failed(key, self._clock.monotonic())
         self._count(key, started, result)
-        log("reconcile_failed", key=str(key), result=result, error=error, again_in_seconds=pause)
+        log("reconcile failed", key=str(key), result=result, error=error, again_in_seconds=pause)
 
     def _count(self, key: Key, started: float, result: str) -> None:
         self._telemetry.reconcile_total.labels(key.kind, result).inc()

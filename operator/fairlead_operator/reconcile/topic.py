@@ -56,7 +56,7 @@ WAIT_SECONDS_MAX: Final = 60.0
 """How soon brokers that did not answer are asked again: after as long as they have not, between these."""
 BROKERS_SECONDS: Final = 15.0
 """How often it is looked whether there are enough brokers by now."""
-NO_ANSWER: Final = "the cluster did not do what it was asked: "
+NO_ANSWER: Final = "the cluster did not carry out the request: "
 QUIET: Final = frozenset({"ClusterNotFound", "ClusterNotReady"})
 """Reasons without an Event: the Cluster has its own, and a namespace that is ending together with its Cluster takes
 none any more."""
@@ -104,7 +104,7 @@ class TopicReconciler:
 
     async def _reconcile(self, topic: Topic, manifest: Manifest) -> float | None:
         if is_paused(manifest):
-            paused = Finding("Annotation", "the annotation fairlead.dev/paused is on this Topic")
+            paused = Finding("Annotation", "the annotation fairlead.dev/paused is set on this Topic")
             await self._interrupt(topic, manifest, ConditionName.RECONCILIATION_PAUSED, paused)
             return None
         reference = ObjectRef(CLUSTER, topic.cluster_namespace, topic.spec.cluster_ref.name)
@@ -161,7 +161,7 @@ class TopicReconciler:
             if made.refusals or not made.plan.actions:
                 return
             fresh = not await self._run(topic, cluster, made)
-        reason = f"topic {topic.topic_name} is being changed by others at the same time"
+        reason = f"other clients are changing topic {topic.topic_name} at the same time"
         raise BrokersUnavailable(reason)
 
     async def _topics_as_known(self, topic: Topic, cluster: Manifest, *, fresh: bool) -> LiveTopics:
@@ -282,12 +282,14 @@ def _news(topic: Topic, made: _Pass, outcome: Outcome) -> Sequence[News]:
     news: list[News] = []
     created = any(isinstance(each, CreateTopic) for each in made.done)
     if live is not None and held is None:
-        verb = ("TopicCreated", "is created") if created else ("TopicAdopted", "was there and is adopted")
+        verb = (
+            ("TopicCreated", "is created") if created else ("TopicAdopted", "existed already and is adopted")
+        )
         news.append(("Normal", verb[0], f"topic {name} {verb[1]}; its id is {live.topic_id}"))
     elif live is not None and live.topic_id != held:
-        who = "is created again, empty," if created else "was created anew by others and is adopted"
+        then = "is created again, empty," if created else "was created again by another client and is adopted"
         message = (
-            f"topic {name} was deleted outside of this resource (id {held}) and {who} as {live.topic_id}"
+            f"topic {name} was deleted outside of this resource (id {held}) and {then} as {live.topic_id}"
         )
         news.append(("Warning", "TopicRecreated", message))
     for action in made.done:
@@ -300,7 +302,7 @@ def _news(topic: Topic, made: _Pass, outcome: Outcome) -> Sequence[News]:
             news.append(("Normal", "PartitionsAdded", f"topic {name} has {action.partitions} partitions now"))
     moving, moved = outcome.progress is not None, topic.status.reassignment is not None
     if moving and not moved:
-        message = f"topic {name} goes to {topic.spec.replicas} replicas of each partition"
+        message = f"topic {name} is moving to {topic.spec.replicas} replicas of each partition"
         news.append(("Normal", "ReassignmentStarted", message))
     elif moved and not moving and not outcome.findings:
         message = f"topic {name} has {topic.spec.replicas} replicas of each partition"

@@ -66,7 +66,7 @@ class TopicDeletion:
             if ending:
                 await self.release(topic)
                 return None
-            return await self._wait(topic, manifest, f"the topic is still there: {error}", RETRY_SECONDS)
+            return await self._wait(topic, manifest, f"the topic is not deleted yet: {error}", RETRY_SECONDS)
         except TopicRefused as error:
             return await self._wait(topic, manifest, str(error), REFUSED_RETRY_SECONDS)
         if not ending:
@@ -97,23 +97,23 @@ class TopicDeletion:
         """Delete the topic if it may be; what is to be told of it."""
         name, held = topic.topic_name, topic.status.topic_id
         if topic.spec.deletion_policy != "Delete" or held is None or not may_use(cluster, topic.namespace):
-            return "Normal", "TopicKept", f"topic {name} stays: this resource does not have it"
+            return "Normal", "TopicKept", f"topic {name} is kept: this resource may not delete it"
         claimed = ClaimedTopic(topic.cluster_namespace, topic.spec.cluster_ref.name, name)
         heir = winner(claims_of(claimed, self._cache.all(TOPIC), cluster, but=topic.metadata.uid))
         if heir is not None:
             return (
                 "Normal",
                 "TopicHandedOver",
-                f"topic {name} stays with its data: Topic {heir} takes it over",
+                f"topic {name} is kept with its data: Topic {heir} takes it over",
             )
         match await self._topics.delete(cluster, name, held):
             case Deletion.DELETED:
                 return "Normal", "TopicDeleted", f"topic {name} is deleted with its data"
             case Deletion.ABSENT:
-                return "Normal", "TopicDeleted", f"topic {name} was gone already"
+                return "Normal", "TopicDeleted", f"topic {name} was deleted already"
             case Deletion.ANOTHER:
                 message = (
-                    f"topic {name} stays: it is not the one with id {held}, but was created anew by others"
+                    f"topic {name} is kept: another client created it again, so its id is no longer {held}"
                 )
                 return "Warning", "TopicKept", message
 

@@ -216,7 +216,7 @@ class Watching:
                     await self._list(kind, namespace, known)
         if not self.filled.is_set():
             self._log.info(
-                "watching",
+                "watching has started",
                 kinds=sorted(kind.kind for kind in kinds),
                 namespaces=self._scope.namespaces or "*",
             )
@@ -249,7 +249,7 @@ class Watching:
             self._log.warning(
                 "namespaces left out",
                 namespaces=sorted(left_out),
-                todo="make the namespace and the operator's role in it, or take it off the list",
+                todo="create the namespace and the operator's role in it, or remove it from the list",
             )
         for kind in (*CHILDREN, *RESOURCES):
             for ref in self._cache.refs(kind):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -188,7 +189,9 @@ def test_the_last_broker_of_a_roll_is_still_coming_back() -> None:
     begun = after(facts(READY, outcomes=Outcomes(restarted=[RESTART])))
     status = after(facts(begun, pods=(pod(0), pod(1, ready=False), pod(2))))
 
-    assert found(status, ConditionName.PROGRESSING).message == "the last broker is coming back"
+    assert told(status, ConditionName.PROGRESSING) == ("True", "Rolling")
+    assert status.roll is not None
+    assert status.roll.broker_id == RESTART.broker
 
 
 def test_the_release_is_told_when_nobody_is_to_be_restarted() -> None:
@@ -263,7 +266,8 @@ def test_a_broker_that_is_waited_for_is_told_with_what_it_is_behind_in() -> None
 
     assert message(None) == "broker 0 is not ready"
     assert message({"orders": replicas[1:]}) == "broker 0 is not ready"
-    assert message({"orders": replicas}) == "broker 0 is not ready; not in sync there: orders-0"
+    assert message({"orders": replicas}).startswith("broker 0 is not ready; ")
+    assert re.findall(r"orders-\d", message({"orders": replicas})) == ["orders-0"]
 
 
 @pytest.mark.parametrize("reason", ["RestartsSuspended", "BrokersUnreachable"])
@@ -339,10 +343,10 @@ def test_warnings_are_told_one_by_one_or_together() -> None:
     assert told(forbidden, ConditionName.WARNING) == ("True", "ForbiddenConfig")
     assert told(silent, ConditionName.WARNING) == ("True", "BrokersUnreachable")
     assert told(several, ConditionName.WARNING) == ("True", "SeveralWarnings")
-    assert found(several, ConditionName.WARNING).message == (
-        "InvalidConfigValue: no; ObjectsRefused: quota; SingleBroker: there is one broker: nobody takes over while "
-        "it is away; FormatNotSupported: formatVersion 3 is asked for, the brokers write 1"
-    )
+    parts = found(several, ConditionName.WARNING).message.split("; ")
+    assert parts[:2] == ["InvalidConfigValue: no", "ObjectsRefused: quota"]
+    assert [part.partition(": ")[0] for part in parts[2:]] == ["SingleBroker", "FormatNotSupported"]
+    assert re.findall(r"\d", parts[3]) == ["3", "1"]
 
 
 def test_refused_objects_keep_a_new_cluster_from_being_ready() -> None:
