@@ -49,7 +49,7 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """Somebody else was faster, the object exists already, or its uid is another: read again, decide again. 409."""
+    """Another writer was faster, the object exists already, or its uid differs: read and decide again. 409."""
 
 
 class Invalid(ApiError):
@@ -83,10 +83,10 @@ class KubernetesApi(Protocol):
         ...
 
     async def apply_if_changed(self, manifest: Manifest, live: Manifest | None) -> bool:
-        """Apply unless `live` (from the cache or `get`) already is what `manifest` asks; whether it was written.
+        """Apply `manifest` unless `live` (from the cache or `get`) matches it; return whether it was written.
 
-        What is asked again although nothing changed is not written; a field of ours that somebody changed is
-        put back; fields of others are left alone. Marks the object with a hash of what was applied.
+        A repeated manifest is not written; a field of the operator that another writer changed is restored; fields of
+        others are left alone. Marks the object with a hash of the manifest.
         """
         ...
 
@@ -119,7 +119,7 @@ class KubernetesApi(Protocol):
         ...
 
     async def event(self, about: Manifest, type_: EventType, reason: str, message: str) -> None:
-        """Tell users by an Event on the object; the same words again are counted, not repeated.
+        """Write an Event on the object; a repeated message is counted, not written again.
 
         Never raises: an Event that cannot be written is logged.
         """

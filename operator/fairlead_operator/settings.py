@@ -66,21 +66,20 @@ class OperatorSettings(BaseSettings):
     etcd_image: str = DEFAULT_ETCD_IMAGE
     """Image of etcd where a Cluster names none."""
     broker_url: str = "http://{pod}.{cluster}-brokers.{namespace}.svc:9520"
-    """Where the operator reaches a broker; knows {pod}, {cluster}, {namespace}, {pool} and {id}."""
+    """Address of a broker for the operator; fills in {pod}, {cluster}, {namespace}, {pool} and {id}."""
     etcd_url: str = "http://{pod}.{cluster}-etcd-peers.{namespace}.svc:2379"
-    """Where the operator reaches a member of a managed etcd; knows {pod}, {cluster}, {namespace} and {id}."""
+    """Address of a member of a managed etcd for the operator; fills in {pod}, {cluster}, {namespace} and {id}."""
     resync_seconds: float = Field(default=120.0, ge=5.0)
     """Every resource is looked at again after this time, also when nothing told of a change."""
     metrics_listen: Annotated[Listen, NoDecode, BeforeValidator(_listen)] = Listen("::", 8080)
-    """Where /metrics, /healthz and /readyz are served: every address, as pods are scraped and probed. `[::]` is all
-    those of IPv6 and of IPv4."""
+    """Listener of /metrics, /healthz and /readyz: every address, as pods are scraped and probed. `[::]` means all IPv6
+    and IPv4 addresses."""
     lease_name: str = FIELD_MANAGER
-    """The Lease by which replicas of the operator elect the one that acts; operators that share no work need
-    different names."""
+    """Lease by which replicas of the operator elect their leader; operators that share no work need different names."""
     pod_name: str = ""
     """Name of the operator's pod, which shows in the Lease and in Events."""
     pod_namespace: str = ""
-    """Namespace of the operator's pod: that of the Lease, and the one that is watched by default."""
+    """Namespace of the operator's pod, of the Lease, and of the default watch."""
     log_format: Literal["json", "console", "auto"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     kubeconfig: Path | None = None

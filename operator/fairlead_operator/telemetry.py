@@ -33,11 +33,11 @@ class Log(Protocol):
         ...
 
     def debug(self, event: str, **facts: Any) -> Any:
-        """Something for whoever looks into a problem."""
+        """Log a detail for the analysis of a problem."""
         ...
 
     def info(self, event: str, **facts: Any) -> Any:
-        """Something that who runs the operator may want to know."""
+        """Log an event for the administrator of the operator."""
         ...
 
     def warning(self, event: str, **facts: Any) -> Any:
@@ -57,7 +57,7 @@ class Telemetry:
     """One registry with the operator's metrics, and the root logger."""
 
     def __init__(self, log: Log | None = None) -> None:
-        # A gauge of its creation beside every series would double them, and nobody asks when one began.
+        # A gauge of the creation time beside every series would double them, and no query needs it.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.log: Log = log if log is not None else cast("Log", structlog.get_logger("fairlead-operator"))
         self.registry = CollectorRegistry(auto_describe=False)
@@ -77,7 +77,7 @@ class Telemetry:
         )
         self.queue_depth = self._gauge("queue_depth", "Keys that wait to be reconciled now.")
         self.queue_failing = self._gauge("queue_failing", "Keys whose last pass failed, by kind.", "kind")
-        self.leader = self._gauge("leader", "1 while this process is the one that acts.")
+        self.leader = self._gauge("leader", "1 while this process is the leader of the operators.")
         self.resources = self._gauge("resources", "Resources seen, by kind.", "kind")
         self.resources_paused = self._gauge(
             "resources_paused", "Resources whose reconciliation is paused by annotation, by kind.", "kind"
@@ -86,7 +86,7 @@ class Telemetry:
             "resources_not_ready", "Resources whose condition Ready is not True, by kind.", "kind"
         )
         self.watch_age_seconds = self._gauge(
-            "watch_age_seconds", "Time since anything was heard from the API server's watches."
+            "watch_age_seconds", "Time since the last event of the API server's watches."
         )
 
     def on_scrape(self, gauge: Gauge, value: Callable[[], float], *labels: str) -> None:

@@ -165,7 +165,7 @@ async def _work_until(
 
 
 async def _elect(watching: Watching, leadership: Leadership) -> None:
-    """Who has not seen the world yet does not stand for election."""
+    """Wait for the first list of objects before the election of the leader."""
     await watching.filled.wait()
     await leadership.run()
 

@@ -116,7 +116,7 @@ def cluster_status(facts: Facts) -> ClusterStatus:
 
 
 def paused_status(cluster: Cluster, now: datetime) -> ClusterStatus:
-    """Return the status of a Cluster that nobody looks after for now: all as it was, but for the one condition."""
+    """Return the status of a Cluster that the operator does not reconcile now: unchanged except for one condition."""
     paused = condition(
         ConditionName.RECONCILIATION_PAUSED,
         "True",
@@ -245,7 +245,7 @@ def _roll_blocked(facts: Facts) -> Iterable[tuple[str, str]]:
 
 
 def _behind(facts: Facts, brokers: frozenset[int]) -> str:
-    """Return the partitions that brokers are behind in, for people; empty where nobody has asked for them."""
+    """Return the partitions in which brokers are behind, as text; empty if they were not read."""
     answer = facts.observed.brokers
     if answer is None or answer.metadata is None:
         return ""
@@ -259,7 +259,7 @@ def _behind(facts: Facts, brokers: frozenset[int]) -> str:
 
 
 def _is_overdue(facts: Facts, hindrance: Hindrance) -> bool:
-    """Say whether a hindrance lasts longer than a restart explains."""
+    """Return whether a hindrance lasts longer than a restart explains."""
     before = facts.cluster.status.roll
     own = (
         before is not None
@@ -278,7 +278,7 @@ def _since(facts: Facts) -> datetime:
 
 
 def _roll(facts: Facts) -> RollStatus | None:
-    """Return the broker that is being restarted, or else the one that is to be next."""
+    """Return the broker in restart, or else the next one."""
     before, now = facts.cluster.status.roll, rfc3339(facts.now)
     if facts.outcomes.restarted:
         last = facts.outcomes.restarted[-1]
@@ -296,7 +296,7 @@ def _roll(facts: Facts) -> RollStatus | None:
 
 
 def _is_away(facts: Facts, broker: int) -> bool:
-    """Say whether a broker that stays is not ready, or not yet known again to those who answer."""
+    """Return whether a remaining broker is not ready, or missing in the answer of the other brokers."""
     answer = facts.observed.brokers
     unknown = answer is not None and not answer.registered(broker)
     return broker in facts.missing or (broker in facts.scale.staying and unknown)

@@ -1,11 +1,10 @@
-"""What is to be done with a topic so that it becomes what its resource asks for.
+"""The plan of a Topic: the actions that bring the topic to its resource.
 
-Called by `reconcile`, whose pass runs the actions in their order. Pure and level-triggered: it compares what is wanted
-with what the brokers told, and asks for nothing where they agree; the same facts give the same plan after any crash.
+Called by `reconcile`, whose pass runs the actions in their order. Pure and level-triggered: it compares the resource
+with the answers of the brokers, and plans nothing where they agree; the same facts give the same plan after any crash.
 
-A configuration key has three cases: its value is given and is set on the topic itself, even where the cluster's
-default is the same; it is absent, and what somebody set on the topic goes back to the default; or it is unmanaged, and
-is never looked at.
+A configuration key has three cases: a given value is set on the topic itself, even if the cluster's default is the
+same; an absent key is reset to the default; an unmanaged key is ignored.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class AlterConfig:
 
 @dataclass(frozen=True, slots=True)
 class GrowPartitions:
-    """Have this many partitions."""
+    """Grow the topic to this many partitions."""
 
     partitions: int
 
@@ -232,7 +231,7 @@ def _unplaceable(topic: LiveTopic, partition: LivePartition, replicas: int, live
 
 
 def _waits_for_replicas(changes: Mapping[str, str | None], wanted: WantedTopic, topic: LiveTopic) -> bool:
-    """Say whether a minimum of in-sync replicas is only possible after the move to more replicas.
+    """Return whether a minimum of in-sync replicas is only possible after the move to more replicas.
 
     Brokers refuse a minimum above the replication factor.
     """

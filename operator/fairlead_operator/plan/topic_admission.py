@@ -38,7 +38,7 @@ def claimed_by(manifest: Manifest) -> ClaimedTopic | None:
 def claims_of(
     wanted: ClaimedTopic, topics: Iterable[Manifest], cluster: Manifest, *, but: str = ""
 ) -> list[Claim]:
-    """Return who asks for a topic and may; `but` is the uid of one that does not count."""
+    """Return the admitted Topics for a topic; `but` is the uid of a Topic that does not count."""
     return [
         _claim(each)
         for each in topics
@@ -49,7 +49,7 @@ def claims_of(
 
 
 def may_use(cluster: Manifest, namespace: str) -> bool:
-    """Say whether Topics of a namespace may be topics of the Cluster."""
+    """Return whether the Cluster admits Topics of a namespace."""
     if namespace == cluster["metadata"]["namespace"]:
         return True
     allowed = cluster.get("spec", {}).get("topicNamespaces") or []
@@ -57,7 +57,7 @@ def may_use(cluster: Manifest, namespace: str) -> bool:
 
 
 def is_leaving(cluster: Manifest | None) -> bool:
-    """Say whether the Cluster is gone or being deleted."""
+    """Return whether the Cluster is gone or being deleted."""
     return cluster is None or cluster["metadata"].get("deletionTimestamp") is not None
 
 

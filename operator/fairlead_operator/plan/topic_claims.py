@@ -1,8 +1,8 @@
-"""Which of several Topics for one topic of a cluster has it.
+"""The owner among several Topics for one topic of a cluster.
 
-Called by `reconcile` with what was last seen of all Topics. Who has it is read from the objects themselves, so that it
-survives the operator: a Topic that reported the topic's id in its status goes before those that never had it, then
-the oldest, then the lowest uid. When the one that has it goes, the next in this order takes the topic over.
+Called by `reconcile` with the last seen state of all Topics. The owner follows from the objects themselves, so that it
+survives the operator: a Topic with the topic's id in its status goes before the others, then the oldest, then the
+lowest uid. When the owner is deleted, the next Topic in this order takes the topic over.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Claim:
 
 
 def winner(claims: Iterable[Claim]) -> Claim | None:
-    """Return who has the topic; None without claims.
+    """Return the Topic that owns the topic; None without claims.
 
-    Who is being deleted has it no longer: what it leaves is for the next.
+    A Topic in deletion owns it no longer: the next one takes it over.
     """
     staying = [claim for claim in claims if not claim.deleting]
     return min(staying, key=lambda each: (each.held_id is None, each.created, each.uid), default=None)

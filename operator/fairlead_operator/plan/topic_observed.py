@@ -76,7 +76,7 @@ class LivePartition:
 
 
 def placed(partitions: Iterable[LivePartition]) -> tuple[LivePartition, ...]:
-    """Return the partitions that have replicas: those that are still being made have none, and none to move."""
+    """Return the partitions with replicas: a partition in creation has none, and none to move."""
     return tuple(each for each in partitions if each.replicas)
 
 
@@ -92,7 +92,7 @@ class LiveTopic:
     """What new partitions get; the replicas of each one are in `placement`."""
     config: Mapping[str, ConfigEntry] = field(default_factory=dict)
     placement: tuple[LivePartition, ...] = ()
-    """Without the partitions that are still being made, which have no replicas: empty for a topic of this moment."""
+    """Partitions without those in creation, which have no replicas; empty for a new topic."""
 
     @property
     def replicas(self) -> int:

@@ -1,8 +1,8 @@
-"""Which brokers keep a partition that is to have more or fewer replicas.
+"""The brokers of a partition after a change of its number of replicas.
 
-No call of the brokers chooses replicas: `:reassign` is told them. Called by `topic`, one topic at a time. The present
-replicas stay where they are as far as their number allows, and the preferred leader stays first, so that leaders are
-as balanced afterwards as they were before. Pure: how much each broker keeps is an argument.
+The call `:reassign` takes the replicas as given, so they are chosen here. Called by `topic`, one topic at a time.
+Present replicas stay as far as their number allows, and the preferred leader stays first, so that the balance of
+leaders does not change. Pure: the load of each broker is an argument.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fairlead_operator.plan.topic_observed import LiveBroker, LivePartition, rac
 
 
 class ReplicaChooser:
-    """Chooses for the partitions of one topic, each choice counting in those that follow."""
+    """Chooses replicas for the partitions of one topic; each choice counts in the load of the following ones."""
 
     def __init__(self, brokers: Collection[LiveBroker], load: Mapping[int, int]) -> None:
         """`load`: how many replicas of all topics each broker keeps."""
@@ -39,15 +39,15 @@ class ReplicaChooser:
         return tuple(chosen)
 
     def _cost(self, broker: int, chosen: list[int]) -> tuple[bool, int, int]:
-        """Order candidates: a rack without a replica first, then who keeps least, then the lowest id."""
+        """Return the sort key of a candidate: a rack without a replica first, then the least load, then the id."""
         used = {self._racks.get(each) for each in chosen}
         return self._racks.get(broker) in used, self._load[broker], broker
 
     def _dispensable(self, chosen: list[int], partition: LivePartition) -> int:
-        """Return whom to take out: who is gone, who lags, whose rack has another, who keeps most.
+        """Return the broker to remove: a gone one, a lagging one, one with a shared rack, the one with the most load.
 
-        The preferred leader stays, unless it does not run or lags while others do not: what is left must be able to
-        acknowledge.
+        The preferred leader stays, unless it does not run or lags while others do not: the remaining replicas must be
+        able to acknowledge.
         """
         racks = Counter(self._racks.get(each) for each in chosen)
 

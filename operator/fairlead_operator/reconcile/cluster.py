@@ -1,7 +1,7 @@
-"""Brings a Cluster from what is to what its resource says: look, plan, apply, act, tell.
+"""Reconciles a Cluster with its resource: look, plan, apply, act, report.
 
-Everything is looked at anew in each pass, from Kubernetes itself and from the brokers; nothing is remembered between
-two passes but what stands there. Called by the work loop for one Cluster at a time. Decisions are the plan's.
+Each pass reads the whole state again, from Kubernetes and from the brokers; no state is kept between two passes outside
+of them. Called by the work loop for one Cluster at a time. The plan decides.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from fairlead_operator.render import Images, TemplateRefused
 from fairlead_operator.telemetry import Log
 
 REFUSED_SECONDS: Final = 30.0
-"""Until an object that the API server did not take is tried again: a quota that is raised tells nobody."""
+"""Time until an object that the API server refused is tried again: a raised quota sends no event."""
 BLOCKED: Final = frozenset(
     {ConditionName.ROLL_BLOCKED, ConditionName.SCALE_DOWN_BLOCKED, ConditionName.STORAGE_BLOCKED}
 )
@@ -164,7 +164,7 @@ class ClusterReconciler:
     # -- look
 
     def _loses_pods(self, key: Key) -> bool:
-        """Say whether pods go, or are missing: one that never ran is gone as soon as it is deleted."""
+        """Return whether pods are ending or missing: a pod that never ran is gone as soon as it is deleted."""
         pods = self._cache.owned_by(key.namespace, key.name, POD)
         if any("deletionTimestamp" in pod["metadata"] for pod in pods):
             return True
@@ -198,7 +198,7 @@ class ClusterReconciler:
         )
 
     async def _asked(self, cluster: Cluster, manifest: Manifest, seen: Observed) -> Observed:
-        """Add what the brokers answer. That nobody does is a state like others."""
+        """Add the answer of the brokers. Brokers that do not answer are a state like others."""
         if not seen.pods:
             return replace(seen, silence="no broker pod exists yet")
         try:
@@ -262,7 +262,7 @@ class ClusterReconciler:
         try:
             await self._api.delete(_ref(live), uid=live["metadata"]["uid"])
         except Conflict:
-            # Another object of that name is there by now.
+            # Another object has that name now.
             return
 
     # -- tell
@@ -273,7 +273,7 @@ class ClusterReconciler:
         await self._api.apply_status_if_changed(wanted, manifest)
 
     async def _tell_unreadable(self, manifest: Manifest, error: InvalidResource) -> None:
-        """Say what is wrong with a stored object; nothing else of its status is touched."""
+        """Report an invalid stored object in its status, without another change of the status."""
         try:
             before = ClusterStatus.model_validate(manifest.get("status") or {})
         except ValueError:
@@ -308,9 +308,9 @@ def _ref(manifest: Manifest) -> ObjectRef:
 
 
 def _is_ours(live: Manifest, cluster: Cluster) -> bool:
-    """Say whether an object of the name is one that this Cluster's operator made, or may take over.
+    """Return whether an object of the name was made by the operator for this Cluster, or may be adopted.
 
-    One without an owner that bears our labels was left by a Cluster of the same name, which kept everything.
+    An object without an owner and with the operator's labels was kept by a deleted Cluster of the same name.
     """
     metadata = live["metadata"]
     if (metadata.get("labels") or {}).get(CLUSTER_LABEL) != cluster.name:

@@ -1,7 +1,7 @@
 """Carries out the orders of a Cluster's plan: claims, sets and pods through Kubernetes, the rest through the brokers.
 
-One order that fails stops none that follows, except that nothing more is asked of brokers that have just not
-answered. What came of it goes into the outcomes, for the status. Decides nothing.
+A failed order does not stop the following ones, except that brokers which have just not answered get no further call.
+The results go into the outcomes, for the status. Decides nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from fairlead_operator.ports import Conflict, Forbidden, Invalid, KubernetesApi,
 from fairlead_operator.telemetry import Log
 
 REFUSED_SECONDS: Final = 60.0
-"""Until a claim is asked to grow again after a refusal: a storage class that is changed tells nobody."""
+"""Time until a claim is asked to grow again after a refusal: a changed storage class sends no event."""
 
 
 class Refusals:
@@ -157,7 +157,7 @@ class ClusterActions:
             partitions = tuple(map(str, named)) if isinstance(named, list) else ()
             self.outcomes.refusals.append(RestartRefusal(broker, refusal.detail, partitions))
         except BrokerNotFoundError:
-            # It ended a moment ago; the next look sees that, and that nobody has to be asked.
+            # The pod ended a moment ago; the next pass sees that, and needs no permit.
             self._log.info("broker is no longer registered", broker=broker)
         except ClusterError as refusal:
             # Of another kind: told as a refusal, so that it does not end the pass with all else that it does.
@@ -188,7 +188,7 @@ class ClusterActions:
                 self._ref(kind, name), uid=uid, propagation="Orphan" if orphan else "Background"
             )
         except Conflict:
-            # Another object of that name is there by now.
+            # Another object has that name now.
             return False
 
     async def _patch(self, kind: Kind, name: str, patch: Manifest) -> None:
@@ -214,7 +214,7 @@ class ClusterActions:
         except BrokersUnavailable as error:
             self.outcomes.unavailable = str(error)
         except (BrokerNotFoundError, NotPossibleNowError) as refusal:
-            # Seen differently a moment ago; the next look decides anew.
+            # The state has changed since the look; the next pass decides again.
             self._log.info("request refused by the brokers", action=str(action), why=refusal.detail)
         except ClusterError as refusal:
             self.outcomes.refused_calls.append(refusal.detail)

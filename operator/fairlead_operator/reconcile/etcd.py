@@ -291,7 +291,7 @@ def _by_ordinal(manifests: Iterable[Manifest], name_of: Callable[[int], str]) ->
 
 
 def _may_answer(pod: Manifest) -> bool:
-    """Say whether asking is worth the wait: a pod that has not started has no name yet, either."""
+    """Return whether a call is worth its wait: a pod that has not started has no DNS name yet."""
     return (pod.get("status") or {}).get("phase") == "Running"
 
 

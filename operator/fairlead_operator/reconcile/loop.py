@@ -29,7 +29,7 @@ URGED_BACKOFF_SECONDS: Final = 15.0
 @dataclass(slots=True)
 class _Entry:
     due: float | None = None
-    """When it is wanted; None while nobody asks."""
+    """Time at which the key is due; None while it is not queued."""
     running: bool = False
     failures: int = 0
     failed_at: float = 0.0
@@ -91,13 +91,13 @@ class WorkQueue:
         entry.failed_at = now
         pause = _backoff(entry.failures)
         if entry.due is not None:
-            # Somebody asked for it while it was failing.
+            # The key was added while its pass was failing.
             pause = min(pause, max(entry.due - now, URGED_BACKOFF_SECONDS))
         self._schedule(key, entry, now + pause)
         return pause
 
     def abandoned(self, key: Key, now: float) -> None:
-        """A pass was cut short (this process no longer leads): wanted still, and nobody's fault."""
+        """Note a cancelled pass (this process no longer leads): the key stays due, without a failure."""
         entry = self._entries[key]
         entry.running = False
         self._schedule(key, entry, now)
@@ -157,7 +157,7 @@ class Term(Protocol):
 
 
 class WorkLoop:
-    """Runs the reconcilers. Implements `ports.WorkSink` for whoever notices that something changed."""
+    """Runs the reconcilers. Implements `ports.WorkSink` for the sources of changes."""
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ class WorkLoop:
             telemetry.on_scrape(telemetry.queue_failing, partial(self._failing, kind), kind)
 
     def add(self, key: Key, *, delay_seconds: float = 0.0) -> None:
-        """See `WorkSink.add`. A key of a kind that nobody reconciles is ignored."""
+        """See `WorkSink.add`. A key of a kind without a reconciler is ignored."""
         if key.kind in self._reconcilers:
             self._queue.add(key, self._clock.monotonic(), delay_seconds=delay_seconds)
             self._changed.set()
@@ -211,11 +211,11 @@ class WorkLoop:
                 self._working = False
 
     def _depth(self) -> int:
-        """Keys that wait. Those of a follower are the leader's work, which it may have done by now."""
+        """Return the number of due keys; 0 without leadership, since the leader works on them."""
         return self._queue.depth(self._clock.monotonic()) if self._working else 0
 
     def _failing(self, kind: str) -> int:
-        """Keys of the kind that fail; what failed in an earlier term may be well by now."""
+        """Return the number of failing keys of the kind; failures of an earlier term do not count."""
         return self._queue.failing(kind) if self._working else 0
 
     async def _end_with_term(self) -> None:
@@ -255,7 +255,7 @@ class WorkLoop:
             async with asyncio.timeout(PASS_SECONDS_MAX):
                 again = await self._reconcilers[key.kind].reconcile(key)
         except Conflict as conflict:
-            # Somebody was faster: read and decide again, which is nobody's fault.
+            # Another writer was faster: read and decide again, which is not a failure.
             self._failed(key, started, self._log.info, "conflict", str(conflict))
         except ApiError as error:
             self._failed(key, started, self._log.warning, "failed", str(error))

@@ -1,9 +1,9 @@
-"""A namespace that ends: its Topics are let go while the operator may still write there.
+"""A namespace in deletion: its Topics are released while the operator may still write there.
 
-Whoever deletes a namespace deletes the operator's roles in it, and perhaps the operator. Kubernetes ends the pods of a
-namespace before everything else in it, so pods that go are the sign to look, and the time until they are gone is the
-time to act: afterwards a finalizer of ours would hold the namespace for ever. Asked by `cluster` when pods go, by
-`topic` before it puts a finalizer on and when a Topic goes, and by `wiring` when the operator itself is stopped.
+Deleting a namespace deletes the operator's roles in it, and perhaps the operator. Kubernetes ends the pods of a
+namespace before its other objects, so ending pods are the sign to look, and the time until they are gone is the time to
+act: afterwards a finalizer of the operator would hold the namespace for ever. Called by `cluster` when pods end, by
+`topic` before it adds a finalizer and when a Topic is deleted, and by `wiring` when the operator itself is stopped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fairlead_operator.reconcile.topic_finalizer import take_off
 from fairlead_operator.telemetry import Log
 
 ATTEMPTS_MAX: Final = 5
-"""How often a resource is tried that somebody else writes at the same time."""
+"""Attempts to write a resource that another writer changes at the same time."""
 LAST_SECONDS: Final = 10.0
 """For the last calls of an operator that is stopped, well within the time that its pod has."""
 
@@ -31,14 +31,14 @@ class NamespaceEnd:
         self._cache = cache
 
     def holds_topics(self, namespace: str) -> bool:
-        """Say whether a Topic that was seen in the namespace has our finalizer."""
+        """Return whether a known Topic in the namespace has the operator's finalizer."""
         return any(
             TOPIC_FINALIZER in (manifest["metadata"].get("finalizers") or [])
             for manifest in self._cache.all(TOPIC, namespace)
         )
 
     async def has_begun(self, namespace: str) -> bool:
-        """Say whether the namespace is being deleted, which nobody can call off, or is gone."""
+        """Return whether the namespace is being deleted, which cannot be cancelled, or is gone."""
         try:
             found = await self._api.get(ObjectRef(NAMESPACE, "", namespace))
         except Forbidden:
@@ -47,9 +47,9 @@ class NamespaceEnd:
         return found is None or found["metadata"].get("deletionTimestamp") is not None
 
     async def let_go(self, namespace: str, *, all_topics: bool = False) -> bool:
-        """Take our finalizer off the Topics of an ending namespace whose Cluster ends with it; whether it ends.
+        """Remove the finalizer from Topics of an ending namespace whose Cluster ends with it; return whether it ends.
 
-        Those of Clusters elsewhere have their topics deleted first, unless (`all_topics`) nobody will be there for it.
+        Topics of Clusters elsewhere have their topics deleted first, unless (`all_topics`) the operator itself ends.
         """
         if not await self.has_begun(namespace):
             return False

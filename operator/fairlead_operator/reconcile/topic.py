@@ -55,13 +55,13 @@ WAIT_SECONDS_MIN: Final = 2.0
 WAIT_SECONDS_MAX: Final = 60.0
 """How soon brokers that did not answer are asked again: after as long as they have not, between these."""
 BROKERS_SECONDS: Final = 15.0
-"""How often it is looked whether there are enough brokers by now."""
+"""Interval of looks while a Topic waits for more brokers."""
 NO_ANSWER: Final = "the cluster did not carry out the request: "
 QUIET: Final = frozenset({"ClusterNotFound", "ClusterNotReady"})
 """Reasons without an Event: the Cluster has its own, and a namespace that is ending together with its Cluster takes
 none any more."""
 CONFLICT_SECONDS: Final = 0.5
-"""When somebody changed the resource at the same time, until that has been seen."""
+"""Pause after a conflict with another writer of the resource, until its change has been seen."""
 
 
 @dataclass(slots=True)
@@ -172,7 +172,7 @@ class TopicReconciler:
         return live
 
     async def _run(self, topic: Topic, cluster: Manifest, made: _Pass) -> bool:
-        """Run the plan's actions; one that is refused does not keep back the others. False: it is to be listed anew."""
+        """Run the plan's actions, also after a refused one. Returns False if the topic must be listed again."""
         topic_id = made.live.topic_id if made.live is not None else None
         for action in made.plan.actions:
             try:
@@ -194,7 +194,7 @@ class TopicReconciler:
             return await take_off(self._api, manifest)
         seen_before = topic.status.topic_name is not None
         if seen_before and await self._end.has_begun(topic.namespace):
-            # It was let go a moment ago, and soon nobody may do that any more.
+            # The Topic was released a moment ago, and soon the operator may no longer write in the namespace.
             return False
         patch: Manifest = {"metadata": {"finalizers": [*topic.metadata.finalizers, TOPIC_FINALIZER]}}
         version = manifest["metadata"]["resourceVersion"]
@@ -225,7 +225,7 @@ class TopicReconciler:
             await self._api.apply_status_if_changed(status_manifest(topic, status), manifest)
 
     async def _tell_unreadable(self, manifest: Manifest, error: InvalidResource) -> None:
-        """Say what is wrong, and hold nothing back: what cannot be read is not acted upon."""
+        """Report an invalid resource in its status, and remove its finalizer if it is being deleted."""
         metadata = manifest["metadata"]
         ref = ObjectRef(TOPIC, metadata["namespace"], metadata["name"])
         if metadata.get("deletionTimestamp") is not None:
@@ -260,7 +260,7 @@ def _wanted(topic: Topic) -> WantedTopic:
 
 
 def _unavailable(topic: Topic, why: str) -> Finding:
-    """Tell the first of a row of failures: each attempt may fail in other words, which are not worth a write."""
+    """Return the first of consecutive failures: each attempt may fail with other words, which need no write."""
     told = find_condition(topic.status.conditions, ConditionName.READY)
     if told is not None and told.reason == "ClusterNotReady" and told.message.startswith(NO_ANSWER):
         return Finding(told.reason, told.message)

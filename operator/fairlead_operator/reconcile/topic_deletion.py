@@ -1,8 +1,8 @@
-"""The end of a Topic: its topic goes with it, or stays, and the resource is always let go.
+"""The deletion of a Topic: its topic is deleted or kept, and the resource is always released.
 
-Called by `topic` for resources that are being deleted and still have our finalizer. A topic is deleted only if this
-resource had it under the very id that the topic has now, and nobody else asks for it. Whoever cannot be asked any more,
-a Cluster or a namespace that is going, never holds a resource back.
+Called by `topic` for resources in deletion that still have the operator's finalizer. A topic is deleted only if this
+resource owned it under its present id, and no other Topic claims it. A Cluster or a namespace in deletion never holds a
+resource back.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TopicDeletion:
         """Make one pass over a Topic that is being deleted; the seconds until it is wanted again."""
         if TOPIC_FINALIZER not in topic.metadata.finalizers:
             return None
-        # What was seen last may be a moment old, and somebody may just have saved the topic by another policy.
+        # The cached resource may be outdated, and a user may just have kept the topic by another policy.
         live = await self._api.get(ObjectRef(TOPIC, topic.namespace, topic.name))
         if live is None or live["metadata"]["uid"] != topic.metadata.uid:
             return None
@@ -94,7 +94,7 @@ class TopicDeletion:
         await take_off(self._api, live)
 
     async def _delete(self, topic: Topic, cluster: Manifest) -> News:
-        """Delete the topic if it may be; what is to be told of it."""
+        """Delete the topic if that is allowed; return the Event about it."""
         name, held = topic.topic_name, topic.status.topic_id
         if topic.spec.deletion_policy != "Delete" or held is None or not may_use(cluster, topic.namespace):
             return "Normal", "TopicKept", f"topic {name} is kept: this resource may not delete it"

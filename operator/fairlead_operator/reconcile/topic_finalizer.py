@@ -7,9 +7,9 @@ from fairlead_operator.ports import KubernetesApi, NotFound
 
 
 async def take_off(api: KubernetesApi, manifest: Manifest) -> bool:
-    """Take our finalizer off the resource as it stands in `manifest`, where it has it; false when it is gone.
+    """Remove the operator's finalizer from the resource in `manifest`, if it has it; return False if it is gone.
 
-    Raises `Conflict` when somebody has written it since, and the other kinds of `ApiError`.
+    Raises `Conflict` if another writer has changed it since, and the other kinds of `ApiError`.
     """
     metadata = manifest["metadata"]
     finalizers = metadata.get("finalizers") or []

@@ -55,7 +55,7 @@ from fairlead_operator.render.pods import (
 GRACE_SECONDS: Final = 120
 """Between the wish to stop a broker and its end: leadership moves away first, and open calls are answered."""
 HANDOVER_SECONDS: Final = 60
-"""Of them for the wait for the restart permit and for leadership to move."""
+"""Seconds of the grace period for the restart permit and the move of leaderships."""
 EVERY_ADDRESS: Final = "[::]"
 """What brokers listen on: whatever a pod has, be it of IPv4, of IPv6 or of both."""
 ETCD_SECRET_FOLDER: Final = f"{CONFIG_FOLDER}-etcd"

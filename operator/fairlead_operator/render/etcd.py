@@ -1,6 +1,6 @@
-"""The managed etcd: a StatefulSet of members, a Service that names each, and one before those that are ready.
+"""The managed etcd: a StatefulSet of members, a Service that names each, and one in front of the ready ones.
 
-Members are added and taken away by `plan.etcd` through etcd itself; here they get the pods that the plan wants now.
+`plan.etcd` adds and removes members through etcd itself; this module renders the pods of the present plan.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ the members and say nothing to a pod that runs."""
 GRACE_SECONDS: Final = 30
 """For handing leadership to another member and closing the store."""
 COMPACTION: Final = ("--auto-compaction-mode=periodic", "--auto-compaction-retention=10m")
-"""Brokers follow within seconds; one that was away for longer reads everything anew."""
+"""Brokers follow within seconds; a broker that was away for longer lists all keys again."""
 QUOTA_BYTES_MAX: Final = 8 << 30
 """Etcd's own advice."""
 QUOTA_PARTS: Final = 2.5
@@ -185,7 +185,7 @@ def _container(
 
 
 def quota_told(arguments: Sequence[str]) -> int:
-    """Return how large a store a container is told to allow; 0 where it is told nothing."""
+    """Return the store quota of a container in bytes; 0 without one."""
     told = next((each for each in arguments if each.startswith(QUOTA_ARGUMENT)), "")
     number = told.removeprefix(QUOTA_ARGUMENT)
     return int(number) if number.isdigit() else 0

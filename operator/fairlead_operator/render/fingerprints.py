@@ -1,8 +1,8 @@
-"""Fingerprints by which a pod that is there is compared with the one that should be.
+"""Fingerprints for the comparison of a running pod with the wanted one.
 
-They cover what a user sees: the words of the Cluster that end up in a pod. How a release of the operator draws them
-is left out, so a new operator that adds a variable or a probe changes the template of the StatefulSet, which is
-`OnDelete`, and no pod is restarted for it; pods take the new form when something else restarts them.
+They cover the fields of the Cluster that end up in a pod, and leave out their rendering by a release of the operator. A
+new operator that adds a variable or a probe changes the template of the StatefulSet, which is `OnDelete`, and restarts
+no pod; pods take the new form at their next restart.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from fairlead_api.resources.resource import Part
 
 HEX_DIGITS: Final = 16
-"""Of a fingerprint: 64 bits, for two templates of one StatefulSet to compare."""
+"""Hexadecimal digits of a fingerprint: 64 bits, to compare two templates of one StatefulSet."""
 
 
 def fingerprint(words: Mapping[str, object]) -> str:
@@ -35,8 +35,8 @@ def said(part: Part | None) -> Mapping[str, object]:
 
 
 def pod_spec_hash(words: Mapping[str, object]) -> str:
-    """Return the fingerprint of what a user said about a pod. Unset words and empty ones count as not said.
+    """Return the fingerprint of a user's fields for a pod, without unset and empty ones.
 
-    So a field that a later release adds to the resource changes no fingerprint as long as nobody sets it.
+    A field that a later release adds to the resource therefore changes no fingerprint while it is unset.
     """
     return fingerprint({name: word for name, word in words.items() if word})

@@ -9,9 +9,9 @@ from typing import Final, Literal, TypeAlias
 ClusterState: TypeAlias = Literal["new", "existing"]
 
 NOBODY_JOINS: Final = "nobody=http://127.0.0.1:2380"
-"""What members of etcd are told while none is to join. A member with data does not read it. One whose volume is empty
-does not find its own name in it and refuses to start, so it cannot come back under its old id without what it had
-promised; the plan then replaces it by a new member."""
+"""Initial cluster of etcd's members while none joins. A member with data does not read it. A member with an empty
+volume does not find its own name in it and refuses to start, so it cannot return under its old id without its data; the
+plan then replaces it by a new member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class EtcdInputs:
     replicas: int
     """Pods that there are to be now."""
     initial_cluster: str = NOBODY_JOINS
-    """What a member with an empty volume is told: all members as `name=url,...`, or that nobody joins."""
+    """Initial cluster for a member with an empty volume: all members as `name=url,...`, or `NOBODY_JOINS`."""
     state: ClusterState = "existing"
     """`new` until every first member has been seen running."""
     volume_bytes: int | None = None
@@ -50,6 +50,6 @@ class RenderInputs:
     kinds: frozenset[str] = frozenset()
     """Names of optional kinds that the API server has: `PodMonitor`."""
     operator_namespace: str = ""
-    """Where the operator's own pod runs, for the network policies; empty where it runs outside."""
+    """Namespace of the operator's own pod, for the network policies; empty outside of the cluster."""
     storage: Mapping[str, str] = field(default_factory=dict)
     """By name of a StatefulSet, the size in its claim templates while the live one cannot be changed yet."""

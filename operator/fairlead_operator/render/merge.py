@@ -1,9 +1,9 @@
-"""How what a user writes is laid over what the operator draws: a strategic merge, as `kubectl patch` does it.
+"""Merge of a user's template over a rendered object: a strategic merge, as `kubectl patch` does it.
 
-Maps are merged key by key, all the way down. Lists whose entries have a name of their own are merged by it: an entry
-with the name of one that is there is laid over it, or takes its place where it can be one of several things; others
-are added behind. Every other list is replaced whole. A null takes a value away. The user's word wins; what may not be
-changed is put back by whoever calls. Knows nothing of brokers or etcd.
+Maps are merged key by key at every level. Lists of named entries are merged by name: an entry is merged over the entry
+of the same name, or replaces it if it is of another kind; further entries are appended. Every other list is replaced. A
+null removes a value. The user's value wins; the caller restores values that may not change. Knows nothing of brokers or
+etcd.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def framed(
 ) -> Manifest:
     """Return an object of the Cluster without its content.
 
-    It belongs to the Cluster and goes with it; with `deletionPolicy: Retain` it belongs to nobody, and stays.
+    The Cluster owns it, so both are deleted together; with `deletionPolicy: Retain` it has no owner, and stays.
     """
     metadata: Manifest = {
         "name": name,

@@ -1,8 +1,7 @@
-"""What the pods of brokers and of etcd have in common: restricted security, spreading, and what users lay over them.
+"""Common parts of the pods of brokers and of etcd: restricted security, spreading, and the user's template.
 
-The user's template is merged last and wins, but for what a pod is known by: labels and annotations of the operator,
-the variables that say who the container is, its data, and how it is started. Without those it would be somebody
-else's pod.
+The user's template is merged last and wins, except for the identity of a pod: labels and annotations of the operator,
+the variables with the identity of the container, its data, and its command.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from fairlead_operator.render.fingerprints import said
 from fairlead_operator.render.merge import MERGE_KEYS, strategic_merge
 
 TEMPORARY_SIZE: Final = "64Mi"
-"""Of /tmp, in which nothing of ours is kept; the root of the container is read-only."""
+"""Size of /tmp, which holds no data of Fairlead; the root of the container is read-only."""
 NEVER_NULL: Final = frozenset({"containers", "env", "ports", "volumeMounts", "volumes"})
 """Lists of which something is the operator's."""
 OWN_LABELS: Final = (f"{GROUP}/", "app.kubernetes.io/")
@@ -42,9 +41,9 @@ class PodParts:
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     spec: Manifest
-    """With the one container of ours."""
+    """Pod spec with the one container of Fairlead."""
     identity: frozenset[str] = field(default_factory=frozenset)
-    """Names of variables that say who the container is."""
+    """Names of the variables with the identity of the container."""
 
 
 def pod_template(parts: PodParts, template: PodTemplate | None) -> Manifest:

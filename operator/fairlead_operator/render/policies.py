@@ -1,4 +1,4 @@
-"""Who may disturb the pods and who may talk to them: disruption budgets, network policies, what Prometheus reads."""
+"""Disruption budgets, network policies and pod monitors of a Cluster."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ BROKER_NAMED: Final[Manifest] = {
 
 
 def disruption_budgets(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
-    """Return budgets that let nodes be emptied one broker, and one member of etcd, at a time.
+    """Return budgets that allow evictions of one broker, and one member of etcd, at a time.
 
-    A single pod gets none: with one, its node could never be emptied. A pod that is not ready may be evicted only
-    while the others are (`IfHealthyBudget`): it may be the one that holds the newest records.
+    A single pod gets no budget, since its node could never be drained. A pod that is not ready may be evicted only
+    while the others are ready (`IfHealthyBudget`): it may hold the newest records.
     """
     budgets = []
     if len(broker_ids(cluster, inputs.pool_replicas)) > 1:
@@ -64,7 +64,7 @@ def disruption_budgets(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]
 
 
 def network_policies(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
-    """Return what may come in; what goes out is left open, and the kubelet's probes are never held up."""
+    """Return policies for incoming traffic; outgoing traffic is open, and policies never block the kubelet's probes."""
     if not cluster.spec.network_policy.enabled:
         return []
     policies = [_broker_policy(cluster, inputs)]
@@ -159,7 +159,7 @@ def _policy(cluster: Cluster, name: str, component: str, ingress: list[Manifest]
 
 
 def _rule(ports: Sequence[int], peers: list[Manifest] | None) -> Manifest:
-    """Return a rule for ports; without peers it holds for everybody."""
+    """Return a rule for ports; without peers it allows every source."""
     rule: Manifest = {"ports": [{"protocol": "TCP", "port": port} for port in ports]}
     if peers is not None:
         rule["from"] = peers

@@ -75,7 +75,7 @@ def _bootstrap(cluster: Cluster) -> Manifest:
 
 
 def _of_one(cluster: Cluster, pool: str, broker: int) -> Manifest:
-    """Return the Service of one broker. It leads there before the broker is ready: nobody else can answer instead."""
+    """Return the Service of one broker, which includes a broker that is not ready: no other can answer for it."""
     pod = {POD_NAME_LABEL: broker_pod_name(cluster.name, pool, broker)}
     port = service_port(DATA_PORT_NAME, DATA_PORT)
     manifest = _reached(cluster, broker_service_name(cluster.name, broker), pod, port)

@@ -23,7 +23,7 @@ HEADER: Final = (
     "# Made from the models in api/fairlead_api/resources by docs/generate/definitions.py; change those.\n"
 )
 EPOCH: Final = "1970-01-01T00:00:00Z"
-"""The time of a condition that nobody has judged yet."""
+"""Time of a condition that the operator has not set yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Column:
 
     name: str
     path: str
-    """Where its value is, as a path of JSON."""
+    """JSON path of its value."""
     type: str = "string"
     description: str = ""
     priority: int = 0
@@ -67,7 +67,7 @@ class Definition:
         """Return the schema of the kind as the API server takes it."""
         whole = structural_schema(self.model)
         fields = cast("dict[str, Schema]", whole["properties"])
-        # The operator says everything that it knows; only that nobody has looked yet comes from the API server.
+        # The operator sets all conditions; the API server only adds the state before the first pass.
         status = cast("Schema", _without_defaults(fields["status"]))
         status["default"] = {"conditions": [_not_reconciled()]}
         return {
@@ -120,7 +120,7 @@ class Definition:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes parts that occur twice twice: nobody wants to follow anchors in a definition."""
+    """Writes repeated parts in full, since a definition without anchors is easier to read."""
 
     def ignore_aliases(self, data: object) -> bool:
         """Say yes to everything."""
@@ -163,7 +163,7 @@ CLUSTERS: Final = Definition(
         Column(
             "Brokers",
             ".status.brokers.summary",
-            description="Ready brokers of those that are to run",
+            description="Ready brokers of the wanted ones",
         ),
         Column("Version", ".status.version", description="The release that all brokers run"),
         _REASON,

@@ -26,7 +26,7 @@ SERVER_SECONDS: Final = 300
 """After so long the server ends a watch, and kopf begins another one where it was."""
 CLIENT_SECONDS: Final = 310
 INACTIVE_SECONDS: Final = 75.0
-"""A watch on which nothing came, not even a bookmark (there is one a minute), is made anew."""
+"""A watch without an event, not even a bookmark (one a minute), is opened again."""
 CONNECT_SECONDS: Final = 10.0
 BEAT_SECONDS: Final = 2.0
 LIST_PART: Final = 500
@@ -91,7 +91,7 @@ class EventThread:
                 registry=self._registry(),
                 settings=_settings(),
                 standalone=True,
-                # It would ask for the name of the user, whom a container's uid often has not.
+                # kopf would look up the user's name, which a container's uid often does not have.
                 identity=cast("Any", self._identity),
                 clusterwide=self._scope.everything,
                 namespaces=self._scope.namespaces,
@@ -152,7 +152,7 @@ def _settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.process.ultimate_exiting_timeout = None
     settings.posting.enabled = False
-    # What exists is asked by discovery, for which everybody has the right; see `supervision`.
+    # Discovery, which every account may call, lists the existing kinds; see `supervision`.
     settings.scanning.disabled = True
     settings.watching.server_timeout = SERVER_SECONDS
     settings.watching.client_timeout = CLIENT_SECONDS

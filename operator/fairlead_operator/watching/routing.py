@@ -43,7 +43,7 @@ def selector_of(kind: Kind) -> str:
 
 
 def concerns(kind: Kind, manifest: Manifest) -> bool:
-    """Whether an object is one of those that are watched."""
+    """Return whether an object is watched."""
     if kind in RESOURCES:
         return True
     return (

@@ -1,9 +1,9 @@
-"""Keeps the cache true: which kinds there are, what they hold, that watching goes on.
+"""Keeps the cache true: the existing kinds, their objects, and the watches.
 
-At the start everything is listed once, so that the first reconcile sees a whole world. Then kopf tells changes.
-Definitions may be missing and come later: discovery is asked every few seconds, and watching begins anew with what
-there is. Now and then versions are listed and compared with the cache: a watch that lost something is noticed and
-made anew, and an object whose deletion nobody told is forgotten.
+At the start all objects are listed once, so that the first pass sees the whole state. Then kopf reports changes.
+Definitions may be missing and installed later: discovery is repeated every few seconds, and watching restarts with the
+existing kinds. From time to time versions are listed and compared with the cache: a watch that lost an event is opened
+again, and an object whose deletion was not reported is dropped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fairlead_operator.watching.routing import (
 
 DISCOVER_SECONDS: Final = 5.0
 PRUNE_SECONDS: Final = (5.0, 20.0, 60.0)
-"""So long after watching began: what was deleted between our list and the first list of kopf is told by nobody."""
+"""Time after the start of watching: a deletion between the operator's list and kopf's first list sends no event."""
 COMPARE_SECONDS: Final = 120.0
 GRACE_SECONDS: Final = 10.0
 """What was listed must have come by the watch after so long."""
@@ -40,7 +40,7 @@ STOP_SECONDS: Final = 4.0
 SILENT_SECONDS_MAX: Final = 60.0
 """A thread of watching that did not turn for so long is stuck."""
 MISSES_MAX: Final = 3
-"""So many comparisons in a row that found changes missing: making the watches anew does not help."""
+"""Consecutive comparisons with missing changes, after which new watches do not help."""
 _Manifests = list[Manifest]
 
 
@@ -113,14 +113,14 @@ class Watching:
         return self._thread.silent_seconds() if self._thread is not None else 0.0
 
     def unhealthy(self) -> str:
-        """Why this process had better be started anew; empty while all is well.
+        """Return the reason for a restart of this process; empty while it is healthy.
 
         An API server that is away is no reason.
         """
         if self.silent_seconds() > SILENT_SECONDS_MAX:
             return f"watching gave no sign of life for {self.silent_seconds():.0f} s"
         if self._misses >= MISSES_MAX:
-            return "watching missed changes although it was begun anew"
+            return "watching missed changes although it was restarted"
         return ""
 
     async def run(self) -> None:
@@ -134,14 +134,14 @@ class Watching:
                 except ApiError as error:
                     self._log.warning("API server not reached", error=str(error))
                     await _pause(RESTART_SECONDS)
-                except Exception:  # noqa: BLE001 - an answer that nobody thought of must not end the operator
+                except Exception:  # noqa: BLE001 - an unexpected answer must not end the operator
                     self._log.exception("watching failed")
                     await _pause(RESTART_SECONDS)
         finally:
             await self._stop()
 
     async def _watch(self, kinds: frozenset[Kind]) -> None:
-        """Watch these kinds until they are others, or until watching has to begin anew."""
+        """Watch these kinds until they change, or until watching must restart."""
         loop = asyncio.get_running_loop()
 
         def deliver(kind: Kind, type_: str | None, manifest: Manifest) -> None:
@@ -284,7 +284,7 @@ class Watching:
         return listed
 
     async def _compare(self, kinds: frozenset[Kind]) -> bool:
-        """Compare the cache with what the server has; whether watching has to begin anew. Raises ApiError."""
+        """Compare the cache with the server's objects; return whether watching must restart. Raises ApiError."""
         listed = await self._prune(kinds)
         await _pause(GRACE_SECONDS)
         missed = 0
