@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from fairlead_spark.jobs.running import JobRun, JobSummary
 
-RETRY_TIMEOUT = "5s"  # a person waits: an unreachable cluster is told soon, before Java is started
+RETRY_TIMEOUT = "5s"  # a person waits: an unreachable cluster fails soon, before Java is started
 
 PipelineName = Annotated[
     str,
@@ -63,7 +63,7 @@ Checkpoint = Annotated[
     typer.Option(
         metavar="DIR",
         help="Folder from which the job goes on after a stop, one for each job.",
-        show_default="a temporary one: every run begins anew",
+        show_default="a temporary one: every run starts from the beginning",
     ),
 ]
 Once = Annotated[bool, typer.Option("--once", help="Work off what is there now, and end.")]
@@ -116,10 +116,10 @@ def job_run(
     group: Group = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Run a pipeline until it has worked off everything (--once), time is over (--seconds), or Ctrl-C.
+    """Run a pipeline until all present records are processed (--once), time is over (--seconds), or Ctrl-C.
 
-    Each batch is told in a line on stderr. Ctrl-C lets the batch in progress end; twice breaks it off. With a
-    --checkpoint the next run goes on where this one ended.
+    Prints a line on stderr for each batch. Ctrl-C lets the batch in progress end; a second one cancels it. With a
+    --checkpoint the next run continues where this one ended.
 
     Example: fairlead job run flight_windows --option input=flights --once
 
@@ -163,7 +163,7 @@ def job_run(
 
 
 def job_info(output: Output = OutputFormat.TABLE) -> None:
-    """Tell the versions of what jobs need, and why Spark cannot use a format, where it cannot.
+    """Print the versions of the packages that jobs need, and the reason if Spark cannot use a format.
 
     Example: fairlead job info
     """
@@ -188,7 +188,7 @@ def _run(job: Job, master: str | None, conf: Mapping[str, str]) -> JobSummary:
             with _stopped_by_signals(run):
                 return run.run()
     except (Py4JError, ConnectionError) as error:
-        # Whoever ends a whole group of processes ends it too; the checkpoint is made for that.
+        # A signal to the whole group of processes ends the JVM too; the checkpoint covers that.
         message = f"Spark's own process has ended, or does not answer: {error!r}"
         raise JobFailed(message) from error
 

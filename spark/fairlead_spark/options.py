@@ -70,7 +70,7 @@ class Option:
     default: str
     meaning: str
     reads: str = "batch, stream"
-    """Which reads take it."""
+    """Reads that support the option."""
 
 
 READ_OPTIONS: Final = (
@@ -85,7 +85,7 @@ READ_OPTIONS: Final = (
         "subscribePattern",
         "a regular expression of Python",
         "",
-        "reads all topics whose whole name matches, a stream also those that are created later",
+        "reads all topics whose whole name matches, a stream also topics that are created later",
     ),
     Option("assign", ASSIGN_FORM, "", "reads these partitions"),
     Option(

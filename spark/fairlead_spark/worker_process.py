@@ -35,7 +35,7 @@ def prepare_worker() -> None:
 
 
 def _is_first(what: str) -> bool:
-    """Say whether this process does it for the first time; from now on it has."""
+    """Return whether this is the first call in this process."""
     key = (os.getpid(), what)
     if key in _done:
         return False

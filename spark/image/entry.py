@@ -66,7 +66,7 @@ def executor_command(variables: Mapping[str, str]) -> list[str]:
 
 
 def driver_command(words: list[str], variables: Mapping[str, str]) -> list[str]:
-    """Return the command of a driver that somebody else has submitted: its pod is where the program runs."""
+    """Return the command of a driver submitted in cluster mode: the program runs in its pod."""
     address = variables.get("SPARK_DRIVER_BIND_ADDRESS")
     if not address:
         message = "a driver is started by Spark, which sets SPARK_DRIVER_BIND_ADDRESS"

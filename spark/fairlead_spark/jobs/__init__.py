@@ -29,9 +29,9 @@ class Job:
 
     pipeline: Pipeline
     options: Mapping[str, str]
-    """Those that were given; the pipeline has defaults for the others."""
+    """Given options; the pipeline has defaults for the others."""
     checkpoint: str | None = None
-    """Folder from which the job goes on after a stop; None: a temporary one, which begins anew every time."""
+    """Folder from which the job continues after a stop; None: a temporary one, and every run starts at the beginning."""
     once: bool = False
     """Work off what is there, and end."""
     seconds: float | None = None

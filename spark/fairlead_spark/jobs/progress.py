@@ -1,4 +1,4 @@
-"""How a query is getting on: one line a batch for people, and the sums for whoever asks at the end."""
+"""Progress of a query: one line for each batch, and sums at the end."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class JobCounts:
 
 
 class JobWatch(StreamingQueryListener):
-    """Counts the batches of the queries of one name, tells a line for each, and wakes who waits for the end."""
+    """Counts the batches of the queries of one name, prints a line for each, and wakes the waiter for the end."""
 
     def __init__(self, name: str, tell: Callable[[str], None]) -> None:
         self._name = name
@@ -72,7 +72,7 @@ class JobWatch(StreamingQueryListener):
         self.ended = threading.Event()
         """Set when the query has ended, after its last batch was counted."""
         self.wake = threading.Event()
-        """Set with `ended`, and by whoever asks the job to stop."""
+        """Set with `ended`, and by a request to stop the job."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Remember which run is meant."""
@@ -92,7 +92,7 @@ class JobWatch(StreamingQueryListener):
             self.batch_done.set()
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Wake who waits for the end."""
+        """Wake the waiter for the end."""
         if str(event.runId) == self._run:
             self.ended.set()
             self.batch_done.set()

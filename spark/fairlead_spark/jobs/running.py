@@ -81,7 +81,7 @@ class JobRun:
             finally:
                 self._end(query)
             failure = query.exception()
-            # The last batch is told before the end; both come in a thread of Spark's.
+            # Spark reports the last batch before the end, both in a thread of its own.
             self._watch.ended.wait(LAST_EVENTS_SECONDS_MAX)
         if failure is not None:
             message = f"pipeline {job.name} failed: {cause_of(failure)}"
@@ -93,7 +93,7 @@ class JobRun:
         left = self._job.seconds
         while left is None or left > 0:
             step = LOOK_SECONDS if left is None else min(left, LOOK_SECONDS)
-            # Looked after as well: a JVM that was killed tells nobody, and asking it raises.
+            # Polled as well: a killed JVM sends no event, and a call to it raises.
             if self._watch.wake.wait(step) or not query.isActive:
                 return
             left = None if left is None else left - step
@@ -133,7 +133,7 @@ class JobRun:
 
 
 def cause_of(failure: PySparkException) -> str:
-    """Return what went wrong in a line: the last line of Python's part where there is one, else the first of Spark's.
+    """Return the failure in one line: the last line of Python's traceback if there is one, else the first of Spark's.
 
     Spark puts the traceback of a worker into its own message, under the stack of the JVM.
     """

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Others write to the same table. Appending never contradicts appending, which deltalake itself repeats; what is begun
-# anew here are commits that met a new schema, another overwrite or the making of the table.
+# Other writers use the same table. Appends never conflict, and deltalake itself repeats them; repeated here are commits
+# that met a new schema, another overwrite or the creation of the table.
 ATTEMPTS_MAX = 20
 
 
@@ -56,7 +56,7 @@ class BatchCommit:
     columns: Columns
     files: Sequence[DataFile]
     application: tuple[str, int] | None
-    """Application id and version; None for a write that nobody can repeat."""
+    """Application id and version; None for a write that cannot be repeated."""
     now_ms: int
     """The time that the log gives for the files, milliseconds since the epoch."""
     overwrite: bool = False
@@ -95,7 +95,7 @@ class BatchCommit:
             except DeltaError as error:
                 if table is not None or self._table() is None:
                     raise
-                # Somebody else made the table in the meantime.
+                # Another writer created the table in the meantime.
                 failures.append(error)
             else:
                 return Outcome.COMMITTED
@@ -109,7 +109,7 @@ class BatchCommit:
         return open_table(self.options)
 
     def _is_there(self, table: DeltaTable) -> bool:
-        """Whether the table holds this batch: by its number, or by a file of it, whose name nobody else has."""
+        """Whether the table holds this batch: by its number, or by one of its files, whose names are unique."""
         if self.application is not None:
             version = table.transaction_version(self.application[0])
             if self.is_stream and version is not None and version > self.application[1]:
@@ -143,8 +143,8 @@ class BatchCommit:
     def _create(self) -> None:
         """Make the table with the frame's schema; version 0 holds the first batch.
 
-        Without deltalake's own retries: when somebody else makes the table at the same moment, they put this commit on
-        top of the other one and do not look whether it holds the same batch.
+        Without deltalake's own retries: when another writer creates the table at the same moment, they put this commit
+        on top of the other one without checking whether that holds the same batch.
         """
         create_table_with_add_actions(
             self.options.path,
@@ -188,10 +188,10 @@ def delete_unlisted(options: LakeOptions, files: Sequence[DataFile], table: Delt
 
 
 def sweep(options: LakeOptions, folders: Iterable[str], prefix: str, keep: Iterable[str] = ()) -> bool:
-    """Delete the files right in some folders whose names begin with `prefix`, but for those to keep.
+    """Delete the files directly in some folders whose names begin with `prefix`, except the ones to keep.
 
-    For what killed tasks left. Only to be called when no commit with such files can come any more: then nobody looks
-    for them. Says whether none is left; a store that refuses is logged.
+    For files of killed tasks. Only called when no commit with such files can follow. Returns whether none is left; a
+    refusal of the store is logged.
     """
     system = storage.file_system(options.path, options.storage_options)
     kept = set(keep)

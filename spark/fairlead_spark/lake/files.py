@@ -1,7 +1,7 @@
 """The files that one task writes: Parquet, one after the other for each partition it meets.
 
-What a task has in memory is bounded in bytes and in open files, whatever it is given. A file is known to nobody until
-the driver commits it, so all that a failing task owes is to delete its own.
+The memory of a task is bounded in bytes and in open files, for any input. A file is invisible until the driver commits
+it, so a failing task only needs to delete its own files.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ LAKE_OPTIONS: Final = (
         "the environment",
         "an option of the object store, for the log and the files alike",
     ),
-    Option("txnAppId", "a name", "", "a batch write's own, to be told when it is repeated", "batch"),
+    Option("txnAppId", "a name", "", "a batch write's own, to recognise its repetition", "batch"),
     Option(
         "txnVersion",
         "a whole number, which grows with every write",
@@ -53,7 +53,7 @@ class LakeOptions:
     partition_by: tuple[str, ...] = ()
     """Columns of the frame whose values make partitions; their order is part of the table."""
     compression: Codec = "zstd"
-    """Of the Parquet files; any reader takes each of them."""
+    """Compression codecs of the Parquet files; every reader supports each of them."""
     storage: tuple[tuple[str, str], ...] = ()
     """Options of the object store, as deltalake names them, in lower case."""
     application: tuple[str, int] | None = None

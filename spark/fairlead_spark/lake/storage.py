@@ -58,9 +58,9 @@ def connected(uri: str, options: Mapping[str, str]) -> pyarrow.fs.FileSystem:
 
 
 def delete(files: pyarrow.fs.FileSystem, paths: Iterable[str]) -> list[str]:
-    """Delete files and return those that the store did not delete; those that are gone already are no error.
+    """Delete files and return the files that the store did not delete; missing files are no error.
 
-    Nothing that is deleted is ever needed, so a store that refuses fails nobody's work: it is logged.
+    Deleted files are never needed, so a refusal of the store is only logged.
     """
     left, refusal = [], None
     for path in paths:

@@ -1,8 +1,8 @@
 """The writers that Spark runs: tasks write files, the driver commits them.
 
-A writer is made anew for every batch, pickled into tasks and made once more for the commit, so it holds nothing but
-values. Which query a batch belongs to is known in tasks alone (Spark tells it there, and not where it commits): their
-messages carry it to the commit.
+A writer is created for every batch, pickled into tasks and created once more for the commit, so it holds only values.
+Only tasks know the query of a batch (Spark sets it there, and not at the commit): their messages carry it to the
+commit.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ class WrittenFiles(WriterCommitMessage):
     """What one task tells the driver."""
 
     query_id: str
-    """Of a stream, the same for as long as its checkpoint lives; of a batch write, a name of its own."""
+    """Id of a streaming query, the same as long as its checkpoint exists; for a batch write, a name of its own."""
     run_id: str
-    """Of the query since its last start; of a batch write, the same as `query_id`."""
+    """Id of the query's present run; for a batch write, the same as `query_id`."""
     attempt: int
     """Attempts of this task before this one."""
     files: list[DataFile] = field(default_factory=list)
@@ -155,7 +155,7 @@ class LakeWriter:
         try:
             table = open_table(self.options)
         except storage.STORE_ERRORS as error:
-            # What failed the batch is to be told, and not this.
+            # The error of the batch is raised, not this one.
             logger.warning("%s cannot be read, so files are left alone: %s", self.options.path, error)
             return None
         delete_unlisted(self.options, files, table)
@@ -219,10 +219,10 @@ class LakeBatchWriter(LakeWriter, DataSourceArrowWriter):
         self.commit_files(written, self.options.application)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete what the tasks of a failed write wrote, those that were killed in the middle included.
+        """Delete the files of a failed write, including files of killed tasks.
 
-        Spark kills the worker of a task that fails. In which partition it wrote is not known: looked for are its files
-        where other tasks wrote, and in the table's own folder.
+        Spark kills the worker of a failing task. The partitions of its files are unknown: they are searched in the
+        folders of the other tasks, and in the table's own folder.
         """
         folders = self.discard(messages)
         if folders is not None:

@@ -39,11 +39,11 @@ def dead_letter_topic(options: Mapping[str, str], source: str) -> str:
 
 
 def parse_json(column: str, ddl: str, *, required: Sequence[str] = ()) -> tuple[Column, Column]:
-    """Return two columns for a column of bytes that should be JSON objects: the object, and why it is none.
+    """Return two columns for a column of bytes that should be JSON objects: the object, and the reason if it is none.
 
-    `ddl` names the fields and their types as Spark does ("user STRING, at TIMESTAMP"); other fields are left out, those
-    that lack are null. The reason is null where the object parsed, has every field of `required`, no TIMESTAMP outside
-    of the years 1 to 9999, and no DOUBLE or FLOAT that is not finite.
+    `ddl` names the fields and their types as Spark does ("user STRING, at TIMESTAMP"); other fields are left out, and
+    missing fields are null. The reason is null if the object parsed, has every field of `required`, no TIMESTAMP
+    outside of the years 1 to 9999, and no DOUBLE or FLOAT that is not finite.
     """
     from pyspark.sql import functions as sql
     from pyspark.sql.types import DoubleType, FloatType, StructType, TimestampType

@@ -24,8 +24,8 @@ CLICK = "user STRING, page STRING, at TIMESTAMP"
 def sessions(clicks: DataFrame, *, gap: str, watermark: str, topic: str) -> DataFrame:
     """Return a record for each session: the key is the user, the value a JSON object.
 
-    `clicks` has a column `click` with the fields of a click. A session is told by its first and last click, their
-    number, how long it took in seconds, and the pages on which it began and ended.
+    `clicks` has a column `click` with the fields of a click. The record of a session has its first and last click, the
+    number of clicks, its duration in seconds, and its first and last page.
     """
     from pyspark.sql import functions as sql
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 NAME = "topic_to_delta"
 TRUTHS = ("true", "false")
-# Of the session's time zone nothing depends: a day is one of UTC, as the timestamps are. Brokers take timestamps of the
-# years 1 to 9999 alone, which are those that a partition can have.
+# The session's time zone has no effect: days are in UTC, as timestamps are. Brokers accept only timestamps of the years
+# 1 to 9999, which are the possible partitions.
 DAY = "date_from_unix_date(CAST(floor(unix_seconds(timestamp) / 86400) AS INT))"
 
 
@@ -67,7 +67,7 @@ def store_options(text: str) -> dict[str, str]:
 
 
 def check(options: Mapping[str, str]) -> None:
-    """Refuse what can be told to be wrong without a network."""
+    """Refuse options that are wrong independent of the cluster."""
     if not names_in(options["topics"]):
         message = f"pipeline {NAME} needs a name in the option topics"
         raise PipelineOptionError(message)

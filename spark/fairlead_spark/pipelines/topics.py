@@ -24,7 +24,7 @@ MIN_PARTITIONS = PipelineOption(
 PLACED = "key,value,topic,partition,offset"
 """The columns that a pipeline with dead letters needs."""
 RETRY_TIMEOUT = "15s"
-"""A start that cannot reach the cluster is told after so long."""
+"""Time after which a start that cannot reach the cluster fails."""
 TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ssXXX"
 """Times in the JSON that pipelines write: `2013-01-01T10:00:00Z`."""
 WHOLE_RECORDS = {"max.message.bytes": 64 << 20}
@@ -98,11 +98,11 @@ def ensure_topics(
 ) -> None:
     """Create the topics that are not there yet; None: as many partitions as the cluster gives by default.
 
-    `config` is that of topics which are created; those that are there keep theirs.
+    `config` applies to created topics; existing topics keep theirs.
 
     Raises:
-        PipelineOptionError: a topic is there and has fewer partitions.
-        FairleadError: the cluster cannot be asked, or does not want the topic.
+        PipelineOptionError: a topic exists and has fewer partitions.
+        FairleadError: the cluster does not answer, or refuses the topic.
     """
     with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
         for name, partitions in topics.items():

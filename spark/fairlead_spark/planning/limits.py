@@ -33,9 +33,9 @@ def _settled(before: TopicOffsets | None, topic: TopicOffsets) -> TopicOffsets:
 
 
 def falls_back(start: StreamOffsets, end: StreamOffsets) -> bool:
-    """Say whether a log ends before where the query stands, or a topic is gone.
+    """Return whether a log ends before the position of the query, or a topic is gone.
 
-    So it may look for a moment after a change of leaders, and to a broker that has not heard of a topic yet.
+    This may be so for a moment after a change of leaders, and at a broker that does not know a new topic yet.
     """
     return not start.topics.keys() <= end.topics.keys() or any(
         place.offset < known.offset
@@ -95,7 +95,7 @@ def limited(
     rest = rows_max - sum(shares)
     wanted = [part.size - share for part, share in zip(ranges, shares, strict=True)]
     more = [size * rest // sum(wanted) for size in wanted]
-    # What rounding left over goes where it took most; of equals the one that is furthest behind is first.
+    # The remainder of rounding goes to the partitions that lost most by it; among equals to the one furthest behind.
     by_rest = sorted(
         range(len(ranges)), key=lambda index: (-(wanted[index] * rest % sum(wanted)), -wanted[index])
     )
@@ -138,7 +138,7 @@ def stopped(end: StreamOffsets, stops: Mapping[tuple[str, int], int]) -> StreamO
 def capped(start: StreamOffsets, end: StreamOffsets, target: StreamOffsets) -> StreamOffsets:
     """Return an end that does not pass a target, nor falls behind the start.
 
-    What came after the target waits for another run: new topics and partitions, also a topic that was created again.
+    Later records wait for another run: new topics and partitions, also a topic that was created again.
     """
     topics: dict[str, TopicOffsets] = {}
     for name, topic in end.topics.items():
@@ -158,7 +158,7 @@ def _capped(topic: TopicOffsets, aim: TopicOffsets, before: TopicOffsets | None)
         stop = aim.partitions.get(index, known)
         if stop is None:
             continue
-        # The leader that answers now vouches for a target: the one that named it may have lost what it had.
+        # The present leader must confirm a target: the leader that named it may have lost records.
         aimed = PartitionOffset(stop.offset, place.epoch)
         stop = known if known is not None and known.offset >= stop.offset else aimed
         partitions[index] = stop if stop.offset <= place.offset else place

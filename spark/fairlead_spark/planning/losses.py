@@ -1,6 +1,6 @@
-"""Records that a query counted on and that are not there: the kinds, and how each is told.
+"""Records that a query expected and that are missing: the kinds of loss, and their messages.
 
-`failOnDataLoss` decides what becomes of them: an error with these words, or a warning and the query goes on.
+`failOnDataLoss` decides between an error with these words, and a warning after which the query continues.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class LossKind(Enum):
     TOPIC_GONE = ("the topic does not exist any more, or is not read any more", "goes on without it")
     LOG_TRUNCATED = (
         "the log lost its end, as after an unclean election",
-        "reads on from where the log parts from the one that was read",
+        "continues where the log diverges from the log that was read",
     )
 
     def __init__(self, meaning: str, otherwise: str) -> None:
@@ -54,5 +54,5 @@ class DataLoss(Exception):
         kinds = dict.fromkeys(loss.kind.otherwise for loss in self.losses)
         return (
             f"{'; '.join(map(str, self.losses))}. With the option failOnDataLoss=false the query "
-            f"{' and '.join(kinds)}; to begin anew, start the query with a new checkpoint."
+            f"{' and '.join(kinds)}; to start again, run the query with a new checkpoint."
         )

@@ -1,14 +1,14 @@
-"""Where a streaming query stands, as Spark keeps it in its checkpoint.
+"""The position of a streaming query, in the form of Spark's checkpoint.
 
     {"topics": {"flights": {"id": "0190…", "offsets": {"0": [123, 5]}}}, "v": 1}
 
-For each partition the next offset to read and the leader epoch of whoever said so, -1 where nobody did; for each topic
-its id. Id and epoch are how a topic that was deleted and created again, and a log that lost its end, are told from
+For each partition the next offset to read and the leader epoch of the leader that named it, -1 if unknown; for each
+topic its id. Id and epoch distinguish a topic that was deleted and created again, and a log that lost its end, from
 ordinary growth. Spark compares offsets as text, so equal offsets must be equal text: names and partitions are sorted.
 
-Where a query begins is looked up anew whenever Spark asks for it, which is twice for the first trigger and once more
-after a crash in it, and Spark does not keep the answer. So that answer has the member `"initial": true`, and the end of
-the first trigger has the topics of its beginning as the member `"from"`: from there it reads, however often it runs.
+The start of a query is looked up whenever Spark asks for it, which is twice for the first trigger and once more after a
+crash in it, and Spark does not keep the answer. So that answer has the member `"initial": true`, and the end of the
+first trigger has the topics of its start as the member `"from"`: every run of that trigger reads from there.
 """
 
 from __future__ import annotations

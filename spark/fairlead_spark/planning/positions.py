@@ -45,7 +45,7 @@ Position: TypeAlias = Edge | AtTime | EachPartition
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """All partitions of these topics, also those that they grow."""
+    """All partitions of these topics, also partitions that are added later."""
 
     topics: tuple[str, ...]
 
@@ -55,12 +55,12 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class SubscribePattern:
-    """All partitions of the topics whose whole name matches, also of those that are created later."""
+    """All partitions of the topics whose whole name matches, also of topics that are created later."""
 
     pattern: str
 
     def matches(self, topic: str) -> bool:
-        """Say whether a topic is read."""
+        """Return whether a topic is read."""
         return re.fullmatch(self.pattern, topic) is not None
 
     def __str__(self) -> str:

@@ -12,7 +12,7 @@ from fairlead_spark.planning.losses import Loss, LossKind
 from fairlead_spark.planning.offsets import NO_EPOCH, PartitionOffset, StreamOffsets, TopicOffsets
 
 BEGINNING = PartitionOffset(0)
-"""Where a partition is read from that the query has not seen before: nothing of it may be missed."""
+"""Start of a partition that is new to the query: no record of it may be missed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +103,13 @@ def unexpired(ranges: Sequence[OffsetRange], beginnings: StreamOffsets) -> Seque
 
 
 def recreated(name: str, before: TopicOffsets, topic_id: str) -> Loss:
-    """Say that a topic is another one now."""
+    """Return the loss of a topic that was deleted and created again."""
     detail = f"its id was {before.topic_id} and is {topic_id}; {_gone(before)}"
     return Loss(LossKind.TOPIC_RECREATED, name, detail=detail)
 
 
 def truncated(name: str, partition: int, offset: int, end: int) -> Loss:
-    """Say that a partition ends before the offset that was read already."""
+    """Return the loss of a partition that ends before an offset that was read already."""
     detail = f"the query has read up to offset {offset}, and the log ends at {end}"
     return Loss(LossKind.LOG_TRUNCATED, name, partition, detail)
 

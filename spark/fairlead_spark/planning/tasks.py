@@ -15,7 +15,7 @@ from typing import Final
 from fairlead_spark.planning.ranges import OffsetRange
 
 TASK_ROWS_MIN: Final = 10_000
-"""Records for which another task is worth its start, where nobody asked for a number of tasks."""
+"""Records for which another task is worth its start, without an option for the number of tasks."""
 
 
 @dataclass(frozen=True, slots=True)

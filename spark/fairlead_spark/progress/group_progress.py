@@ -1,8 +1,8 @@
-"""A listener of Spark that publishes how far a query is as the committed offsets of a group.
+"""A listener of Spark that publishes the position of a query as the committed offsets of a group.
 
-Spark tells a listener the end of every micro-batch that is done, in the driver. What the source itself is told
-(`commit`) comes one micro-batch late, and after the last never. Publishing happens in a thread of its own: Spark calls
-its listeners one after the other, and a cluster that does not answer must not hold up the others.
+Spark reports the end of every finished micro-batch to a listener, in the driver. The source's own `commit` is called
+one micro-batch late, and never after the last. Publishing happens in a thread of its own: Spark calls its listeners one
+after the other, and a cluster that does not answer must not hold up the others.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class GroupProgress(StreamingQueryListener):
         """Do nothing: nothing was read."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Do nothing: the last micro-batch was told already."""
+        """Do nothing: the last micro-batch was reported already."""
 
     def publish(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Publish next offsets soon; later ones replace those that still wait."""
+        """Publish next offsets soon; later ones replace waiting ones."""
         if not offsets:
             return
         with self._changed:

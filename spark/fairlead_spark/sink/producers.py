@@ -1,9 +1,9 @@
 """The producers of a worker process: a task takes one for itself and leaves it to the next task.
 
-Workers live for many tasks, so that connections and the identity of the idempotent producer outlive a micro-batch. A
-producer that a task failed with is never used again: nobody knows what of it is still under way. It is aborted before
-the failure is told: Spark has another producer write the same rows, and what this one sent beside or behind that one
-would stand in the topic after newer values.
+Workers live for many tasks, so that connections and the identity of the idempotent producer outlive a micro-batch. The
+producer of a failed task is never used again: some of its batches may still be under way. It is aborted before the
+failure is raised: Spark writes the same rows with another producer, and later batches of this one would follow newer
+values in the topic.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def borrowed_producer(options: WriteOptions) -> Iterator[Producer]:
 
 
 def close_idle() -> None:
-    """Close what nobody uses in this process; a worker that Spark lets go ends without it and loses nothing."""
+    """Close unused producers of this process; a worker that Spark ends without this call loses no record."""
     for (pid, _), idle in _idle.items():
         while pid == os.getpid() and idle:
             idle.pop().close()
@@ -57,7 +57,7 @@ atexit.register(close_idle)
 
 
 def _abort(producer: Producer) -> None:
-    """End a producer whose task has failed; why the task failed is to be told, and not what goes wrong here."""
+    """End a producer whose task has failed, without an error of its own: the error of the task is raised."""
     try:
         producer.abort()
     except Exception:

@@ -36,7 +36,7 @@ WRITE_OPTIONS: Final = (
         "acks",
         "`all`, `1`, `0`",
         "`all`",
-        "who must have a record before its task is done: every in-sync replica, the leader, nobody",
+        "replicas that must have a record before its task is done: every in-sync one, the leader, none",
     ),
     Option("compression", "`none`, `lz4`, `zstd`", "`none`", "how batches are sent and stored"),
     Option(
@@ -61,8 +61,8 @@ WRITE_OPTIONS: Final = (
 )
 
 BATCH_BYTES: Final = 4 << 20
-"""Four times the SDK's: a task has many rows at once and nobody waits for the first. A batch costs a worker and a
-broker about half a millisecond each, whatever its size."""
+"""Four times the SDK's: a task has many rows at once, and the first one need not leave early. A batch costs a worker
+and a broker about half a millisecond each, for any size."""
 BATCH_BYTES_MIN: Final = 1024
 
 
@@ -102,7 +102,7 @@ class WriteOptions:
         idempotent = take_bool(options, "idempotent", default=level is Acks.ALL)
         if idempotent and level is not Acks.ALL:
             raise OptionError(
-                "idempotent", "true", f"false with acks={acks}: repeats are told apart with acks=all"
+                "idempotent", "true", f"false with acks={acks}: only acks=all recognises repeats"
             )
         batch_bytes = take_number(options, "batchBytes", least=BATCH_BYTES_MIN) or BATCH_BYTES
         return cls(take_bootstrap(options), topic, level.value, compression, idempotent, timeout, batch_bytes)

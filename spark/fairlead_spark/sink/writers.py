@@ -1,9 +1,9 @@
-"""The two writers that Spark asks for: the same work in the tasks, and next to none on the driver.
+"""The two writers of Spark's interface: the same work in the tasks, and almost none on the driver.
 
-A task is done when every record of it is acknowledged, and fails otherwise; Spark then runs it again, which writes
-anew what the failed one had written. Nothing is undone: the sink is at least once. Made on the driver for every
-micro-batch and sent to the tasks, so that they hold options and names and nothing that is open; Arrow and the SDK are
-loaded in the tasks alone, or every micro-batch would pay for them on the driver.
+A task is done when all its records are acknowledged, and fails otherwise; Spark then runs it again, which writes its
+records again. No record is undone: the sink is at least once. Created on the driver for every micro-batch and sent to
+the tasks, so writers hold options and names and no open resource; only tasks load Arrow and the SDK, since every
+micro-batch would pay for them on the driver.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class BatchWriter(DataSourceArrowWriter):
         spare_collector()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Say what stays behind."""
+        """Log the records that an aborted write leaves in the topic."""
         _log_abort(messages, "the write")
 
 
@@ -70,7 +70,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         spare_collector()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Say what stays behind."""
+        """Log the records that an aborted write leaves in the topic."""
         _log_abort(messages, f"micro-batch {batch_id}")
 
 

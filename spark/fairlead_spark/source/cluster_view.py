@@ -1,6 +1,7 @@
-"""The driver's view of what is read: which topics there are, and where their partitions begin and end.
+"""The driver's view of the read topics: their partitions, and the start and end of each.
 
-Called by the readers when they plan. Every answer is asked anew: topics grow, are created and deleted between triggers.
+Called by the readers when they plan. Every answer is requested again: topics grow, are created and deleted between
+triggers.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class ClusterView:
         self._connection = connection(options.bootstrap, options.retry_timeout_seconds)
 
     def offsets(self, position: Position, option: str) -> StreamOffsets:
-        """Return where a position is in every partition of the read; `option` is who says it.
+        """Return the offset of a position in every partition of the read; `option` names its option.
 
         Raises `OptionError` where the position does not fit the partitions.
         """
@@ -78,7 +79,7 @@ class ClusterView:
             try:
                 end = await self._located(topics, self._places(topics), Edge.LATEST, "startingOffsets", begin)
             except (TopicNotFoundError, PartitionNotFoundError):
-                # Deleted, or made anew, since its name was asked for a moment ago: the next look tells.
+                # The topic was deleted or created again since the last look: the next one shows it.
                 if clock.monotonic() > deadline:
                     raise
             else:
@@ -144,7 +145,7 @@ class ClusterView:
         }
 
     async def _check(self, fixed: Mapping[TopicPartition, PartitionOffset], option: str) -> None:
-        """Refuse offsets behind the end of the log; those before its beginning are a loss, told by who reads them."""
+        """Refuse offsets after the end of the log; offsets before its start are a loss, which the reader reports."""
         ends = await self._connection.lookup.offsets(dict.fromkeys(fixed, "latest"))
         for place, end in ends.items():
             if fixed[place].offset > end:

@@ -81,7 +81,7 @@ class PushdownReader(BatchReader):
     _bounds = Narrowing()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take the filters that narrow the read, and return those that Spark has to apply."""
+        """Take the filters that narrow the read, and return the filters that Spark must apply."""
         for given in filters:
             column = _column_of(given)
             if isinstance(given, IsNotNull) and column in NEVER_NULL:

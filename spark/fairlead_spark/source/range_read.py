@@ -81,7 +81,7 @@ class RangePrefetch(Prefetch):
 
 
 class RangeFetcher(Fetcher):
-    """The SDK's fetcher, which tells its trouble to those who wait too long."""
+    """The SDK's fetcher, whose last trouble explains a timeout."""
 
     @property
     def trouble(self) -> FairleadError | None:
@@ -213,7 +213,7 @@ class RangeRead:
         if isinstance(error, OffsetExpiredError):
             resume = min(_number(error, "log_start_offset", stop), stop)
         elif isinstance(error, LogTruncatedError) and self._is_end_newer(cursor):
-            # The log that is there now parts from the one that was read before here: what it has from there on is new.
+            # The present log diverges from the log that was read before this offset: its records from there on are new.
             resume = min(error.safe_offset, cursor.position)
         self._go_on(cursor, resume)
 
@@ -223,7 +223,7 @@ class RangeRead:
         Under no newer epoch than what was read it was that of the log that is gone, and the next trigger, which stands
         there, goes back by itself.
         """
-        assert cursor.last_epoch is not None, "only a reader with an epoch is told that its past is another"
+        assert cursor.last_epoch is not None, "only a reader with an epoch gets a divergence"
         return self._prefetch.stop_epochs[cursor.topic_partition] > cursor.last_epoch
 
     def _tell(self, loss: Loss, error: FairleadError | None) -> None:
@@ -243,10 +243,10 @@ class RangeRead:
 
 
 def parting_of(connection: Connection, part: OffsetRange) -> int | None:
-    """Return where a log parts from the one that was read up to the start of a range; None where nothing tells.
+    """Return where a log diverges from the log that was read up to the start of a range; None if that is unknown.
 
-    Asked by a fetch from there, which a leader of another past refuses. Raises where nobody can be asked: a query that
-    went on from the log's end would pass over what is new before it.
+    Found by a fetch from there, which a leader with another history refuses. Raises if no leader answers: a query that
+    continued at the log's end would skip new records before it.
     """
     try:
         next(RangeRead(connection, [part], fail_on_data_loss=True).batches(), None)

@@ -83,7 +83,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._target: StreamOffsets | None = None
-        """Where a query with the trigger availableNow ends."""
+        """End of a query with the trigger availableNow."""
         self._newest: StreamOffsets | None = None
         """The ends of the logs as the last trigger saw them."""
         self._has_begun = False
@@ -104,7 +104,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = capped(begin, end, self._target)
         if not self._options.fail_on_data_loss:
             end = kept(begin, end)
-        # Before Spark writes the end down: what is told here can still be mended, and the query go on.
+        # Before Spark stores the end: after an error here the cause can be mended, and the query continue.
         plan = plan_between(begin, end)
         report(self._options, plan.losses)
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -166,8 +166,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _view(self) -> ClusterView:
-        # What a stream refuses is told here, where every query begins: Spark stops a reader that could not be made as
-        # if there were one, and shows that error as the last.
+        # A stream refuses its options here, where every query begins: after a failed constructor Spark stops a missing
+        # reader, and shows the error of that stop instead.
         return ClusterView(self._options.for_stream())
 
 
