@@ -31,7 +31,7 @@ class Job:
     options: Mapping[str, str]
     """Given options; the pipeline has defaults for the others."""
     checkpoint: str | None = None
-    """Folder from which the job continues after a stop; None: a temporary one, and every run starts at the beginning."""
+    """Folder from which the job continues after a stop; None: a temporary one, so a run starts at the beginning."""
     once: bool = False
     """Work off what is there, and end."""
     seconds: float | None = None
