@@ -11,7 +11,7 @@ import pytest
 
 from broker_kit import BATCHES, Calls
 from fairlead_api.batch.batches import encode, record_batch
-from fairlead_api.batch.header import Codec
+from fairlead_api.batch.header import RECORDS_MAX, Codec
 from overload_kit import (
     ACK,
     DATA,
@@ -193,6 +193,46 @@ async def test_compression_bombs(start, full) -> None:
     assert int(answer.headers["fairlead-next-offset"]) == answer.json["next_offset"]
     # Two validation threads and two codec threads, each with one batch open and what it becomes.
     assert peak - memory < 1024
+    assert beside.failures == 0
+    assert beside.p99_ms < P99_MS_MAX
+
+
+async def test_batches_of_many_objects(start, full) -> None:
+    """Millions of empty records or headers in a few kilobytes are refused; readers of JSON get a million in parts."""
+    readers = 20 if full else 4
+    broker = await start()
+    now_us = time.time_ns() // 1000
+    most = encode(record_batch([b""] * RECORDS_MAX, default_timestamp_us=now_us), Codec.ZSTD).to_bytes()
+    empty = encode(record_batch([b""] * 2_350_000, default_timestamp_us=now_us), Codec.ZSTD).to_bytes()
+    names = [[("", b"")] * 4_000_000]
+    headed = encode(record_batch([b""], headers=names, default_timestamp_us=now_us), Codec.ZSTD).to_bytes()
+    path = "/v1/topics/objects/partitions/0/records?offset="
+    offset = 0
+    async with Calls(broker.address) as calls, calm_client(broker) as calm:
+        await calls.create("objects")
+        refused = [await calls.send("objects", bomb) for bomb in (empty, headed)]
+        assert (await calls.send("objects", most)).status == 200
+        quiet = await calm.run(1)
+        memory = broker.memory_mib
+        reading = [
+            asyncio.ensure_future(calls.call("GET", f"{path}{at}", None, {"accept": "application/json"}))
+            for at in range(readers)
+        ]
+        beside = await calm.run(3)
+        answers = await asyncio.gather(*reading)
+        peak = broker.memory_mib
+        while offset < RECORDS_MAX:
+            answer = await calls.call("GET", f"{path}{offset}", None, {"accept": "application/json"})
+            assert answer.json["records"][0]["offset"] == offset
+            offset = answer.json["next_offset"]
+    if full:
+        told = {"readers": readers, "quiet": asdict(quiet), "beside": asdict(beside)}
+        record("many_objects", told | {"memory_before_mib": round(memory), "memory_peak_mib": round(peak)})
+
+    assert [answer.code for answer in refused] == ["batch_too_large", "batch_too_large"]
+    assert offset == RECORDS_MAX
+    assert {answer.status for answer in answers} <= {200, 503}
+    assert peak - memory < 512
     assert beside.failures == 0
     assert beside.p99_ms < P99_MS_MAX
 

@@ -118,6 +118,8 @@ class ArrowMessage(msgspec.Struct, frozen=True, gc=False):
     """Number of nulls of each node."""
     timestamps_start: int
     """Start of the values of the timestamp column, in bytes from the start of the message."""
+    headers: int
+    """Number of headers of all records."""
 
 
 def read_message(message: Buffer, *, offset_column: bool = False) -> ArrowMessage:
@@ -179,7 +181,8 @@ def _read_metadata(
     _check_nodes(layout, rows, nodes)
     _check_buffers(layout, nodes[::2], buffers, body_bytes)
     timestamps_start = PREFIX_BYTES + len(metadata) + buffers[2 * _TIMESTAMP_BUFFER]
-    return ArrowMessage(rows, nodes[1::2], timestamps_start), tuple(_idle_bitmaps(layout, nodes, buffers))
+    found = ArrowMessage(rows, nodes[1::2], timestamps_start, nodes[2 * HEADER_NODE])
+    return found, tuple(_idle_bitmaps(layout, nodes, buffers))
 
 
 def _metadata(message: Buffer) -> bytes:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fairlead_api.batch.header import RECORDS_MAX
 from fairlead_api.problems import ProblemError
 
 HEADER_TYPE: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -36,6 +37,7 @@ Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 _Number = TypeVar("_Number", np.int32, np.int64)
 _HEADER_FIELDS: Final = {"key", "value"}
+_HEADERS_COLUMN: Final = 3
 _NO_HEADERS: Final = pa.array([], HEADER_TYPE)
 _NO_BYTES: Final = pa.py_buffer(b"")
 _INT32: Final = struct.Struct("<i")
@@ -143,18 +145,32 @@ def _compacted(column: pa.Array) -> pa.Array:
 def split(batch: pa.RecordBatch, bytes_max: int) -> list[pa.RecordBatch]:
     """Cut a batch into slices of at most so many bytes of columns each; a single larger record stays whole.
 
-    The bytes are those of the columns before the header, the metadata (about 600 bytes together) and compression.
+    A slice has at most `RECORDS_MAX` rows. The bytes are those of the columns before the header, the metadata (about
+    600 bytes together) and compression.
     """
     pieces: list[pa.RecordBatch] = []
     waiting = [batch] if batch.num_rows else []
     while waiting:
         piece = waiting.pop()
-        if piece.nbytes <= bytes_max or piece.num_rows == 1:
+        if (piece.nbytes <= bytes_max and piece.num_rows <= RECORDS_MAX) or piece.num_rows == 1:
             pieces.append(piece)
             continue
         middle = piece.num_rows // 2
         waiting += [piece.slice(middle), piece.slice(0, middle)]
     return pieces
+
+
+def header_counts(columns: pa.RecordBatch) -> npt.NDArray[np.int32]:
+    """Return the number of headers of each row of a valid batch that has the columns of the schema.
+
+    Zero for null headers.
+    """
+    lists = cast("pa.ListArray", columns.column(_HEADERS_COLUMN))
+    counts = np.diff(numbers_of(lists.offsets, np.int32))
+    if lists.null_count:
+        # The offsets below a null may span anything.
+        counts[lists.is_null().to_numpy(zero_copy_only=False)] = 0
+    return counts
 
 
 def null_headers(count: int) -> pa.Array:

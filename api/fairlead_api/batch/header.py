@@ -30,6 +30,13 @@ LENGTH_STOP: Final = 12
 FORMAT_STOP: Final = 37
 """The least that tells the format; bytes 0 to 36 keep their meaning in every later format."""
 NO_PRODUCER: Final = -1
+RECORDS_MAX: Final = 1 << 20
+"""Records of one batch. A compressed batch of a few kilobytes can hold millions of empty records, and each becomes
+objects of about 800 bytes in a reader that handles records one by one."""
+HEADERS_MAX: Final = 1 << 20
+"""Headers of all records of one batch, for the same reason."""
+RECORD_HEADERS_MAX: Final = 4096
+"""Headers of one record: a reader of JSON holds all of them at once."""
 
 _STAMP: Final = struct.Struct("<qIiqHH")
 _LENGTH: Final = struct.Struct("<I")

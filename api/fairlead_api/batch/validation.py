@@ -8,12 +8,16 @@ the time arrive as arguments.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from fairlead_api.batch.batches import check_nulls, check_readable, read_body, validate_columns
+from fairlead_api.batch.columns import header_counts
 from fairlead_api.batch.extension import ExtensionType, read_extension
 from fairlead_api.batch.header import (
+    HEADERS_MAX,
     NO_PRODUCER,
+    RECORD_HEADERS_MAX,
+    RECORDS_MAX,
     BatchHeader,
     check_sizes,
     check_unread_checksum,
@@ -21,6 +25,9 @@ from fairlead_api.batch.header import (
 )
 from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import YEAR_1_US, YEAR_10000_US
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 UNLIMITED_US: Final = 2**63 - 1
 """A window that refuses no timestamp."""
@@ -76,9 +83,16 @@ def validate_produced(
             f" allowed: {limits.decompressed_bytes_max}",
             data={"limit_bytes": limits.decompressed_bytes_max},
         )
+    if header.record_count > RECORDS_MAX:
+        _too_many("records", header.record_count, RECORDS_MAX)
     body = read_body(batch, header)
+    if body.metadata.headers > HEADERS_MAX:
+        _too_many("headers", body.metadata.headers, HEADERS_MAX)
     validate_columns(body.columns)
     check_nulls(body.metadata)
+    # Fewer headers in the whole batch cannot be too many in one record.
+    if body.metadata.headers > RECORD_HEADERS_MAX:
+        check_header_counts(body.columns)
     first, last = body.timestamp_range()
     if (first, last) != (header.min_timestamp_us, header.max_timestamp_us):
         _malformed(
@@ -139,6 +153,26 @@ def _check_window(header: BatchHeader, limits: ValidationLimits, now_us: int) ->
         _invalid(
             f"timestamp {header.max_timestamp_us} lies too far ahead; allowed: up to {newest} (microseconds)"
         )
+
+
+def check_header_counts(columns: pa.RecordBatch) -> None:
+    """Refuse a record with too many headers; the columns are valid. Raises `invalid_record` naming the record."""
+    counts = header_counts(columns)
+    record = int(counts.argmax())
+    if counts[record] > RECORD_HEADERS_MAX:
+        raise ProblemError(
+            "invalid_record",
+            f"record {record} has {counts[record]} headers; allowed: {RECORD_HEADERS_MAX}",
+            data={"record": record, "parameter": "headers"},
+        )
+
+
+def _too_many(what: str, count: int, allowed: int) -> NoReturn:
+    raise ProblemError(
+        "batch_too_large",
+        f"the batch has {count} {what}; allowed: {allowed}, send them in several batches",
+        data={f"limit_{what}": allowed},
+    )
 
 
 def _malformed(detail: str) -> NoReturn:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 DEPTH_MAX: Final = 32
 """Deeper bodies are refused unread: no request of the contract is deeper than five, and recursion is an attack."""
 
+OBJECTS_MAX: Final = 1 << 19
+"""Objects and arrays in one body. Each takes 60 bytes or more once it is parsed, and three bytes of text."""
+
 T = TypeVar("T")
 
 _ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
@@ -67,7 +70,7 @@ def decode_request(type_: type[T], body: bytes | memoryview, *, unique_keys: boo
 
 def decode_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
     """Decode with a decoder at hand; raises as `decode_request` does, and lets the last of repeated keys win."""
-    _refuse_deep(body)
+    _check_structure(body)
     return _decoded(decoder, body)
 
 
@@ -77,7 +80,7 @@ def decode_kept_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview)
     What is kept is checked for its structure alone, so all of it is read here: text that is no UTF-8, or a number
     beyond what a double holds, would be stored in a record, and readers could not parse it as JSON.
     """
-    _refuse_deep(body)
+    _check_structure(body)
     _parsed(_ANYTHING, body)
     return _decoded(decoder, body)
 
@@ -109,14 +112,20 @@ def nested_too_deeply(body: bytes) -> bool:
     if pairs are left after 32 levels, the text is deeper. Brackets that do not match are left to the parser.
     The cost is a few passes of C over the body, whatever it holds.
     """
-    if body.count(b"[") + body.count(b"{") <= DEPTH_MAX:
-        return False
+    return body.count(b"[") + body.count(b"{") > DEPTH_MAX and _is_deep(_brackets(body))
+
+
+def _brackets(body: bytes) -> bytes:
+    """Return the brackets outside strings, all of one kind."""
     if b"\\" in body:
         body = _ESCAPE.sub(b"", body)
     # A quote opens or closes a string by parity alone, so taking two neighbours out changes nothing for
     # others.
     skeleton = body.translate(_ONE_BRACKET, _NOT_STRUCTURE).replace(b'""', b"")
-    skeleton = _STRING.sub(b"", skeleton)
+    return _STRING.sub(b"", skeleton)
+
+
+def _is_deep(skeleton: bytes) -> bool:
     for _ in range(DEPTH_MAX):
         shallower = skeleton.replace(b"[]", b"")
         if len(shallower) == len(skeleton):
@@ -138,8 +147,20 @@ _DECODERS: Final[dict[object, msgspec.json.Decoder[object]]] = {}
 """One decoder a request type: making one costs more than a small request."""
 
 
-def _refuse_deep(body: bytes | memoryview) -> None:
-    if nested_too_deeply(bytes(body)):
+def _check_structure(body: bytes | memoryview) -> None:
+    """Refuse a body that nests too deeply or holds too many objects, before it is parsed."""
+    text = bytes(body)
+    if text.count(b"[") + text.count(b"{") <= DEPTH_MAX:
+        return
+    brackets = _brackets(text)
+    count = brackets.count(b"[")
+    if count > OBJECTS_MAX:
+        raise ProblemError(
+            "malformed_request",
+            f"the body has {count} objects and arrays; allowed: {OBJECTS_MAX}, send it in several requests",
+            data={"allowed": OBJECTS_MAX},
+        )
+    if _is_deep(brackets):
         raise _too_deep()
 
 

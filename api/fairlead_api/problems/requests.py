@@ -20,6 +20,8 @@ PARAMETER: Final = DataMember(
 VALUE: Final = DataMember("value", "the value that was sent, shortened if long")
 ALLOWED: Final = DataMember("allowed", "what is allowed in its place")
 LIMIT_BYTES: Final = DataMember("limit_bytes", "largest size that is accepted")
+LIMIT_RECORDS: Final = DataMember("limit_records", "largest number of records in a batch")
+LIMIT_HEADERS: Final = DataMember("limit_headers", "largest number of headers in a batch")
 SUPPORTED: Final = DataMember("supported", "list of what is supported")
 
 REQUEST_PROBLEMS: Final = (
@@ -139,10 +141,11 @@ REQUEST_PROBLEMS: Final = (
         413,
         "The record batch is too large",
         FIX,
-        "The batch exceeds `max.message.bytes` of the topic as stored, or the limit for its decompressed "
-        "size. A JSON or Arrow body to one partition becomes exactly one batch and is never split.",
+        "The batch exceeds `max.message.bytes` of the topic as stored, the limit for its decompressed "
+        "size, or the number of records or headers that a batch may hold. A JSON or Arrow body to one "
+        "partition becomes exactly one batch and is never split.",
         "Send fewer records in a batch, or raise `max.message.bytes` of the topic.",
-        data_members=(LIMIT_BYTES,),
+        data_members=(LIMIT_BYTES, LIMIT_RECORDS, LIMIT_HEADERS),
     ),
     ProblemDefinition(
         "body_too_large",

@@ -100,21 +100,21 @@ class FetchCalls:
             return
         records = FetchedRecords(replica.index, offset, result)
         write = records.to_arrow_stream if media_type == ARROW_STREAM else partial(records.to_json, encoding)
-        body = write() if records.small else await self._written(write, call.held)
-        call.held.resize(len(body))
+        parts = write() if records.small else await self._written(write, call.held)
+        call.held.resize(sum(map(len, parts)))
         headers = _offset_headers(replica, result, records.next_offset)
-        await call.answer_parts(200, [(b"content-type", media_type.encode()), *headers], [body])
+        await call.answer_parts(200, [(b"content-type", media_type.encode()), *headers], parts)
 
-    async def _written(self, write: Callable[[], Buffer], held: HeldAnswer) -> Buffer:
+    async def _written(self, write: Callable[[], list[Buffer]], held: HeldAnswer) -> list[Buffer]:
         """What a thread writes. Raises overloaded where other answers hold all there is room for."""
         # One after the other, as the threads take them: each sees what those before it hold.
         async with self._opening:
             if held.crowded:
                 waiting = "answers that their readers do not take leave no room to open another"
                 raise refusals.overloaded(waiting)
-            body = await in_thread(write)
-            held.resize(len(body))
-            return body
+            parts = await in_thread(write)
+            held.resize(sum(map(len, parts)))
+            return parts
 
     async def fetch_many(self, call: Call) -> None:
         """``POST /v1/fetch``."""

@@ -7,7 +7,6 @@ trusted more than the network. These answers begin exactly at the asked offset.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 from typing import Final
 
 import msgspec
@@ -15,7 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from fairlead_api.batch.batches import decode, offsets_of
+from fairlead_api.batch.columns import header_counts, numbers_of
 from fairlead_api.batch.header import (
+    RECORD_HEADERS_MAX,
     BatchHeader,
     Buffer,
     Codec,
@@ -29,6 +30,7 @@ from fairlead_api.bodies.json_records import (
     JsonFetchAnswer,
     fetched_records,
 )
+from fairlead_api.bodies.media_types import ARROW_STREAM, BATCHES
 from fairlead_api.identifiers import Offset, PartitionIndex
 from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import FetchResult
@@ -38,9 +40,14 @@ from fairlead_broker.server.records.arrow_bodies import FETCH_SCHEMA, write_arro
 ON_LOOP_BYTES_MAX: Final = 16 << 10
 # What an answer opens before it ends early, as if it had reached max_bytes: stored batches may be a thousandth of it.
 OPENED_BYTES_MAX: Final = 16 << 20
-# Of columns that become text at once, in ten milliseconds: small records are ten times as much then, and objects until
-# they are written.
+# Columns that become text at once, in ten milliseconds: small records are ten times as much then.
 SLICE_BYTES_MAX: Final = 32 << 10
+# Records and headers that become objects at once, of about 800 bytes each.
+SLICE_OBJECTS_MAX: Final = 4096
+# Text after which a JSON answer ends early: a compressed batch of a few kilobytes can hold a million records.
+TEXT_BYTES_MAX: Final = 32 << 20
+
+_JSON_HEAD: Final = b'{"records":['
 
 
 class FetchedRecords:
@@ -67,29 +74,47 @@ class FetchedRecords:
             header.codec == Codec.NONE for part in self._result.data for _, header in iterate_headers(part)
         )
 
-    def to_arrow_stream(self) -> Buffer:
+    def to_arrow_stream(self) -> list[Buffer]:
         """An Arrow IPC stream of one Arrow batch a stored batch, with the column ``offset``."""
-        return write_arrow_stream(list(self._batches()))
+        return [write_arrow_stream(list(self._batches()))]
 
     def slices(self, encoding: Encoding) -> Iterator[list[FetchedRecord]]:
-        """The records as they stand in JSON, some at a time: a small batch may open to a million of them."""
+        """The records as they stand in JSON, some at a time: a small batch may open to a million of them.
+
+        Ends before a record with more than `RECORD_HEADERS_MAX` headers, which releases before 0.2 stored. Raises
+        not_acceptable where it is the first record.
+        """
+        started = False
         for batch in self._batches():
             self.open_bytes = batch.nbytes
-            rows = max(1, batch.num_rows * SLICE_BYTES_MAX // batch.nbytes)
-            for at in range(0, batch.num_rows, rows):
-                yield fetched_records(self._partition, _columns(batch.slice(at, rows)), encoding)
+            for at, stop, headers in _bounds(batch):
+                if headers > RECORD_HEADERS_MAX:
+                    offset = Offset(int(numbers_of(batch.column("offset"), np.int64)[at]))
+                    if not started:
+                        raise self._unshown(offset, headers)
+                    self.next_offset = offset
+                    return
+                yield fetched_records(self._partition, _columns(batch.slice(at, stop - at)), encoding)
+                started = True
 
-    def to_json(self, encoding: Encoding) -> Buffer:
-        """The JSON fetch answer."""
-        records = list(chain.from_iterable(self.slices(encoding)))
-        return msgspec.json.encode(
-            JsonFetchAnswer(
-                records=records,
-                next_offset=self.next_offset,
-                high_watermark=self._result.high_watermark,
-                log_start_offset=self._result.log_start_offset,
-            )
+    def to_json(self, encoding: Encoding) -> list[Buffer]:
+        """The JSON fetch answer in parts; it ends early, also inside a batch, after `TEXT_BYTES_MAX` of text."""
+        texts: list[Buffer] = []
+        text_bytes = 0
+        for records in self.slices(encoding):
+            text = msgspec.json.encode(records)[1:-1]
+            texts += (b"," if texts else _JSON_HEAD, text)
+            text_bytes += len(text)
+            if text_bytes >= TEXT_BYTES_MAX:
+                self.next_offset = Offset(records[-1].offset + 1)
+                break
+        rest = JsonFetchAnswer(
+            records=[],
+            next_offset=self.next_offset,
+            high_watermark=self._result.high_watermark,
+            log_start_offset=self._result.log_start_offset,
         )
+        return [*(texts or [_JSON_HEAD]), msgspec.json.encode(rest).removeprefix(_JSON_HEAD)]
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         """Batches of FETCH_SCHEMA without the records below the asked offset; control batches are not delivered."""
@@ -108,6 +133,15 @@ class FetchedRecords:
                 opened_bytes += batch.nbytes
                 if batch.num_rows:
                     yield batch
+
+    def _unshown(self, offset: Offset, headers: int) -> ProblemError:
+        supported = [BATCHES, ARROW_STREAM]
+        return ProblemError(
+            "not_acceptable",
+            f"the record at offset {offset} of partition {self._partition} has {headers} headers; JSON answers have"
+            f" at most {RECORD_HEADERS_MAX} a record; supported: {', '.join(supported)}",
+            data={"supported": supported},
+        )
 
     def _check(self, header: BatchHeader, stored: memoryview) -> None:
         """Refuse a batch that would be left out only because of a flipped bit."""
@@ -129,6 +163,19 @@ class FetchedRecords:
             return batch
         first = int(np.searchsorted(offsets.to_numpy(), self._offset))
         return batch.slice(first)
+
+
+def _bounds(batch: pa.RecordBatch) -> Iterator[tuple[int, int, int]]:
+    """Yield first row, stop and the number of headers of slices with bounded bytes and objects, or of one row."""
+    objects = np.zeros(batch.num_rows + 1, np.int64)
+    np.cumsum(header_counts(batch) + 1, out=objects[1:])
+    rows = max(1, batch.num_rows * SLICE_BYTES_MAX // batch.nbytes)
+    at = 0
+    while at < batch.num_rows:
+        fitting = int(np.searchsorted(objects, objects[at] + SLICE_OBJECTS_MAX, "right")) - 1
+        stop = max(at + 1, min(at + rows, fitting))
+        yield at, stop, int(objects[stop] - objects[at]) - (stop - at)
+        at = stop
 
 
 def _damaged(partition: PartitionIndex, header: BatchHeader, problem: ProblemError) -> ProblemError:

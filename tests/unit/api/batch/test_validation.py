@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from fairlead_api.batch.batches import ProducerStamp, encode, record_batch
 from fairlead_api.batch.extension import ExtensionEntry, idempotency_extension
-from fairlead_api.batch.header import Codec, checksum, make_stamp, read_header
+from fairlead_api.batch.header import (
+    HEADERS_MAX,
+    RECORD_HEADERS_MAX,
+    RECORDS_MAX,
+    Codec,
+    checksum,
+    make_stamp,
+    read_header,
+)
 from fairlead_api.batch.validation import (
     KEYED_EXTENSIONS,
     UNLIMITED_US,
@@ -178,3 +186,36 @@ def test_unknown_extensions_below_the_line_are_kept() -> None:
     raw = encode(columns, extension=(ExtensionEntry(77, b"later"),)).to_bytes()
 
     assert validate_produced(memoryview(raw), LIMITS, NOW_US).extension_bytes == 16
+
+
+WIDE: ValidationLimits = replace(LIMITS, decompressed_bytes_max=64 << 20)
+
+
+def headed(*counts: int) -> memoryview:
+    """Return a compressed batch whose records have so many empty headers each."""
+    headers = [[("", b"")] * count for count in counts]
+    columns = record_batch([b""] * len(counts), headers=headers, default_timestamp_us=NOW_US)
+    return memoryview(encode(columns, Codec.ZSTD).to_bytes())
+
+
+def test_records_of_a_batch_are_counted_before_it_opens() -> None:
+    """A few kilobytes of empty records beyond the limit are refused, the limit itself passes."""
+    at_limit = record_batch([b""] * RECORDS_MAX, default_timestamp_us=NOW_US)
+    beyond = record_batch([b""] * (RECORDS_MAX + 1), default_timestamp_us=NOW_US)
+    accepted = validate_produced(memoryview(encode(at_limit, Codec.ZSTD).to_bytes()), WIDE, NOW_US)
+    refused = problem_of(memoryview(encode(beyond, Codec.ZSTD).to_bytes()), WIDE)
+
+    assert accepted.record_count == RECORDS_MAX
+    assert (refused.code, refused.data) == ("batch_too_large", {"limit_records": RECORDS_MAX})
+
+
+def test_headers_are_counted_by_batch_and_by_record() -> None:
+    """The number of headers has a limit in the whole batch and in each record."""
+    in_batch = problem_of(headed(*[RECORD_HEADERS_MAX] * (HEADERS_MAX // RECORD_HEADERS_MAX), 1), WIDE)
+    in_record = problem_of(headed(1, 0, RECORD_HEADERS_MAX + 1), WIDE)
+
+    assert (in_batch.code, in_batch.data) == ("batch_too_large", {"limit_headers": HEADERS_MAX})
+    assert (in_record.code, in_record.data) == ("invalid_record", {"record": 2, "parameter": "headers"})
+    assert (
+        validate_produced(headed(RECORD_HEADERS_MAX, 0, RECORD_HEADERS_MAX), WIDE, NOW_US).record_count == 3
+    )

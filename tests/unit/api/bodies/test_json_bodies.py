@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from fairlead_api.bodies.json_bodies import (
     DEPTH_MAX,
+    OBJECTS_MAX,
     Request,
+    decode_json,
     decode_kept_json,
     decode_request,
     nested_too_deeply,
@@ -282,6 +284,17 @@ def test_a_body_deeper_than_the_limit_is_refused_unread(opening: bytes) -> None:
 
     assert "deeper than 32 levels" in refusal(closed).detail
     assert refusal(opening * 200_000).code == "malformed_request"
+
+
+def test_a_body_with_too_many_objects_is_refused_unread() -> None:
+    """Objects and arrays outside strings are counted before the body is parsed."""
+    decoder = msgspec.json.Decoder(list[msgspec.Raw])
+    within = b'["' + b"[" * OBJECTS_MAX + b'",' + b",".join([b"{}"] * (OBJECTS_MAX - 1)) + b"]"
+    with pytest.raises(ProblemError) as refused:
+        decode_json(decoder, b"[" + b",".join([b"{}"] * OBJECTS_MAX) + b"]")
+
+    assert (refused.value.code, refused.value.data) == ("malformed_request", {"allowed": OBJECTS_MAX})
+    assert len(decode_json(decoder, within)) == OBJECTS_MAX
 
 
 @pytest.mark.parametrize("levels", [DEPTH_MAX, DEPTH_MAX + 1])

@@ -5,12 +5,14 @@ import pyarrow as pa
 import pytest
 
 from fairlead_api.batch.batches import encode, record_batch
-from fairlead_api.batch.header import STAMP_BYTES, make_stamp, read_header
+from fairlead_api.batch.header import RECORD_HEADERS_MAX, STAMP_BYTES, Codec, make_stamp, read_header
 from fairlead_api.bodies.json_records import Encoding
 from fairlead_api.identifiers import LeaderEpoch, Offset, PartitionIndex
 from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import FetchResult
-from fairlead_broker.server.records.fetched_records import FetchedRecords
+from fairlead_broker.server.records.fetched_records import TEXT_BYTES_MAX, FetchedRecords
+
+MIB = 1 << 20
 
 
 def stored(base_offset: int, *values: bytes) -> bytes:
@@ -36,8 +38,8 @@ def records(offset: int, *parts: bytes) -> FetchedRecords:
 def test_both_forms_begin_at_the_offset(offset: int) -> None:
     """Records below the asked offset are left out, wherever it falls in a batch."""
     parts = (stored(0, b"0", b"1", b"2") + stored(3, b"3"), stored(4, b"4", b"5", b"6", b"7"))
-    answer = msgspec.json.decode(records(offset, *parts).to_json(Encoding.UTF8))
-    table = pa.ipc.open_stream(records(offset, *parts).to_arrow_stream()).read_all()
+    answer = msgspec.json.decode(b"".join(records(offset, *parts).to_json(Encoding.UTF8)))
+    table = pa.ipc.open_stream(b"".join(records(offset, *parts).to_arrow_stream())).read_all()
 
     assert [(entry["offset"], entry["value"]) for entry in answer["records"]] == [
         (number, str(number)) for number in range(offset, 8)
@@ -68,3 +70,50 @@ def test_a_flipped_bit_leaves_no_batch_out(at: int, bit: int) -> None:
             write(records(2, stored(2, b"0"), bytes(damaged), stored(4, b"b")))
 
         assert refused.value.code == "log_damaged"
+
+
+def headed(base_offset: int, *counts: int) -> bytes:
+    """Return a stored batch whose records have so many headers each."""
+    headers = [[("name", b"")] * count for count in counts]
+    columns = record_batch([b""] * len(counts), headers=headers, default_timestamp_us=1_500_000)
+    batch = encode(columns, Codec.ZSTD).to_bytes()
+    return make_stamp(read_header(batch), base_offset, 3, 2_000_000) + batch[STAMP_BYTES:]
+
+
+def test_json_ends_early_inside_a_batch() -> None:
+    """An answer ends at its limit of text, and answers from its next offset on are the rest."""
+    batch = encode(record_batch([b"x"] * 600_000, default_timestamp_us=0), Codec.ZSTD).to_bytes()
+    part = make_stamp(read_header(batch), 0, 3, 2_000_000) + batch[STAMP_BYTES:]
+    first = b"".join(records(0, part).to_json(Encoding.UTF8))
+    following = msgspec.json.decode(first)["next_offset"]
+    second = msgspec.json.decode(b"".join(records(following, part).to_json(Encoding.UTF8)))
+
+    assert TEXT_BYTES_MAX <= len(first) < TEXT_BYTES_MAX + MIB
+    assert len(msgspec.json.decode(first)["records"]) == following
+    assert second["records"][0]["offset"] == following
+    assert second["records"][-1]["offset"] == 599_999
+
+
+def test_slices_hold_few_objects() -> None:
+    """Records and headers that become objects at once are bounded, also where one record has many headers."""
+    part = headed(0, *[0] * 10_000, RECORD_HEADERS_MAX, *[7] * 2_000)
+    slices = list(records(0, part).slices(Encoding.UTF8))
+    objects = [sum(1 + len(record.headers) for record in each) for each in slices]
+
+    assert sum(map(len, slices)) == 12_001
+    assert max(objects) == RECORD_HEADERS_MAX + 1
+
+
+def test_a_record_with_too_many_headers_is_refused_in_json() -> None:
+    """JSON answers end before a record with too many headers, and refuse to begin with it; Arrow has it."""
+    part = headed(0, 1, RECORD_HEADERS_MAX + 1, 2)
+    before = msgspec.json.decode(b"".join(records(0, part).to_json(Encoding.UTF8)))
+    with pytest.raises(ProblemError) as refused:
+        records(1, part).to_json(Encoding.UTF8)
+    behind = msgspec.json.decode(b"".join(records(2, part).to_json(Encoding.UTF8)))
+    table = pa.ipc.open_stream(b"".join(records(1, part).to_arrow_stream())).read_all()
+
+    assert ([entry["offset"] for entry in before["records"]], before["next_offset"]) == ([0], 1)
+    assert refused.value.code == "not_acceptable"
+    assert [entry["offset"] for entry in behind["records"]] == [2]
+    assert table.num_rows == 2
