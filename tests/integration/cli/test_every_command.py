@@ -65,7 +65,7 @@ COMMANDS = [
     ("job list", "flight_windows"),
     ("job info", "pyspark"),
     ("job run nothing", "nothing"),
-    ("operator start", "cannot tell where the API server is"),
+    ("operator start", "the address of the API server cannot be read"),
     ("topic delete orders --yes", "deleted topic orders"),
 ]
 """What is typed after `fairlead`, in this order, and what is seen."""
