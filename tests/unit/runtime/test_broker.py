@@ -349,7 +349,7 @@ class TestTopics:
         answer = await flights.produce(b"b")
 
         assert answer.base_offset == 1
-        assert flights.handle()._log.synced_offset == 2
+        assert flights.handle().log.synced_offset == 2
 
     async def test_synced_topic_becomes_replicated(self, make_topic: MakeTopic, runtime: Broker) -> None:
         """From then on the append itself is acknowledged."""
@@ -357,7 +357,7 @@ class TestTopics:
         await runtime.alter_topic("flights", AlterTopicRequest(config={"durability": "replicated"}))
 
         assert (await flights.produce(b"a")).base_offset == 0
-        assert flights.handle()._log.synced_offset == 0
+        assert flights.handle().log.synced_offset == 0
 
     async def test_unfit_requests_are_refused(self, runtime: Broker) -> None:
         """A second replica needs a second broker; unknown topics are named."""
@@ -374,7 +374,7 @@ class TestOffsets:
         """The log start and the high watermark."""
         flights = await make_topic()
         await flights.produce(b"a", b"b", b"c")
-        flights.handle()._log.advance_log_start(Offset(1))
+        flights.handle().log.advance_log_start(Offset(1))
 
         assert await look_up(flights.handle(), "earliest", runtime.disk) == (1, None)
         assert await look_up(flights.handle(), "latest", runtime.disk) == (3, None)

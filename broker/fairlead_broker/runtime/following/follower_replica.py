@@ -16,8 +16,6 @@ from typing import TypeAlias
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import (
     Offset,
-    PartitionIndex,
-    TopicId,
     TopicIdPartition,
 )
 from fairlead_broker.log import BadCopy, LogError, PartitionLog, StorageFailed
@@ -44,7 +42,7 @@ from fairlead_broker.replication import (
     Truncated,
     TruncateTo,
 )
-from fairlead_broker.runtime.engine.sync_rounds import AT_ONCE
+from fairlead_broker.runtime.leading.replica_sync import ReplicaSync
 from fairlead_broker.runtime.leading.shared_parts import SharedParts
 from fairlead_broker.runtime.roles import Following
 
@@ -79,6 +77,16 @@ class FollowerReplica:
         """`report` hears how far the log is durable where the leader has to know."""
         self.topic = topic
         self.key = key
+        self.topic_id = key.topic_id
+        """Id of the topic."""
+        self.index = key.partition
+        """Number of the partition in its topic."""
+        self.config = config
+        """The topic's effective configuration."""
+        self.log = log
+        """The partition's log, which the sync rounds sync."""
+        self.sync = ReplicaSync(self, config, shared)
+        """Marks what was appended for the sync rounds."""
         self.following = following
         self.failed_fetches = 0
         """Answers in a row that said that the partition cannot be fetched."""
@@ -86,39 +94,16 @@ class FollowerReplica:
         """Whether the last received records were damaged; the next fetch reports it to the leader."""
         self.leader_end_offset: Offset | None = None
         """End of the leader's log in its last answer; None before the first answer in this leader epoch."""
-        self._log = log
         self._shared = shared
         self._report = report
         self._record = record
         self._end = log.end_offset
-        self._unsynced_records = 0
         self._closed = False
         self._idle = asyncio.Event()
         self._idle.set()
-        self._set_config(config)
         self._machine = self._new_machine()
 
     # -- what others see
-
-    @property
-    def topic_id(self) -> TopicId:
-        """Id of the topic."""
-        return self.key.topic_id
-
-    @property
-    def index(self) -> PartitionIndex:
-        """Number of the partition in its topic."""
-        return self.key.partition
-
-    @property
-    def log(self) -> PartitionLog:
-        """What the rounds sync, and what the upkeep looks after."""
-        return self._log
-
-    @property
-    def config(self) -> TopicConfig:
-        """The topic's effective configuration."""
-        return self._config
 
     @property
     def closed(self) -> bool:
@@ -153,7 +138,7 @@ class FollowerReplica:
         self.leader_end_offset = result.end_offset
         if result.diverging is not None:
             epoch, end = result.diverging.epoch, result.diverging.end_offset
-            return self._step(Diverged(epoch, end, self._log.end_offset_for_epoch(epoch)))
+            return self._step(Diverged(epoch, end, self.log.end_offset_for_epoch(epoch)))
         work = self._step(
             Fetched(
                 result.leader_epoch,
@@ -187,38 +172,39 @@ class FollowerReplica:
         """Do it; blocks, runs in the disk pool. Raises LogError."""
         match work:
             case AppendCopies(data, end_offset):
-                self._log.append_copies(data, end_offset, self.following.leader_epoch)
+                self.log.append_copies(data, end_offset, self.following.leader_epoch)
             case TruncateTo(offset):
-                self._log.truncate_to(offset)
+                self.log.truncate_to(offset)
             case RestartAt(offset, deleted):
-                self._log.restart_at(offset, deleted)
+                self.log.restart_at(offset, deleted)
             case SkipTo(offset, lost_epochs):
-                self._log.skip_to(offset, lost_epochs)
+                self.log.skip_to(offset, lost_epochs)
             case MoveLogStart(offset):
                 # Durable, and the files gone, once all partitions of the answer were moved.
-                self._log.move_log_start(min(offset, self._log.checkpoint_high_watermark))
+                self.log.move_log_start(min(offset, self.log.checkpoint_high_watermark))
 
     def done(self, work: DiskWork, error: LogError | None) -> list[DiskWork]:
         """Pass the outcome of a piece of work to the machine; return the next effects."""
-        end = self._log.end_offset
+        end = self.log.end_offset
         if isinstance(work, AppendCopies):
             self.got_damaged = isinstance(error, BadCopy)
         match work:
             case AppendCopies(data) if end >= self._end:
                 records, self._end = end - self._end, end
-                following = self._step(CopiesAppended(end, self._log.last_epoch))
+                following = self._step(CopiesAppended(end, self.log.last_epoch))
                 if records > 0:
-                    self._mark_dirty(len(data), records)
+                    self._shared.rounds.appended_bytes += len(data)
+                    self.sync.appended(len(data), records, counts_synced=self._counts_synced)
             case TruncateTo() if error is None:
                 self._end = end
-                following = self._step(Truncated(end, self._log.last_epoch))
+                following = self._step(Truncated(end, self.log.last_epoch))
             case RestartAt() if error is None:
                 self._end = end
-                following = self._step(Restarted(end, self._log.last_epoch))
+                following = self._step(Restarted(end, self.log.last_epoch))
             case SkipTo() if error is None:
                 self._end = end
-                following = self._step(CopiesAppended(end, self._log.last_epoch))
-                following += self._step(FollowerLogSynced(self._log.synced_offset))
+                following = self._step(CopiesAppended(end, self.log.last_epoch))
+                following += self._step(FollowerLogSynced(self.log.synced_offset))
             case MoveLogStart():
                 following = []
             case _:
@@ -237,39 +223,22 @@ class FollowerReplica:
         if self._closed:
             return
         # Not the round's offset: the log may have been truncated since, or have grown without an event to the machine.
-        offset = min(self._log.synced_offset, self._end)
-        self._unsynced_records = max(0, self._end - offset)
+        offset = min(self.log.synced_offset, self._end)
+        self.sync.synced(offset, self._end)
         self._step(FollowerLogSynced(offset))
-
-    def _mark_dirty(self, nbytes: int, records: int) -> None:
-        rounds = self._shared.rounds
-        rounds.appended_bytes += nbytes
-        self._unsynced_records += records
-        if self._counts_synced or self._unsynced_records >= self._config.flush_messages:
-            due = AT_ONCE
-        else:
-            due = self._shared.clock.monotonic() + self._flush_seconds
-        rounds.mark(self, nbytes, due)
 
     # -- changes from outside
 
     def record_changed(self, record: Versioned[PartitionRecord]) -> None:
         """Take another version of the record, in which this broker follows as before."""
         self._record = record
-        if self._counts_synced and self._end > self._log.synced_offset:
-            self._shared.rounds.mark(self, 0, AT_ONCE)
+        if self._counts_synced:
+            self.sync.sync_at_once(self._end)
 
     def change_config(self, config: TopicConfig) -> None:
         """Use another topic configuration. The log gets it separately, in a pool."""
-        self._set_config(config)
-
-    def roll_if_due(self) -> None:
-        """Close the last segment if `segment.ms` says so, and keep the snapshot of producers near the end.
-
-        Blocks, runs in the disk pool.
-        """
-        self._log.roll_if_due(self._shared.clock.now_us())
-        self._log.save_producers_if_due()
+        self.config = config
+        self.sync.change_config(config)
 
     async def close(self) -> None:
         """Follow no more, and wait until the disk is not at the log."""
@@ -284,10 +253,6 @@ class FollowerReplica:
         """Wait until the disk is not at the log."""
         await self._idle.wait()
 
-    def _set_config(self, config: TopicConfig) -> None:
-        self._config = config
-        self._flush_seconds = min(config.flush_ms / 1000, self._shared.sync_interval_seconds)
-
     @property
     def _counts_synced(self) -> bool:
         return self._record.value.durability is not DurabilityState.REPLICATED
@@ -295,7 +260,7 @@ class FollowerReplica:
     # -- the machine
 
     def _new_machine(self) -> PartitionFollower:
-        following, log = self.following, self._log
+        following, log = self.following, self.log
         return PartitionFollower(
             following.broker,
             following.broker_epoch,
@@ -317,7 +282,7 @@ class FollowerReplica:
     def _run_effect(self, effect: FollowerEffect, work: list[DiskWork]) -> None:
         match effect:
             case AdvanceHighWatermark(offset):
-                self._log.checkpoint_high_watermark = offset
+                self.log.checkpoint_high_watermark = offset
             case ReportProgress(offset):
                 if self._counts_synced:
                     self._report(self, offset)

@@ -17,7 +17,6 @@ from fairlead_broker.registry.metadata import ClusterMetadata, Versioned
 from fairlead_broker.registry.records import PartitionRecord
 from fairlead_broker.replication import PartitionLeader, ReplicaProgress, registered_brokers
 from fairlead_broker.runtime.engine.supervisor import Supervisor
-from fairlead_broker.runtime.engine.sync_rounds import AT_ONCE
 from fairlead_broker.runtime.following.follower_replica import FollowerReplica
 from fairlead_broker.runtime.following.replica_fetching import ReplicaFetching
 from fairlead_broker.runtime.hosting.hosted_log import HostedLog, nobody_at
@@ -74,7 +73,8 @@ class RoleChanges:
         partition = hosted.led = LeaderReplica(view.name, key, view.config, log, leader, self._shared, meters)
         partition.start_leading()
         hosted.task = self._supervisor.spawn(partition.run(), f"partition {view.name}-{key.partition}")
-        self._sync_rest(partition)
+        # The sync rounds of an earlier role are over: its unsynced records are marked again.
+        partition.sync.sync_at_once(log.end_offset)
         self._meters.watch_partition(
             view.name,
             key.partition,
@@ -105,13 +105,8 @@ class RoleChanges:
             self._shared,
             self._fetching.report,
         )
-        self._sync_rest(partition)
+        partition.sync.sync_at_once(hosted.log.end_offset)
         self._fetching.follow(partition)
-
-    def _sync_rest(self, partition: LeaderReplica | FollowerReplica) -> None:
-        """Sync the unsynced records of an earlier role, whose rounds are over."""
-        if partition.log.synced_offset < partition.log.end_offset:
-            self._shared.rounds.mark(partition, 0, AT_ONCE)
 
     def end(
         self,

@@ -97,7 +97,8 @@ class Upkeep:
         now_us = self._clock.now_us()
         for partition in partitions:
             try:
-                partition.roll_if_due()
+                partition.log.roll_if_due(now_us)
+                partition.log.save_producers_if_due()
                 partition.log.remove_dropped(now_us)
             except LogClosed:
                 continue

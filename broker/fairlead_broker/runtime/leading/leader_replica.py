@@ -22,11 +22,9 @@ from fairlead_api.identifiers import (
     Acks,
     LeaderEpoch,
     Offset,
-    PartitionIndex,
     ProducerId,
     Revision,
     TimestampUs,
-    TopicId,
     TopicIdPartition,
 )
 from fairlead_api.problems import ProblemError, SideEffect
@@ -35,11 +33,11 @@ from fairlead_broker.registry.records import PartitionRecord
 from fairlead_broker.replication import PartitionLeader
 from fairlead_broker.replication.divergence import EpochEnd, divergence, end_before
 from fairlead_broker.runtime import refusals
-from fairlead_broker.runtime.engine.sync_rounds import AT_ONCE
 from fairlead_broker.runtime.leading.leadership import Leadership
 from fairlead_broker.runtime.leading.long_poll import LongPoll
 from fairlead_broker.runtime.leading.pending_append import PendingAppend
 from fairlead_broker.runtime.leading.producer_order import ProducerOrder
+from fairlead_broker.runtime.leading.replica_sync import ReplicaSync
 from fairlead_broker.runtime.leading.shared_parts import SharedParts
 from fairlead_broker.runtime.meters import TopicMeters
 from fairlead_broker.runtime.topic_views import limits_of
@@ -68,7 +66,14 @@ class LeaderReplica:
     ) -> None:
         self.topic = topic
         self.key = key
-        self._log = log
+        self.topic_id = key.topic_id
+        """Id of the topic."""
+        self.index = key.partition
+        """Number of the partition in its topic."""
+        self.log = log
+        """The partition's log, which the sync rounds sync."""
+        self.sync = ReplicaSync(self, config, shared)
+        """Marks what was appended for the sync rounds."""
         self._leader = leader
         self.leadership = Leadership(topic, key, leader, shared, meters, self._advanced)
         """What the followers and the coordination store have to do with it."""
@@ -79,7 +84,6 @@ class LeaderReplica:
         self._uncommitted: deque[PendingAppend] = deque()
         self._polls: dict[LongPoll, None] = {}
         self._epoch_begun = False
-        self._unsynced_records = 0
         self._refusal: Refusal | None = None
         self.closed = False
         """Whether this broker has ceased to lead it in this leader epoch."""
@@ -92,19 +96,9 @@ class LeaderReplica:
             meters,
             self._work.set,
         )
-        self._set_config(config)
+        self.change_config(config)
 
     # -- what callers see
-
-    @property
-    def topic_id(self) -> TopicId:
-        """Id of the topic."""
-        return self.key.topic_id
-
-    @property
-    def index(self) -> PartitionIndex:
-        """Number of the partition in its topic."""
-        return self.key.partition
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
@@ -114,7 +108,7 @@ class LeaderReplica:
     @property
     def log_start_offset(self) -> Offset:
         """First offset that can be read."""
-        return self._log.log_start_offset
+        return self.log.log_start_offset
 
     @property
     def log_end_offset(self) -> Offset:
@@ -147,7 +141,7 @@ class LeaderReplica:
     @property
     def size_bytes(self) -> int:
         """Bytes of the log's files."""
-        return self._log.size_bytes
+        return self.log.size_bytes
 
     @property
     def meters(self) -> TopicMeters:
@@ -240,7 +234,7 @@ class LeaderReplica:
         if synced is not None:
             self.synced(synced)
         else:
-            self._mark_dirty(nbytes, records)
+            self.sync.appended(nbytes, records, counts_synced=self._counts_synced)
 
     def _stamp(self, group: list[PendingAppend], append_time_us: TimestampUs) -> list[StampedBatch]:
         offset = self._leader.end_offset
@@ -272,10 +266,10 @@ class LeaderReplica:
         if not self._epoch_begun:
             # Before the first write and not at the start of the epoch: a partition without writes costs no fsync at
             # a start, and its list of epochs does not grow with every restart.
-            self._log.begin_epoch(self.leader_epoch)
+            self.log.begin_epoch(self.leader_epoch)
             self._epoch_begun = True
-        self._log.append(stamped, end_offset=stamped[0].base_offset)
-        return self._shared.rounds.timed(self._log.sync) if alone else None
+        self.log.append(stamped, end_offset=stamped[0].base_offset)
+        return self._shared.rounds.timed(self.log.sync) if alone else None
 
     def _let_go(self, group: list[PendingAppend], nbytes: int) -> None:
         for append in group:
@@ -291,28 +285,7 @@ class LeaderReplica:
         if isinstance(error, StorageFailed):
             self._shared.directory_failed(error)
 
-    def _mark_dirty(self, nbytes: int, records: int) -> None:
-        self._unsynced_records += records
-        if self._counts_synced or self._unsynced_records >= self._flush_messages:
-            due = AT_ONCE
-        else:
-            due = self._shared.clock.monotonic() + self._flush_seconds
-        self._shared.rounds.mark(self, nbytes, due)
-
-    def roll_if_due(self) -> None:
-        """Close the last segment if `segment.ms` says so, and keep the snapshot of producers near the end.
-
-        Blocks, runs in the disk pool.
-        """
-        self._log.roll_if_due(self._shared.clock.now_us())
-        self._log.save_producers_if_due()
-
     # -- syncing, called by the rounds
-
-    @property
-    def log(self) -> PartitionLog:
-        """What the rounds sync."""
-        return self._log
 
     def synced(self, offset: Offset) -> None:
         """Note that a round made everything below the offset durable.
@@ -321,7 +294,7 @@ class LeaderReplica:
         with the next round, for which its completion marks the partition.
         """
         offset = min(offset, self._leader.end_offset)
-        self._unsynced_records = max(0, self._leader.end_offset - offset)
+        self.sync.synced(offset, self._leader.end_offset)
         self.leadership.synced(offset)
 
     # -- the machine
@@ -329,24 +302,24 @@ class LeaderReplica:
     def start_leading(self) -> None:
         """Feed what the log says at the start; with one replica this makes the high watermark known."""
         self._order.committed(self._leader.readable_limit)
-        self.leadership.synced(self._log.synced_offset)
+        self.leadership.synced(self.log.synced_offset)
         self.leadership.time_passed()
 
     def record_changed(self, record: PartitionRecord, revision: Revision) -> None:
         """Take another version of the partition record in the same leader epoch."""
         self.leadership.record_changed(record, revision)
-        if self._counts_synced and self._leader.end_offset > self._log.synced_offset:
-            self._shared.rounds.mark(self, 0, AT_ONCE)
+        if self._counts_synced:
+            self.sync.sync_at_once(self._leader.end_offset)
 
     def time_passed(self) -> None:
         """Pass the time to the machine; report the log start after retention to followers."""
-        log_start = self._log.log_start_offset
+        log_start = self.log.log_start_offset
         if log_start > self._leader.log_start:
             self.leadership.log_start_moved(log_start)
         self.leadership.time_passed()
 
     def _advanced(self, high_watermark: Offset) -> None:
-        self._log.checkpoint_high_watermark = high_watermark
+        self.log.checkpoint_high_watermark = high_watermark
         nbytes = 0
         waiting = self._uncommitted
         while waiting and waiting[0].next_offset <= high_watermark:
@@ -393,43 +366,43 @@ class LeaderReplica:
     def _check_lineage(self, offset: Offset, last_epoch: LeaderEpoch) -> None:
         if last_epoch > self.leader_epoch:
             raise refusals.wrong_leader_epoch(self.topic, self.index, last_epoch, self.leader_epoch)
-        end = self._log.end_offset_for_epoch(last_epoch)
+        end = self.log.end_offset_for_epoch(last_epoch)
         if end is not None and end.end_offset < offset and offset > self.log_start_offset:
             raise refusals.log_truncated(self.topic, self.index, end.epoch, end.end_offset)
 
     def read_cached(self, offset: Offset, bytes_max: int) -> LogRead | None:
         """Committed batches from the page cache, without blocking; None when they are not there."""
         try:
-            return self._log.read_cached(offset, bytes_max, self._leader.readable_limit)
+            return self.log.read_cached(offset, bytes_max, self._leader.readable_limit)
         except LogError as error:
             raise self._read_problem(error, offset) from error
 
     def read_cached_for_follower(self, offset: Offset, bytes_max: int) -> LogRead | None:
         """Batches up to the log's end from the page cache, without blocking; None when they are not there."""
         try:
-            return self._log.read_cached(offset, bytes_max, self._leader.end_offset)
+            return self.log.read_cached(offset, bytes_max, self._leader.end_offset)
         except LogError as error:
             raise self._read_problem(error, offset) from error
 
     def divergence(self, last_epoch: LeaderEpoch | None, fetch_offset: Offset) -> EpochEnd | None:
         """Where a follower's log and this one part; None where the follower can go on (rule 4.8)."""
-        return divergence(self._log.leader_epochs, self._leader.end_offset, last_epoch, fetch_offset)
+        return divergence(self.log.leader_epochs, self._leader.end_offset, last_epoch, fetch_offset)
 
     def end_before(self, deleted_epoch: LeaderEpoch | None, fetch_offset: Offset) -> Offset | None:
         """Where this log ends for a follower without records that begins beyond that; None where it does not."""
-        return end_before(self._log.leader_epochs, self._leader.end_offset, deleted_epoch, fetch_offset)
+        return end_before(self.log.leader_epochs, self._leader.end_offset, deleted_epoch, fetch_offset)
 
     def read(self, offset: Offset, bytes_max: int, limit: Offset) -> LogRead:
         """Batches below a limit; blocks, runs in the disk pool."""
         try:
-            return self._log.read(offset, bytes_max, limit)
+            return self.log.read(offset, bytes_max, limit)
         except LogError as error:
             raise self._read_problem(error, offset) from error
 
     def offset_for_time(self, timestamp_us: TimestampUs) -> tuple[Offset, TimestampUs] | None:
         """First record at or after a time; blocks, runs in the disk pool."""
         try:
-            return self._log.offset_for_time(timestamp_us)
+            return self.log.offset_for_time(timestamp_us)
         except LogError as error:
             raise self._read_problem(error, self.log_start_offset) from error
 
@@ -444,21 +417,14 @@ class LeaderReplica:
 
     # -- changes from outside
 
-    @property
-    def config(self) -> TopicConfig:
-        """The topic's effective configuration."""
-        return self._config
-
     def change_config(self, config: TopicConfig) -> None:
         """Use another topic configuration from the next batch on. The log gets it separately, in a pool."""
-        self._set_config(config)
-
-    def _set_config(self, config: TopicConfig) -> None:
-        self._config = config
-        self._log_append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-        self._flush_messages = config.flush_messages
-        self._flush_seconds = min(config.flush_ms / 1000, self._shared.sync_interval_seconds)
+        self.config = config
+        """The topic's effective configuration."""
         self.validation_limits = limits_of(config, self._shared.decompressed_bytes_max)
+        """Limits of the batches that the topic accepts."""
+        self._log_append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        self.sync.change_config(config)
 
     def refuse_writes(self, refusal: Refusal) -> None:
         """Answer everything that waits, and all that comes, with a problem; reads go on.

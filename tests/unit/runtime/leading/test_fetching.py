@@ -153,7 +153,7 @@ class TestRefusals:
         """Records that are gone are data loss, not a wrong request."""
         flights = await make_topic()
         await flights.produce(b"a", b"b")
-        flights.handle()._log.advance_log_start(Offset(1))
+        flights.handle().log.advance_log_start(Offset(1))
 
         with pytest.raises(ProblemError) as refused:
             await flights.fetch(0)
