@@ -81,14 +81,14 @@ image: setup ## the images as OCI archives in build/: fairlead.oci.tar and fairl
 bench-latency: setup-bench ## latencies: alone, under load, on a large topic (about 12 minutes)
 	@$(BIN)/python benchmarks/latency.py $(BENCH)
 
-manifests: setup ## what is made from definitions and charts: install.yaml, the kustomize base, schemas, tables
+manifests: setup ## what charts and kubectl need of a checkout and is not in git: definitions, schema and boards in the charts, install.yaml, kustomize base, rules
 	@$(BIN)/python .ci/manifests.py
 
 docs: setup ## build the documentation site into site/; draws the boards of Grafana first (five minutes, needs root) unless they are drawn
 	@[ -e docs/how-to/boards/fairlead-cluster.svg ] || $(BIN)/python docs/generate/board_pictures.py
 	@.ci/docs.sh
 
-release: setup ## wheel, sdist, bill of materials and licences into dist/; fails for a licence that is not allowed
+release: setup ## wheel, sdist, charts, manifests, bill of materials and licences into dist/; fails for a licence that is not allowed
 	@$(BIN)/python .ci/release.py
 
 constraints: ## solve the dependencies again and write constraints/

@@ -1,19 +1,25 @@
-"""Write what is made from the custom resource definitions and from the charts, or check that it is current.
+"""Write what is made from the custom resource definitions and from the charts; only the charts' READMEs are in git.
 
-    python .ci/manifests.py [--check]
+    python .ci/manifests.py [--without-helm | --check | --pack DIRECTORY]
 
-From `manifests/crds/`: the definitions as templates of the operator's chart, and the other chart's schema of values.
-From the operator's chart: `manifests/install.yaml`, the kustomize base, what its overlays add, rules and
-boards. From each chart's values: the table in its README. It uses the Helm that the tests build.
+From `manifests/crds/`: the copies of the definitions in the operator's chart, and the schema of the values of the
+other chart. From the boards' code: JSON in the operator's chart. From the operator's chart: `manifests/install.yaml`,
+what the kustomize base and its overlays name, rules and boards. From the chart of jobs: `manifests/spark/job.yaml`.
+From each chart's values: the table in its README. Helm is the `helm` of PATH, or else the one that
+tests build. Tests call this program through `tests/plugins/made_files.py`, and `.ci/release.py` packs the files by
+`--pack`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +30,12 @@ sys.path[:0] = [str(ROOT / "tests/kubernetes"), str(ROOT / "tests/etcd")]
 
 from go_programs import program  # noqa: E402 - found by the line above
 
-CHARTS = ROOT / "charts"
-OPERATOR_CHART = CHARTS / "fairlead-operator"
-CLUSTER_CHART = CHARTS / "fairlead-cluster"
-JOBS_CHART = CHARTS / "fairlead-jobs"
-DEFINITIONS = ROOT / "manifests/crds"
+OPERATOR_CHART = ROOT / "charts/fairlead-operator"
+CLUSTER_CHART = ROOT / "charts/fairlead-cluster"
+JOBS_CHART = ROOT / "charts/fairlead-jobs"
+CHARTS = (OPERATOR_CHART, CLUSTER_CHART, JOBS_CHART)
+MANIFESTS = ROOT / "manifests"
+DEFINITIONS = MANIFESTS / "crds"
 NAMESPACE = "fairlead"
 RELEASE = "fairlead-operator"
 JOB = "flights"
@@ -45,44 +52,53 @@ TABLE = re.compile(r"(?<=<!-- values -->\n).*?(?=<!-- end of values -->)", re.DO
 def main(arguments: list[str]) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="write nothing, fail if a file is not current")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--without-helm", action="store_true", help="write only the files that need no Helm")
+    only.add_argument("--check", action="store_true", help="write nothing, fail if a table is not current")
+    only.add_argument("--pack", type=Path, metavar="DIRECTORY", help="write every file and pack them there")
     options = parser.parse_args(arguments)
-    # The chart: what Helm renders is made with them.
-    steps = (chart_files, rendered_files)
-    stale = [path for step in steps for path in put(step(), write=not options.check)]
-    if not options.check:
-        put(boards_manifest(), write=True)
-    for path in stale:
-        print(
-            f"{path.relative_to(ROOT)} {'is not current' if options.check else 'is written'}", file=sys.stderr
-        )
-    if stale and options.check:
-        print("run: make manifests", file=sys.stderr)
-        return 1
+    if options.check:
+        stale = [path for path, text in tables().items() if path.read_text(encoding="utf-8") != text]
+        for path in stale:
+            print(f"{path.relative_to(ROOT)} is not current; run: make manifests", file=sys.stderr)
+        return 1 if stale else 0
+    # The charts come first: Helm renders what is made here.
+    put({**tables(), **chart_files()})
+    subprocess.run([sys.executable, str(ROOT / "docs/generate/dashboards.py")], check=True)
+    if not options.without_helm:
+        put(rendered_files())
+    if options.pack:
+        pack(options.pack)
     return 0
 
 
-def put(texts: dict[Path, str], *, write: bool) -> list[Path]:
-    """Name the files that differ from what they should be, and write those if asked to."""
-    stale = [
-        path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text
-    ]
-    for path in stale if write else []:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(texts[path], encoding="utf-8")
-    return stale
+def put(texts: dict[Path, str]) -> None:
+    """Write the files that differ from what they should be; several processes may do so at once."""
+    for path, text in texts.items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+            partial.write_text(text, encoding="utf-8")
+            partial.replace(path)
+            print(f"{path.relative_to(ROOT)} is written", file=sys.stderr)
+
+
+def tables() -> dict[Path, str]:
+    """Return the text of each chart's README, with the table of its values."""
+    return {chart / "README.md": with_values_table(chart) for chart in CHARTS}
 
 
 def chart_files() -> dict[Path, str]:
-    """Return the text of every file of the charts that is made from something else, without Helm."""
+    """Return the text of every file that is made without Helm and is not in git, without the boards."""
     return {
         **{
-            OPERATOR_CHART / "templates/crds" / path.name: definition_template(path) for path in definitions()
+            OPERATOR_CHART / "definitions" / path.name: path.read_text(encoding="utf-8")
+            for path in definitions()
         },
         CLUSTER_CHART / "values.schema.json": json.dumps(cluster_values_schema(), indent=2) + "\n",
         **{
-            chart / "README.md": with_values_table(chart)
-            for chart in (OPERATOR_CHART, CLUSTER_CHART, JOBS_CHART)
+            MANIFESTS / "monitoring" / f"{path.stem}.rules.yaml": HEAD + path.read_text(encoding="utf-8")
+            for path in sorted((OPERATOR_CHART / "rules").glob("*.yaml"))
         },
     }
 
@@ -92,32 +108,34 @@ def rendered_files() -> dict[Path, str]:
     default = render()
     clusterwide = render("--set", "watch.scope=all")
     two = render("--set", "replicas=2")
-    watched = render("--set", "prometheusRule.enabled=true")
-    rules = OPERATOR_CHART / "rules"
-    manifests = ROOT / "manifests"
+    watched = render("--set", "prometheusRule.enabled=true", "--set", "dashboards.enabled=true")
     crds = "".join("---\n" + path.read_text(encoding="utf-8").removeprefix("---\n") for path in definitions())
-    namespace = (manifests / "base/namespace.yaml").read_text(encoding="utf-8")
+    namespace = (MANIFESTS / "base/namespace.yaml").read_text(encoding="utf-8")
+    roles = only_kinds(clusterwide, "ClusterRole", "ClusterRoleBinding")
     return {
-        manifests / "install.yaml": f"{HEAD}---\n{namespace}{crds}{default}",
-        manifests / "base/operator.yaml": HEAD + default,
-        manifests / "overlays/all-namespaces/roles.yaml": HEAD
-        + only_kinds(clusterwide, "ClusterRole", "ClusterRoleBinding"),
-        manifests / "overlays/two-replicas/poddisruptionbudget.yaml": HEAD
+        MANIFESTS / "install.yaml": f"{HEAD}---\n{namespace}{crds}{default}",
+        MANIFESTS / "base/operator.yaml": HEAD + default,
+        MANIFESTS / "overlays/all-namespaces/roles.yaml": HEAD + roles,
+        MANIFESTS / "overlays/two-replicas/poddisruptionbudget.yaml": HEAD
         + only_kinds(two, "PodDisruptionBudget"),
-        manifests / "spark/job.yaml": HEAD + rendered(JOB, JOBS_CHART),
-        manifests / "monitoring/prometheusrule.yaml": HEAD + only_kinds(watched, "PrometheusRule"),
-        **{
-            manifests / "monitoring" / f"{path.stem}.rules.yaml": HEAD + path.read_text(encoding="utf-8")
-            for path in sorted(rules.glob("*.yaml"))
-        },
+        MANIFESTS / "spark/job.yaml": HEAD + rendered(JOB, JOBS_CHART),
+        MANIFESTS / "monitoring/prometheusrule.yaml": HEAD + only_kinds(watched, "PrometheusRule"),
+        MANIFESTS / "monitoring/dashboards.yaml": HEAD + only_kinds(watched, "ConfigMap"),
     }
 
 
-def boards_manifest() -> dict[Path, str]:
-    """Write the boards into the chart, and return them as ConfigMaps for `kubectl apply`; neither is in git."""
-    subprocess.run([sys.executable, str(ROOT / "docs/generate/dashboards.py")], check=True)
-    watched = render("--set", "dashboards.enabled=true")
-    return {ROOT / "manifests/monitoring/dashboards.yaml": HEAD + only_kinds(watched, "ConfigMap")}
+def pack(into: Path) -> None:
+    """Put what a release has for Kubernetes into a folder: `install.yaml`, an archive of `manifests/`, the charts."""
+    into.mkdir(parents=True, exist_ok=True)
+    shutil.copy(MANIFESTS / "install.yaml", into)
+    version = yaml.safe_load((OPERATOR_CHART / "Chart.yaml").read_text(encoding="utf-8"))["appVersion"]
+    with tarfile.open(into / f"fairlead-manifests-{version}.tar.gz", "w:gz") as archive:
+        for path in sorted(MANIFESTS.rglob("*.yaml")):
+            archive.add(path, path.relative_to(ROOT))
+        for path in sorted((OPERATOR_CHART / "dashboards").glob("*.json")):
+            archive.add(path, Path("manifests/monitoring/boards") / path.name)
+    for chart in CHARTS:
+        subprocess.run([helm(), "package", str(chart), "--destination", str(into)], check=True)
 
 
 # ------------------------------------------------------------------------------------------- definitions
@@ -126,17 +144,6 @@ def boards_manifest() -> dict[Path, str]:
 def definitions() -> list[Path]:
     """List the files of the custom resource definitions."""
     return sorted(path for path in DEFINITIONS.glob("*.yaml") if path.stem != "kustomization")
-
-
-def definition_template(path: Path) -> str:
-    """Make a definition a template of the chart: switchable, and kept when the release goes."""
-    text = path.read_text(encoding="utf-8")
-    assert "{{" not in text, f"{path} holds what Helm would take for a template"
-    head, metadata, rest = text.removeprefix("---\n").partition("\nmetadata:\n")
-    assert metadata, f"{path} has no metadata"
-    assert not rest.startswith("  annotations:"), f"{path} has annotations, which this program does not merge"
-    annotations = '  annotations:\n    {{- include "fairlead-operator.crdAnnotations" . | nindent 4 }}\n'
-    return f"{{{{- if .Values.crds.enabled }}}}\n{head}{metadata}{annotations}{rest}{{{{- end }}}}\n"
 
 
 def spec_schema(kind: str) -> dict[str, Any]:
@@ -213,10 +220,15 @@ def render(*settings: str) -> str:
     return rendered(RELEASE, OPERATOR_CHART, "--set", "crds.enabled=false", *settings)
 
 
+def helm() -> str:
+    """Return the path of Helm: of the one that is installed, or else of the one that is built from its Go module."""
+    return shutil.which("helm") or str(program("helm4"))
+
+
 def rendered(release: str, chart: Path, *settings: str) -> str:
     """Render a chart as kubectl is to apply it: without tests and traces of Helm."""
     command = (
-        str(program("helm4")), "template", release, str(chart), "--namespace", NAMESPACE,
+        helm(), "template", release, str(chart), "--namespace", NAMESPACE,
         "--kube-version", "1.36.0", "--skip-tests", *settings,
     )  # fmt: skip
     text = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout

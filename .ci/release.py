@@ -1,4 +1,4 @@
-"""Make what a release is: wheel, sdist, bill of materials and list of licences, all in dist/.
+"""Make what a release is, all in dist/: wheel, sdist, charts, manifests, bill of materials and list of licences.
 
     python .ci/release.py [--into DIRECTORY] [--bill-only]
 
@@ -141,7 +141,7 @@ def main(arguments: list[str]) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--into", type=Path, default=ROOT / "dist")
-    parser.add_argument("--bill-only", action="store_true", help="build no wheel and no sdist")
+    parser.add_argument("--bill-only", action="store_true", help="write only the bill and the licences")
     options = parser.parse_args(arguments)
     options.into.mkdir(parents=True, exist_ok=True)
     packages = closure(PRODUCT, EXTRAS)
@@ -158,6 +158,8 @@ def main(arguments: list[str]) -> int:
         return 1
     if not options.bill_only:
         build(options.into)
+        packing = [sys.executable, str(ROOT / ".ci/manifests.py"), "--pack", str(options.into)]
+        subprocess.run(packing, check=True)
     (options.into / BILL).write_text(json.dumps(bill_of(packages), indent=2) + "\n")
     (options.into / LICENSES).write_text(table(packages, licenses))
     print(

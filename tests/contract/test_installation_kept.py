@@ -13,6 +13,7 @@ import yaml
 import checkout
 import golden
 from fairlead_api.resources.conditions import CONDITIONS
+from made_files import make_chart_files
 
 _PROJECT = tomllib.loads((checkout.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 _POINTS = [
@@ -65,6 +66,7 @@ def conditions() -> Any:
 
 def charts() -> Any:
     """Describe the values of each chart: names and defaults, and what the schema allows."""
+    make_chart_files()
     described = {}
     for folder in sorted((checkout.ROOT / "charts").iterdir()):
         schema = json.loads((folder / "values.schema.json").read_text(encoding="utf-8"))

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import fcntl
 import subprocess
-import sys
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from go_programs import program
+from made_files import make_chart_files, make_manifests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,19 +49,13 @@ DEFINITIONS = ("clusters.fairlead.dev", "topics.fairlead.dev")
 
 def tool(name: str, *arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
     """Run a program that needs no cluster; raises `AssertionError` with its output if it fails and `check` is true."""
-    _write_boards()
+    make_chart_files()
     command = [str(program(name)), *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert not check or done.returncode == 0, (
         f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
     )
     return done
-
-
-@cache
-def _write_boards() -> None:
-    """Write the boards into the chart: they are not in git, and a chart without them refuses `dashboards.enabled`."""
-    subprocess.run([sys.executable, str(ROOT / "docs/generate/dashboards.py")], check=True)
 
 
 def render(chart: Path, *settings: str | Path, helm: str = "helm4") -> str:
@@ -75,7 +68,11 @@ def render(chart: Path, *settings: str | Path, helm: str = "helm4") -> str:
 
 @contextmanager
 def alone(kubernetes: Kubernetes) -> Iterator[None]:
-    """Hold a control plane that other workers of the run use too, and begin without Fairlead's definitions."""
+    """Hold a control plane that other workers of the run use too, and begin without Fairlead's definitions.
+
+    The files that these tests install are made first.
+    """
+    make_manifests()
     with (kubernetes.box.state / "alone").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for name in DEFINITIONS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -35,12 +36,24 @@ def test_their_own_suites() -> None:
     assert re.search(r"Test Suites:\s+[1-9]\d* passed", answer)
 
 
-def test_made_files_are_current() -> None:
-    """What is made from definitions and charts is what `make manifests` would write."""
+def test_tables_of_values_are_current() -> None:
+    """The table of values in each chart's README is made from its values."""
     command = [sys.executable, str(ROOT / ".ci/manifests.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_chart_without_definitions_is_refused(tmp_path: Path) -> None:
+    """A fresh clone's chart installs no operator without definitions: it names the command that makes them."""
+    chart = tmp_path / "chart"
+    shutil.copytree(OPERATOR_CHART, chart, ignore=shutil.ignore_patterns("definitions"))
+    refused = tool("helm4", "template", "a", chart, check=False)
+    left_out = tool("helm4", "template", "a", chart, "--set", "crds.enabled=false")
+
+    assert refused.returncode == 1
+    assert "make manifests" in refused.stderr
+    assert "kind: Deployment" in left_out.stdout
 
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.name)

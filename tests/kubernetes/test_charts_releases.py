@@ -30,7 +30,7 @@ def next_release(folder: Path) -> Path:
     about.write_text(
         about.read_text(encoding="utf-8").replace("version: 0.1.0", "version: 0.2.0"), encoding="utf-8"
     )
-    definition = chart / "templates/crds/topics.fairlead.dev.yaml"
+    definition = chart / "definitions/topics.fairlead.dev.yaml"
     text = definition.read_text(encoding="utf-8")
     before = "              partitions:\n                type: integer\n"
     assert text.count(before) >= 1, "the definition of Topics is written otherwise than this test knows"

@@ -65,7 +65,7 @@ def test_installing(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
     deployment: Any = kubernetes_alone.api.get("deployment/fairlead-operator", "fairlead")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
 
-    assert done == 13
+    assert done == 14
     assert {"name": "FAIRLEAD_OPERATOR_NAMESPACES", "value": "*"} in container["env"]
     assert kubernetes_alone.api.get("deployment/fairlead-operator", "fairlead-second")
 

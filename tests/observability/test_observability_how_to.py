@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import checkout
+from made_files import make_chart_files
 from monitored_cluster import free_port, stop, wait_for
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def test_every_command_of_the_first_section(tmp_path: Path, started: list[subpro
     ports = {port: str(free_port()) for port in PORTS}
     for port, free in ports.items():
         section = section.replace(f"127.0.0.1:{port}", f"127.0.0.1:{free}")
+    make_chart_files()
     (tmp_path / "manifests").symlink_to(checkout.ROOT / "manifests")
     environment = {
         **ENVIRONMENT,
