@@ -11,7 +11,7 @@ import structlog
 from fairlead_api.resources.cluster import Cluster
 from fairlead_operator.api_server.client import ApiClient, Requests, reference_to
 from fairlead_operator.api_server.connection import Connection
-from fairlead_operator.api_server.events import COUNT_EVERY_SECONDS, Events
+from fairlead_operator.api_server.events import BURST, REFILL_SECONDS, Events
 from fairlead_operator.clock import SystemClock
 from fairlead_operator.naming import CLUSTER, CONFIG_MAP, SERVICE, Manifest, ObjectRef
 from fairlead_operator.ports import Conflict, Forbidden, Invalid, NotFound, Unavailable
@@ -254,7 +254,7 @@ class JumpingClock(SystemClock):
 
 
 async def test_events_are_told_once_and_counted(laboratory: Laboratory) -> None:
-    """The same words about the same object are one Event, also from the next operator; other words are another."""
+    """The same words about the same object are one series, also from the next operator; other words are another."""
     api, namespace = await laboratory.client(), laboratory.namespace
     (about,) = laboratory.kubernetes.api.apply(
         {
@@ -267,25 +267,35 @@ async def test_events_are_told_once_and_counted(laboratory: Laboratory) -> None:
     clock = JumpingClock()
     first, second = (Events(api, clock, LOG, instance=name) for name in ("one", "two"))
     mark = laboratory.kubernetes.audit_mark()
-    for _ in range(5):
+    await first.tell(about, "Warning", "RollBlocked", "waits for orders-3")
+    await first.tell(about, "Warning", "RollBlocked", "waits for orders-3")
+    twice = the_event(laboratory, "RollBlocked")
+    for _ in range(2 * BURST):
         await first.tell(about, "Warning", "RollBlocked", "waits for orders-3")
-    writes_of_five = laboratory.writes(mark)
-    clock.ahead = COUNT_EVERY_SECONDS + 1
+    writes = laboratory.writes(mark)
+    clock.ahead = REFILL_SECONDS + 1
     await first.tell(about, "Warning", "RollBlocked", "waits for orders-3")
     await second.tell(about, "Warning", "RollBlocked", "waits for orders-3")
     await first.tell(about, "Normal", "Restarted", "restarted broker 1" + "!" * 2000)
-    told = {
-        event["reason"]: (
-            event["note"][:18],
-            (event.get("series") or {}).get("count"),
-            event["regarding"]["kind"],
-        )
-        for event in laboratory.kubernetes.api.list("events.events.k8s.io", namespace)
-        if event["regarding"].get("name") == "main" and event["reportingController"] == "fairlead-operator"
-    }
+    blocked, restarted = (the_event(laboratory, reason) for reason in ("RollBlocked", "Restarted"))
 
-    assert len(writes_of_five) == 1
-    assert told == {
-        "RollBlocked": ("waits for orders-3", 7, CLUSTER.kind),
-        "Restarted": ("restarted broker 1", None, CLUSTER.kind),
-    }
+    assert twice["series"]["count"] == 2
+    assert twice["series"]["lastObservedTime"] >= twice["eventTime"]
+    assert len(writes) == 1 + BURST
+    assert blocked["note"] == "waits for orders-3"
+    assert blocked["series"]["count"] == 2 + 2 * BURST + 2
+    assert restarted["note"].startswith("restarted broker 1")
+    assert "series" not in restarted
+    assert {each["regarding"]["kind"] for each in (blocked, restarted)} == {CLUSTER.kind}
+
+
+def the_event(laboratory: Laboratory, reason: str) -> Manifest:
+    """Return the only Event about the Cluster `main` for a reason."""
+    [found] = [
+        event
+        for event in laboratory.kubernetes.api.list("events.events.k8s.io", laboratory.namespace)
+        if event["regarding"].get("name") == "main"
+        and event["reportingController"] == "fairlead-operator"
+        and event["reason"] == reason
+    ]
+    return found

@@ -1,8 +1,8 @@
 """Events on objects, as `kubectl describe` shows them. A repeated message is counted, not written again.
 
 The name of an Event is made of its object and message, so that a restarted operator, or another leader, finds the
-existing Event. A repetition is written only when the last write is some minutes old: a lasting state must not cause
-lasting writes.
+existing Event. A repetition raises the count of the Event's series and its last time. Repetitions beyond a burst are
+counted in memory and written with a later one: a lasting state must not cause lasting writes.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from fairlead_operator.naming import EVENT, FIELD_MANAGER, Kind, Manifest, Objec
 from fairlead_operator.ports import ApiError, Conflict, EventType, NotFound
 from fairlead_operator.telemetry import Log
 
-COUNT_EVERY_SECONDS: Final = 600.0
-"""A repetition within this time is counted in memory, and written with the next one after it."""
+BURST: Final = 10
+"""Repetitions of one Event that are written at once: an act that a user repeats is seen as often as it happens."""
+REFILL_SECONDS: Final = 60.0
+"""Time after which one more repetition may be written, up to the burst."""
 REMEMBERED_MAX: Final = 4096
 """Events that are known to be written; one that is forgotten costs a request that is answered with a conflict."""
 MESSAGE_CHARACTERS_MAX: Final = 1000
@@ -48,7 +50,19 @@ class EventCalls(Protocol):
 @dataclass(slots=True)
 class _Told:
     count: int
-    written_at: float
+    """How often the Event was told, with the repetitions that are not written yet."""
+    writes_left: float
+    """Repetitions that may be written at `at`."""
+    at: float
+
+    def may_write(self, now: float) -> bool:
+        """Take one write out of the allowance, which refills with time; return whether there was one."""
+        self.writes_left = min(float(BURST), self.writes_left + (now - self.at) / REFILL_SECONDS)
+        self.at = now
+        if self.writes_left < 1:
+            return False
+        self.writes_left -= 1
+        return True
 
 
 class Events:
@@ -67,7 +81,7 @@ class Events:
         ref = _name_of(about, type_, reason, message)
         now = self._clock.monotonic()
         told = self._told.get(ref)
-        if told is not None and now - told.written_at < COUNT_EVERY_SECONDS:
+        if told is not None and not told.may_write(now):
             told.count += 1
             return
         try:
@@ -76,8 +90,12 @@ class Events:
             self._log.warning(
                 "Event not written", object=str(ref), reason=reason, message=message, error=str(error)
             )
+            if told is not None:
+                told.count += 1
             return
-        self._told[ref] = _Told(count, now)
+        if told is None:
+            told = self._told[ref] = _Told(count, BURST, now)
+        told.count = count
         self._told.move_to_end(ref)
         if len(self._told) > REMEMBERED_MAX:
             self._told.popitem(last=False)
