@@ -1,4 +1,4 @@
-"""The decision records have one form and stand in one list."""
+"""The decision records have one form and are listed in one index."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEADINGS = ["Context", "Decision", "Consequences", "What would change our mind"]
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda path: path.stem)
 def test_a_record_has_the_four_parts(record: Path) -> None:
-    """A record says context, decision, consequences and what would change our mind, in this order."""
+    """A record has the parts context, decision, consequences and what would change our mind, in this order."""
     text = record.read_text()
 
     assert re.findall(r"^## (.+)$", text, re.MULTILINE)[:4] == HEADINGS

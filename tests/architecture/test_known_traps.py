@@ -11,16 +11,16 @@ SIMULATION = checkout.ROOT / "docs" / "explanation" / "simulation.md"
 ROW = re.compile(r"^\| (\d+) \|.*\|(.*)\|$", re.MULTILINE)
 SPAN = re.compile(r"`([^`]+)`")
 WITHOUT_PROOF = {14}
-"""There is nothing yet that the trap could close on."""
+"""Traps of a feature that does not exist yet."""
 
 
 def rows() -> dict[int, list[str]]:
-    """What each row names as its proof."""
+    """Return the proofs that each row names."""
     return {int(number): SPAN.findall(named) for number, named in ROW.findall(PAGE.read_text())}
 
 
 def test_every_trap_has_its_proof() -> None:
-    """All of them are there, and only those that cannot close yet name nothing."""
+    """Every trap is listed, and only a trap of a feature that does not exist yet has no proof."""
     found = rows()
 
     assert list(found) == list(range(1, 31))
@@ -28,7 +28,7 @@ def test_every_trap_has_its_proof() -> None:
 
 
 def test_every_named_test_exists() -> None:
-    """A file, or a test in it."""
+    """Every named test is a file, or a test in it."""
     missing = []
     for span in {span for named in rows().values() for span in named if span.startswith("tests/")}:
         path, _, name = span.partition("::")
@@ -40,7 +40,7 @@ def test_every_named_test_exists() -> None:
 
 
 def test_every_named_switch_is_in_the_table_of_findings() -> None:
-    """The simulator finds each within its seeds."""
+    """The simulator finds each named switch within its seeds."""
     table = SIMULATION.read_text()
     switches = {
         span

@@ -47,14 +47,14 @@ def loaded_by(names: list[str], heavy: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_contract_loads_without_arrow() -> None:
-    """No module of the contract but those that hold batches loads pyarrow, which costs a tenth of a second."""
+    """Only modules of the contract that hold batches load pyarrow, which costs a tenth of a second."""
     done = loaded_by(["fairlead_api", *LIGHT_MODULES], "pyarrow")
 
     assert done.returncode == 0, done.stderr
 
 
 def test_only_the_custom_resources_load_pydantic() -> None:
-    """Clients that never see a custom resource do not pay for the models of them."""
+    """Programs that use no custom resource do not load the models of them."""
     names = [name for name in LIGHT_MODULES if not name.startswith("fairlead_api.resources.")]
     done = loaded_by(["fairlead_api", *names], "pydantic")
 

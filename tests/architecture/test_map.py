@@ -29,14 +29,14 @@ def test_every_named_path_exists() -> None:
 
 
 def test_every_room_is_named() -> None:
-    """Every folder of the packages stands on the map."""
+    """ARCHITECTURE.md names every folder of the packages."""
     named = {path.rstrip("/") for path in named_paths()}
 
     assert [str(room) for room in checkout.rooms() if str(room) not in named] == []
 
 
 def test_no_room_is_empty() -> None:
-    """Every room holds a module beside its `__init__.py`, or says its public names there."""
+    """Every room holds a module beside its `__init__.py`, or lists its public names there."""
     inhabited = {
         path.parent for path in checkout.python_files(*checkout.PACKAGE_FOLDERS) if path.stem != "__init__"
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import checkout
 
-# A name that fits everything collects everything.
+# A name that fits everything attracts unrelated code.
 SHAPELESS_NAMES = frozenset({"util", "utils", "helper", "helpers", "common", "misc", "manager", "managers"})
 TOP_FOLDERS = (
     "api",
@@ -37,5 +37,5 @@ def test_no_top_folder_is_a_package() -> None:
 
 
 def test_tests_are_no_packages() -> None:
-    """No folder of tests is a package, so that two test files may have one name."""
+    """No folder of tests is a package, so that two test files may have the same name."""
     assert [str(path) for path in checkout.python_files("tests") if path.name == "__init__.py"] == []

@@ -1,4 +1,4 @@
-"""Every example of the docs is run by a test, or stands here with the reason why none can."""
+"""Every example of the docs is run by a test, or this file gives the reason why no test can run it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ NOT_RUN: Final[dict[tuple[str, str], str]] = {
 
 
 def examples() -> set[tuple[str, str]]:
-    """Return the pages with something to type or to apply, and in which language."""
+    """Return the pages that have commands or manifests, and their languages."""
     found = set()
     for path in checkout.files():
         if path.suffix != ".md" or path.parts[0] != "docs" or path.parts[1] in GENERATED:
@@ -77,13 +77,13 @@ def examples() -> set[tuple[str, str]]:
 
 
 def test_every_example_is_run_or_has_a_reason() -> None:
-    """A new page, or a new language on a page, needs a test; what is gone from the pages is gone from here."""
+    """Every language of a page has a test or a reason, and no entry is left of a page that is gone."""
     assert not RUN_BY.keys() & NOT_RUN.keys()
     assert examples() == RUN_BY.keys() | NOT_RUN.keys()
 
 
 def test_every_test_that_is_named_reads_its_page() -> None:
-    """The file is there and has the name of the page in it; those of Kubernetes make it from its second half."""
+    """The test file exists and contains the page's name; tests of Kubernetes build it from its second half."""
     wrong = []
     for (page, _), test in RUN_BY.items():
         name = page.rpartition("/")[2].removesuffix(".md").removeprefix("kubernetes-")
@@ -95,7 +95,7 @@ def test_every_test_that_is_named_reads_its_page() -> None:
 
 
 def test_every_fence_names_its_language_and_is_closed() -> None:
-    """What has no language is run by nobody, and what is not closed is no block."""
+    """Every fence names its language, without which no test runs it, and is closed."""
     wrong = []
     for path in checkout.files():
         if path.suffix != ".md" or path.parts[0] != "docs" or path.parts[1] in GENERATED:

@@ -18,7 +18,7 @@ def prose() -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["ci_prose"] = module  # dataclasses look their module up
+    sys.modules["ci_prose"] = module  # dataclasses look their module up in sys.modules
     spec.loader.exec_module(module)
     return module
 
@@ -29,7 +29,7 @@ def found(prose: Any, path: str, text: str) -> list[tuple[int, str]]:
 
 
 def test_python_is_read_in_docstrings_fields_comments_and_texts(prose: Any) -> None:
-    """Each kind has its line, and words at the beginning count in the kind that they are listed for."""
+    """Each kind of text is read with its line, and a word at the beginning counts only in its own kinds."""
     text = (
         '"""A room for whoever asks."""\n'
         "class Part:\n"
@@ -52,7 +52,7 @@ def test_python_is_read_in_docstrings_fields_comments_and_texts(prose: Any) -> N
 
 
 def test_texts_of_tests_are_data(prose: Any) -> None:
-    """A literal in a test is compared with something; only its docstrings and comments are prose."""
+    """Literals of a test are not read: they are compared with something; its docstrings and comments are prose."""
     text = 'def test_a() -> None:\n    """Nobody is left."""\n    assert answer == "it begins anew here"\n'
 
     assert found(prose, "tests/unit/test_part.py", text) == [(2, "nobody")]
@@ -68,7 +68,7 @@ def test_markdown_is_read_outside_code(prose: Any) -> None:
 
 
 def test_comments_of_other_files_are_read(prose: Any) -> None:
-    """YAML, Dockerfile and Makefile have comments, and values that are none."""
+    """Comments of YAML, Dockerfile and Makefile are read, and their values are not."""
     assert found(prose, "charts/values.yaml", "# -- Let nobody in.\nname: nobody\n") == [(1, "nobody")]
     assert found(prose, "Makefile", "run: setup ## start it anew\n") == [(1, "anew")]
 
@@ -83,18 +83,18 @@ def test_comments_of_other_files_are_read(prose: Any) -> None:
     ],
 )
 def test_plain_sentences_pass(prose: Any, sentence: str) -> None:
-    """People may be called who; a broker has a noun."""
+    """A relative pronoun after a noun for people, and sentences whose subject is a broker, are no findings."""
     assert found(prose, "docs/page.md", sentence) == []
 
 
 def test_every_word_says_what_to_write_instead(prose: Any) -> None:
-    """A check that only forbids helps no writer."""
+    """Every word has a replacement: a check that only forbids helps no writer."""
     assert all(word.instead and word.kinds for word in prose.WORDS)
     assert len({word.name for word in prose.WORDS}) == len(prose.WORDS)
 
 
 def test_every_held_place_exists(prose: Any) -> None:
-    """A folder that has moved would no longer be read."""
+    """Every held place exists; a folder that has moved would no longer be read."""
     names = prose.tracked()
 
     assert [place for place in prose.held() if not any(prose.below(name, [place]) for name in names)] == []

@@ -47,7 +47,7 @@ def pages(navigation: Any) -> list[str]:
 
 @pytest.mark.slow
 def test_every_page_of_the_navigation_is_found(index: dict[str, dict[str, str]]) -> None:
-    """By its headings, and with text to search in."""
+    """Every page of the navigation is found by its headings, and has text to search in."""
     navigation = tomllib.loads(CONFIGURATION.read_text(encoding="utf-8"))["project"]["nav"]
     missing = []
     for page in pages(navigation):
@@ -66,7 +66,7 @@ def test_every_page_of_the_navigation_is_found(index: dict[str, dict[str, str]])
 
 
 def test_words_of_a_page_lead_to_it(index: dict[str, dict[str, str]]) -> None:
-    """A search for draining a broker leads to the page and the section that explain it."""
+    """A search for draining a broker finds the page and the section that explain it."""
     found = {
         (page, title)
         for page, sections in index.items()
@@ -78,7 +78,7 @@ def test_words_of_a_page_lead_to_it(index: dict[str, dict[str, str]]) -> None:
 
 
 def test_what_is_not_for_readers_is_not_in_the_site(index: dict[str, dict[str, str]]) -> None:
-    """Sentences that wait for the changelog are not found; there are some."""
+    """Notes that wait for the changelog are not in the site, although there are some."""
     found = [page for page in index if page.startswith("changes/")]
 
     assert (checkout.ROOT / "docs/changes/README.md").exists()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FILE_LINES_MAX = 900
 REASON_LINES_MIN = 500
-"""Lines from which a module's docstring says why it is one file."""
+"""Lines from which a module's docstring gives the reason for one file."""
 MODULES_MAX = 24
 """Modules in one folder of the product."""
 FUNCTION_LINES_MAX = 60
@@ -31,7 +31,7 @@ def functions(source: str) -> Iterator[tuple[str, int]]:
 
 
 def test_no_file_is_long() -> None:
-    """No Python file has more than 900 lines, and a longer one than 500 gives the reason in its docstring."""
+    """No Python file has more than 900 lines, and a file of more than 500 gives the reason in its docstring."""
     lengths = {path: len((checkout.ROOT / path).read_text().splitlines()) for path in checkout.python_files()}
     long = [path for path, lines in lengths.items() if lines > REASON_LINES_MIN]
 
@@ -66,12 +66,12 @@ def test_no_function_is_long() -> None:
 
 @pytest.mark.parametrize(("body_lines", "expected"), [(1, 2), (60, 61)])
 def test_the_ruler_counts_every_line_of_a_function(body_lines: int, expected: int) -> None:
-    """The ruler itself counts the signature and the body, so that a long function is seen."""
+    """The length of a function includes its signature and its body."""
     source = "async def grow():\n" + "    call()\n" * body_lines
 
     assert list(functions(source)) == [("grow", expected)]
 
 
 def test_the_ruler_sees_this_file() -> None:
-    """The list of files is not empty by mistake."""
+    """The list of files contains this file, so it is not empty by mistake."""
     assert Path(__file__).relative_to(checkout.ROOT) in checkout.python_files()

@@ -24,7 +24,7 @@ def texts() -> dict[str, str]:
     return found
 
 
-def test_no_file_names_a_path_of_somebodys_machine() -> None:
+def test_no_file_names_a_path_of_a_machine() -> None:
     """No file holds an absolute path into a home folder or a work folder."""
     assert {name: found[0] for name, text in texts().items() if (found := MACHINE_PATH.search(text))} == {}
 

@@ -2,9 +2,9 @@
 
     python chaos.py --seconds 300 --faults kill-leader,pause-leader --seed 7
 
-Without `--faults` all of them, in random order. Half the time producers are idempotent and try again; then, in a
-history of its own, every request is sent once. Prints a JSON report of each and ends with 1 unless both are valid and
-the cluster became whole again. `--keep FOLDER` leaves the histories and every log there.
+Without `--faults` all faults are injected, in random order. Half the time producers are idempotent and retry; then, in
+a second history, every request is sent once. The program prints a JSON report of each and ends with 1 unless both are
+valid and the cluster became whole again. `--keep FOLDER` keeps the histories and every log there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from chaos_faults import ALONE, FAULTS, inject
 from chaos_run import Producers, as_document, chaos_run
 
 ACKNOWLEDGED_A_SECOND_MIN = 5.0
-"""Below it a run proves nothing: the faults met no load."""
+"""Fewer acknowledged sends prove nothing: the faults met no load."""
 
 
 async def run(
@@ -77,7 +77,7 @@ def main() -> int:
     unknown = {name for name in arguments.faults.split(",") if name} - set(FAULTS)
     if unknown:
         parser.error(f"no fault is known as {', '.join(sorted(unknown))}; known are {', '.join(FAULTS)}")
-    # Clients warn of every broker that does not answer: here that is what they are for.
+    # Clients warn of every broker that does not answer, which is expected here.
     logging.disable(logging.WARNING)
     with ExitStack() as stack:
         folder = arguments.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fairlead-")))

@@ -1,7 +1,7 @@
-"""A cluster of real processes: etcd, brokers, and every link between them in the hands of the test.
+"""A cluster of real processes: etcd, brokers, and links between them that the test controls.
 
-Brokers keep their addresses for life: clients and other brokers find them again after a restart, always through the
-relays of `links.py`.
+Brokers keep their addresses: clients and other brokers find them again after a restart, always through the relays of
+`links.py`.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ LEASE_SECONDS: Final = 3
 LAG_MS: Final = 4000
 """Kafka's 30 s would be longer than most faults last here."""
 BYTECODE: Final = Path(__file__).parents[2] / "build" / "bytecode"
-"""Kept from run to run: compiling everything is most of a first start."""
+"""Kept from run to run: compiling all modules is most of a first start."""
 
 
 @dataclass(slots=True)
 class Node:
-    """One broker: its process and where it is found."""
+    """One broker: its process and its addresses."""
 
     number: int
     process: BrokerProcess
     url: str
-    """For clients, through a relay."""
+    """Address for clients, through a relay."""
 
     @property
     def name(self) -> str:
-        """As the links know it."""
+        """Return the name that the links use."""
         return f"broker-{self.number}"
 
 
 @dataclass(slots=True)
 class ChaosCluster:
-    """Everything that runs."""
+    """All processes and links of a cluster."""
 
     folder: Path
     nodes: list[Node] = field(default_factory=list)
@@ -61,7 +61,7 @@ class ChaosCluster:
 
     @property
     def urls(self) -> list[str]:
-        """Where clients find the brokers."""
+        """Return the addresses of the brokers for clients."""
         return [node.url for node in self.nodes]
 
     def pids(self) -> dict[str, int]:
@@ -69,10 +69,10 @@ class ChaosCluster:
         return {node.name: node.process.pid for node in self.nodes if node.process.running}
 
     def alive(self) -> list[Node]:
-        """Return the brokers that run and do not stand still."""
+        """Return the brokers that run and are not paused."""
         return [node for node in self.nodes if node.process.running and node.name not in self.paused]
 
-    # ------------------------------------------------------------------------------------------ lives
+    # ------------------------------------------------------------------------------------------ start and end
 
     async def start(self, *nodes: Node) -> None:
         """Start brokers side by side, all without arguments."""
@@ -82,30 +82,30 @@ class ChaosCluster:
                     group.create_task(asyncio.to_thread(node.process.start, START_SECONDS))
 
     async def kill(self, *nodes: Node) -> None:
-        """End brokers without warning."""
+        """Kill brokers."""
         for node in nodes:
             await asyncio.to_thread(node.process.kill)
             self.paused.discard(node.name)
 
     async def stop(self, *nodes: Node) -> list[int]:
-        """Stop brokers in order, side by side; returns their exit codes."""
+        """Stop brokers in order, side by side; return their exit codes."""
         return list(await asyncio.gather(*(asyncio.to_thread(node.process.stop, 60) for node in nodes)))
 
     def pause(self, *nodes: Node) -> None:
-        """Let brokers stand still."""
+        """Pause brokers."""
         for node in nodes:
             node.process.pause()
             self.paused.add(node.name)
 
     def resume(self) -> None:
-        """Let all go on."""
+        """Resume all processes."""
         for node in self.nodes:
             if node.name in self.paused and node.process.running:
                 node.process.resume()
         self.paused.clear()
 
     async def heal(self) -> None:
-        """Take every fault back."""
+        """End every fault."""
         self.links.mend()
         self.resume()
         if self.etcd is not None:
@@ -117,7 +117,7 @@ class ChaosCluster:
             await self.etcd.wait_until_ready()
         await self.start()
 
-    # ------------------------------------------------------------------------------------------ questions
+    # ------------------------------------------------------------------------------------------ queries
 
     async def metadata(self, topic: str) -> Metadata:
         """Ask the brokers one after the other until one answers."""
@@ -134,14 +134,14 @@ class ChaosCluster:
         raise RuntimeError(message)
 
     async def partitions(self, topic: str) -> list[PartitionMetadata]:
-        """Return where the partitions are."""
+        """Return the description of each partition."""
         found = await self.metadata(topic)
         return found.topics[0].partitions if found.topics else []
 
     async def wait_for_partitions(
         self, topic: str, check: Any, seconds: float = 60.0
     ) -> list[PartitionMetadata]:
-        """Wait until all partitions satisfy a check; raises `TimeoutError` with what they are then."""
+        """Wait until all partitions satisfy a check; raises `TimeoutError` with their last state."""
         partitions: list[PartitionMetadata] = []
         deadline = asyncio.get_running_loop().time() + seconds
         while asyncio.get_running_loop().time() < deadline:
@@ -154,13 +154,13 @@ class ChaosCluster:
         raise TimeoutError(message)
 
     def node(self, number: int) -> Node:
-        """Return the broker of a number."""
+        """Return the broker with a number."""
         return next(node for node in self.nodes if node.number == number)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back."""
+    """The answer to a request."""
 
     status: int
     headers: Mapping[str, str]
@@ -174,7 +174,7 @@ class Answer:
 
 @asynccontextmanager
 async def http_client() -> AsyncIterator[Client]:
-    """A client of its own connections."""
+    """Yield a client with its own connections."""
     async with ClientBuilder().http2_prior_knowledge().build() as client:
         yield client
 
@@ -188,7 +188,7 @@ async def call(
     headers: Mapping[str, str] | None = None,
     seconds: float = CALL_SECONDS,
 ) -> Answer:
-    """One request, bytes as they are and everything else as JSON; raises when no answer came."""
+    """Send one request, bytes as they are and everything else as JSON; raises when no answer is received."""
     request = client.request(method, url).headers(dict(headers or {})).timeout(timedelta(seconds=seconds))
     if isinstance(body, bytes):
         request = request.body_bytes(body)
@@ -199,7 +199,7 @@ async def call(
 
 
 async def pause(seconds: float) -> None:
-    """Let time pass: faults last, and loads have a rate."""
+    """Wait: faults have a duration, and loads have a rate."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await asyncio.Event().wait()

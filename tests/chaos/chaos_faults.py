@@ -1,6 +1,6 @@
-"""What can happen to a cluster: each fault as one function that does it, lets the load go on, and takes it back.
+"""The faults of a cluster: each is one function that begins it, lets the load continue, and ends it.
 
-A fault returns whether it took effect: where there is no follower to kill, none was killed.
+A fault returns whether it took effect: without a follower, for example, none was killed.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _one_way(run: ChaosRun, node: Node, rng: random.Random) -> set[Pair]:
 
 
 async def kill_all(run: ChaosRun, rng: random.Random) -> bool:
-    """Every broker ends at once, and comes back in a random order."""
+    """All brokers are killed at once, and start again in a random order."""
     nodes = list(run.cluster.nodes)
     await run.cluster.kill(*nodes)
     await run.work(rng.uniform(0.1, 1.5 * LEASE_SECONDS))
@@ -137,7 +137,7 @@ async def kill_all(run: ChaosRun, rng: random.Random) -> bool:
 
 
 async def roll(run: ChaosRun, rng: random.Random) -> bool:
-    """Each broker is stopped in order and started again, one after the other, each time everybody is in sync."""
+    """Each broker is stopped in order and started again, the next one when all replicas are in sync."""
     for node in rng.sample(run.cluster.nodes, len(run.cluster.nodes)):
         assert await run.cluster.stop(node) == [0]
         await run.cluster.start(node)
@@ -147,7 +147,7 @@ async def roll(run: ChaosRun, rng: random.Random) -> bool:
 
 
 async def etcd_killed(run: ChaosRun, rng: random.Random) -> bool:
-    """A member of etcd, or the only one, ends and comes back."""
+    """A member of etcd, or the only one, is killed and started again."""
     if run.cluster.etcd is None:
         return False
     member = rng.choice(run.cluster.etcd.members)
@@ -159,7 +159,7 @@ async def etcd_killed(run: ChaosRun, rng: random.Random) -> bool:
 
 
 async def etcd_paused(run: ChaosRun, rng: random.Random) -> bool:
-    """A member of etcd, or the only one, stands still."""
+    """A member of etcd, or the only one, is paused."""
     if run.cluster.etcd is None:
         return False
     member = rng.choice(run.cluster.etcd.members)
@@ -170,7 +170,7 @@ async def etcd_paused(run: ChaosRun, rng: random.Random) -> bool:
 
 
 async def slow_network(run: ChaosRun, rng: random.Random) -> bool:
-    """Everything takes longer, in both directions."""
+    """All traffic is slower, in both directions."""
     run.cluster.links.delay_seconds = rng.choice((0.02, 0.1))
     await run.work(2 * LEASE_SECONDS)
     run.cluster.links.delay_seconds = 0.0
@@ -178,7 +178,7 @@ async def slow_network(run: ChaosRun, rng: random.Random) -> bool:
 
 
 async def nothing(run: ChaosRun, _rng: random.Random) -> bool:
-    """A quiet time: what earlier faults left must pass."""
+    """A quiet time in which the effects of earlier faults must end."""
     await run.work(LEASE_SECONDS)
     return True
 
@@ -204,11 +204,11 @@ FAULTS: Final[dict[str, Fault]] = {
     "nothing": nothing,
 }
 ALONE: Final = ("kill-all", "pause-leader", "restart-leader", "nothing")
-"""What a single broker without etcd can suffer."""
+"""The faults of a single broker without etcd."""
 
 
 async def inject(run: ChaosRun, rng: random.Random, names: Iterable[str], seconds: float) -> None:
-    """Let one fault follow the other for so long, about a quarter of the time none; counts those that took effect."""
+    """Inject one fault after the other for so long, about a quarter of the time none; count the effective ones."""
     names = sorted(names)
     until = run.history.now + seconds
     while run.history.now < until:

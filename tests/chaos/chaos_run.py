@@ -1,4 +1,4 @@
-"""One run: a cluster under load, faults, then everything healed, read and judged."""
+"""One run: a cluster under load and faults, then everything healed, read and judged."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ ACKNOWLEDGED_MIN: Final = 100
 
 
 class Producers(StrEnum):
-    """How a history's producers send."""
+    """The way in which a history's producers send."""
 
     IDEMPOTENT = "idempotent"
-    """With idempotence and retries."""
+    """Idempotent producers with retries."""
     ONCE = "once"
-    """Without either: each request is sent one time."""
+    """Producers without idempotence and retries: each request is sent once."""
 
     @property
     def settings(self) -> dict[str, bool]:
-        """As the checker knows them."""
+        """Return the settings for the checker."""
         return {"idempotence": self is Producers.IDEMPOTENT, "retries": self is Producers.IDEMPOTENT}
 
 
 class Client(Protocol):
-    """Something that works until it is told to stop."""
+    """A client that works until it is stopped."""
 
     stopping: asyncio.Event
 
@@ -49,7 +49,7 @@ class Client(Protocol):
 
 @dataclass(slots=True)
 class ChaosRun:
-    """A cluster, its load and what is known of both."""
+    """A cluster, its load and the history of both."""
 
     cluster: ChaosCluster
     history: HistoryRecorder
@@ -57,13 +57,13 @@ class ChaosRun:
     producers: Producers = Producers.IDEMPOTENT
     clients: list[Client] = field(default_factory=list)
     faults: dict[str, int] = field(default_factory=dict)
-    """What took effect, counted."""
+    """Number of times that each fault took effect."""
     unsettled: str = ""
-    """Why the cluster was not whole again in the end, if it was not."""
+    """The reason why the cluster was not whole again in the end, or None."""
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def create_topic(self, replicas: int = 3, **config: object) -> None:
-        """Create the topic, on three brokers where there are as many, and wait for its leaders."""
+        """Create the topic, on up to three brokers, and wait for its leaders."""
         body: dict[str, Any] = {
             "name": TOPIC,
             "partitions": self.partitions,
@@ -76,10 +76,10 @@ class ChaosRun:
         await self.cluster.wait_for_partitions(TOPIC, lambda each: each.leader is not None)
 
     def usual_load(self) -> None:
-        """Every kind of client that the history's settings are about, readers, and somebody asking.
+        """Return clients for the promise of the history's settings, readers, and a client that asks for ends.
 
-        One history is about one promise: with idempotence every record is there exactly once although the SDK tries
-        again, without it and without retries a write that nobody answered is there once or not at all.
+        One history checks one promise: with idempotence and retries of the SDK every record is stored exactly
+        once, without both a write without an answer is stored once or not at all.
         """
         cluster, history = self.cluster, self.history
         everywhere = range(self.partitions)
@@ -100,13 +100,13 @@ class ChaosRun:
         )
 
     def start(self, *clients: Client) -> None:
-        """Let clients work."""
+        """Start clients."""
         for client in clients:
             self.clients.append(client)
             self._tasks.append(asyncio.create_task(client.run()))
 
     async def work(self, seconds: float) -> None:
-        """Let the load go on for a while; raises what a client raised."""
+        """Let the load continue for a while; raises the error of a client that failed."""
         if not self._tasks:
             await pause(seconds)
             return
@@ -122,16 +122,16 @@ class ChaosRun:
                 await self.work(0.1)
 
     def count(self, fault: str) -> None:
-        """Note that a fault took effect."""
+        """Count a fault that took effect."""
         self.faults[fault] = self.faults.get(fault, 0) + 1
         self.history.note("note", "ok", fault=fault)
 
     async def partition(self, number: int = 0) -> PartitionMetadata:
-        """Return where a partition is."""
+        """Return the description of a partition."""
         return (await self.cluster.partitions(TOPIC))[number]
 
     async def finish(self) -> Report:
-        """Heal, let the load end, wait until the cluster is whole, read everything, judge."""
+        """Heal, end the load, wait until the cluster is whole, read everything, judge."""
         await self.cluster.heal()
         self.history.note("heal", "ok")
         await self.work(2.0)
@@ -141,7 +141,7 @@ class ChaosRun:
         return check(self.history.events)
 
     async def stop_clients(self, *kinds: type) -> None:
-        """Let every client, or those of some kinds, end what it is at: what was begun has its answer then."""
+        """Stop every client, or clients of some kinds, after the answers to their requests."""
         chosen = [
             (client, task)
             for client, task in zip(self.clients, self._tasks, strict=True)
@@ -161,7 +161,7 @@ class ChaosRun:
         assert not late, f"clients hang: {late}"
 
     async def _settle(self) -> None:
-        """Wait until every partition is led and every replica in sync: what must come once faults are over."""
+        """Wait until every partition has a leader and every replica is in sync, as they must be after faults."""
         try:
             await self.cluster.wait_for_partitions(
                 TOPIC,
@@ -197,7 +197,7 @@ async def chaos_run(
 
 
 async def post(run: ChaosRun, path: str, body: object) -> Answer:
-    """Ask any broker for a change of the topic, again until it is done or 20 s are over."""
+    """Request a change of the topic from any broker, again until it is done or 20 s are over."""
     async with asyncio.timeout(20), http_client() as client:
         for node in itertools.cycle(run.cluster.nodes):
             if node in run.cluster.alive():
@@ -210,7 +210,7 @@ async def post(run: ChaosRun, path: str, body: object) -> Answer:
 
 
 def assert_good(run: ChaosRun, report: Report) -> None:
-    """Fail unless the history is valid, the cluster is whole again, and there was a load to speak of."""
+    """Fail unless the history is valid, the cluster is whole again, and the load was large enough."""
     assert (report.verdict, report.anomalies, report.undecided) == ("valid", {}, []), as_document(run, report)
     assert not run.unsettled, run.unsettled
     assert report.acknowledged >= ACKNOWLEDGED_MIN, as_document(run, report)

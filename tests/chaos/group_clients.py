@@ -1,4 +1,4 @@
-"""Members of a consumer group that commit what they were given, and tell a history of both."""
+"""Members of a consumer group that commit the records they were given, and record both in a history."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ POLL_SECONDS: Final = "1s"
 
 
 class Addressed(Protocol):
-    """What a reader knows of the cluster: where its brokers are."""
+    """A reader's view of the cluster: the addresses of its brokers."""
 
     @property
     def urls(self) -> list[str]:
-        """Of every broker."""
+        """Return the addresses of all brokers."""
 
 
 class GroupReader:
-    """The SDK's consumer as a member: every batch is committed once it was noted, before the next one is taken."""
+    """The SDK's consumer as a member: every batch is recorded, then committed, before the next one is read."""
 
     def __init__(
         self, cluster: Addressed, history: HistoryRecorder, topic: str, group: str = GROUP, **more: Any
@@ -34,10 +34,10 @@ class GroupReader:
         self._more = {"session_timeout": f"{SESSION_SECONDS}s", **more}
         self.stopping = asyncio.Event()
         self.assigned = 0
-        """Partitions that came, counted each time."""
+        """Number of times that each partition was assigned."""
 
     async def run(self) -> None:
-        """Read until told to stop; after an error another member takes its place."""
+        """Read until stopped; after an error another member takes its place."""
         while not self.stopping.is_set():
             try:
                 await self._read(self._history.process())
@@ -79,7 +79,7 @@ class GroupReader:
         place = TopicPartition(self._topic, batch.partition)
         epoch = consumer.membership.member_epoch
         number = self._history.begin_commit(process, self._group, key, batch.next_offset, epoch)
-        # Whatever else it ends with, an attempt before may have been carried out.
+        # An earlier attempt may have been carried out, however this one ended.
         outcome = "info"
         try:
             await consumer.commit({place: batch.next_offset})

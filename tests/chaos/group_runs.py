@@ -1,4 +1,4 @@
-"""Runs whose topic is read by a group: members of this process, members that can be killed, and the end of it all."""
+"""Runs whose topic a group reads: members of this process, members that can be killed, and the final check."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from member_process import MemberProcess
 from producing_clients import SdkProducer
 
 LONG: Final[dict[str, Any]] = {"session_timeout": "30s"}
-"""Longer than a fault lasts: nobody is put out by mistake, so nothing may move."""
+"""Longer than a fault lasts: no member is removed by mistake, so no partition may move."""
 
 
 @asynccontextmanager
 async def group_run(folder: Path, partitions: int = PARTITIONS) -> AsyncIterator[ChaosRun]:
-    """A cluster with the topic and a producer at work."""
+    """Run a cluster with the topic and a producer."""
     async with chaos_run(folder, partitions=partitions, settings={"reader": "subscribe"}) as run:
         await run.create_topic(min_insync_replicas=2)
         run.start(SdkProducer(run.cluster, run.history, TOPIC, range(run.partitions), idempotent=True))
@@ -30,7 +30,7 @@ async def group_run(folder: Path, partitions: int = PARTITIONS) -> AsyncIterator
 
 
 def start_members(run: ChaosRun, count: int, **more: Any) -> list[GroupReader]:
-    """Let so many members of this process join."""
+    """Start so many members in this process."""
     readers = [GroupReader(run.cluster, run.history, TOPIC, **more) for _ in range(count)]
     run.start(*readers)
     return readers
@@ -40,7 +40,7 @@ def start_members(run: ChaosRun, count: int, **more: Any) -> list[GroupReader]:
 async def member_processes(
     run: ChaosRun, folder: Path, count: int, **more: Any
 ) -> AsyncIterator[list[MemberProcess]]:
-    """Members that can be killed; none of them is left."""
+    """Yield members that can be killed; all of them are ended afterwards."""
     async with AsyncExitStack() as stack:
         members = []
         for _ in range(count):
@@ -76,20 +76,20 @@ async def coordinator(run: ChaosRun) -> Node:
 
 
 async def until(run: ChaosRun, check: Callable[[], bool]) -> None:
-    """Wait for something of this process; raises `TimeoutError`."""
+    """Wait for a condition in this process; raises `TimeoutError`."""
     async with asyncio.timeout(60):
         while not check():
             await run.work(0.1)
 
 
 async def finish(run: ChaosRun, *members: MemberProcess, unheard: bool = False) -> int:
-    """Heal, end the load, wait until the group has read all of it, judge; returns how many records came twice.
+    """Heal, end the load, wait until the group has read all, judge; return the number of repeated records.
 
     `unheard`: a member may have been cut off for longer than its session.
     """
     await run.cluster.heal()
     await run.wait_for_acknowledgements(50)
-    # To their end: a burst that is stored after the lag was nothing would be read by nobody.
+    # Producers end first: a burst that is stored after the lag was zero would not be read.
     await run.stop_clients(SdkProducer)
     await wait_for_lag(run.cluster, GROUP, places_of(TOPIC, run.partitions))
     for member in members:

@@ -1,4 +1,4 @@
-"""Looks at a consumer group from outside: what brokers tell of it, what the store has, what neither may ever say."""
+"""Observes a consumer group from outside: the descriptions of brokers, the records of the store, their invariants."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ Place = tuple[str, int]
 
 
 def owned(member: MemberDescription) -> Iterator[Place]:
-    """Go through what a member owns: what is assigned to it, and what it has not given up yet."""
+    """Yield the partitions that a member owns: the assigned ones, and those it has yet to give up."""
     for each in (*member.assignment, *member.revoking):
         for partition in each.partitions:
             yield each.topic, partition
 
 
 def owned_twice(description: GroupDescription) -> list[Place]:
-    """Return the partitions that have more than one owner: there must never be any."""
+    """Return the partitions with more than one owner, of which there must never be any."""
     count = Counter(place for member in description.members for place in owned(member))
     return [place for place, owners in count.items() if owners > 1]
 
 
 def is_settled(members: int, places: set[Place]) -> Callable[[GroupDescription], bool]:
-    """Check that so many members are where they are to be, and share exactly these partitions."""
+    """Return whether so many members have reached their assignment, and share exactly these partitions."""
 
     def check(description: GroupDescription) -> bool:
         found = [place for member in description.members for place in owned(member)]
@@ -64,7 +64,7 @@ def places_of(topic: str, partitions: int) -> set[Place]:
 
 
 async def ask_any(cluster: ChaosCluster, client: Client, path: str) -> Answer | None:
-    """Ask the living brokers one after the other; None where none answers 200."""
+    """Ask the running brokers one after the other; return None when none answers 200."""
     for node in cluster.alive():
         with suppress(PyreqwestError):
             answer = await call(client, "GET", f"{node.url}{path}", seconds=5.0)
@@ -79,7 +79,7 @@ async def wait_for_group(
     check: Callable[[GroupDescription], bool],
     seconds: float = WAIT_SECONDS,
 ) -> GroupDescription:
-    """Wait until a group is as it should be; raises `TimeoutError` with how it is then."""
+    """Wait until a group satisfies a condition; raises `TimeoutError` with its last state."""
     description: GroupDescription | None = None
     deadline = asyncio.get_running_loop().time() + seconds
     async with http_client() as client:
@@ -98,7 +98,7 @@ async def wait_for_group(
 async def wait_for_lag(
     cluster: ChaosCluster, group: str, places: set[Place], seconds: float = WAIT_SECONDS
 ) -> None:
-    """Wait until a group has committed the end of all these partitions; raises `TimeoutError` with its lag then."""
+    """Wait until a group has committed the end of all these partitions; raises `TimeoutError` with its last lag."""
     lag: LagAnswer | None = None
     deadline = asyncio.get_running_loop().time() + seconds
     async with http_client() as client:
@@ -114,7 +114,7 @@ async def wait_for_lag(
 
 
 class OwnershipWatch:
-    """Looks at who owns what as often as it can, by any broker and in the store; no partition may have two owners."""
+    """Reads the owners of partitions as often as it can, from any broker and the store; no partition may have two."""
 
     def __init__(self, cluster: ChaosCluster, group: str) -> None:
         self._cluster, self._group = cluster, group
@@ -127,7 +127,7 @@ class OwnershipWatch:
         self.findings: list[str] = []
 
     async def run(self) -> None:
-        """Look until told to stop."""
+        """Read owners until stopped."""
         async with asyncio.TaskGroup() as tasks:
             for _ in self._cluster.urls:
                 tasks.create_task(self._ask())
@@ -167,7 +167,7 @@ class OwnershipWatch:
 
 
 def deliveries(events: list[dict[str, Any]], group: str) -> dict[str, dict[int, list[tuple[int, int]]]]:
-    """Return by partition and offset which processes of a group were given it, and in which event."""
+    """Return by partition and offset the processes of a group that were given it, each with its event."""
     found: defaultdict[str, dict[int, list[tuple[int, int]]]] = defaultdict(dict)
     for number, event in enumerate(events):
         if event["op"] == "poll" and event.get("group") == group:
@@ -177,11 +177,11 @@ def deliveries(events: list[dict[str, Any]], group: str) -> dict[str, dict[int, 
 
 
 def assert_consumed_by(events: list[dict[str, Any]], group: str, *, unheard: bool = False) -> int:
-    """Fail unless the group was given every record, and a second time only where its partition had moved meanwhile.
+    """Fail unless the group was given every record, and a second time only after its partition had moved.
 
-    `unheard`: members may have been cut off for longer than their session. Such a one reads what it has at hand until
-    it hears that its partitions are somebody else's; that it commits nothing of it the checker sees by the epochs.
-    Returns how many records were given more than once.
+    `unheard`: members may have been cut off for longer than their session. Such a member reads the records that it
+    holds until it learns that its partitions have another owner; the checker sees by the epochs that it commits
+    none of them. Return how many records were given more than once.
     """
     given = deliveries(events, group)
     lost = [
@@ -207,12 +207,12 @@ def assert_consumed_by(events: list[dict[str, Any]], group: str, *, unheard: boo
 
 
 def _last(numbers: Sequence[int], before: int) -> int:
-    """Return the last one before another; -1 where there is none."""
+    """Return the last event before another; -1 when there is none."""
     return max((number for number in numbers if number < before), default=-1)
 
 
 def _starts(events: list[dict[str, Any]]) -> dict[tuple[int, str], list[int]]:
-    """Return by process and partition in which events it was assigned."""
+    """Return by process and partition the events in which it was assigned."""
     starts: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
     for number, event in enumerate(events):
         if event["op"] == "assign":

@@ -1,4 +1,4 @@
-"""Writes down what clients did and were told, in the order in which one clock saw it."""
+"""Records the requests of clients and their answers, in the order in which one clock saw them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Event = dict[str, Any]
 
 
 class HistoryRecorder:
-    """The history of one run. Everything in it has a number and a name of its own."""
+    """The history of one run. Every process and request in it has its own number."""
 
     def __init__(self, settings: Event) -> None:
         """Begin with the settings of the workload."""
@@ -27,34 +27,34 @@ class HistoryRecorder:
         return round(time.monotonic() - self._begun, 6)
 
     def process(self) -> int:
-        """Give a process a number; whoever does not know how a request ended takes another one."""
+        """Return a new number for a process; a process with an unknown outcome continues as another one."""
         self._processes += 1
         return self._processes
 
     def note(self, op: str, kind: str, **more: object) -> None:
-        """Write an event down."""
+        """Add an event."""
         self.events.append({"op": op, "type": kind, "time": self.now, **more})
 
     def begin_send(self, process: int, key: str, values: list[str] | None = None) -> tuple[int, list[str]]:
-        """Note that values are about to be sent, a new one if none is given; returns the request's number too."""
+        """Record the start of a send, with a new value if none is given; return the request's number too."""
         self._requests += 1
         sent = values or [f"{process}.{self._requests}"]
         self.note("send", "invoke", process=process, id=self._requests, key=key, values=sent)
         return self._requests, sent
 
     def end_send(self, process: int, request: int, kind: str, **more: object) -> None:
-        """Note how a request ended."""
+        """Record the end of a request."""
         self.note("send", kind, process=process, id=request, **more)
 
     def begin_commit(self, process: int, group: str, key: str, offset: int, epoch: int) -> int:
-        """Note that a member is about to commit the next offset to read; return the request's number."""
+        """Record the start of a commit of the next offset to read; return the request's number."""
         self._requests += 1
         number, told = self._requests, {"group": group, "key": key, "offset": offset, "epoch": epoch}
         self.note("commit", "invoke", process=process, id=number, **told)
         return number
 
     def begin_question(self, process: int, key: str) -> int:
-        """Note that somebody asks for the end of a partition."""
+        """Record the start of a request for the end of a partition."""
         self._requests += 1
         self.note("offsets", "invoke", process=process, id=self._requests, key=key)
         return self._requests
@@ -64,5 +64,5 @@ class HistoryRecorder:
         return sum(event["op"] == op and event.get("type") == kind for event in self.events)
 
     def write(self, path: Path) -> None:
-        """Leave the history in a file."""
+        """Write the history to a file."""
         path.write_bytes(msgspec.json.Encoder().encode_lines(self.events))

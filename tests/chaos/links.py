@@ -1,8 +1,8 @@
-"""The network between the processes of a cluster: every connection passes here, and can be held, cut or delayed.
+"""The network between the processes of a cluster: all connections are relayed, and can be held, cut or delayed.
 
-A node is a name: `broker-1`, `etcd`, `clients`. A connection belongs to the node whose relay it reached and to the one
-whose process opened it, which the system's own table of sockets tells. What may not pass is a set of directed pairs
-of nodes, so a partition may be one-way.
+A node is a name: `broker-1`, `etcd`, `clients`. A connection belongs to the node whose relay it reached and to the node
+whose process opened it, which the system's own table of sockets shows. Blocked traffic is a set of directed pairs of
+nodes, so a partition may be one-way.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ CHUNK_BYTES: Final = 65_536
 CLIENTS: Final = "clients"
 
 Pair = tuple[str, str]
-"""From one node to another: the bytes that flow so."""
+"""From one node to another, in the direction of the bytes."""
 
 
 @dataclass(slots=True)
 class AnswerTrouble:
-    """What becomes of answers on their way to clients: half of a share is lost, the other half is late."""
+    """Trouble with answers on their way to clients: half of a share is lost, the other half is late."""
 
     share: float
-    """Of all pieces that come from brokers."""
+    """Share of all pieces from brokers."""
     rng: random.Random
     seconds_max: float = 2.0
-    """How late."""
+    """Delay of a late piece."""
     lost: int = field(default=0, init=False)
     late: int = field(default=0, init=False)
 
     async def lets_pass(self) -> bool:
-        """Decide about a piece; False: it is lost, and its connection with it, as whoever waits for it has to find."""
+        """Decide about a piece; False: it is lost and its connection is broken, as the waiting client must find."""
         chance = self.rng.random()
         if chance < self.share / 2:
             self.lost += 1
@@ -50,20 +50,20 @@ class AnswerTrouble:
 
 
 class Links:
-    """All relays of a cluster, and what may pass between its nodes."""
+    """All relays of a cluster, and the traffic that is blocked between its nodes."""
 
     def __init__(self, pids: Callable[[], dict[str, int]]) -> None:
-        """Take a function that names the process of every node that runs."""
+        """Take a function that returns the name of every running node's process."""
         self._pids = pids
         self._servers: list[asyncio.Server] = []
         self._passages: set[_Passage] = set()
         self._blocked: frozenset[Pair] = frozenset()
         self.delay_seconds = 0.0
-        """Added to whatever passes, in each direction."""
+        """Delay of all pieces, in each direction."""
         self.trouble: AnswerTrouble | None = None
-        """What clients suffer; brokers do not, nor does etcd."""
+        """Trouble of clients; brokers and etcd have none."""
         self.held_bytes = 0
-        """How much was kept from passing so far: a partition that held nothing proves nothing."""
+        """Amount that was blocked so far: a partition that blocked nothing proves nothing."""
 
     async def relay(self, target: str, port: int) -> int:
         """Relay to a port of a node; returns the port to connect to."""
@@ -76,7 +76,7 @@ class Links:
         return int(server.sockets[0].getsockname()[1])
 
     def block(self, pairs: Iterable[Pair]) -> None:
-        """Hold what flows between these from now on; connections stay open, as on a network that loses packets."""
+        """Hold all further bytes between these; connections stay open, as on a network that loses packets."""
         self._blocked |= frozenset(pairs)
         self._regulate()
 
@@ -90,7 +90,7 @@ class Links:
         self._regulate()
 
     def mend(self, *, lose_held: bool = False) -> None:
-        """Let everything pass again, and with it what was held, unless that is to be lost with its connections."""
+        """End every fault, and release held bytes unless they are to be lost with their connections."""
         if lose_held:
             for passage in tuple(self._passages):
                 if self._blocks(passage.source, passage.target) or self._blocks(
@@ -103,7 +103,7 @@ class Links:
         self._regulate()
 
     async def close(self) -> None:
-        """End all."""
+        """Close all relays."""
         for server in self._servers:
             server.close()
         for passage in tuple(self._passages):
@@ -194,7 +194,7 @@ class _Passage:
                 gate.set()
 
     def abort(self) -> None:
-        """Break it; what was held is lost."""
+        """Break the connection; held bytes are lost."""
         for writer in self.writers:
             writer.transport.abort()
         self.forward.set()
@@ -217,7 +217,7 @@ def _inode_of(port: int) -> str | None:
 
 
 def _holds(pid: int, inode: str) -> bool:
-    """Say whether a process has this socket open."""
+    """Return whether a process has this socket open."""
     socket = f"socket:[{inode}]"
     with suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - a few hundred names, many times

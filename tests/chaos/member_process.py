@@ -1,7 +1,7 @@
-"""A member of a group as a process of its own: killed, it leaves nobody a word.
+"""A member of a group in a process of its own, which can be killed without leaving the group.
 
-Run as a program it is the member; its part of the history goes to a file, line by line, and is put in its place among
-the other events once it has ended.
+Run as a program it is the member; it writes its events to a file, line by line, which are inserted in order among the
+other events once it has ended.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from group_clients import GROUP, GroupReader
 from history_recorder import HistoryRecorder
 
 NUMBERS_EACH: Final = 1_000_000
-"""Processes and requests of one member have numbers that no other has."""
+"""Processes and requests of one member have numbers that no other member has."""
 _LIVES: Final = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
 class _Addresses:
-    """All that a reader needs to know of the cluster."""
+    """The brokers' addresses, all that a reader needs of the cluster."""
 
     urls: list[str]
 
 
 class _WrittenHistory(HistoryRecorder):
-    """Writes every event down at once: a kill loses none."""
+    """Writes every event at once: a kill loses none."""
 
     def __init__(self, path: Path, begun: float, first: int) -> None:
         super().__init__({})
@@ -50,7 +50,7 @@ class _WrittenHistory(HistoryRecorder):
 
 @dataclass(slots=True)
 class MemberProcess:
-    """Lives of one member. `more`: settings of its consumer."""
+    """Successive processes of one member. `more`: settings of its consumer."""
 
     folder: Path
     urls: list[str]
@@ -62,7 +62,7 @@ class MemberProcess:
     _files: list[Path] = field(default_factory=list)
 
     def start(self) -> None:
-        """Begin a life."""
+        """Start a process."""
         first = next(_LIVES) * NUMBERS_EACH
         file = self.folder / f"member-{first}.jsonl"
         self._files.append(file)
@@ -75,7 +75,7 @@ class MemberProcess:
             "begun": time.monotonic() - self.history.now,
             "first": first,
         }
-        # Its own path, so that it finds what this process found.
+        # Its own path, so that it finds the same modules as this process.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
         with file.with_suffix(".log").open("wb") as log:
             self._process = subprocess.Popen(
@@ -84,26 +84,26 @@ class MemberProcess:
 
     @property
     def has_assigned(self) -> bool:
-        """Whether the present life was given partitions."""
+        """Whether the present process was given partitions."""
         return b'"op":"assign"' in self._files[-1].read_bytes() if self._files[-1].exists() else False
 
     def pause(self) -> None:
-        """Let it stand still, its connections open; it does when this returns."""
+        """Pause the process, with its connections open; it is paused when this returns."""
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume the process."""
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGCONT)
 
     async def kill(self) -> None:
-        """End the life without a word to anybody."""
+        """Kill the process."""
         await self._end(signal.SIGKILL)
 
     async def stop(self) -> None:
-        """End the life in order; the member leaves."""
+        """Stop the process in order; the member leaves the group."""
         code = await self._end(signal.SIGTERM)
         assert code == 0, self._files[-1].with_suffix(".log").read_text()[-2000:]
 
@@ -115,12 +115,12 @@ class MemberProcess:
         return await asyncio.to_thread(process.wait, 60)
 
     def tell(self) -> None:
-        """Put what the member did into the history, in the order of time. Nobody else may be writing to it."""
+        """Add the member's events to the history in order of time, while no other client writes to it."""
         decoder = msgspec.json.Decoder(dict[str, Any])
         events = self.history.events
         for file in self._files:
             lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
-            # A kill may have come in the middle of the last one.
+            # A kill may have cut the last line off.
             events += [decoder.decode(line) for line in lines if line.endswith(b"\n")]
         self._files.clear()
         events[1:] = sorted(events[1:], key=lambda event: float(event["time"]))

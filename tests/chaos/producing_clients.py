@@ -1,6 +1,6 @@
-"""Clients that produce as long as they are let, and tell a history what they were told.
+"""Clients that produce until they are stopped, and record their requests and answers in a history.
 
-A process sends to one partition. When it does not know how a request ended, it goes on as another process.
+A process sends to one partition. After a request with an unknown outcome it continues as another process.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ REQUEST_SECONDS: Final = 15.0
 
 
 def round_robin(cluster: ChaosCluster, first: int) -> Iterator[str]:
-    """Go around all brokers, dead ones too, as a plain load balancer does."""
+    """Return all brokers in turn, dead ones too, as a plain load balancer does."""
     return itertools.islice(itertools.cycle(cluster.urls), first, None)
 
 
 def outcome_of(error: FairleadError) -> str:
-    """Say what a refused send means: certainly nothing, or nobody knows."""
+    """Return the outcome of a refused send: certainly not stored, or unknown."""
     effect = getattr(error, "side_effect", None)
     return "fail" if effect is not None and effect.value == "none" else "info"
 
@@ -59,7 +59,7 @@ class SdkProducer:
         self.stopping = asyncio.Event()
 
     async def run(self) -> None:
-        """Produce until told to stop."""
+        """Produce until stopped."""
         while not self.stopping.is_set():
             async with AsyncExitStack() as stack:
                 try:
@@ -78,7 +78,7 @@ class SdkProducer:
             **more,  # type: ignore[arg-type]
         )
         await producer.start()
-        # What was not delivered has told its own delivery so.
+        # A record that was not delivered has reported that to its own delivery.
         stack.push_async_callback(_close, producer)
         return producer
 
@@ -106,7 +106,7 @@ class SdkProducer:
             kind = outcome_of(error)
             self._history.end_send(process, number, kind)
             return kind
-        # A duplicate whose offset is forgotten is stored, and nobody is told where.
+        # A duplicate whose offset is forgotten is acknowledged without an offset.
         if told.offset < 0:
             self._history.end_send(process, number, "info")
             return "info"
@@ -120,7 +120,7 @@ async def _close(producer: Producer) -> None:
 
 
 class PlainProducer:
-    """Plain requests to one broker after the other, each once: an unanswered one is there zero times or once."""
+    """Plain requests to one broker after the other, each once: stored once or not at all without an answer."""
 
     def __init__(self, cluster: ChaosCluster, history: HistoryRecorder, topic: str, partition: int) -> None:
         self._history = history
@@ -130,7 +130,7 @@ class PlainProducer:
         self.stopping = asyncio.Event()
 
     async def run(self) -> None:
-        """Produce until told to stop."""
+        """Produce until stopped."""
         process, count = self._history.process(), itertools.count()
         async with http_client() as client:
             while not self.stopping.is_set():

@@ -1,4 +1,4 @@
-"""Clients that read and ask while faults happen, and those that read everything once they are over."""
+"""Clients that read records and ask for ends during faults, and clients that read everything after the faults."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ASK_SECONDS: Final = 0.3
 
 
 class SdkReader:
-    """The SDK's consumer on every partition, from the start; after an error another goes on where it was."""
+    """The SDK's consumer on every partition, from the start; after an error another one takes its position."""
 
     def __init__(
         self, cluster: ChaosCluster, history: HistoryRecorder, topic: str, partitions: int, **more: Any
@@ -36,7 +36,7 @@ class SdkReader:
         self.truncations: list[LogTruncatedError] = []
 
     async def run(self) -> None:
-        """Read until told to stop."""
+        """Read until stopped."""
         while not self.stopping.is_set():
             try:
                 await self._read()
@@ -48,7 +48,7 @@ class SdkReader:
                 await pause(REFUSED_PAUSE_SECONDS)
 
     def _forget(self, error: LogTruncatedError) -> None:
-        """Go on where the log ends that is left: what was read behind it never was."""
+        """Continue at the end of the remaining log: records beyond it count as never read."""
         end = error.data["end_offset"]
         assert isinstance(end, int), error.data
         self._positions = {partition: min(position, end) for partition, position in self._positions.items()}
@@ -85,7 +85,7 @@ class PlainReader:
         self.stopping = asyncio.Event()
 
     async def run(self) -> None:
-        """Read until told to stop."""
+        """Read until stopped."""
         process, position, key = self._history.process(), 0, f"{self._topic}-{self._partition}"
         self._history.note("assign", "ok", process=process, keys={key: 0})
         async with http_client() as client:
@@ -118,7 +118,7 @@ class Asker:
         self.stopping = asyncio.Event()
 
     async def run(self) -> None:
-        """Ask until told to stop."""
+        """Ask until stopped."""
         process = self._history.process()
         async with http_client() as client:
             while not self.stopping.is_set():
@@ -135,7 +135,7 @@ class Asker:
 async def fetch(
     client: Client, url: str, topic: str, partition: int, offset: int
 ) -> tuple[list[list[object]], int, int | None] | None:
-    """Fetch from one broker: records, where to go on, the high watermark; None where that was refused."""
+    """Fetch from one broker: records, the next offset, the high watermark; None when it was refused."""
     path = f"/v1/topics/{topic}/partitions/{partition}/records?offset={offset}&max_wait_ms=200"
     try:
         answer = await call(client, "GET", url + path, headers={"accept": BATCHES}, seconds=5.0)
@@ -156,7 +156,7 @@ async def fetch(
 
 
 async def ask_end(client: Client, url: str, topic: str, partition: int) -> int | None:
-    """Ask one broker for the high watermark; None where it is not told."""
+    """Ask one broker for the high watermark; None when the broker refuses."""
     try:
         answer = await call(
             client, "GET", f"{url}/v1/topics/{topic}/partitions/{partition}/offsets", seconds=5.0
@@ -173,9 +173,9 @@ def _header(answer: Answer, name: str) -> str | None:
 async def read_everything(
     cluster: ChaosCluster, history: HistoryRecorder, topic: str, partitions: int, seconds: float = 60.0
 ) -> None:
-    """Read every partition from its first offset to its end by a fresh client, and write the end down.
+    """Read every partition from its first offset to its end with a fresh client, and record the end.
 
-    What does not come in time leaves a history without an end: nobody knows.
+    When records do not arrive in time the history has no end, and its verdict is unknown.
     """
     process, ends = history.process(), {}
     keys = [f"{topic}-{partition}" for partition in range(partitions)]

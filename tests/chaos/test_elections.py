@@ -1,4 +1,4 @@
-"""Kafka's eligible_leader_replicas_test and truncation_test: who may lead when the in-sync replicas are gone."""
+"""Kafka's eligible_leader_replicas_test and truncation_test: which replica may lead without in-sync replicas."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ pytestmark = pytest.mark.etcd
 
 
 async def _produce_more(run: ChaosRun, count: int) -> None:
-    """Produce beside what else is working, until so many more are acknowledged."""
+    """Produce beside the other clients until so many more sends are acknowledged."""
     run.start(PlainProducer(run.cluster, run.history, TOPIC, 0))
     await run.wait_for_acknowledgements(count)
 
 
 async def _produce(run: ChaosRun, count: int) -> None:
-    """Produce by plain requests until so many are acknowledged, and end it."""
+    """Produce by plain requests until so many are acknowledged, and stop."""
     await _produce_more(run, count)
     await run.stop_clients()
 
 
 async def test_an_eligible_replica_leads_when_the_last_in_sync_one_is_gone(tmp_path: Path) -> None:
-    """Two brokers stop in order, the last one is killed: those two alone still have every record."""
+    """Two brokers stop in order and the last one is killed: an eligible replica, which has every record, leads."""
     async with chaos_run(tmp_path, producers=Producers.ONCE, partitions=1) as run:
         await run.create_topic(min_insync_replicas=2)
         await _produce(run, 100)
@@ -53,8 +53,8 @@ async def test_an_eligible_replica_leads_when_the_last_in_sync_one_is_gone(tmp_p
 
 
 @pytest.mark.scenario
-async def test_readers_are_told_of_what_an_unclean_election_takes(tmp_path: Path) -> None:
-    """The last in-sync replica is gone for good: a shorter log leads, and whoever read beyond its end is told."""
+async def test_readers_learn_of_a_truncation_by_an_unclean_election(tmp_path: Path) -> None:
+    """The last in-sync replica is gone for good: a shorter log leads, and readers beyond its end get an error."""
     async with chaos_run(tmp_path, producers=Producers.ONCE, partitions=1, settings={"unclean": True}) as run:
         await _set_in_cluster(run, "unclean.leader.election.delay.ms", 500)
         await run.create_topic(unclean_leader_election_enable=True, min_insync_replicas=1)
@@ -97,8 +97,8 @@ async def test_readers_are_told_of_what_an_unclean_election_takes(tmp_path: Path
 
 
 @pytest.mark.scenario
-async def test_an_unclean_election_waits_to_be_asked_for(tmp_path: Path) -> None:
-    """Where the topic does not allow it nobody leads until the last in-sync replica is back, and nothing is lost."""
+async def test_an_unclean_election_needs_permission(tmp_path: Path) -> None:
+    """Without the topic's permission no replica leads until the last in-sync replica is back, and no record is lost."""
     async with chaos_run(tmp_path, producers=Producers.ONCE, partitions=1) as run:
         await run.create_topic(min_insync_replicas=1)
         await _produce(run, 50)
@@ -130,7 +130,7 @@ async def _set_in_cluster(run: ChaosRun, key: str, value: object) -> None:
 
 @pytest.mark.scenario
 async def test_an_operator_may_elect_uncleanly(tmp_path: Path) -> None:
-    """Asked for by name, where the topic allows it, the election does not wait."""
+    """An unclean election that an operator requests by name happens at once, if the topic allows it."""
     async with chaos_run(tmp_path, producers=Producers.ONCE, partitions=1, settings={"unclean": True}) as run:
         await _set_in_cluster(run, "unclean.leader.election.delay.ms", 600_000)
         await run.create_topic(unclean_leader_election_enable=True, min_insync_replicas=1)

@@ -1,4 +1,4 @@
-"""Members come and go while coordinators and etcd are killed: nothing is lost, nothing has two owners."""
+"""Members join and leave while coordinators and etcd are killed: no record is lost, no partition has two owners."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SAMPLES_A_SECOND_MIN: Final = 1000 / 60
 
 
 async def _kill_in_turn(run: ChaosRun, rng: random.Random, over: asyncio.Event) -> None:
-    """Kill the coordinator and etcd in turn until the churn is over, each once at least."""
+    """Kill the coordinator and etcd in turn until the churn is over, each at least once."""
     while not over.is_set() or len(run.faults) < 2:
         node = await coordinator(run)
         await run.cluster.kill(node)
@@ -39,7 +39,7 @@ async def _kill_in_turn(run: ChaosRun, rng: random.Random, over: asyncio.Event) 
 async def _churn(
     run: ChaosRun, seconds: float, doomed: Sequence[MemberProcess], over: asyncio.Event
 ) -> list[GroupReader]:
-    """Let the group grow and shrink, evenly over so long; returns who is left."""
+    """Let the group grow and shrink, evenly over so long; return the remaining members."""
     left = list(doomed)
     readers: list[GroupReader] = []
     try:
@@ -62,7 +62,7 @@ async def _churn(
     ("seconds", "seed"), [(8, 12), *(pytest.param(60, seed, marks=pytest.mark.scenario) for seed in (2, 3))]
 )
 async def test_churn_under_load(tmp_path: Path, seconds: float, seed: int) -> None:
-    """One to six members and back, one of them killed: records come twice only where their partition has moved."""
+    """From one to six members and back, one of them killed: records repeat only where their partition has moved."""
     rng, over = random.Random(seed), asyncio.Event()
     async with group_run(tmp_path, PARTITIONS) as run, member_processes(run, tmp_path, 1) as doomed:
         watch = OwnershipWatch(run.cluster, GROUP)

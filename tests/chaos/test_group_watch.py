@@ -1,4 +1,4 @@
-"""What the watch over groups notices."""
+"""The violations that the watch over groups finds."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def _group(*members: MemberDescription) -> GroupDescription:
     )
 
 
-def test_what_is_not_given_up_yet_is_owned() -> None:
-    """Two owners of a partition are seen, also where one of them is to give it up."""
+def test_a_partition_not_given_up_yet_is_owned() -> None:
+    """Two owners of a partition are found, also while one of them has yet to give it up."""
     assert owned_twice(_group(_member("a", [0], [1]), _member("b", [1], []))) == [("t", 1)]
     assert owned_twice(_group(_member("a", [0], [2]), _member("b", [1], []))) == []
 
 
 def test_a_group_is_settled_when_everything_has_an_owner() -> None:
-    """Neither with a partition that nobody owns nor with another number of members."""
+    """A group with a partition without owner, or with another number of members, is not settled."""
     group = _group(_member("a", [0], []), _member("b", [1], []))
 
     assert is_settled(2, places_of("t", 2))(group)
@@ -58,7 +58,7 @@ END = _poll(9, 0, 1, 2, final=True)
 
 
 def test_a_record_that_no_member_was_given_is_lost() -> None:
-    """Whoever else has read it."""
+    """A record that no member was given is lost, even if another reader has read it."""
     events = [_assign(1), _poll(1, 0, 1, group="g"), _poll(2, 2, group="another"), END]
 
     with pytest.raises(AssertionError, match="given to no member"):
@@ -66,7 +66,7 @@ def test_a_record_that_no_member_was_given_is_lost() -> None:
 
 
 def test_a_record_comes_twice_only_where_its_partition_moved() -> None:
-    """To the next owner, or to the same one after it was assigned again."""
+    """A record may be delivered again to the next owner, or to the same one after another assignment."""
     before = [_assign(1), _assign(2), _poll(1, 0, 1, group="g")]
 
     assert assert_consumed_by([*before, _assign(1), _poll(1, 1, 2, group="g"), END], "g") == 1
@@ -76,8 +76,8 @@ def test_a_record_comes_twice_only_where_its_partition_moved() -> None:
             assert_consumed_by([*before, _poll(process, 1, 2, group="g"), END], "g")
 
 
-def test_who_was_not_heard_reads_on_what_it_has() -> None:
-    """After another one was given the partition, and only where members may have been cut off."""
+def test_a_member_that_was_cut_off_reads_on() -> None:
+    """A cut-off member may read after its partition has another owner, only where members may be cut off."""
     taken = [_assign(1), _poll(1, 0, group="g"), _assign(2), _poll(2, 1, group="g")]
     late = [*taken, _poll(1, 1, 2, group="g"), END]
     never = [*taken, _poll(3, 1, 2, group="g"), END]

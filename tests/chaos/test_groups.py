@@ -1,4 +1,4 @@
-"""Kafka's client/consumer_test, OffsetValidation: whatever members go through, the group keeps its place."""
+"""Kafka's client/consumer_test, OffsetValidation: the group keeps its position while members stop, fail and move."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.etcd
 
 @pytest.mark.scenario
 async def test_brokers_bounce_one_after_the_other_and_nothing_moves(tmp_path: Path) -> None:
-    """A rolling restart moves leaders and the coordinator, and not one partition between members."""
+    """A rolling restart moves leaders and the coordinator, and no partition between members."""
     async with group_run(tmp_path) as run:
         readers = start_members(run, 2, **LONG)
         epoch = await settled(run, 2)
@@ -46,7 +46,7 @@ async def test_brokers_bounce_one_after_the_other_and_nothing_moves(tmp_path: Pa
 @pytest.mark.scenario
 @pytest.mark.parametrize("which", ["leader", "coordinator"])
 async def test_a_broker_fails_and_nothing_moves(tmp_path: Path, which: str) -> None:
-    """A broker is gone for longer than its lease; the members keep their partitions and go on."""
+    """A broker is gone for longer than its lease; the members keep their partitions and continue."""
     async with group_run(tmp_path) as run:
         readers = start_members(run, 2, **LONG)
         epoch = await settled(run, 2)
@@ -65,7 +65,7 @@ async def test_a_broker_fails_and_nothing_moves(tmp_path: Path, which: str) -> N
 @pytest.mark.parametrize("together", [True, False], ids=["all", "rolling"])
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 async def test_members_bounce(tmp_path: Path, how: str, together: bool) -> None:
-    """All at once or one after the other, in order or not: every time they share everything again."""
+    """Members restart all at once or one by one, in order or killed: each time they share all partitions again."""
     async with group_run(tmp_path) as run, member_processes(run, tmp_path, 3) as members:
         await settled(run, 3)
 
@@ -83,7 +83,7 @@ async def test_members_bounce(tmp_path: Path, how: str, together: bool) -> None:
 
 @pytest.mark.scenario
 async def test_a_member_fails(tmp_path: Path) -> None:
-    """Killed, it leaves no word: its partitions go to the others when its session ends, and theirs stay."""
+    """The partitions of a killed member are given to the others when its session ends, and the others keep theirs."""
     async with group_run(tmp_path) as run, member_processes(run, tmp_path, 1) as (victim,):
         readers = start_members(run, 2)
         await settled(run, 3)
@@ -101,8 +101,8 @@ async def test_a_member_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.scenario
-async def test_a_member_that_stood_still_begins_anew(tmp_path: Path) -> None:
-    """Its session ends meanwhile. Back, it commits nothing over those who have its partitions, and gets its share."""
+async def test_a_member_that_was_paused_joins_again(tmp_path: Path) -> None:
+    """A member whose session ended during a pause commits nothing for partitions of others, and gets its share."""
     async with group_run(tmp_path) as run, member_processes(run, tmp_path, 1) as (sleeper,):
         start_members(run, 2)
         await settled(run, 3)
@@ -119,7 +119,7 @@ async def test_a_member_that_stood_still_begins_anew(tmp_path: Path) -> None:
 @pytest.mark.scenario
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 async def test_a_static_member_bounces_and_nothing_moves(tmp_path: Path, how: str) -> None:
-    """Back under its name within the session it has its partitions again, and the others keep theirs."""
+    """A static member that is back within its session has its partitions again, and the others keep theirs."""
     async with (
         group_run(tmp_path) as run,
         member_processes(run, tmp_path, 1, instance_id="one", **LONG) as (bounced,),
@@ -143,7 +143,7 @@ async def test_a_static_member_bounces_and_nothing_moves(tmp_path: Path, how: st
 
 @pytest.mark.scenario
 async def test_a_static_member_keeps_its_place_while_the_coordinator_moves(tmp_path: Path) -> None:
-    """It is away when its coordinator is killed; the next one knows whose the place is."""
+    """A static member is away when its coordinator is killed; the next coordinator keeps its place."""
     async with (
         group_run(tmp_path) as run,
         member_processes(run, tmp_path, 1, instance_id="one", **LONG) as (away,),
@@ -163,8 +163,8 @@ async def test_a_static_member_keeps_its_place_while_the_coordinator_moves(tmp_p
 
 
 @pytest.mark.scenario
-async def test_of_members_under_one_static_name_one_is_left(tmp_path: Path) -> None:
-    """Those that come later are refused as long as the first one is heard; when it ends one of them has its place."""
+async def test_of_members_with_one_static_name_one_is_left(tmp_path: Path) -> None:
+    """Later members are refused while the first one sends heartbeats; when it ends, one of them takes its place."""
     async with group_run(tmp_path) as run:
         (first,) = start_members(run, 1, instance_id="same", **LONG)
         await settled(run, 1)
@@ -185,7 +185,7 @@ async def test_of_members_under_one_static_name_one_is_left(tmp_path: Path) -> N
 
 
 async def _join_as(run: ChaosRun, name: str) -> str:
-    """Try to join by plain HTTP; returns the code of the refusal."""
+    """Try to join by plain HTTP; return the code of the refusal."""
     body = {"member_epoch": 0, "topics": [TOPIC], "instance_id": name}
     async with http_client() as client:
         answer = await call(client, "PUT", f"{run.cluster.urls[0]}/v1/groups/{GROUP}/members/late", body)
@@ -193,8 +193,8 @@ async def _join_as(run: ChaosRun, name: str) -> str:
 
 
 @pytest.mark.scenario
-async def test_members_come_and_go_one_by_one_and_all_is_read(tmp_path: Path) -> None:
-    """Four start one after the other and stop in the same order; the last one reads everything."""
+async def test_members_join_and_leave_one_by_one_and_all_is_read(tmp_path: Path) -> None:
+    """Four members start one after the other and stop in the same order; the last one reads everything."""
     async with group_run(tmp_path) as run:
         readers = []
         for count in range(1, 5):
@@ -209,7 +209,7 @@ async def test_members_come_and_go_one_by_one_and_all_is_read(tmp_path: Path) ->
 
 
 async def _each_is_read(run: ChaosRun) -> None:
-    """Wait until a member was given something new of every partition."""
+    """Wait until a member was given new records of every partition."""
     told = len(run.history.events)
 
     def check() -> bool:

@@ -1,4 +1,4 @@
-"""Readers without a group come and go in hundreds: groups that read the same topic do not notice."""
+"""Hundreds of readers without a group start and stop: groups that read the same topic continue undisturbed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.etcd
 READERS: Final = 500
 AT_ONCE: Final = 50
 LAG_SECONDS_MAX: Final = 15.0
-"""Of a loaded machine; a group that stands still is behind by all the time it takes."""
+"""Bound for a loaded machine; the lag of a group that stands still grows by the whole time."""
 
 
 class _LagWatch:
@@ -34,7 +34,7 @@ class _LagWatch:
         self.committed: list[int] = []
 
     async def run(self) -> None:
-        """Ask until told to stop."""
+        """Ask until stopped."""
         async with http_client() as client:
             while not self.stopping.is_set():
                 answer = await ask_any(self._run.cluster, client, f"/v1/groups/{GROUP}/lag")
@@ -46,7 +46,7 @@ class _LagWatch:
 
 
 async def _pass_by(run: ChaosRun, turns: asyncio.Semaphore) -> int:
-    """Read one batch somewhere and go; returns how many records it had."""
+    """Read one batch somewhere and close; return its number of records."""
     async with turns, asyncio.timeout(60):
         while True:
             try:
@@ -61,7 +61,7 @@ async def _pass_by(run: ChaosRun, turns: asyncio.Semaphore) -> int:
 @pytest.mark.scenario
 @pytest.mark.timeout(300)
 async def test_hundreds_of_passing_readers_do_not_touch_a_group(tmp_path: Path) -> None:
-    """No group appears, nothing is committed or moved by them, and the group's own reading goes on."""
+    """Passing readers create no group, commit nothing and move no partition, and the group's reading continues."""
     async with group_run(tmp_path) as run:
         readers = start_members(run, 2, **LONG)
         epoch = await settled(run, 2)

@@ -1,4 +1,4 @@
-"""What a partition knows of its producers outlives its leader: repeats, keys, names, and for what each is answered."""
+"""The producers' state of a partition survives its leader: repeats, keys, names, and the acks of repeats."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ async def _name(client: Client, cluster: ChaosCluster, number: int) -> dict[str,
 
 
 async def _kill_leader(run: ChaosRun) -> None:
-    """Kill it and wait until another one leads."""
+    """Kill the leader and wait until another one leads."""
     leader = (await run.partition()).leader
     assert leader is not None
     await run.cluster.kill(run.cluster.node(leader))
     await run.cluster.wait_for_partitions(TOPIC, lambda each: each.leader not in {None, leader})
 
 
-async def test_what_was_stored_is_not_stored_again_by_the_next_leader(tmp_path: Path) -> None:
-    """Repeats of batches and of a key have their offsets from it; whoever takes the name fences the one before."""
+async def test_stored_batches_are_not_stored_again_by_the_next_leader(tmp_path: Path) -> None:
+    """The next leader answers repeats with their offsets; a new producer of a name fences the old one."""
     async with chaos_run(tmp_path, partitions=1) as run, http_client() as client:
         await run.create_topic(min_insync_replicas=2)
         old = await _name(client, run.cluster, 0)
@@ -89,8 +89,8 @@ async def test_what_was_stored_is_not_stored_again_by_the_next_leader(tmp_path: 
 
 
 @pytest.mark.scenario
-async def test_a_repeat_is_acknowledged_for_what_it_asks(tmp_path: Path) -> None:
-    """What the leader alone has is acknowledged with acks=1, and to a repeat with acks=all once others have it."""
+async def test_a_repeat_is_acknowledged_by_its_own_acks(tmp_path: Path) -> None:
+    """A batch on the leader alone is acknowledged with acks=1, and its repeat with acks=all once followers have it."""
     async with chaos_run(tmp_path, partitions=1) as run, http_client() as client:
         await run.create_topic(min_insync_replicas=2)
         leader = (await run.partition()).leader

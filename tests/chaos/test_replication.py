@@ -1,4 +1,4 @@
-"""Kafka's replication_test, replication_replica_failure_test and round_trip_fault_test, with our checker as oracle."""
+"""Kafka's replication_test, replication_replica_failure_test and round_trip_fault_test, judged by the checker."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ pytestmark = pytest.mark.etcd
 @pytest.mark.scenario
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 @pytest.mark.parametrize("role", ROLES)
-async def test_what_is_acknowledged_is_read_while_brokers_go_for_good(
+async def test_acknowledged_records_are_read_after_brokers_are_gone(
     tmp_path: Path, role: str, how: str
 ) -> None:
-    """A leader or controller is killed or stopped, and stays away until everything else is judged."""
+    """A leader or controller is killed or stopped, and stays away until all other checks are done."""
     async with chaos_run(tmp_path) as run:
         await run.create_topic(min_insync_replicas=2)
         run.usual_load()
@@ -42,10 +42,10 @@ async def test_what_is_acknowledged_is_read_while_brokers_go_for_good(
 @pytest.mark.scenario
 @pytest.mark.parametrize("producers", Producers)
 @pytest.mark.parametrize("fault", ["kill-leader", "restart-leader", "kill-controller", "kill-all"])
-async def test_what_is_acknowledged_is_read_while_brokers_bounce(
+async def test_acknowledged_records_are_read_while_brokers_bounce(
     tmp_path: Path, fault: str, producers: Producers
 ) -> None:
-    """The same broker's role is bounced again and again, hard or in order."""
+    """The broker with the same role is restarted again and again, killed or in order."""
     async with chaos_run(tmp_path, producers=producers) as run:
         await run.create_topic(min_insync_replicas=2)
         run.usual_load()
@@ -56,8 +56,8 @@ async def test_what_is_acknowledged_is_read_while_brokers_bounce(
 
 
 @pytest.mark.scenario
-async def test_a_rolling_restart_disturbs_nobody(tmp_path: Path) -> None:
-    """Each broker in turn: every record that was acknowledged is there, and the cluster is whole each time."""
+async def test_a_rolling_restart_loses_nothing(tmp_path: Path) -> None:
+    """Every acknowledged record is stored after a rolling restart, and the cluster is whole after each broker."""
     async with chaos_run(tmp_path) as run:
         await run.create_topic(min_insync_replicas=2)
         run.usual_load()
@@ -67,7 +67,7 @@ async def test_a_rolling_restart_disturbs_nobody(tmp_path: Path) -> None:
 
 
 async def test_a_follower_that_is_cut_off_leaves_the_in_sync_replicas(tmp_path: Path) -> None:
-    """It leaves after the lag time at the latest, the others go on, and it comes back when it is mended."""
+    """A cut-off follower leaves the set after the lag time, the others continue, and it is in sync again later."""
     async with chaos_run(tmp_path, partitions=1) as run:
         await run.create_topic(min_insync_replicas=2)
         run.usual_load()
@@ -116,8 +116,8 @@ async def _everything_slow(run: ChaosRun) -> None:
     [_no_fault, _a_broker_apart, _a_broker_that_stands_still, _clients_apart, _everything_slow],
     ids=lambda fault: fault.__name__.strip("_"),
 )
-async def test_a_round_trip_comes_back_after(tmp_path: Path, fault: object) -> None:
-    """Records go in and come out while a fault lasts for twice the lease, and after it."""
+async def test_a_round_trip_works_after_a_fault(tmp_path: Path, fault: object) -> None:
+    """Records are produced and read during a fault of twice the lease, and after it."""
     assert callable(fault)
     async with chaos_run(tmp_path, partitions=2) as run:
         await run.create_topic(min_insync_replicas=2)

@@ -1,6 +1,7 @@
-"""What can be wrong with a history, and which settings of the workload forbid it.
+"""The anomalies that a history can show, and the settings of a workload that forbid each.
 
-Anomalies have the names of Jepsen's Kafka workload (jepsen-io/jepsen, `jepsen.tests.kafka`), those with B are ours.
+Anomalies have the names of Jepsen's Kafka workload (jepsen-io/jepsen, `jepsen.tests.kafka`); names that end in B are
+Fairlead's own.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, Final
 
 
 class Anomaly(StrEnum):
-    """What can be wrong."""
+    """An anomaly: one way in which a history is wrong."""
 
     INCONSISTENT_OFFSETS = "A1 inconsistent-offsets"
     LOST_WRITE = "A2 lost-write"
@@ -36,13 +37,13 @@ class Anomaly(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the workload worked: the first line of its history."""
+    """The settings of a workload, from the first line of its history."""
 
     acks: str = "all"
     """`all`, `1` or `0`."""
     idempotence: bool = True
     retries: bool = True
-    """Whether a request without an answer was sent again, under the same values."""
+    """Whether a request without an answer was sent again, with the same values."""
     in_flight: int = 1
     """Requests of one process to one key at the same time."""
     reader: str = "assign"
@@ -53,13 +54,13 @@ class Settings:
     unclean: bool = False
     """Whether unclean elections were allowed."""
     leader_changes: bool = True
-    """Whether leaders changed, or may have: what acks=1 promises ends there."""
+    """Whether leaders changed, or may have changed; the promise of acks=1 ends at a change of leader."""
     lag_seconds_max: float | None = None
     """How far behind the tail a reader may be once the faults are healed; not judged without."""
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> Settings:
-        """Read the first line; unknown names are mistakes of whoever wrote it."""
+        """Return the settings of a first line; an unknown name is a mistake in the history."""
         given = {name: value for name, value in event.items() if name not in {"op", "type", "time"}}
         unknown = set(given) - {each.name for each in fields(cls)}
         assert not unknown, f"no setting is known as {sorted(unknown)}"
@@ -67,7 +68,7 @@ class Settings:
 
     @property
     def keeps_acknowledged(self) -> bool:
-        """Whether what was acknowledged must stay, where it is."""
+        """Whether acknowledged records must stay at their offsets."""
         lasting = self.acks == "all" or (self.acks == "1" and not self.leader_changes)
         return lasting and not self.unclean
 
@@ -81,7 +82,7 @@ def _never(_settings: Settings) -> bool:
 
 
 FORBIDDEN: Final[Mapping[Anomaly, Callable[[Settings], bool]]] = {
-    # Between two polls; where an acknowledgement and a poll differ, only what must stay is compared at all.
+    # Between two polls; where an acknowledgement and a poll differ, only records that must stay are compared.
     Anomaly.INCONSISTENT_OFFSETS: lambda its: not its.unclean,
     Anomaly.LOST_WRITE: lambda its: its.keeps_acknowledged,
     Anomaly.UNSEEN: lambda its: its.keeps_acknowledged,
@@ -107,14 +108,14 @@ EXAMPLES_MAX: Final = 5
 
 
 class Findings:
-    """What was found so far: a count and a few examples of each anomaly."""
+    """The anomalies found so far: a count and a few examples of each."""
 
     def __init__(self) -> None:
         self.counts: dict[Anomaly, int] = {}
         self.examples: dict[Anomaly, list[str]] = {}
 
     def note(self, anomaly: Anomaly, what: str) -> None:
-        """Remember one case."""
+        """Count one case, and keep it as an example while there is room."""
         count = self.counts[anomaly] = self.counts.get(anomaly, 0) + 1
         if count <= EXAMPLES_MAX:
             self.examples.setdefault(anomaly, []).append(what)

@@ -1,4 +1,4 @@
-"""Judges what groups were told: the committed offset as a register, and that nothing was committed unread.
+"""Judges the answers that consumer groups received: the committed offset as a register, and no commit unread.
 
 `commit` and `committed` events of one (group, key) must be explained by one register that each of them touched at one
 moment between its invoke and its completion (A. Lowe, "Testing for linearizability": the set of all explanations is
@@ -15,7 +15,7 @@ from typing import Any, Final
 from anomalies import Anomaly, Findings
 
 EXPLANATIONS_MAX: Final = 20_000
-"""Beyond this the search gives up, and nobody knows."""
+"""Beyond this number of explanations the search gives up, and the verdict is unknown."""
 
 Explanation = tuple[int | None, frozenset[int]]
 """The committed offset, and the requests under way that have already acted."""
@@ -23,7 +23,7 @@ Explanation = tuple[int | None, frozenset[int]]
 
 @dataclass(slots=True)
 class _Request:
-    """A commit, or a question for what is committed."""
+    """A commit, or a request for the committed offset."""
 
     number: int
     writes: bool
@@ -37,7 +37,7 @@ class _Request:
 
 @dataclass(slots=True)
 class _Place:
-    """One partition as a group knows it."""
+    """A group's view of one partition."""
 
     name: str
     explanations: set[Explanation] = field(default_factory=lambda: {(None, frozenset[int]())})
@@ -45,7 +45,7 @@ class _Place:
     newest_epoch: int = -1
     commits: list[_Request] = field(default_factory=list)
     delivered: dict[int, int] = field(default_factory=dict)
-    """By offset: the number of the event that delivered it first."""
+    """The number of the event that delivered each offset first."""
     broken: bool = False
 
 
@@ -58,7 +58,7 @@ class GroupOffsets:
         self.undecided: list[str] = []
 
     def take(self, number: int, event: Mapping[str, Any]) -> None:
-        """Take in a `commit` or `committed` event, the number of which in the history is given."""
+        """Apply a `commit` or `committed` event, with its number in the history."""
         kind = event["type"]
         if kind == "invoke":
             place = self._place(event["group"], event["key"])
@@ -75,7 +75,7 @@ class GroupOffsets:
         place = self._place(event["group"], event["key"])
         request = place.under_way[event["id"]]
         if kind == "fail":
-            # Certainly did nothing: explanations in which it had acted were none.
+            # The request certainly did nothing: explanations in which it had acted are dropped.
             del place.under_way[event["id"]]
             left = {each for each in place.explanations if request.number not in each[1]}
             if not left and not place.broken:
@@ -87,7 +87,7 @@ class GroupOffsets:
             self._complete(place, request, event)
 
     def delivered(self, number: int, group: str, key: str, offsets: list[int]) -> None:
-        """Take in what a member was given."""
+        """Note the records that a member was given."""
         seen = self._place(group, key).delivered
         for offset in offsets:
             if offset in seen:
@@ -96,7 +96,7 @@ class GroupOffsets:
                 seen[offset] = number
 
     def judge(self, known: Mapping[str, list[int]]) -> None:
-        """Judge the accounts, now that it is known which offsets hold a record (sorted, by key)."""
+        """Judge the accounts, once the offsets that hold a record are known (sorted, by key)."""
         for (_, key), place in self._places.items():
             self._account(place, known.get(key, []))
 
@@ -120,7 +120,7 @@ class GroupOffsets:
         del place.under_way[request.number]
 
     def _explain(self, place: _Place, request: _Request) -> None:
-        """Keep the explanations in which the request has acted by now."""
+        """Keep the explanations in which the request has already acted."""
         done: set[Explanation] = set()
         seen, open_ = set(place.explanations), list(place.explanations)
         while open_:
@@ -154,7 +154,7 @@ class GroupOffsets:
         place.explanations = done
 
     def _account(self, place: _Place, known: list[int]) -> None:
-        """Find what lies below a committed offset and had been given to nobody."""
+        """Find records below a committed offset that no member was given."""
         accounted = 0
         for commit in place.commits:
             upto = commit.offset or 0

@@ -1,31 +1,31 @@
 """Judges a history of clients: was anything lost, repeated, reordered, changed or made up.
 
 A history is JSON lines in the order in which one clock of the test saw them. A *key* is one partition; a value is a
-string that is sent at most once to one key in the whole history. The first line tells the settings of the workload
+string that is sent at most once to one key in the whole history. The first line has the settings of the workload
 (`anomalies.Settings`; without it, the strictest), every other line one event:
 
     {"op": "settings", "acks": "all", "idempotence": true, "reader": "assign"}
     {"op": "send", "type": "invoke", "process": 3, "id": 17, "key": "t-0", "values": ["a", "b"], "time": 1.5}
-    {"op": "send", "type": "ok", "process": 3, "id": 17, "offset": 41}        values stand at 41, 42
+    {"op": "send", "type": "ok", "process": 3, "id": 17, "offset": 41}        the values have offsets 41, 42
     {"op": "send", "type": "fail", "process": 3, "id": 17}                    certainly not stored
-    {"op": "send", "type": "info", "process": 3, "id": 17}                    nobody knows
-    {"op": "assign", "type": "ok", "process": 4, "keys": {"t-0": 0}}          begins anew, here at offset 0
+    {"op": "send", "type": "info", "process": 3, "id": 17}                    the outcome is unknown
+    {"op": "assign", "type": "ok", "process": 4, "keys": {"t-0": 0}}          starts again, here at offset 0
     {"op": "poll", "type": "ok", "process": 4, "key": "t-0", "records": [[41, "a"], [42, "b"]]}
-    {"op": "truncated", "type": "ok", "process": 4, "key": "t-0"}             was told that the log lost its end
+    {"op": "truncated", "type": "ok", "process": 4, "key": "t-0"}             learned that the log lost its end
     {"op": "offsets", "type": "invoke", "process": 5, "id": 1, "key": "t-0"}
     {"op": "offsets", "type": "ok", "process": 5, "id": 1, "key": "t-0", "high_watermark": 43}
     {"op": "commit", "type": "invoke", "process": 4, "id": 2, "group": "g", "key": "t-0", "offset": 43, "epoch": 1}
     {"op": "committed", "type": "ok", "process": 4, "id": 3, "group": "g", "key": "t-0", "offset": 43}
     {"op": "txn", "type": "ok", "id": 9}                                      sends and polls carry "txn": 9
     {"op": "heal"}                                                            from here on no more faults
-    {"op": "end", "keys": {"t-0": 43}}      the log end of each key when everybody had read to the end
+    {"op": "end", "keys": {"t-0": 43}}      the log end of each key when all readers had reached it
 
-A poll may carry `position` (the offset to go on at), `high_watermark`, `group`, `began` and `time` (seconds),
-`rebalanced` (keys that moved while it ran) and `"final": true` for the readers that read everything at the end; where
-there are such, what they did not get is lost, whoever else saw it before.
+A poll may carry `position` (the offset of the next read), `high_watermark`, `group`, `began` and `time` (seconds),
+`rebalanced` (keys that moved while it ran) and `"final": true` for the readers that read everything at the end; with
+such readers, a record that they did not get is lost, even if another reader got it before.
 
-Without the last line nothing can be said about what was never read: the verdict is then `unknown`, unless something
-is wrong already. `python history_checker.py FILE` prints the report and ends with 1 unless it is valid.
+Without the last line a record that was never read may still exist: the verdict is then `unknown`, unless another
+anomaly is found. `python history_checker.py FILE` prints the report and ends with 1 unless it is valid.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = ["Anomaly", "History", "Report", "Settings", "check", "read_events"]
 
 @dataclass(slots=True)
 class Send:
-    """One request."""
+    """One send request."""
 
     process: int
     key: str
@@ -65,12 +65,12 @@ class Send:
 
 @dataclass(slots=True)
 class Report:
-    """What the checker found."""
+    """The findings of the checker."""
 
     verdict: str = "valid"
     anomalies: dict[str, list[str]] = field(default_factory=dict)
     allowed: dict[str, int] = field(default_factory=dict)
-    """What happened and the settings do not forbid, counted."""
+    """Counts of anomalies that the settings do not forbid."""
     undecided: list[str] = field(default_factory=list)
     sends: int = 0
     acknowledged: int = 0
@@ -78,7 +78,7 @@ class Report:
     unanswered_stored: int = 0
     values_read: int = 0
     lag_seconds_max: float = 0.0
-    """The furthest that a reader was behind, from below."""
+    """Lower bound of the longest distance between a reader and the tail."""
 
 
 class History:
@@ -99,7 +99,7 @@ class History:
         self._groups = GroupOffsets(self._findings)
 
     def take(self, event: dict[str, Any]) -> None:
-        """Take in the next event."""
+        """Apply the next event."""
         self._number += 1
         match event["op"], event.get("type"):
             case "send", "invoke":
@@ -125,7 +125,7 @@ class History:
                 self._take_frame(str(other[0]), event)
 
     def judge(self) -> Report:
-        """Return what the whole history says."""
+        """Return the judgement of the whole history."""
         self._abort()
         known = self._known()
         self._reading.judge(known)
@@ -141,10 +141,10 @@ class History:
                 self._findings.note(Anomaly.REALTIME_LAG, said)
         return self._report()
 
-    # ------------------------------------------------------------------------------------------ taking in
+    # ------------------------------------------------------------------------------------------ reading events
 
     def _take_frame(self, kind: str, event: dict[str, Any]) -> None:
-        """Take in what frames a history: its settings, the end of the faults, the end."""
+        """Apply an event that frames a history: the settings, the end of the faults, the end."""
         if kind == "settings":
             assert self._number == 1, "the settings are the first line"
             self._settings = Settings.of(event)
@@ -189,7 +189,7 @@ class History:
     # ------------------------------------------------------------------------------------------ judging
 
     def _abort(self) -> None:
-        """What an aborted transaction sent was not sent, for those who read only what is committed."""
+        """Treat the sends of an aborted transaction as not sent, for readers of committed records only."""
         if self._settings.isolation != "read_committed":
             return
         for send in self._sends.values():
@@ -207,7 +207,7 @@ class History:
         return {key: sorted(offsets) for key, offsets in known.items()}
 
     def _judge_reads(self) -> None:
-        """Compare what was read with what was sent."""
+        """Compare the records that were read with those sent."""
         sent: defaultdict[str, dict[str, Send]] = defaultdict(dict)
         for send in self._sends.values():
             sent[send.key].update(dict.fromkeys(send.values, send))
@@ -221,7 +221,7 @@ class History:
                     self._findings.note(Anomaly.ABORTED_READ, f"{key}@{offset}: {value!r} was refused")
 
     def _judge_send(self, send: Send) -> None:
-        """Compare one request with what is there."""
+        """Compare one request with the records in the log."""
         reads = self._reading.of(send.key)
         if send.outcome == "fail":
             return
@@ -241,7 +241,7 @@ class History:
         self._judge_kept(send, first, reads)
 
     def _judge_kept(self, send: Send, first: int, reads: KeyReads) -> None:
-        """Compare what was acknowledged, or has a part that was read, with what readers got."""
+        """Compare the records that were acknowledged, or partly read, with the records that readers got."""
         seen = reads.final if reads.final_to >= 0 else reads.places
         read_to = reads.final_to if reads.final_to >= 0 else reads.read_to
         keeps = self._settings.keeps_acknowledged and send.offset is not None
@@ -257,7 +257,7 @@ class History:
                 self._findings.note(kind, f"{send.key}@{at}: {value!r} was {_told(send)}")
 
     def _judge_order(self) -> None:
-        """Compare the order in which each process sent with that in which it stands."""
+        """Compare the order in which each process sent records with their order in the log."""
         last: dict[tuple[int, str], int] = {}
         for send in self._sends.values():
             for offset in () if send.outcome == "fail" else self._offsets(send):
@@ -270,7 +270,7 @@ class History:
                 last[send.process, send.key] = max(before, offset)
 
     def _judge_txns(self, known: dict[str, list[int]]) -> None:
-        """Count what stands between the records of one transaction."""
+        """Count the records of others between the records of one transaction."""
         spans: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
         for send in self._sends.values() if self._txns else ():
             if send.txn is not None:
@@ -281,7 +281,7 @@ class History:
                 self._findings.note(Anomaly.INTERNAL_SEND_SKIP, f"{key}: inside transaction {txn}")
 
     def _offsets(self, send: Send) -> list[int]:
-        """Return where the values of a request stand, as far as anybody was told."""
+        """Return the offsets of a request's values, as far as any answer or poll shows them."""
         if send.offset is not None:
             return list(range(send.offset, send.offset + len(send.values)))
         places = self._reading.of(send.key).places
@@ -327,7 +327,7 @@ def _told(send: Send) -> str:
 def check(events: Iterable[dict[str, Any]]) -> Report:
     """Judge a history."""
     history = History()
-    # Millions of objects that live to the end and form no cycles: the collector would only look for some.
+    # The million objects live to the end and form no cycles, so the garbage collector would search in vain.
     collected = gc.isenabled()
     gc.disable()
     try:

@@ -1,6 +1,6 @@
-"""Puts one thing wrong into a valid history, and tells which anomaly that is.
+"""Puts one thing wrong into a valid history, and names the anomaly that results.
 
-Each mutation returns the harmed copy, or None where this history has nothing that it could harm.
+Each mutation returns the changed copy, or None for a history that has nothing to change.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Mutation = Callable[[list[Event], random.Random], list[Event] | None]
 
 
 def acknowledged(events: list[Event]) -> dict[tuple[str, int], str]:
-    """Return what was acknowledged, by key and offset."""
+    """Return the acknowledged values, by key and offset."""
     sends = {event["id"]: event for event in events if event["op"] == "send" and event["type"] == "invoke"}
     answers = [event for event in events if event["op"] == "send" and event["type"] == "ok"]
     return {
@@ -29,7 +29,7 @@ def acknowledged(events: list[Event]) -> dict[tuple[str, int], str]:
 
 
 def polls_of(events: list[Event], process: int, records_min: int = 1) -> list[int]:
-    """Return where in the history a process got so many records."""
+    """Return the positions in the history at which a process got at least so many records."""
     return [
         at
         for at, event in enumerate(events)
@@ -51,12 +51,12 @@ def _drop_everywhere(events: list[Event], rng: random.Random, *, last: bool) -> 
 
 
 def lose_a_record(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """Nobody is given an acknowledged record that has others behind it."""
+    """No reader is given an acknowledged record that has others after it."""
     return _drop_everywhere(events, rng, last=False)
 
 
 def lose_the_last_record(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """Nobody is given the last record of a partition, which was acknowledged."""
+    """No reader is given the last record of a partition, which was acknowledged."""
     return _drop_everywhere(events, rng, last=True)
 
 
@@ -74,7 +74,7 @@ def lose_it_after_it_was_read(events: list[Event], rng: random.Random) -> list[E
 
 
 def swap_two_in_one_answer(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """One reader is given two values in each other's place, and somebody else knows where one of them belongs."""
+    """One reader is given two values in each other's place, and another event shows the right place of one of them."""
     known = {event["id"] for event in events if event["op"] == "send" and "offset" in event}
     places = [
         (at, place)
@@ -102,7 +102,7 @@ def give_records_backwards(events: list[Event], rng: random.Random) -> list[Even
 
 
 def store_twice(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """A value stands once more behind the end."""
+    """A value is stored a second time after the end."""
     ats = polls_of(events, LAST_READER)
     if not ats:
         return None
@@ -117,7 +117,7 @@ def store_twice(events: list[Event], rng: random.Random) -> list[Event] | None:
 
 
 def change_a_value(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """A record has other bytes than were sent."""
+    """A record has other bytes than the producer sent."""
     ats = polls_of(events, LAST_READER)
     if not ats:
         return None
@@ -127,7 +127,7 @@ def change_a_value(events: list[Event], rng: random.Random) -> list[Event] | Non
 
 
 def refuse_what_is_stored(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """A request whose values are there was answered as a definite refusal."""
+    """A request whose values are stored was answered as a definite refusal."""
     answers = [at for at, event in enumerate(events) if event["op"] == "send" and event["type"] == "ok"]
     if not answers:
         return None
@@ -139,7 +139,7 @@ def refuse_what_is_stored(events: list[Event], rng: random.Random) -> list[Event
 
 
 def skip_an_answer(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """A reader goes on behind records that it never got."""
+    """A reader goes on after records that it never got."""
     ats = polls_of(events, READER)
     later = {event["key"] for at in ats[1:] for event in (events[at],)}
     ats = [at for at in ats if events[at]["key"] in later and any(_follows(events, at, b) for b in ats)]
@@ -147,7 +147,7 @@ def skip_an_answer(events: list[Event], rng: random.Random) -> list[Event] | Non
 
 
 def repeat_an_answer(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """A reader gets once more what it has."""
+    """A reader gets the records of its last answer once more."""
     ats = polls_of(events, READER)
     return [*events[: (at := rng.choice(ats))], events[at], *events[at:]] if ats else None
 
@@ -157,7 +157,7 @@ def _follows(events: list[Event], first: int, second: int) -> bool:
 
 
 def answer_a_smaller_end(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """Somebody who asks is told an end below what an earlier answer told."""
+    """A request for the end of a partition is answered with less than an earlier answer."""
     ats = [
         at
         for at, event in enumerate(events)
@@ -173,7 +173,7 @@ def answer_a_smaller_end(events: list[Event], rng: random.Random) -> list[Event]
 
 
 def acknowledge_below(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """A record that nobody had an answer for stands below one that was acknowledged before it was sent."""
+    """A record without an answer stands below a record that was acknowledged before it was sent."""
     told = acknowledged(events)
     begun: dict[int, int] = {}
     sends = [(at, event) for at, event in enumerate(events) if event["op"] == "send"]
@@ -187,7 +187,7 @@ def acknowledge_below(events: list[Event], rng: random.Random) -> list[Event] | 
     for _, second in rng.sample(pairs, len(pairs)):
         key = events[begun[second["id"]]]["key"]
         if (key, second["offset"]) in told:
-            # As if it had been begun when everything behind it had been told.
+            # The request begins after everything above it was acknowledged.
             moved = [event for event in events if event.get("id") != second["id"] or event["op"] != "send"]
             end = next(at for at, event in enumerate(moved) if event["op"] == "heal")
             later = [event for event in events if event["op"] == "send" and event["id"] == second["id"]]
@@ -198,7 +198,7 @@ def acknowledge_below(events: list[Event], rng: random.Random) -> list[Event] | 
 
 
 def read_another_commit(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """Somebody is told a committed offset that nobody committed."""
+    """A request for the committed offset is answered with an offset that no member committed."""
     ats = [at for at, event in enumerate(events) if event["op"] == "committed" and event["type"] == "ok"]
     if not ats:
         return None
@@ -208,7 +208,7 @@ def read_another_commit(events: list[Event], rng: random.Random) -> list[Event] 
 
 
 def commit_unread(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """A group commits before it is given what it commits."""
+    """A group commits records before it is given them."""
     commits = [at for at, event in enumerate(events) if event["op"] == "commit" and event["type"] == "ok"]
     for at in rng.sample(commits, len(commits)):
         given = events[at - 2]
@@ -235,4 +235,4 @@ MUTATIONS: Final[dict[Mutation, frozenset[Anomaly]]] = {
     read_another_commit: frozenset({Anomaly.COMMITTED_REGISTER}),
     commit_unread: frozenset({Anomaly.ACCOUNTING}),
 }
-"""Each with what it is, one of which must be found; more may follow from it."""
+"""The mutations, each with its anomaly, which must be found; further anomalies may follow from it."""

@@ -1,7 +1,7 @@
-"""What readers were given, partition by partition: which value stands where, and how each reader moved.
+"""The records that readers were given, by partition: the value at each offset, and the moves of each reader.
 
-Most polls go on exactly where the last one ended; only the others are kept, to be judged when every offset that holds
-a record is known.
+Most polls go on exactly where the last one ended; only the others are kept, to be judged when every offset that holds a
+record is known.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from anomalies import Anomaly, Findings
 
 @dataclass(slots=True)
 class KeyReads:
-    """All that is known of one partition from polls."""
+    """Everything that polls show of one partition."""
 
     values: dict[int, str] = field(default_factory=dict)
-    """By offset: what was read there first."""
+    """The first value that was read at each offset."""
     places: dict[str, int] = field(default_factory=dict)
-    """By value: where it was read first."""
+    """The first offset at which each value was read."""
     final: set[str] = field(default_factory=set)
-    """What the readers at the end were given."""
+    """The records that the readers at the end were given."""
     read_to: int = -1
     final_to: int = -1
     ends: list[int] = field(default_factory=list)
-    """Highest acknowledged offsets so far, growing, and when each was told: for the lag."""
+    """Highest acknowledged offsets so far, growing, and the time of each: for the lag."""
     end_times: list[float] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class _Reader:
-    """One process at one partition."""
+    """One process that reads one partition."""
 
     position: int | None = None
-    """Offset behind the last one read, or chosen; None while nothing tells it."""
+    """Offset after the last one read, or chosen; None while no event shows it."""
 
 
 @dataclass(slots=True)
@@ -69,20 +69,20 @@ class Reading:
         return reads
 
     def assign(self, process: int, keys: Iterable[str] | Mapping[str, int | None]) -> None:
-        """Take in that a process begins anew at some partitions, perhaps at offsets that it names."""
+        """Apply that a process starts again at some partitions, perhaps at given offsets."""
         starts = keys if isinstance(keys, Mapping) else dict.fromkeys(keys)
         for key, start in starts.items():
             self._readers[process, key] = _Reader(start)
 
     def acknowledged(self, key: str, offset: int, time: float | None) -> None:
-        """Take in that everybody may know of this offset."""
+        """Note an acknowledged offset, which every later reader may see."""
         reads = self.of(key)
         if time is not None and (not reads.ends or offset > reads.ends[-1]):
             reads.ends.append(offset)
             reads.end_times.append(time)
 
     def poll(self, event: Mapping[str, Any], *, healed: bool) -> None:
-        """Take in what a process was given from one partition."""
+        """Apply the records that a process was given from one partition."""
         process, key, records = event["process"], event["key"], event["records"]
         reads = self.of(key)
         reader = self._readers.get((process, key))
@@ -101,13 +101,13 @@ class Reading:
         if event.get("final"):
             reads.final.update(value for _, value in records)
             reads.final_to = max(reads.final_to, (reader.position or 0) - 1)
-            return  # who reads everything at the end is behind by intention
+            return  # readers that read everything at the end are behind by intention
         began = event.get("began", event.get("time"))
         if began is not None and reader.position is not None:
             self._lag(reads, reader.position, began, f"{key}: process {process}", healed=healed)
 
     def judge(self, known: Mapping[str, list[int]]) -> None:
-        """Judge how readers moved, now that it is known which offsets hold a record (sorted, by key)."""
+        """Judge how readers moved, once the offsets that hold a record are known (sorted, by key)."""
         for jump in self._jumps:
             if jump.after <= jump.before:
                 how = "back"
@@ -147,7 +147,7 @@ class Reading:
                 self._findings.note(Anomaly.DUPLICATE, said)
 
     def _lag(self, reads: KeyReads, position: int, began: float, who: str, *, healed: bool) -> None:
-        """Bound from below how old the tail was that a poll showed."""
+        """Return a lower bound of the age of the tail at a poll."""
         at = bisect_left(reads.ends, position)
         if at == len(reads.ends):
             return

@@ -1,4 +1,4 @@
-"""Golden histories: each anomaly in its smallest form, and what looks like it and is right.
+"""Golden histories: each anomaly in its smallest form, and valid histories that look like it.
 
 Files of `golden/` are named `<anomaly>-<verdict>[-<what is special>].jsonl`; `plain` is about none.
 """
@@ -28,7 +28,7 @@ def test_each_history_gets_its_verdict_and_nothing_else_is_found(path: Path) -> 
 
 
 def test_every_anomaly_has_its_histories() -> None:
-    """Each anomaly has one history that is right; and one that is wrong, if any settings forbid it."""
+    """Each anomaly has one valid history, and one invalid history if any settings forbid the anomaly."""
     known = {tuple(path.stem.split("-")[:2]) for path in GOLDEN}
 
     for anomaly in Anomaly:
@@ -39,7 +39,7 @@ def test_every_anomaly_has_its_histories() -> None:
 
 
 def test_what_is_allowed_is_counted() -> None:
-    """A history that the settings excuse tells how often they did."""
+    """A history with an anomaly that its settings allow reports the number of its occurrences."""
     folder = GOLDEN[0].parent
 
     assert check(read_events(folder / "A11-valid-others-inside-a-transaction.jsonl")).allowed == {
@@ -49,7 +49,7 @@ def test_what_is_allowed_is_counted() -> None:
 
 
 def test_lag_is_reported() -> None:
-    """How far a reader was behind is told, also where nothing forbids it."""
+    """The lag of a reader is reported, also where no setting forbids it."""
     path = GOLDEN[0].parent / "A16-valid-before-the-heal.jsonl"
 
     assert check(read_events(path)).lag_seconds_max == 8.0

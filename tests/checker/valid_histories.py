@@ -1,7 +1,7 @@
-"""Makes valid histories of any length: what clients of a log that does everything right may see.
+"""Makes valid histories of any length: what clients of a correct log may see.
 
-The log is a list a partition. Requests overlap, some are never answered and then stored or not; a reader follows each
-partition, a group reads and commits, somebody asks for ends, and at the end everything is read once more.
+The log is a list for each partition. Requests overlap, and some get no answer, whether they are stored or not; a reader
+follows each partition, a group reads and commits, a process asks for ends, and at the end everything is read once more.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ POLL_RECORDS_MAX = 20
 
 
 class Workload:
-    """Clients of a log that is always right."""
+    """Clients of a log that is always correct."""
 
     def __init__(self, rng: random.Random, partitions: int = 3) -> None:
         self.events: list[Event] = [{"op": "settings", "acks": "all", "idempotence": True}]
@@ -32,7 +32,7 @@ class Workload:
             )
 
     def run(self, steps: int) -> list[Event]:
-        """Take so many steps and the end phase; returns the history."""
+        """Take so many steps and the end phase; return the history."""
         step = (self._send, self._send, self._send, self._read, self._read_in_a_group, self._ask)
         for _ in range(steps):
             self._rng.choice(step)(self._rng.choice(self._keys))
@@ -90,7 +90,7 @@ class Workload:
         self._poll(READER, key)
 
     def _read_in_a_group(self, key: str) -> None:
-        """Deliver, then mostly commit; now and then ask what is committed."""
+        """Deliver, then mostly commit; now and then ask for the committed offset."""
         self._poll(MEMBER, key, group="g")
         whose = {"process": MEMBER, "group": "g", "key": key}
         committed = self._positions[-MEMBER, key]

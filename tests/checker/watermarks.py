@@ -1,7 +1,7 @@
-"""Judges the ends of logs as clients were told them: an end that was told once is never told smaller.
+"""Judges the log ends that clients received: a later answer is never smaller than an earlier one.
 
-One process compares everything it is told. Between processes only `offsets` answers are compared, which promise not
-to be stale, with all that anybody was told before they were asked for.
+For one process all ends that it received are compared. Between processes only `offsets` answers are compared, which
+promise not to be stale, with all ends that any process had received before the request.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Watermarks:
         self._asked: dict[tuple[int, int], int] = {}
 
     def seen(self, key: str, end: int) -> None:
-        """Take in that somebody knows of this end."""
+        """Note that a process knows of this end."""
         self._seen[key] = max(self._seen[key], end)
 
     def polled(self, event: Mapping[str, Any]) -> None:
-        """Take in the end that a poll told, by itself or by its last record."""
+        """Note the end that a poll shows, by itself or by its last record."""
         told = event.get("high_watermark")
         if told is not None:
             self._compare(event, told)
@@ -39,7 +39,7 @@ class Watermarks:
             self._seen_by[place] = max(self._seen_by[place], last)
 
     def take(self, event: Mapping[str, Any], *, unclean: bool) -> None:
-        """Take in a question for the end, or its answer; unclean elections let it go back."""
+        """Apply a request for the end, or its answer; unclean elections allow a smaller end."""
         asked = (event["process"], event["id"])
         if event["type"] == "invoke":
             self._asked[asked] = self._seen[event["key"]]
@@ -55,7 +55,7 @@ class Watermarks:
         self.seen(event["key"], told)
 
     def truncated(self, process: int, key: str) -> None:
-        """Take in that a process was told of a truncation: it knows that the end went back."""
+        """Note that a process learned of a truncation, after which the end may be smaller."""
         self._seen_by.pop((process, key), None)
 
     def _compare(self, event: Mapping[str, Any], told: int) -> None:

@@ -1,6 +1,6 @@
-"""Golden data: how a description of the contract is written to a file, compared with it, and freed of texts.
+"""Golden data: descriptions of the contract are written to a file, compared with it, and freed of texts.
 
-Used by the tests of this folder, and by `snapshot`, which says when a golden file may change.
+The tests of this folder use it, and so does `snapshot`, which explains when a golden file may change.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def differences(subject: str, described: Any) -> list[str]:
 
 
 def assert_unchanged(subject: str, described: Any) -> None:
-    """Fail with the difference unless a description is that of its golden file."""
+    """Fail with the difference unless a description equals its golden file."""
     found = differences(subject, described)
 
     assert not found, "\n".join(["the contract differs from its golden file", *found[:80]])
@@ -64,7 +64,7 @@ def without_texts(schema: Any) -> Any:
 
 
 def inlined(schema: Any) -> Any:
-    """Return a JSON schema with each reference replaced by what it names: names of inner types are no contract."""
+    """Return a JSON schema with each reference replaced by its target: names of inner types are no contract."""
     definitions = schema.get("$defs", {})
 
     def put_in(value: Any) -> Any:

@@ -1,13 +1,13 @@
 """Compare the contract with its golden files, or write those: `python tests/contract/snapshot.py [--write]`.
 
 The golden files in `tests/contract/golden/` hold what users, clients in other languages, disks and stores can see:
-names, types, defaults, codes and bytes, and no sentence. Moving modules, renaming what is inside and rewording
-change none of them.
+names, types, defaults, codes and bytes, and no sentence. Moving modules, renaming internal names and rewording change
+none of them.
 
-A golden file changes only in a commit that means to change the contract. An addition (a call, an option, a metric)
-adds lines. A line that goes or changes breaks somebody: the commit says whom and what to do, and adds a note in
-`docs/changes/`. `log_files.json` and the records of `coordination.json` hold what lies on disks and in stores: new
-files may be added, and what is there must stay readable.
+A golden file changes only in a commit that means to change the contract. An addition (a call, an option, a metric) adds
+lines. A line that is removed or changed breaks existing users: the commit names those users and what they must do, and
+adds a note in `docs/changes/`. `log_files.json` and the records of `coordination.json` hold what is stored on disks and
+in stores: new files may be added, and existing ones must stay readable.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SUBJECTS: Final[dict[str, Callable[[], Any]]] = {
     "spark_options": test_settings_kept.spark_options,
     "variables": test_settings_kept.variables,
 }
-"""Name of each golden file, and what describes its subject."""
+"""Name of each golden file, and the function that describes its subject."""
 
 
 def main(arguments: list[str]) -> int:

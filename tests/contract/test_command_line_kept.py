@@ -55,7 +55,7 @@ def _walk(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
 
 
 def _parameter(each: Any) -> Any:
-    """Describe a parameter by what differs from a plain one. An argument has no name but the one in its usage."""
+    """Describe a parameter by its differences from a plain one. An argument has no name but the one in its usage."""
     is_option = each.param_type_name == "option"
     described = {
         "option": [*each.opts, *each.secondary_opts] if is_option else None,
@@ -116,5 +116,5 @@ def _exit_code(error: FairleadError) -> int:
 
 
 def test_the_command_line_is_unchanged() -> None:
-    """No command, option, argument, default, variable or exit code comes, goes or changes."""
+    """No command, option, argument, default, variable or exit code is added, removed or changed."""
     golden.assert_unchanged("command_line", command_line())

@@ -1,4 +1,4 @@
-"""Coordination as it lies in etcd and in the embedded store: every key, the bytes of every record, the tables."""
+"""Coordination as stored in etcd and in the embedded store: every key, the bytes of every record, the tables."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _KEYS = Keys("prod")
 _GROUP = GroupKeys(_KEYS, "etl")
 _ODD = "a/b ü"
 
-# One of each kind with every field set, and those that have optional fields once more without them.
+# One record of each kind with every field set, and each kind with optional fields once more without them.
 RECORDS: dict[str, Record] = {
     "cluster": ClusterRecord(cluster_id=_TOPIC, feature_level=1, created_us=_TIME),
     "controller": ControllerRecord(broker=_ONE, broker_epoch=_EPOCH),
@@ -241,12 +241,12 @@ def _kinds(of: type[Record]) -> Iterator[type[Record]]:
 
 
 def test_keys_and_records_are_unchanged() -> None:
-    """Keys and records lie in stores for ever: neither a name nor a byte changes."""
+    """No name and no byte of a stored key or record changes."""
     golden.assert_unchanged("coordination", coordination())
 
 
 def test_every_kind_of_record_is_held() -> None:
-    """Each record of the registry stands above with each of its fields once set to something."""
+    """The golden data hold each record of the registry with each of its fields set once."""
     held = {type(record) for record in RECORDS.values()}
 
     assert held == {kind for kind in _kinds(Record) if kind.__module__.startswith("fairlead_broker.")}
@@ -265,7 +265,7 @@ def _is_set(record: Record, field: msgspec.structs.FieldInfo) -> bool:
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_a_golden_record_is_read(name: str) -> None:
-    """The bytes that an earlier release stored are the same record."""
+    """The bytes that an earlier release stored are decoded to the same record."""
     stored = golden.read("coordination")["records"][name].encode()
 
     assert decode("/key", stored, type(RECORDS[name])) == RECORDS[name]

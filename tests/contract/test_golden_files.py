@@ -14,7 +14,7 @@ def test_every_golden_file_has_a_subject() -> None:
 
 
 def test_a_golden_file_is_written_as_the_program_writes() -> None:
-    """Files edited by hand in another form would make the next change look larger than it is."""
+    """Each golden file has the form that the program writes, so that the next change shows no other difference."""
     for name in snapshot.SUBJECTS:
         assert (golden.FOLDER / f"{name}.json").read_text(encoding="utf-8") == golden.rendered(
             golden.read(name)
@@ -22,7 +22,7 @@ def test_a_golden_file_is_written_as_the_program_writes() -> None:
 
 
 def test_a_sentence_is_no_part_of_a_schema() -> None:
-    """Texts go, and fields with the names of texts stay."""
+    """Sentences are removed from a schema, and fields with the same names stay."""
     schema = {
         "description": "A sentence.",
         "required": ["title", "message"],

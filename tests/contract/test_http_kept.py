@@ -115,17 +115,17 @@ def peer_messages() -> Any:
 
 
 def _any_value(type_: type) -> dict[str, Any]:
-    """Describe what msgspec's schemas do not know: the bytes beside the JSON, and any value."""
+    """Describe the types that msgspec's schemas do not know: the bytes beside the JSON, and any value."""
     return {"other": type_.__name__}
 
 
 def test_the_openapi_document_is_unchanged() -> None:
-    """Every path, parameter, body, answer and schema is the golden one; sentences are free."""
+    """Every path, parameter, body, answer and schema equals the golden one; sentences may change."""
     golden.assert_unchanged("openapi", openapi())
 
 
 def test_the_problems_are_unchanged() -> None:
-    """No code, status, kind, side effect or data member comes, goes or changes."""
+    """No code, status, kind, side effect or data member of a problem is added, removed or changed."""
     golden.assert_unchanged("problems", problems())
 
 
@@ -135,5 +135,5 @@ def test_the_routes_are_unchanged() -> None:
 
 
 def test_the_messages_between_brokers_are_unchanged() -> None:
-    """Every message keeps its fields, types and defaults."""
+    """Every message between brokers keeps its fields, types and defaults."""
     golden.assert_unchanged("peer_messages", peer_messages())

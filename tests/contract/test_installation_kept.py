@@ -1,4 +1,4 @@
-"""What installs and runs Fairlead: entry points, extras, custom resources, their conditions, values of the charts."""
+"""The names that install and run Fairlead: entry points, extras, custom resources, conditions, values of charts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _POINTS = [
 
 
 def package() -> Any:
-    """Describe the names that an installation registers; where they lead is free."""
+    """Describe the names that an installation registers; the modules that they lead to may change."""
     return {
         "name": _PROJECT["name"],
         "extras": sorted(_PROJECT["optional-dependencies"]),
@@ -78,13 +78,13 @@ def charts() -> Any:
 
 
 def test_the_package_is_unchanged() -> None:
-    """No extra, script, entry point or importable package comes or goes."""
+    """No extra, script, entry point or importable package is added or removed."""
     golden.assert_unchanged("package", package())
 
 
 @pytest.mark.parametrize("point", _POINTS, ids=lambda point: point.name)
 def test_every_entry_point_leads_somewhere(point: EntryPoint) -> None:
-    """The module of a registered name can be imported and has it."""
+    """The module of each registered name can be imported and has the registered object."""
     assert callable(point.load())
 
 
@@ -94,7 +94,7 @@ def test_the_custom_resources_are_unchanged() -> None:
 
 
 def test_the_conditions_are_unchanged() -> None:
-    """No type or reason of a condition comes, goes or changes its statuses."""
+    """No type or reason of a condition is added, removed or changes its statuses."""
     golden.assert_unchanged("conditions", conditions())
 
 

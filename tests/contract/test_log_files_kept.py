@@ -1,4 +1,4 @@
-"""A data directory as it lies on disks: names of files and every byte, after a run of the log room.
+"""The data directory on disk: names of files and every byte, after a run of the log room.
 
 The batches are vectors of the record batch, so that a newer Arrow changes nothing here. The golden directory is also
 opened again: a later release reads what this one wrote.
@@ -48,7 +48,7 @@ def log_files() -> Any:
 
 
 def _content(path: Path) -> Any:
-    """Return the bytes of a file: a document as its header and its JSON, all else in hexadecimal rows."""
+    """Return the bytes of a file: a document as its header and its JSON, any other file in hexadecimal rows."""
     if path.name == "lock":
         return "the number of the process"
     data = path.read_bytes()

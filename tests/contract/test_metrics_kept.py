@@ -1,4 +1,4 @@
-"""Metrics of brokers and of the operator, as dashboards and alerts know them. The client library has none."""
+"""Metrics of brokers and of the operator, which dashboards and alerts name. The client library has none."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _registered(registry: CollectorRegistry) -> Any:
 
 
 def test_the_metrics_are_unchanged() -> None:
-    """No name, type, label or bucket comes, goes or changes."""
+    """No name, type, label or bucket of a metric is added, removed or changed."""
     golden.assert_unchanged("metrics", metrics())
 
 

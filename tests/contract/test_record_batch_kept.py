@@ -1,8 +1,8 @@
 """The record batch and the frames around it, as producers and readers in any language send and get them.
 
-The vectors of `docs/reference/record-batch-vectors` are the golden data; here stand only their checksums, so that
-vectors and generator cannot change together unseen. That the code judges and reads each vector as listed is held by
-the unit test of the record batch.
+The vectors of `docs/reference/record-batch-vectors` are the golden data; this test holds only their checksums, so that
+vectors and generator cannot change together unseen. The unit test of the record batch checks that the code judges and
+reads each vector as listed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _frames() -> bytes:
 
 
 def test_the_record_batch_is_unchanged() -> None:
-    """No vector, frame, codec or place of a key comes, goes or changes."""
+    """No vector, frame, codec or partition of a key is added, removed or changed."""
     golden.assert_unchanged("record_batch", record_batch())
 
 
@@ -69,7 +69,7 @@ def test_a_header_is_written_as_it_was_read() -> None:
 
 
 def test_the_golden_frames_are_read() -> None:
-    """A body that an earlier release wrote is taken apart into the same frames."""
+    """A body that an earlier release wrote is split into the same frames."""
     body = bytes.fromhex(golden.read("record_batch")["frames"])
 
     assert [(frame.meta.rstrip(), bytes(frame.data)) for frame in iterate_frames(body)] == [

@@ -15,7 +15,7 @@ import golden
 from fairlead.errors import FairleadError
 
 _CALLED = ("Admin", "Consumer", "Producer", "TopicPartition")
-"""Classes of which programs make objects themselves; the SDK makes those of the others."""
+"""Classes that programs create themselves; the SDK creates objects of the others."""
 _PROTOCOLS = ("__aenter__", "__enter__", "__await__", "__iter__", "__aiter__")
 
 
@@ -87,7 +87,7 @@ def _callable(value: Any) -> str:
 
 
 def test_the_sdk_is_unchanged() -> None:
-    """No public name, argument, default, field or value comes, goes or changes."""
+    """No public name, argument, default, field or value is added, removed or changed."""
     golden.assert_unchanged("sdk", sdk())
 
 
@@ -97,6 +97,6 @@ def test_the_errors_are_unchanged() -> None:
 
 
 def test_public_names_are_sorted() -> None:
-    """A list of names is read by people, and a merge of two additions stays one."""
+    """Lists of public names are sorted, so that people can read them and two additions merge."""
     for module in (fairlead, fairlead.blocking):
         assert module.__all__ == sorted(module.__all__)

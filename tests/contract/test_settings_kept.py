@@ -1,4 +1,4 @@
-"""What can be set: configuration keys, settings of broker and operator, environment variables, options of Spark."""
+"""All settings: configuration keys, settings of broker and operator, environment variables, options of Spark."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def configuration() -> Any:
         name: {
             "type": key.type.value,
             "default": key.default,
-            # What a call answers where the default follows from something else.
+            # The value in a call's answer where the default follows from another setting.
             "default_rule": key.default_rule,
             "range": [key.minimum, key.maximum],
             "choices": list(key.choices),
@@ -45,7 +45,7 @@ def configuration() -> Any:
 
 
 def settings() -> Any:
-    """Describe every setting by its environment variable: type, bounds and default; and what stands for settings."""
+    """Describe every setting by its variable: type, bounds and default; and the variables that replace settings."""
     return {
         "broker": _variables("FAIRLEAD_", BrokerSettings) | _variables("FAIRLEAD_LIMITS__", Limits),
         "broker_keys_at_start": START_KEYS,
@@ -61,7 +61,7 @@ def _variables(prefix: str, model: type[BaseModel]) -> Any:
 
 
 def variables() -> Any:
-    """Describe every environment variable that a package names, whoever reads or sets it."""
+    """Describe every environment variable that a package names, whether it is read or set."""
     found: dict[str, set[str]] = {package: set() for package in _PACKAGES}
     for path in checkout.files():
         if path.suffix == ".py" and path.parts[0] in found:
@@ -93,10 +93,10 @@ def test_the_settings_are_unchanged() -> None:
 
 
 def test_the_environment_variables_are_unchanged() -> None:
-    """No package names a new variable, or names one no more."""
+    """No package names a new environment variable, or stops naming one."""
     golden.assert_unchanged("variables", variables())
 
 
 def test_the_options_of_spark_are_unchanged() -> None:
-    """No option comes or goes, and no column."""
+    """No option of Spark and no column of a read is added or removed."""
     golden.assert_unchanged("spark_options", spark_options())

@@ -1,13 +1,13 @@
-"""Flips bits in the files of a log and cuts them short, and reads what is left as a careful reader does.
+"""Flips bits in the files of a log and cuts them short, and reads the damaged log as a careful reader does.
 
-Every trial harms one file of a stopped or killed data directory: segments, indexes, snapshots of producers, leader
+Every trial damages one file of a stopped or killed data directory: segments, indexes, snapshots of producers, leader
 epochs, checkpoint, identity, clean marker. Then the log is opened, read from end to end and at every offset, and
-scrubbed. A reader checks every batch; what it gets must be what was stored at that offset, and no offset may be passed
-over in silence. Whatever is not served must be told: by recovery, by a read, by the reader's own check, and in any case
-by the scrub.
+scrubbed. A reader checks every batch; each record must be the stored one of its offset, and no offset may be skipped
+silently. Every range that is not served must be reported: by recovery, by a read, by the reader's own check, and in any
+case by the scrub.
 
-`python bit_flips.py --trials 1000 --seed 1` prints a JSON report and ends with 1 when harm went unnoticed, a wrong
-record was served, or anything but a refusal was raised.
+`python bit_flips.py --trials 1000 --seed 1` prints a JSON report and ends with 1 when damage went unnoticed, a wrong
+record was served, or any error but a refusal was raised.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ LOST_BYTES: Final = (1, 1, 2, 4, 8, 33, 100, 511, 512, 1000, 4096, 1 << 20)
 
 
 class Wrong(AssertionError):
-    """Harm went unnoticed, or a wrong record was served."""
+    """Damage went unnoticed, or a wrong record was served."""
 
 
 class Origin:
-    """An unharmed data directory and what stands in it."""
+    """An undamaged data directory and its records."""
 
     def __init__(self, folder: Path, *, clean: bool) -> None:
         self.folder = folder
@@ -84,7 +84,7 @@ def records_of(log: PartitionLog) -> list[Record]:
 
 
 def harm(path: Path, rng: random.Random) -> str:
-    """Flip a bit or two of a file, or cut it short; returns what was done."""
+    """Flip a bit or two of a file, or cut it short; return a description of the change."""
     data = bytearray(path.read_bytes())
     if rng.random() < 0.3:
         lost = min(rng.choice(LOST_BYTES), len(data))
@@ -92,7 +92,8 @@ def harm(path: Path, rng: random.Random) -> str:
         return f"lost its last {lost} bytes"
     begin, length = 0, len(data)
     if path.suffix == ".log" and rng.random() < 0.5:
-        # A header says where the next one is: half of the harm goes there, though it is a few bytes of many.
+        # A header gives the place of the next batch: half of the damage is put there, though it is few bytes of
+        # many.
         begin, length = rng.choice([start for start, _ in iterate_headers(data)]), HEADER_BYTES
     flips = {8 * begin + rng.randrange(length * 8) for _ in range(rng.choice((1, 1, 2)))}
     for bit in flips:
@@ -102,7 +103,7 @@ def harm(path: Path, rng: random.Random) -> str:
 
 
 def trial(origin: Origin, folder: Path, rng: random.Random, counts: Counter[str]) -> None:
-    """Harm one file of a copy, and judge what is served."""
+    """Damage one file of a copy, and judge the records that are served."""
     shutil.copytree(origin.folder, folder)
     name = rng.choice(origin.files)
     done = f"{name} {harm(folder / name, rng)}, {'stopped' if origin.clean else 'killed'}"
@@ -112,7 +113,7 @@ def trial(origin: Origin, folder: Path, rng: random.Random, counts: Counter[str]
     try:
         noticed = judge(origin, box, done)
     except LogError as refused:
-        # Only the identity cannot be done without: the start is refused, and says which file is wrong.
+        # Only the identity is indispensable: the start is refused, and names the wrong file.
         if name.name != "identity" or name.name not in str(refused):
             raise
         noticed = "refused to start"
@@ -128,7 +129,7 @@ def trial(origin: Origin, folder: Path, rng: random.Random, counts: Counter[str]
 
 
 def judge(origin: Origin, box: LogBox, done: str) -> str | None:
-    """Open, read and scrub; returns by what the harm was noticed first."""
+    """Open, read and scrub; return the part that noticed the damage first."""
     log = box.open()
     if log.end_offset != BATCHES * RECORDS:
         message = f"{done}: the log ends at {log.end_offset}"
@@ -136,7 +137,7 @@ def judge(origin: Origin, box: LogBox, done: str) -> str | None:
     by_start = "found at the start" if log.damaged or box.opened.corrupt else None
     served, by_read = read_carefully(origin, log, done)
     if not origin.clean:
-        # Not in every trial: such a read may tell of damage itself, and the scrub has to find it alone.
+        # Not in every trial: such a read may report damage itself, and the scrub has to find it alone.
         read_everywhere(log, done)
     before = log.damaged
     for segment in log.segments:
@@ -158,7 +159,7 @@ def judge(origin: Origin, box: LogBox, done: str) -> str | None:
 
 
 def read_carefully(origin: Origin, log: PartitionLog, done: str) -> tuple[set[int], str | None]:
-    """Read everything that can be read, a batch at a time; returns the offsets served, and who noticed harm."""
+    """Read everything that can be read, batch by batch; return the offsets served, and what noticed damage."""
     served, noticed, at = set(), None, log.log_start_offset
     while at < log.end_offset:
         try:
@@ -187,7 +188,7 @@ def read_carefully(origin: Origin, log: PartitionLog, done: str) -> tuple[set[in
 
 
 def read_everywhere(log: PartitionLog, done: str) -> None:
-    """Ask for every offset on its own: its batch comes, checked or not, or the read says that it is damaged."""
+    """Read at every offset: its batch is returned, checked or not, or the read reports that it is damaged."""
     for at in range(log.log_start_offset, log.end_offset):
         try:
             read = log.read(Offset(at), 1, log.end_offset)
@@ -200,7 +201,7 @@ def read_everywhere(log: PartitionLog, done: str) -> None:
 
 
 def is_whole(batch: memoryview) -> bool:
-    """Say whether a reader would take the batch."""
+    """Return whether a reader would accept the batch."""
     try:
         decode_records(batch)
     except ProblemError:
@@ -219,7 +220,7 @@ def check_times(origin: Origin, log: PartitionLog, done: str) -> None:
 
 
 def run(trials: int, seed: int, *, progress: bool = False) -> dict[str, object]:
-    """Harm so many copies; the report counts how it was noticed, and names the first that was not."""
+    """Damage so many copies; the report counts the parts that noticed it, and names the first unnoticed damage."""
     rng, counts, wrong = random.Random(seed), Counter[str](), None
     with tempfile.TemporaryDirectory(prefix="fairlead-flips-") as name:
         folder = Path(name)

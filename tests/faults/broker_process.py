@@ -1,4 +1,4 @@
-"""A broker as a process of its own, to be stopped, killed and started again on the same data."""
+"""A broker in a process of its own, which can be stopped, killed and started again on the same data."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from pathlib import Path
 from typing import IO, Final
 
 BYTECODE: Final = Path(__file__).parents[2] / "build" / "bytecode"
-"""Of every broker: the first one on a machine compiles, which takes it three times as long as to start."""
+"""Limit of every start: the first one on a machine compiles, which takes three times as long as a start."""
 
 
 @dataclass(slots=True)
 class BrokerProcess:
-    """Lives of one `fairlead broker start`."""
+    """Successive processes of one `fairlead broker start`."""
 
     data: Path
     environment: dict[str, str] = field(default_factory=dict)
     """Settings, as `FAIRLEAD_...` variables."""
     errors: Path | None = None
-    """Where the logs go; beside the data by default."""
+    """Folder of the logs; beside the data by default."""
     arguments: tuple[str, ...] = ()
     """More flags of the command."""
     listeners: tuple[str, str, str] = ("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0")
-    """Where clients, brokers and operators are served."""
+    """Addresses of the listeners for clients, brokers and operators."""
     url: str = ""
-    """Address of the data listener; another one in every life where the system picks the port."""
+    """Address of the data listener; another one after every start when the system picks the port."""
     ops: str = ""
     start_seconds: float = 0.0
-    """From the call of the last start to its ready line, the interpreter's own start included."""
+    """Seconds from the call of the last start to its ready line, the interpreter's own start included."""
     _process: subprocess.Popen[bytes] | None = None
     _log: IO[bytes] | None = None
 
     def start(self, timeout_seconds: float = 60) -> None:
-        """Start a life and return once it serves; raises `RuntimeError` with the end of its logs if it does not."""
+        """Start a process and return once it serves; raises `RuntimeError` with the end of its logs if it does not."""
         errors = self.errors or self.data.with_name(self.data.name + ".log")
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
-        # As an installed program, which has its bytecode: compiling everything is half of a start without.
+        # Like an installed program, with its bytecode: compiling all modules is half of a start otherwise.
         kept.pop("PYTHONDONTWRITEBYTECODE", None)
         kept["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
         command = [str(Path(sys.executable).with_name("fairlead")), "broker", "start", "--output", "json"]
@@ -78,30 +78,30 @@ class BrokerProcess:
 
     @property
     def pid(self) -> int:
-        """Of the present life."""
+        """The process id of the present process."""
         assert self._process is not None
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether the present life goes on."""
+        """Whether the present process runs."""
         return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
-        """End the present life with SIGKILL, and wait until it is gone."""
+        """Kill the present process with SIGKILL, and wait until it is gone."""
         self._end(signal.SIGKILL)
 
     def stop(self, timeout_seconds: float = 20) -> int:
-        """Stop in order; returns the exit code."""
+        """Stop in order; return the exit code."""
         return self._end(signal.SIGTERM, timeout_seconds)
 
     def pause(self) -> None:
-        """Let it stand still, its connections open; it does when this returns."""
+        """Pause the process, with its connections open; it is paused when this returns."""
         os.kill(self.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume the process."""
         os.kill(self.pid, signal.SIGCONT)
 
     def _end(self, number: signal.Signals, timeout_seconds: float = 20) -> int:

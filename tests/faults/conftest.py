@@ -32,18 +32,18 @@ class FaultyBroker:
 
     @property
     def calls(self) -> Calls:
-        """Calls to the present life."""
+        """Calls to the present broker."""
         assert self._calls is not None
         return self._calls
 
     @property
     def broker(self) -> RunningBroker:
-        """The present life."""
+        """The present broker."""
         assert self.running is not None
         return self.running
 
     async def start(self) -> None:
-        """Begin a life with a disk that works."""
+        """Start a broker with a disk that works."""
         self.storage = FaultyStorage()
         free = dict.fromkeys(("listen", "peer_listen", "ops_listen"), "127.0.0.1:0")
         settings = BrokerSettings.load({"data": self.data, **free, **self.settings})
@@ -51,7 +51,7 @@ class FaultyBroker:
         self._calls = await Calls(str(self.running.addresses.data)).__aenter__()
 
     async def stop(self) -> None:
-        """End it in order, as far as the disk lets it."""
+        """Stop the broker in order, as far as the disk allows it."""
         if self._calls is not None:
             await self._calls.__aexit__()
         if self.running is not None:
@@ -87,7 +87,7 @@ async def faulty(tmp_path: Path) -> AsyncIterator[FaultyBroker]:
 
 @pytest.fixture(params=["ext4", "tmpfs"])
 def small_volume(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A mounted file system of 48 MiB; skips where nobody may mount."""
+    """A mounted file system of 48 MiB; the test is skipped where mounting is not permitted."""
     folder = tmp_path / "volume"
     folder.mkdir()
     if request.param == "ext4":

@@ -1,13 +1,13 @@
-"""Kills a broker under load, over and over, and judges what its clients were told against what is there at the end.
+"""Kills a broker under load many times, and judges the answers to its clients against the stored records.
 
-A real `fairlead broker start` is produced to with acks=all by several clients, one partition and one request at a
-time each. SIGKILL comes at a random moment, mostly with requests unanswered; the broker is started again on the same
-data, and has to be ready in time. Half of the clients are idempotent and repeat an unanswered batch until it is
-acknowledged: it must then be there once. The others go on with the next: theirs may be there once or not at all.
-What everybody was told is a history for `history_checker.py`.
+Several clients produce to a real `fairlead broker start` with acks=all, one partition and one request at a time each.
+SIGKILL is sent at a random moment, mostly while requests are unanswered; the broker is started again on the same data,
+and must be ready in time. Half of the clients are idempotent and repeat an unanswered batch until it is acknowledged:
+it must then be stored once. The others continue with the next: theirs may be stored once or not at all. All answers
+form a history for `history_checker.py`.
 
-`python killed_brokers.py --kills 100 --ballast-bytes 1073741824` prints a JSON report and ends with 1 when a record
-was lost, repeated or out of order, or a start took too long.
+`python killed_brokers.py --kills 100 --ballast-bytes 1073741824` prints a JSON report and ends with 1 when a record was
+lost, repeated or out of order, or a start took too long.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BALLAST: Final = "ballast"
 PARTITIONS: Final = 6
 BATCHES: Final = {"content-type": "application/vnd.fairlead.batches"}
 ALIVE_SECONDS: Final = (0.05, 0.6)
-"""How long a life is under load before it is killed."""
+"""Seconds of load before each kill."""
 START_SECONDS_MAX: Final = 2.0
 BALLAST_BATCH_BYTES: Final = 4 << 20
 BALLAST_PARTITIONS: Final = 4
@@ -48,7 +48,7 @@ TIME_US: Final = 1_700_000_000_000_000
 
 @dataclass(slots=True)
 class Report:
-    """What happened, counted."""
+    """The counts of one run."""
 
     kills: int = 0
     kills_with_unanswered_requests: int = 0
@@ -84,7 +84,7 @@ class Report:
 
 
 class Producers:
-    """Clients that produce as long as a broker lives, and remember what they were told."""
+    """Clients that produce as long as a broker runs, and remember its answers."""
 
     def __init__(self, rng: random.Random, report: Report) -> None:
         self.events: list[dict[str, Any]] = []
@@ -97,7 +97,7 @@ class Producers:
 
     @property
     def in_flight(self) -> int:
-        """Requests without an answer now."""
+        """Number of requests without an answer now."""
         return self._in_flight
 
     async def run(self, client: Client, url: str) -> None:
@@ -119,7 +119,7 @@ class Producers:
             return
 
     def _next(self, partition: int) -> tuple[int, bytes, int]:
-        """Return a request that nobody has sent yet, and note that it is begun."""
+        """Return a request that has not been sent yet, and record its start."""
         self._numbers += 1
         request, count = self._numbers, self._rng.choice((1, 1, 3, 20))
         values = [f"{partition}:{request}.{index}" for index in range(count)]
@@ -148,7 +148,7 @@ class Producers:
     async def _send(
         self, client: Client, path: str, partition: int, request: int, body: bytes, count: int
     ) -> bool:
-        """Send once. True if this was a repetition and it is stored now."""
+        """Send once; return whether this was a repetition that is stored now."""
         self._in_flight += 1
         try:
             answer = await client.post(path).headers(BATCHES).body_bytes(body).build().send()
@@ -170,7 +170,7 @@ class Producers:
         self.events.append({"op": "send", "type": kind, "process": partition, "id": request, **more})
 
     async def repeat_unanswered(self, client: Client, url: str) -> None:
-        """Send once more what is left, so that every idempotent request has its answer."""
+        """Send the remaining requests once more, so that every idempotent request has its answer."""
         for partition, (request, body, count) in list(self._unanswered.items()):
             path = f"{url}/v1/topics/{TOPIC}/partitions/{partition}/records?acks=all"
             self._report.repeated_requests_acknowledged += await self._send(
@@ -242,7 +242,7 @@ async def _read_all(url: str) -> list[dict[str, Any]]:
 async def run(
     data: Path, kills: int, seed: int, *, ballast_bytes: int = 0, progress: bool = False
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Live through so many kills; returns the report and the history."""
+    """Kill the broker so often; return the report and the history."""
     rng, report = random.Random(seed), Report(ballast_bytes=ballast_bytes)
     broker, producers = BrokerProcess(data), Producers(rng, report)
     broker.start()

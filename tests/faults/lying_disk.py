@@ -1,19 +1,19 @@
-"""A disk that keeps what was synced and forgets the rest as it likes: the log's `Storage`, in memory.
+"""A disk that keeps synced data and may forget all other data: the log's `Storage`, in memory.
 
-Every file and folder remembers what is durable and every change since. `cut` is the loss of power: of the changes
+Every file and folder remembers what is durable and every change since. `cut` is a loss of power: of the changes
 since the last sync it keeps any subset that a file system may keep, and returns the disk as the next start finds it.
 
-Fair, so a log has to live with it:
+Losses that a file system may cause, so that a log has to survive them:
 
-  - pages of one file arrive in any order and any subset; a page may be torn at a sector, and hold any state
+  - pages of one file are stored in any order and any subset; a page may be torn at a sector, and hold any state
     between the last sync and the cut
-  - the size of a file lags behind its pages or runs ahead of them; what never arrived reads as zeros
+  - the size of a file lags behind its pages or runs ahead of them; pages that were not stored read as zeros
   - names created, renamed and removed in a folder are lost one by one or all behind some point, whether or not
     the files themselves were synced; of a renamed file both names may be there
-  - the cut comes in the middle of any operation
+  - the cut may happen in the middle of any operation
 
-Unfair, and never done: bytes that nobody wrote to this file, the loss of what was synced, a renamed file that has
-neither name, a renamed folder that has both.
+Losses that no file system causes, and this disk neither: bytes that were never written to this file, the loss of
+synced data, a renamed file that has neither name, a renamed folder that has both.
 
 Three switches break a promise each: a run over such a disk must fail, or it would prove nothing.
 """
@@ -35,12 +35,12 @@ SECTOR_BYTES: Final = 512
 
 
 class PowerCut(BaseException):
-    """The power went in the middle of an operation. No handler of the log may see this as an error of the disk."""
+    """A power cut in the middle of an operation. No handler of the log may take this for an error of the disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """What the disk does when it is told to; each one is a switch."""
+    """The promises of the disk; each one is a switch."""
 
     file_sync: bool = True
     """A synced file of batches is durable."""
@@ -52,7 +52,7 @@ class Promises:
 
 @dataclass(slots=True)
 class Losses:
-    """What cuts did, counted: attempts that took nothing are not losses."""
+    """The losses by cuts, counted: attempts that took nothing are not losses."""
 
     cuts: int = 0
     files_changed: int = 0
@@ -64,7 +64,7 @@ class Losses:
 
 
 class DiskFile:
-    """The bytes of a file: as they are read now, as they are durable, and the way between."""
+    """The bytes of a file: as reads return them, as they are durable, and the changes between."""
 
     __slots__ = ("changes", "content", "durable")
 
@@ -110,7 +110,7 @@ class DiskFile:
         return bytes(self._state(rng.choice((0, len(self.changes), rng.randint(0, len(self.changes))))))
 
     def _mix(self, rng: random.Random, losses: Losses) -> bytes:
-        """Return pages of several states, under a size that belongs to none of them."""
+        """Return pages of several states, with a size of no single state."""
         count = len(self.changes)
         moments = (0, count, rng.randint(0, count))
         states = {moment: self._state(moment) for moment in moments}
@@ -132,7 +132,7 @@ class DiskFile:
         return bytes(mixed)
 
     def _size(self, rng: random.Random, at: int) -> int:
-        """Return a size between two states: that of the metadata that arrived."""
+        """Return a size between two states: that of the metadata that was stored."""
         size = len(self._state(at))
         before = len(self._state(at - 1)) if at else size
         return rng.randint(before, size) if before < size and rng.random() < 0.3 else size
@@ -163,7 +163,7 @@ def _apply(content: bytearray, position: int, data: bytes | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NameChange:
-    """A name that points to something else, or to nothing, from now on."""
+    """A name that points to another thing, or to nothing, from now on."""
 
     name: str
     node: DiskFile | DiskFolder | None
@@ -171,7 +171,7 @@ class NameChange:
 
 
 class DiskFolder:
-    """The names in a folder: as they are seen now, as they are durable, and the way between."""
+    """The names in a folder: as listings show them, as they are durable, and the changes between."""
 
     __slots__ = ("changes", "durable", "names")
 
@@ -181,7 +181,7 @@ class DiskFolder:
         self.changes: list[NameChange] = []
 
     def change(self, *changes: NameChange) -> None:
-        """Change names, not durably. Of a rename the new name comes first."""
+        """Change names, not durably. Of a rename the new name is applied first."""
         for change in changes:
             self.changes.append(change)
             _point(self.names, change)
@@ -209,7 +209,7 @@ class DiskFolder:
         return found
 
     def _kept(self, rng: random.Random) -> set[int]:
-        """Choose the changes that arrived: all up to a point, as with a journal, or up to a point a name."""
+        """Choose the changes that were stored: all up to a point, as with a journal, or up to a point for each name."""
         if rng.random() < 0.4:
             kept = set(range(rng.randint(0, len(self.changes))))
         else:
@@ -217,7 +217,7 @@ class DiskFolder:
             for name in dict.fromkeys(change.name for change in self.changes):
                 numbers = [number for number, change in enumerate(self.changes) if change.name == name]
                 kept.update(numbers[: rng.randint(0, len(numbers))])
-        # A renamed thing has at least one of its names: where the old one went, the new one came.
+        # A renamed thing has at least one of its names: when the old one is gone, the new one exists.
         for number, change in enumerate(self.changes):
             if change.renamed_from is None or change.node is None:
                 continue
@@ -255,7 +255,7 @@ class LyingDisk:
     operations: int = 0
     """Changes and syncs so far."""
     cut_at: int | None = None
-    """Number of the operation in which the power goes; None = it stays."""
+    """Number of the operation in which the power is cut; None = never."""
 
     # ------------------------------------------------------------------------------------------ the power
 
@@ -270,7 +270,7 @@ class LyingDisk:
         return LyingDisk(self.promises, self.losses, self.root)
 
     def begin(self) -> bool:
-        """Count an operation. True if the power goes in it; raises `PowerCut` once it is gone."""
+        """Count an operation; return whether the power is cut in it. Raises `PowerCut` once it is gone."""
         self.operations += 1
         if self.cut_at is None or self.operations < self.cut_at:
             return False
@@ -294,7 +294,7 @@ class LyingDisk:
         return LyingFile(self, node, path)
 
     def exists(self, path: Path) -> bool:
-        """Say whether a name is taken."""
+        """Return whether a name is taken."""
         node: DiskFile | DiskFolder | None = self.root
         for part in path.parts[1:]:
             node = node.names.get(part) if isinstance(node, DiskFolder) else None
@@ -355,13 +355,13 @@ class LyingDisk:
         return LyingVolume(self)
 
     def lock(self, path: Path, holder: bytes) -> LyingFile | None:
-        """Lock a file; there is nobody else."""
+        """Lock a file; there is no other process."""
         file = self.open(path, create=True)
         file.truncate(0)
         file.write([holder], 0)
         return file
 
-    # ------------------------------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------------------------------ internals
 
     def sync_file(self, file: DiskFile, name: str) -> None:
         """Make a file durable, if the disk keeps that promise."""

@@ -1,11 +1,11 @@
-"""Cuts the power under the log, over and over, and holds what is left to what was acknowledged.
+"""Cuts the power under the log many times, and compares the remaining log with the acknowledged batches.
 
-One run is one seed: a machine with a `LyingDisk` does what a broker does with its log (append, roll, sync one
-partition or the volume, begin epochs, write checkpoints, truncate, move the log start, create and delete topics,
-stop and start) until the power goes in the middle of some operation, often during recovery itself. Then the log is
-opened on what the disk kept, and must hold every batch that was acknowledged, once, in order and byte for byte.
+One run is one seed: a machine with a `LyingDisk` does what a broker does with its log (append, roll, sync one partition
+or the volume, begin epochs, write checkpoints, truncate, move the log start, create and delete topics, stop and start)
+until the power is cut in the middle of some operation, often during recovery itself. Then the log is opened on the data
+that the disk kept, and must hold every batch that was acknowledged, once, in order and byte for byte.
 
-`python power_cuts.py --cycles 2000 --seed 1` prints a JSON report and ends with 1 when something was lost. With
+`python power_cuts.py --cycles 2000 --seed 1` prints a JSON report and ends with 1 when a batch was lost. With
 `--without file_sync`, `folder_sync` or `rename_order` the disk breaks that promise, and the run must fail.
 """
 
@@ -34,11 +34,11 @@ from lying_disk import Losses, LyingDisk, PowerCut, Promises
 
 ROOT: Final = Path("/data")
 CUTS_PER_DISK: Final = 12
-"""After so many cuts the run goes on with an empty disk: logs stay short, and beginnings are cut as well."""
+"""After so many cuts the run continues with an empty disk: logs stay short, and their beginnings are cut as well."""
 OPERATIONS_MAX: Final = 250
 TOPICS_MAX: Final = 4
 KILL_SHARE: Final = 0.25
-"""Of the ends of a machine's life, those that end the process alone: what was written stays, durable or not."""
+"""Share of ends that end the process alone, after which all written bytes stay, durable or not."""
 
 
 class Lost(AssertionError):
@@ -67,30 +67,30 @@ class Stored:
 
 @dataclass(slots=True)
 class Witness:
-    """What one partition was told and what it promised."""
+    """The acknowledgements and promises of one partition."""
 
     topic_id: TopicId
     config: TopicConfig
     batches: list[Stored] = field(default_factory=list)
-    """Appended and not known to be gone, in order; the last ones perhaps only in part."""
+    """Batches appended and not known to be gone, in order; the last ones perhaps only in part."""
     acknowledged: int = 0
-    """Every batch below it was synced before somebody was told so."""
+    """Every batch below this offset was synced before it was acknowledged."""
     log_start: int = 0
-    """Where the log starts at least."""
+    """Lower bound of the log start."""
     log_start_asked: int = 0
-    """Where it may start already."""
+    """Upper bound of the log start."""
     log_start_highest: int = 0
-    """The highest that was asked for: epochs that ended before it may be forgotten."""
+    """The highest requested start: epochs that ended before it may be forgotten."""
     epochs: list[tuple[int, int]] = field(default_factory=list)
-    """(epoch, start offset) that were begun."""
+    """(epoch, start offset) of epochs that began."""
     epochs_asked: list[tuple[int, int]] = field(default_factory=list)
-    """Behind those: epochs whose beginning was not over, so they may be there or not."""
+    """Later epochs whose beginning was interrupted, so they may be stored or not."""
     cut_asked: int | None = None
     """The offset of a truncation that may have happened."""
     log: PartitionLog | None = None
 
     def check(self, log: PartitionLog) -> int:
-        """Hold an opened log against all of it, and take over what it kept. Returns the batches not kept."""
+        """Compare an opened log with all of it, and adopt the batches that it kept. Return the batches not kept."""
         start, end = log.log_start_offset, log.end_offset
         self._expect(
             self.log_start <= start <= self.log_start_asked,
@@ -124,7 +124,7 @@ class Witness:
     def _check_epochs(self, log: PartitionLog) -> None:
         found = [(entry.epoch, entry.start_offset) for entry in log.leader_epochs]
         told = [*self.epochs, *self.epochs_asked]
-        # An epoch in which nothing is left may be forgotten where the log was cut in front of it.
+        # An epoch without batches may be forgotten where the log was cut in front of it.
         ends = [*(start for _, start in told[1:]), log.end_offset]
         forgettable = {entry for entry, end in zip(told, ends, strict=False) if end < self.log_start_highest}
         needed = [each for each in self.epochs if each[1] <= log.end_offset and each not in forgettable]
@@ -172,7 +172,7 @@ class Witness:
 
 
 class Machine:
-    """A broker's log on a disk that lies, through any number of lives."""
+    """A broker's log on a disk that lies, through any number of starts."""
 
     def __init__(self, rng: random.Random, disk: LyingDisk, counts: Counter[str]) -> None:
         self._rng = rng
@@ -187,10 +187,10 @@ class Machine:
         self._stopped_in_order = False
         self._directory: LogDirectory | None = None
 
-    # ------------------------------------------------------------------------------------------ lives
+    # ------------------------------------------------------------------------------------------ start and end
 
     def live(self) -> None:
-        """Start, work until the power goes or the process is killed, and lose what the disk forgets."""
+        """Start, work until the power is cut or the process is killed, and drop the data that the disk forgets."""
         self._disk.cut_at = self._rng.randint(1, OPERATIONS_MAX)
         try:
             self.start()
@@ -248,7 +248,7 @@ class Machine:
     # ------------------------------------------------------------------------------------------ work
 
     def work(self) -> None:
-        """Do one thing that a broker does."""
+        """Do one operation of a broker."""
         if not self._topics:
             self._create()
         topic = self._rng.choice(self._topics)
@@ -383,7 +383,7 @@ class Machine:
             segment_ms=self._rng.choice((5, 1000)),
             durability=Durability.SYNCED,
         )
-        # The topic exists from here on: its record was written before any broker made a folder.
+        # The topic exists from this moment: its record was written before any broker made a folder.
         topic = Witness(TopicId(f"3f1d6c1e-0b6a-4d3c-9b3e-{self._made:012d}"), config)
         self._topics.append(topic)
         self._open(topic)
@@ -418,7 +418,7 @@ class Machine:
 def run(
     cycles: int, seed: int, promises: Promises | None = None, progress: bool = False
 ) -> dict[str, object]:
-    """Live through so many power cuts; the report counts what took effect and names the first broken promise."""
+    """Run through so many power cuts; the report counts what took effect and names the first broken promise."""
     rng, counts, losses = random.Random(seed), Counter[str](), Losses()
     machine, lost = None, None
     while counts["cuts"] < cycles and lost is None:

@@ -1,4 +1,4 @@
-"""A short run of `bit_flips.py`, and one over a log that does not tell what it finds, which must fail."""
+"""A short run of `bit_flips.py`, and one over a log that does not report its damage, which must fail."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ TRIALS = 100
 
 
 @pytest.mark.slow
-def test_every_harm_is_told_and_no_wrong_record_is_served() -> None:
-    """Whatever changes in the files of a log, readers get right records or none, and the broker knows which."""
+def test_all_damage_is_reported_and_no_wrong_record_is_served() -> None:
+    """After any change in the files of a log, reads return stored records or none, and the damage is reported."""
     report = run(TRIALS, seed=random.SystemRandom().randrange(1 << 32))
 
     assert report["wrong"] is None, report
@@ -22,8 +22,8 @@ def test_every_harm_is_told_and_no_wrong_record_is_served() -> None:
     assert report["harmed .log"] >= TRIALS // 20
 
 
-def test_harm_that_nobody_tells_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without what the scrub finds the same run fails: it would see a log that hides its damage."""
+def test_unreported_damage_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same run without the reports of the scrub fails: the program would notice a log that hides its damage."""
     monkeypatch.setattr(SegmentScrub, "finish", lambda scrub: ())
 
     assert run(TRIALS, seed=1)["wrong"] is not None

@@ -1,4 +1,4 @@
-"""Files that changed by themselves under a real broker: found, told, never served as records, and accepted at last."""
+"""Files that changed by themselves under a real broker: found, reported, never served, and accepted at last."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def value_of(offset: int) -> bytes:
 
 
 async def store(faulty: FaultyBroker) -> list[Path]:
-    """Store one record a batch over several segments, and stop in order; returns the segment files."""
+    """Store one record a batch over several segments, and stop in order; return the segment files."""
     await faulty.calls.create("t", segment_bytes=SEGMENT_BYTES, index_interval_bytes=4096)
     for offset in range(RECORDS):
         data = encode(record_batch([value_of(offset)], default_timestamp_us=TIME_US)).to_bytes()
@@ -40,7 +40,7 @@ async def store(faulty: FaultyBroker) -> list[Path]:
 
 
 def harm_content(path: Path, number: int) -> int:
-    """Flip one bit of a value of the numbered batch of a segment; returns its offset."""
+    """Flip one bit of a value of the numbered batch of a segment; return its offset."""
     data = bytearray(path.read_bytes())
     position, header = list(iterate_headers(data))[number]
     data[position + header.total_bytes - 500] ^= 4
@@ -49,7 +49,7 @@ def harm_content(path: Path, number: int) -> int:
 
 
 def harm_header(path: Path, number: int) -> int:
-    """Flip one bit of the length of the numbered batch of a segment; returns its offset."""
+    """Flip one bit of the length of the numbered batch of a segment; return its offset."""
     data = bytearray(path.read_bytes())
     position, header = list(iterate_headers(data))[number]
     data[position + 9] ^= 2
@@ -58,9 +58,9 @@ def harm_header(path: Path, number: int) -> int:
 
 
 async def served(calls: Calls) -> tuple[dict[int, bytes], list[tuple[int, int]]]:
-    """Read all that can be read as a careful reader does; returns records by offset, and the ranges that cannot.
+    """Read as a careful reader does; return records by offset, and the damaged ranges.
 
-    The reader checks each batch, so that what the broker has not noticed yet is not believed either.
+    The reader checks each batch, so that damage that the broker has not noticed yet is found too.
     """
     records: dict[int, bytes] = {}
     damaged: list[tuple[int, int]] = []
@@ -123,7 +123,7 @@ async def test_a_flipped_bit_is_refused_scrubbed_and_accepted(faulty: FaultyBrok
 async def accept_and_read_on(
     faulty: FaultyBroker, records: dict[int, bytes], first: int, following: int
 ) -> None:
-    """Accept a damaged range, after asking for another one, and find it passed now and after a restart."""
+    """Request the loss of another range, then accept a damaged one, and find it skipped, also after a restart."""
     wrong = await faulty.calls.post(ACCEPT, {"first_offset": first, "next_good_offset": following + 1})
     assert (wrong.status, wrong.code) == (409, "conflict")
     for _ in range(2):
@@ -138,7 +138,7 @@ async def accept_and_read_on(
 
 
 async def test_damage_is_accepted_by_the_sdk_and_the_command_line(faulty: FaultyBroker) -> None:
-    """Each accepts exactly the range that was told; another one is a conflict, and the exit code of a refusal."""
+    """SDK and command line accept exactly the damaged range; another range is a conflict, and exits as a refusal."""
     files = await store(faulty)
     first, second = harm_content(files[0], 1), harm_content(files[1], 1)
     await faulty.start()
@@ -157,7 +157,7 @@ async def test_damage_is_accepted_by_the_sdk_and_the_command_line(faulty: Faulty
 
 
 async def accept_by_command(url: str, first: int, following: int) -> tuple[int | None, str]:
-    """Run `fairlead partition accept-damage`; its exit code and what it prints."""
+    """Run `fairlead partition accept-damage`; return its exit code and its output."""
     running = await asyncio.create_subprocess_exec(
         Path(sys.executable).with_name("fairlead"), "partition", "accept-damage", "t", "0",
         "--first-offset", str(first), "--next-good-offset", str(following), "--bootstrap", url,
@@ -171,7 +171,7 @@ async def accept_by_command(url: str, first: int, following: int) -> tuple[int |
 @pytest.mark.slow
 @pytest.mark.parametrize("segment", [0, 1, -1])
 async def test_a_header_that_changed_hides_only_its_own_batch(faulty: FaultyBroker, segment: int) -> None:
-    """A batch whose length changed is refused by readers; told of it, the broker looks and finds the same."""
+    """Readers refuse a batch whose length changed; after their report the broker finds the same damage."""
     files = await store(faulty)
     harmed = harm_header(files[segment], 1)
     await faulty.start()
@@ -188,7 +188,7 @@ async def test_a_header_that_changed_hides_only_its_own_batch(faulty: FaultyBrok
 async def test_a_file_that_lost_its_end_is_damage_up_to_the_next_segment(
     faulty: FaultyBroker, segment: int, kept: int
 ) -> None:
-    """A file cut below the recovery point loses records and no offsets: they are damaged, never given out again."""
+    """A file cut below the recovery point loses records and no offsets: those are damaged, and never used again."""
     files = await store(faulty)
     path = files[segment]
     bases = [*(int(each.stem) for each in files), RECORDS]
@@ -213,8 +213,8 @@ async def test_a_file_that_lost_its_end_is_damage_up_to_the_next_segment(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("harm", ["missing", "empty", "garbage", "foreign", "shifted"])
-async def test_indexes_are_made_again(faulty: FaultyBroker, harm: str) -> None:
-    """Whatever happened to the index files, every record and every time is found, and they are there again."""
+async def test_indexes_are_rebuilt(faulty: FaultyBroker, harm: str) -> None:
+    """After any damage to index files every record and every time is found, and the files exist again."""
     files = await store(faulty)
     names = [path for path in files[0].parent.iterdir() if path.suffix in {".index", ".timeindex"}]
     whole = {path: path.read_bytes() for path in names}

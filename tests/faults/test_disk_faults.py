@@ -1,4 +1,4 @@
-"""A disk that fails under a real broker: what its clients are told, what still works, and what comes back."""
+"""A real broker on a disk that fails: the answers to its clients, the calls that still work, and its recovery."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def store_three(faulty: FaultyBroker) -> None:
 async def test_the_first_failed_sync_or_write_ends_all_writes_until_a_restart(
     faulty: FaultyBroker, fault: str
 ) -> None:
-    """Writes are refused for good, also when the disk works again; reads go on, the process lives, it is not ready."""
+    """After a failed sync or write, writes are refused until a restart; reads succeed, and the broker is not ready."""
     await store_three(faulty)
     assert await faulty.ops("/readyz") == 200
     if fault == "sync":
@@ -63,7 +63,7 @@ async def test_the_first_failed_sync_or_write_ends_all_writes_until_a_restart(
 
 
 async def test_one_topics_failed_sync_ends_the_whole_directory(faulty: FaultyBroker) -> None:
-    """What the kernel dropped is unknown, so no partition of the directory takes another write."""
+    """After a failed sync the state of the disk is unknown, so no partition of the directory takes another write."""
     await store_three(faulty)
     await faulty.calls.create("other")
     faulty.storage.sync_error = errno.EIO
@@ -75,8 +75,8 @@ async def test_one_topics_failed_sync_ends_the_whole_directory(faulty: FaultyBro
     assert (await faulty.calls.send("t", batch(b"refused"), query="?acks=0")).code == "storage_failed"
 
 
-async def test_a_failed_read_is_told_and_does_not_end_writes(faulty: FaultyBroker) -> None:
-    """Who meets a bad sector hears of it; everybody else is served, and the next read tries again."""
+async def test_a_failed_read_is_answered_and_does_not_end_writes(faulty: FaultyBroker) -> None:
+    """A read of a bad sector is answered with the failure; other requests are served, and the next read tries again."""
     await store_three(faulty)
     faulty.storage.read_error = errno.EIO
     answer = await faulty.calls.call("GET", "/v1/topics/t/partitions/0/records?offset=1")
@@ -107,7 +107,7 @@ async def test_an_idempotent_batch_in_doubt_is_there_once_after_a_restart(faulty
 async def test_a_full_disk_refuses_writes_serves_reads_and_recovers_by_itself(
     small_volume: Path, tmp_path: Path
 ) -> None:
-    """On a file system that is really full writes answer 507; when space is freed they go on, without a restart."""
+    """Writes to a full file system are answered with 507; when space is freed they succeed, without a restart."""
     # Bytecode would fill half of the volume.
     elsewhere = {"PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode")}
     broker = BrokerProcess(small_volume / "data", errors=tmp_path / "errors", environment=elsewhere)
@@ -136,7 +136,7 @@ async def test_a_full_disk_refuses_writes_serves_reads_and_recovers_by_itself(
 
 
 async def fill(calls: Calls) -> list[bytes]:
-    """Produce until the disk is full, or for 15 MB; returns what was acknowledged."""
+    """Produce until the disk is full, or for 15 MB; return the acknowledged values."""
     stored = []
     for number in range(250):
         value = b"%d " % number + b"x" * 60_000
@@ -159,14 +159,14 @@ def eat(path: Path) -> None:
 
 
 def write_for_ever(file: IO[bytes], nbytes: int) -> None:
-    """Write until it fails."""
+    """Write until a write fails."""
     while True:
         file.write(b"x" * nbytes)
 
 
 @pytest.mark.slow
 def test_a_directory_of_another_broker_or_cluster_is_refused(tmp_path: Path) -> None:
-    """A broker that is given somebody else's directory does not start, and says what to do."""
+    """A broker on the directory of another broker or cluster does not start, and names the remedy."""
     broker = BrokerProcess(tmp_path / "data")
     broker.start()
     broker.stop()
@@ -185,8 +185,8 @@ def test_a_directory_of_another_broker_or_cluster_is_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-async def test_after_an_unclean_stop_everything_acknowledged_is_there(tmp_path: Path) -> None:
-    """A killed broker starts again by itself, with its log as it was told to its clients."""
+async def test_after_an_unclean_stop_every_acknowledged_record_is_stored(tmp_path: Path) -> None:
+    """A killed broker starts again by itself, with every record that it had acknowledged."""
     broker = BrokerProcess(tmp_path / "data")
     await asyncio.to_thread(broker.start)
     async with Calls(broker.url) as calls:

@@ -1,4 +1,4 @@
-"""A few kills of `killed_brokers.py`; `make prove` takes a hundred over a log of a GiB and more."""
+"""A few kills of `killed_brokers.py`; `make prove` does a hundred over a log of a GiB and more."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ BALLAST_BYTES = 64 << 20
 @pytest.mark.serial
 @pytest.mark.slow
 async def test_nothing_acknowledged_is_lost_repeated_or_reordered_by_kills(tmp_path: Path) -> None:
-    """Killed under load, a broker is ready again in two seconds, with every acknowledged record there once."""
+    """A broker that is killed under load is ready again in two seconds, with every acknowledged record stored once."""
     report, history = await run(tmp_path / "data", KILLS, seed=7, ballast_bytes=BALLAST_BYTES)
 
     assert (report["verdict"], report["anomalies"]) == ("valid", {})
     assert report["kills"] == KILLS
     assert report["unanswered_requests"] >= KILLS, "the kills met no load"
-    # On a machine that has nothing else to do the bound holds by itself; `make prove` asks for just that.
+    # The bound holds on a machine without other load; `make prove` checks it there.
     starts = report["start_seconds"]
     assert starts["median"] <= max(START_SECONDS_MAX, 2 * starts["without_a_log"])
-    # The same clients over a log that lost its last record would have been noticed.
+    # A history in which the log lost its last record is found invalid.
     answers = {event["id"]: event for event in history if event.get("type") == "ok" and event["op"] == "send"}
     last = max(answers)
     told = [answers[last]["offset"], f"{answers[last]['process']}:{last}.0"]

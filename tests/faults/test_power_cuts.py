@@ -16,8 +16,8 @@ SEEDS = (1, 2, 3)
 
 
 @pytest.mark.slow
-def test_nothing_acknowledged_is_lost_when_the_power_goes() -> None:
-    """Whatever the disk forgets, all that was acknowledged is there once, in order and byte for byte."""
+def test_no_acknowledged_batch_is_lost_by_power_cuts() -> None:
+    """After any loss of unsynced data every acknowledged batch is stored once, in order and byte for byte."""
     report = run(CYCLES, seed=random.SystemRandom().randrange(1 << 32))
 
     assert report["lost"] is None, report
@@ -29,7 +29,7 @@ def test_nothing_acknowledged_is_lost_when_the_power_goes() -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("switch", ["file_sync", "folder_sync", "rename_order"])
 def test_a_disk_that_breaks_a_promise_is_noticed(switch: str, seed: int) -> None:
-    """Without fsync of segments, fsync of folders, or fsync before a rename, the same run loses something."""
+    """Without fsync of segments, fsync of folders, or fsync before a rename, the same run loses a batch."""
     report = run(CYCLES, seed, Promises(**{switch: False}))
 
     assert report["lost"] is not None
@@ -38,18 +38,18 @@ def test_a_disk_that_breaks_a_promise_is_noticed(switch: str, seed: int) -> None
 @pytest.mark.scenario
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1552551361])
-def test_seeds_that_found_something(seed: int) -> None:
-    """A truncation that a kill interrupted was undone by a later cut, after a start had shown the shorter log."""
+def test_seeds_that_found_a_fault(seed: int) -> None:
+    """A truncation that a kill interrupted stays done after a later cut, once a start had shown the shorter log."""
     assert run(1700, seed)["lost"] is None
 
 
 def test_two_runs_of_one_seed_are_the_same() -> None:
-    """A seed that found something finds it again."""
+    """A seed gives the same run every time."""
     assert run(30, seed=5) == run(30, seed=5)
 
 
-def test_what_was_synced_survives_every_cut() -> None:
-    """The disk itself never loses a synced byte or name, and loses some of everything else."""
+def test_synced_data_survives_every_cut() -> None:
+    """The disk itself never loses a synced byte or name, and loses some of all other data."""
     path = Path("/folder/file")
     found: set[bytes | None] = set()
     for seed in range(300):

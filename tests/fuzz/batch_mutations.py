@@ -1,9 +1,9 @@
-"""Mutates record batches and holds the leader's validation to its promise: refused by a problem, or sound.
+"""Mutates record batches and checks the leader's validation: each is refused by a problem, or sound.
 
 `python batch_mutations.py --mutants 20000 --seed 1` prints a JSON report and ends with 1 when a mutant broke the
-promise. Most mutants have lengths and checksums computed again, so that they get past those. With
+promise. Most mutants have lengths and checksums computed again, so that they pass those checks. With
 `--without-validation` Arrow's full validation is left out, to prove that the run would notice; that may crash the
-interpreter, which is why tests start this file as a process of its own.
+interpreter, which is why tests start this file in a process of its own.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ CHECKS = {
 
 @dataclass
 class Mutant:
-    """A batch in parts; the parts are changed, and put together again with lengths that are true or not."""
+    """A batch in parts; the parts are changed, and joined with correct or wrong lengths."""
 
     header: bytearray
     message: bytearray
@@ -91,7 +91,7 @@ class Mutant:
         )
 
     def to_bytes(self, numbers: dict[int, int]) -> bytearray:
-        """Put the parts together with true lengths, then set the header fields that lie; no checksum yet."""
+        """Join the parts with correct lengths, then set the wrong header fields; without a checksum."""
         body = self.compressed() if self.body is None else self.body
         padding = -len(body) % 8
         whole = bytearray(self.header + self.extension + body + bytes(padding))
@@ -135,7 +135,7 @@ class Mutations:
         return bytes(whole), True
 
     def number(self, near: int) -> int:
-        """Return a number that code tends to get wrong, or one beside the number that is there."""
+        """Return a number that code tends to get wrong, or one beside the present number."""
         pick = self.random.random()
         if pick < 0.4:
             return self.random.choice(NUMBERS)
@@ -156,7 +156,7 @@ class Mutations:
             data[at : at + size] = (self.number(old) % (1 << 8 * size)).to_bytes(size, "little")
 
     def change_metadata(self, mutant: Mutant) -> None:
-        """Change what Arrow's metadata says, or what stands around it."""
+        """Change Arrow's metadata, or the bytes around it."""
         self.put(mutant.message, 0, min(len(mutant.message), 480))
 
     def change_buffers(self, mutant: Mutant) -> None:
@@ -165,20 +165,20 @@ class Mutations:
             self.put(mutant.message, 480, len(mutant.message))
 
     def change_body(self, mutant: Mutant) -> None:
-        """Compress, and now and then change what the compressor wrote."""
+        """Compress, and now and then change the compressor's output."""
         mutant.codec = self.random.choice((Codec.LZ4, Codec.ZSTD))
         if self.random.random() < 0.5:
             mutant.body = bytearray(mutant.compressed())
             self.put(mutant.body, 0, len(mutant.body))
 
     def extend(self, mutant: Mutant) -> None:
-        """Put an extension of some entries in, or of noise."""
+        """Insert an extension of some entries, or of noise."""
         kind, size = self.random.choice((1, 2, 3, 9, 0x7FFF, 0x8000)), self.random.randrange(12)
         entry = struct.pack("<HH", kind, self.random.choice((size, size, size + 9))) + bytes([size]) * size
         mutant.extension = entry + bytes(-len(entry) % 8)
 
     def resize(self, mutant: Mutant) -> None:
-        """Cut the message, or let something follow it."""
+        """Cut the message, or add bytes after it."""
         if self.random.random() < 0.5:
             del mutant.message[self.random.randrange(len(mutant.message)) :]
         else:
@@ -188,7 +188,7 @@ class Mutations:
 
 
 def originals() -> list[pa.RecordBatch]:
-    """Return columns that have everything a batch can have, in several sizes."""
+    """Return batches of columns that have everything a batch can have, in several sizes."""
     rows = range(40)
     full = record_batch(
         [None if row % 5 == 1 else b"value-%d" % row for row in rows],
@@ -214,7 +214,7 @@ def check_of(problem: ProblemError) -> str:
 
 
 def check_promise(mutant: bytes) -> None:
-    """Hold an accepted mutant against the promise: sound columns, and records that survive another round trip."""
+    """Check the promise for an accepted mutant: sound columns, and records that survive another round trip."""
     header = read_header(mutant)
     stored = make_stamp(header, 1000, 1, NOW_US) + mutant[36:]
     columns = decode(stored, validate=False)
@@ -232,7 +232,7 @@ def _without_offset(record: Record) -> tuple[object, ...]:
 
 
 def run(mutants: int, seed: int) -> dict[str, object]:
-    """Judge so many mutants; the report says how they fared, and names the first that broke the promise."""
+    """Judge so many mutants; the report counts the outcomes, and names the first that broke the promise."""
     mutations, refused, sealed_count, broken = Mutations(seed), Counter[str](), 0, None
     for number in range(mutants):
         mutant, sealed = mutations.next()

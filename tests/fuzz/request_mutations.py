@@ -1,10 +1,10 @@
-"""Mutates whole requests and holds a broker to its promise: an answer that makes sense, whatever comes.
+"""Mutates whole requests and checks that a broker gives a sensible answer to each.
 
 `python request_mutations.py --mutants 20000 --seed 1` starts a broker in this process and gives the application of its
-data listener one mutated request after the other, past the HTTP server, whose parsing is not ours. It prints a JSON
-report and ends with 1 when a request was answered by a failure (500), by nothing, by a problem outside the catalogue,
-or when records that were stored before cannot be read back. Batches inside the requests are mutated as in
-`batch_mutations.py`, and nine of ten have a checksum that holds.
+data listener one mutated request after the other, without the HTTP server, whose parsing belongs to a library. It
+prints a JSON report and ends with 1 when a request was answered by a failure (500), by nothing, by a problem outside
+the catalogue, or when records that were stored before cannot be read back. Batches inside the requests are mutated as
+in `batch_mutations.py`, and nine of ten have a valid checksum.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class RequestMutations:
         self._originals = originals(topic_id, self._batches.originals[0])
 
     def next(self) -> Request:
-        """Return the next one."""
+        """Return the next request."""
         rng = self._random
         request = rng.choice(self._originals)
         parts: dict[str, Any] = {field.name: getattr(request, field.name) for field in fields(request)}
@@ -148,7 +148,7 @@ class RequestMutations:
             parts["body"] = bytes(body)
 
     def _splice(self, body: bytearray) -> None:
-        """Flip a bit, cut, repeat a piece, or put a JSON value where another one stood."""
+        """Flip a bit, cut, repeat a piece, or replace a piece by a JSON value."""
         rng = self._random
         at = rng.randrange(len(body))
         pick = rng.random()
@@ -206,13 +206,13 @@ class RequestMutations:
 
 
 class Answers:
-    """Gives requests to the application and gathers what it answers."""
+    """Gives requests to the application and collects its answers."""
 
     def __init__(self, application: Application) -> None:
         self._application = application
 
     async def answer(self, request: Request) -> tuple[int, bytes]:
-        """Return status and body. Raises what the application lets through."""
+        """Return status and body. Raises the errors that leave the application."""
         headers = [(name.encode(), value.encode()) for name, value in request.headers]
         for name, value in (("content-type", request.media_type), ("accept", request.accept)):
             if value is not None:
@@ -249,7 +249,7 @@ class Answers:
 
 
 def complaint(status: int, body: bytes) -> str | None:
-    """Say what is wrong with an answer."""
+    """Return the fault of an answer."""
     if not 200 <= status < 600 or status == 500:
         return f"status {status}: {body[:300]!r}"
     if status < 400 or not body:
@@ -261,7 +261,7 @@ def complaint(status: int, body: bytes) -> str | None:
 
 
 async def control(answers: Answers, stored: list[bytes]) -> str | None:
-    """Store a record beside what is mutated, and read all of them back."""
+    """Store a record beside the mutated ones, and read all of them back."""
     value = b"%d" % len(stored)
     at = f"/v1/topics/{CONTROL}/partitions/0/records"
     batch = encode(record_batch([value], default_timestamp_us=1_700_000_000_000_000)).to_bytes()

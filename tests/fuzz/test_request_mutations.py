@@ -14,8 +14,8 @@ MUTANTS = 5_000
 
 
 @pytest.mark.slow
-def test_every_request_is_answered_and_what_was_stored_stays() -> None:
-    """No mutant brings a failure, an unknown problem or no answer, and other records are read back whole."""
+def test_every_request_is_answered_and_stored_records_stay() -> None:
+    """No mutant causes a failure, an unknown problem or no answer, and other records are read back whole."""
     command = [sys.executable, str(PROGRAM), "--mutants", str(MUTANTS), "--seed", "1"]
     finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
     assert finished.returncode in (0, 1), f"the broker died of a request: {finished.stderr[-2000:]}"
@@ -23,5 +23,5 @@ def test_every_request_is_answered_and_what_was_stored_stays() -> None:
 
     assert report["broken"] is None
     assert report["mutants"] == MUTANTS
-    # Enough get through to be stored and read, or the fuzz tests less than it seems to.
+    # Enough mutants are stored and read, or the fuzz tests less than it seems to.
     assert report["statuses"]["200"] > MUTANTS // 10

@@ -1,8 +1,8 @@
-"""Calls made up from the OpenAPI document, right ones and wrong ones, against a real broker.
+"""Calls generated from the OpenAPI document, valid and invalid, against a real broker.
 
-Each route of the data listener gets examples of schemathesis: values at the limits of their schemas, wrong ones, and
-what a search finds. Names that are valid often become those of things that exist, or hardly a call would get behind
-"not found". `make prove PROVE=searches` makes many more, new ones each time.
+Each route of the data listener gets examples of schemathesis: values at the limits of their schemas, invalid values,
+and values that a search finds. Valid names are often replaced by names of existing things, because most calls would
+otherwise end at "not found". `make prove PROVE=searches` makes many more, other ones each time.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ SCHEMA.config.checks.negative_data_rejection.expected_statuses = ["4XX", "5XX"]
 
 @schemathesis.serializer(NDJSON, ARROW_STREAM, BATCHES, FRAMES)
 def plain(context: object, value: object) -> bytes:
-    """A body that is no JSON: bytes or text as they are."""
+    """Return a body that is no JSON: bytes or text as they are."""
     del context
     return value if isinstance(value, bytes) else str(value).encode(errors="replace")
 
@@ -89,7 +89,7 @@ def furnished(base: str) -> Iterator[str]:
 
 
 def stage(case: schemathesis.Case) -> None:
-    """Let most calls meet what exists, and none wait for what does not come."""
+    """Replace names so that most calls find an existing thing, and no call waits for a missing one."""
     parameters = case.path_parameters
     named = {"topic": TOPIC, "group": GROUP} if case.operation.label != "DELETE /v1/topics/{topic}" else {}
     for name, existing in named.items():
@@ -112,7 +112,7 @@ def stage(case: schemathesis.Case) -> None:
 
 
 def shorten(values: dict[str, object], name: str, most: int) -> None:
-    """Give a wait that is allowed, or is not given, so short a time."""
+    """Shorten a wait that is allowed or missing."""
     given = values.setdefault(name, most)
     if type(given) is int and most < given <= 60_000:
         values[name] = most
@@ -120,7 +120,7 @@ def shorten(values: dict[str, object], name: str, most: int) -> None:
 
 @SCHEMA.parametrize()
 @SEARCH
-def test_every_answer_is_one_that_the_document_tells(case: schemathesis.Case, furnished: str) -> None:
+def test_every_answer_is_in_the_document(case: schemathesis.Case, furnished: str) -> None:
     """No call fails inside, and status, type, headers and body of each answer are in the document."""
     stage(case)
     response = case.call(base_url=furnished, timeout=ANSWER_SECONDS_MAX)

@@ -1,6 +1,6 @@
 """Runs a program in a process that ends at a drawn point: killed at a line, killed a moment later, or by a failure.
 
-The program needs no part in it: a trace function counts the lines of its functions as they are about to run.
+The program is unchanged: a trace function counts the lines of its functions as they are about to run.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from types import FrameType
 from typing import Any, Final
 
 PRELOADED: Final = ["fairlead.consumer", "fairlead.producer", "fairlead.admin", "psycopg", "structlog"]
-"""What is there at once in every process, because all are forked from one that has imported it."""
+"""Modules that every process has at once, because all are forked from one that has imported them."""
 NOTE: Final = "crash.txt"
-"""Where a process notes the line at which it crashes; it cannot tell afterwards."""
+"""File in which a process notes the line at which it crashes, because it cannot report the line afterwards."""
 STDERR: Final = "stderr.txt"
 
 
@@ -29,16 +29,16 @@ class CrashKind(StrEnum):
 
     KILL = "kill"
     KILL_SOON = "kill soon"
-    """A moment after the line began: in the middle of what it waits for."""
+    """A moment after the line began, in the middle of its waiting."""
     FAILURE = "failure"
     """The line raises; what the program has opened is closed."""
     PAUSE = "pause"
-    """It does not end, but stands still until it gets SIGCONT: others take it for dead, and it knows nothing of it."""
+    """The process does not end, but stands still until SIGCONT: others take it for dead, and it notices nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """A point: the line after so many others, and for a kill soon the moment. `only`: no other line counts."""
+    """A point: the line after so many others, and for a kill the delay. `only`: no other line counts."""
 
     kind: CrashKind
     lines: int
@@ -47,7 +47,7 @@ class Crash:
 
 
 class DrawnFailure(Exception):
-    """What a line raises that is to fail."""
+    """The error that a drawn line raises."""
 
 
 def start(program: Path, environment: dict[str, str], crash: Crash | None) -> ForkServerProcess:
@@ -79,7 +79,7 @@ class _Tracer:
         self._left = crash.lines
 
     def called(self, frame: FrameType, _event: str, _argument: Any) -> Any:
-        """Follow the functions of the program; the interpreter asks at every call."""
+        """Follow the functions of the program; the interpreter calls this at every call."""
         code = frame.f_code
         return self.line if code.co_filename == self._program and code.co_name != "<module>" else None
 
@@ -97,7 +97,7 @@ class _Tracer:
             case CrashKind.KILL:
                 os.kill(os.getpid(), signal.SIGKILL)
             case CrashKind.KILL_SOON:
-                # Nobody handles this signal, so the kernel ends the process, wherever it is then.
+                # The program handles no such signal, so the kernel ends the process wherever it is.
                 signal.setitimer(signal.ITIMER_REAL, self._crash.delay_seconds)
             case CrashKind.FAILURE:
                 raise DrawnFailure

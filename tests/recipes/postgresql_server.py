@@ -1,4 +1,4 @@
-"""A PostgreSQL server of one's own: in a temporary folder, on a Unix socket in it, stopped by its process id."""
+"""A PostgreSQL server of its own for a test: in a temporary folder, on a Unix socket, stopped by its process id."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def postgresql_server() -> Iterator[dict[str, str]]:
     try:
         _give_away(folder)
         data = str(folder / "data")
-        # No sync: the machine is not what fails in tests of its clients.
+        # No sync: tests of the server's clients do not crash the machine.
         _run(folder, "initdb", "-D", data, "-A", "trust", "-U", USER, "-E", "UTF8", "--locale=C", "--no-sync")
         options = f"-k {folder} -c listen_addresses= -c fsync=off"
         _run(folder, "pg_ctl", "start", "-w", "-D", data, "-l", str(folder / "log"), "-o", options)
@@ -57,7 +57,7 @@ def _run(folder: Path, program: str, *arguments: str) -> None:
 
 
 def _program(name: str) -> str:
-    """Debian keeps the server's programs off the path, in a folder a version."""
+    """Return the path of a program: Debian keeps them off PATH, in a folder for each version."""
     versions = sorted(DEBIAN_PROGRAMS.glob("*/bin"), key=lambda each: float(each.parent.name))
     for folder in reversed(versions):
         if (folder / name).exists():
@@ -70,7 +70,7 @@ def _program(name: str) -> str:
 
 
 def _server_user() -> str | None:
-    """PostgreSQL refuses to run as root."""
+    """Return the user that the server runs as, because PostgreSQL refuses to run as root."""
     if os.getuid() != 0:
         return None
     names = {entry.pw_name for entry in pwd.getpwall()}

@@ -1,8 +1,8 @@
-"""Crashes the programs of docs/how-to/delivery-guarantees.md over and over, and counts what every record did.
+"""Crashes the programs of docs/how-to/delivery-guarantees.md many times, and counts the effects of every record.
 
-Each life of a program gets new records and a drawn point at which it ends. After the last crash it runs until nothing
-is left to do. Then the effects of every record are counted: at most, at least, or exactly one, as the page says.
-The dead member of a group is told to have left by the harness, which is what the end of its session would do later.
+Each run of a program gets new records and a drawn point at which it ends. After the last crash it runs until no work is
+left. Then the effects of every record are counted: at most, at least, or exactly one, as the page promises. The harness
+removes the dead member of a group, which the end of its session would do later.
 
 `python recipe_crashes.py --crashes 100 --seed 7` prints a JSON report and ends with 1 when a guarantee was broken.
 """
@@ -43,20 +43,20 @@ PARTITIONS: Final = 2
 BATCHES_A_LIFE: Final = 6
 RECORDS_A_BATCH: Final = 3
 LINES_MAX: Final = 60
-"""A life with so many records runs through more lines, so that most of them crash before their work is done."""
+"""A run with this many records has more lines, so that most runs crash before their work is done."""
 DELAY_SECONDS_MAX: Final = 0.03
 LIFE_SECONDS_MAX: Final = 5.0
-"""A life that never comes to its line is killed then; it had nothing left to do."""
+"""A run that never reaches its line is killed after this time; it has no work left."""
 END_SECONDS_MAX: Final = 60.0
 QUIET: Final = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
 
 Counts: TypeAlias = Callable[[Path, dict[str, str]], Counter[str]]
-"""From a program's folder and environment: how often the order of each customer had its effect."""
+"""From a program's folder and environment to the number of effects of each customer's order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A program of the page, the bounds that it promises, and where its effects are counted."""
+    """A program of the page, the bounds that it promises, and the place where its effects are counted."""
 
     program: str
     at_least: int
@@ -99,7 +99,7 @@ RECIPES: Final = (
 
 @dataclass(slots=True)
 class Report:
-    """What happened, counted."""
+    """The counts of one run of the harness."""
 
     recipe: str
     seed: int
@@ -130,7 +130,7 @@ class Wrong(Exception):
 
 @dataclass(slots=True)
 class CrashedProgram:
-    """One program, its folder, and the cluster that it works with."""
+    """One program, its folder, and its cluster."""
 
     recipe: Recipe
     report: Report
@@ -144,11 +144,11 @@ class CrashedProgram:
     program: Path = field(init=False)
 
     def __post_init__(self) -> None:
-        """Write the program."""
+        """Write the program to its folder."""
         self.program = write_program(self.recipe.program, self.address, self.folder)
 
     async def run(self, crashes: int) -> None:
-        """Crash it so often, let it end its work, and count."""
+        """Crash the program so often, let it end its work, and count."""
         while sum(self.report.crashes.values()) < crashes:
             await self._give_work()
             await self._crash(self._draw())
@@ -157,7 +157,7 @@ class CrashedProgram:
         await self._judge()
 
     async def run_beside_ghost(self, line: str) -> str:
-        """Pause it before a line, have another take over and end the work, wake it; returns what it said at its end."""
+        """Pause the program before a line, let another end the work, and resume it; return its last output."""
         await self._give_work()
         lines = self.program.read_text(encoding="utf-8").splitlines()
         ghost = start(self.program, self.environment, Crash(CrashKind.PAUSE, 2, only=lines.index(line) + 1))
@@ -224,7 +224,7 @@ class CrashedProgram:
             await self.calls.call("DELETE", f"{path}/members/{member['member_id']}")
 
     async def _finish(self) -> None:
-        """Run it without a crash until nothing is left to do."""
+        """Run the program without a crash until no work is left."""
         process = start(self.program, self.environment, None)
         try:
             async with asyncio.timeout(END_SECONDS_MAX):
@@ -245,7 +245,7 @@ class CrashedProgram:
         if self.recipe.group is None:
             return False
         if self.recipe.at_most is None:
-            # Repeats are allowed, so nothing that may come yet could be wrong.
+            # Repeats are allowed, so no later effect could be wrong.
             return len(self.recipe.effects(self.folder, self.environment)) == self.report.records
         lag = await self.admin.group_lag(self.recipe.group)
         return lag.total_records == 0 and len(lag.lag) == PARTITIONS
@@ -272,7 +272,7 @@ class CrashedProgram:
                 raise Wrong(message)
 
     async def _write_stored(self) -> None:
-        """Note what the topic holds: the effects of a program that writes it."""
+        """Note the records in the topic: the effects of a program that writes it."""
         async with Consumer(self.address) as consumer:
             await consumer.assign(topic=TOPIC)
             until = await consumer.end_offsets()
@@ -291,7 +291,7 @@ def _fill_outbox(folder: Path, orders: list[str]) -> None:
 
 @asynccontextmanager
 async def _broker(data: Path) -> AsyncIterator[str]:
-    # Imported here: the processes that are crashed import this module too, and each would pay for it.
+    # Imported here: the processes that are crashed import this module too, and each import would cost them time.
     from fairlead_broker.settings import BrokerSettings
     from fairlead_broker.wiring.start import start_broker
 
@@ -329,7 +329,7 @@ async def crashed_program(recipe: Recipe, seed: int) -> AsyncIterator[CrashedPro
 
 
 async def run(recipe: Recipe, crashes: int, seed: int) -> Report:
-    """Crash one program so often; the report names the first promise that it broke."""
+    """Crash one program so often; the report names the first broken promise."""
     async with crashed_program(recipe, seed) as crashed:
         try:
             await crashed.run(crashes)

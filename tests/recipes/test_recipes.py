@@ -1,4 +1,4 @@
-"""The programs of the page on delivery guarantees keep what it says when they crash; more often in `make prove`."""
+"""The programs of the page on delivery guarantees keep their promises when they crash; more often in `make prove`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ BEFORE_THE_TRANSACTION = '    place = {"topic": batch.topic, "partition": batch.
 
 
 def test_every_program_of_the_page_is_crashed() -> None:
-    """A program that is added to the page needs to say here what it promises."""
+    """A program that is added to the page needs its promise in this file."""
     assert [recipe.program for recipe in RECIPES] == list(programs())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.program)
 async def test_a_crashed_program_keeps_its_promise(recipe: Recipe) -> None:
-    """Every record is counted; what a promise leaves open does happen, so the counts would show it elsewhere."""
+    """Every record is counted; repeats and losses that a promise allows do happen, so the counts would show others."""
     report = await run(recipe, CRASHES, SEED)
 
     assert report.wrong is None, report
@@ -32,7 +32,7 @@ async def test_a_crashed_program_keeps_its_promise(recipe: Recipe) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["exactly_once_sqlite.py", "exactly_once_postgresql.py"])
 async def test_a_ghost_stores_nothing_twice(program: str) -> None:
-    """A worker that stood still before its transaction while another took over is refused by the database."""
+    """The database refuses the transaction of a worker that stood still before it while another took over."""
     recipe = next(recipe for recipe in RECIPES if recipe.program == program)
     async with crashed_program(recipe, SEED) as crashed:
         said = await crashed.run_beside_ghost(BEFORE_THE_TRANSACTION)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
-    """The files of a wheel by their names; without the record, whose order is not ours."""
+    """Return the files of a wheel by their names, without the record, whose order may differ."""
     with zipfile.ZipFile(wheel) as archive:
         return {name: archive.read(name) for name in archive.namelist() if not name.endswith("RECORD")}
 
@@ -51,7 +51,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
 
 
 def test_the_sdist_is_complete(wheel: Path, sdist: Path, tmp_path: Path) -> None:
-    """The sdist unpacked makes the very wheel that the checkout makes, and holds licence, readme and changelog."""
+    """The sdist unpacked makes the same wheel as the checkout, and holds licence, readme and changelog."""
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path, filter="data")
     source = next(tmp_path.iterdir())
@@ -64,7 +64,7 @@ def test_the_sdist_is_complete(wheel: Path, sdist: Path, tmp_path: Path) -> None
 
 
 def test_the_version_comes_from_one_place(wheel: Path, bare: Path, tmp_path: Path) -> None:
-    """What pyproject.toml says is the version of wheel, sdist, command line and charts."""
+    """The version in pyproject.toml is the version of wheel, sdist, command line and charts."""
     project = tomllib.loads((checkout.ROOT / "pyproject.toml").read_text())["project"]
     version = project["version"]
     told = json.loads(run(bare / "fairlead", "version", "--output", "json", cwd=tmp_path).stdout)
@@ -77,7 +77,7 @@ def test_the_version_comes_from_one_place(wheel: Path, bare: Path, tmp_path: Pat
 
 
 def test_the_sdk_imports(bare: Path, tmp_path: Path) -> None:
-    """`import fairlead` works, and loads nothing of the broker."""
+    """`import fairlead` works, and loads no package of the broker."""
     program = (
         "import sys, fairlead; sys.exit(any(name.startswith('fairlead_broker') for name in sys.modules))"
     )
@@ -95,8 +95,8 @@ def test_the_command_line_shows_its_help(bare: Path, tmp_path: Path) -> None:
     assert "consume" in done.stdout
 
 
-def test_a_command_of_a_missing_extra_says_what_to_install(bare: Path, tmp_path: Path) -> None:
-    """`fairlead broker start`, and `operator start`, end with 2 and the line that installs it."""
+def test_a_command_of_a_missing_extra_names_the_extra(bare: Path, tmp_path: Path) -> None:
+    """`fairlead broker start`, and `operator start`, end with 2 and the line that installs the extra."""
     for extra in ("broker", "operator"):
         done = run(bare / "fairlead", extra, "start", cwd=tmp_path)
 

@@ -1,4 +1,4 @@
-"""What comes with a release: the bill of materials, the licences of its packages, and what the changelog tells."""
+"""The documents of a release: the bill of materials, the licences of its packages, and the changelog."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def release() -> ModuleType:
 def test_the_bill_and_the_licences_name_every_package(
     release: ModuleType, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Both list all that the extras bring, with versions, and nothing that only the checkout needs."""
+    """Bill and licences list every package of the extras with its version, and none of the checkout alone."""
     into = tmp_path_factory.mktemp("bill")
     done = subprocess.run(
         [sys.executable, str(PROGRAM), "--bill-only", "--into", str(into)],
@@ -58,8 +58,8 @@ def test_the_bill_and_the_licences_name_every_package(
     )
 
 
-def test_the_changelog_tells_of_this_version(release: ModuleType) -> None:
-    """It has a section of the version that a release would have, with the day; of the next one it has none."""
+def test_the_changelog_describes_this_version(release: ModuleType) -> None:
+    """The changelog has a dated section of the version of a release, and none of the next version."""
     changelog = (checkout.ROOT / "CHANGELOG.md").read_text()
     version = tomllib.loads((checkout.ROOT / "pyproject.toml").read_text())["project"]["version"]
 
@@ -69,7 +69,7 @@ def test_the_changelog_tells_of_this_version(release: ModuleType) -> None:
 
 
 def test_no_package_has_a_licence_that_is_not_allowed(release: ModuleType) -> None:
-    """What base, broker, operator, Spark and tracing bring may be shipped."""
+    """The licences of base, broker, operator, Spark and tracing allow redistribution."""
     packages = release.closure("fairlead", release.EXTRAS)
     licenses = release.licenses_of(packages)
 
@@ -79,5 +79,5 @@ def test_no_package_has_a_licence_that_is_not_allowed(release: ModuleType) -> No
 
 @pytest.mark.parametrize("told", ["GPL-3.0-only", "MIT AND AGPL-3.0-only", "UNKNOWN", "Apache-2.0; LGPL"])
 def test_another_licence_is_refused(release: ModuleType, told: str) -> None:
-    """Every part of what a package says has to be allowed."""
+    """A package is refused unless every part of its licence expression is allowed."""
     assert release.not_allowed({"fine": "MIT", "one": told}) == {"one": told}

@@ -1,4 +1,4 @@
-"""A broker of what was installed alone: from the wheel, from the sdist, and where the extra came later."""
+"""A broker from installed packages alone: from the wheel, from the sdist, and with the extra installed later."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from install_kit import broker, install, install_hashed, new_environment, run
 
-# Two environments and ten processes, on a machine that does much else.
+# Two environments and ten processes, on a machine with other load.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
@@ -27,7 +27,7 @@ def from_sdist(programs: Path, wheel: Path, sdist: Path) -> str:
 
 
 def extra_later(programs: Path, wheel: Path, sdist: Path) -> str:
-    """Install the wheel alone, and then what the message of a missing extra says."""
+    """Install the wheel alone, and then the command in the message of a missing extra."""
     del sdist
     install(programs, wheel)
     told = run(programs / "fairlead", "broker", "start", cwd=programs.parent).stderr
@@ -37,7 +37,7 @@ def extra_later(programs: Path, wheel: Path, sdist: Path) -> str:
 
 
 def names(said: str) -> set[str]:
-    """Return the names of what the installer says that it installed."""
+    """Return the names of the packages in the installer's output."""
     return set(re.findall(r"^ \+ ([\w.-]+)==", said, re.MULTILINE))
 
 
@@ -45,7 +45,7 @@ def names(said: str) -> set[str]:
 def test_a_record_goes_through_an_installed_broker(
     way: Callable[[Path, Path, Path], str], wheel: Path, sdist: Path, tmp_path: Path
 ) -> None:
-    """With the extra `broker` a broker starts, and a topic takes records and gives them, all on the command line."""
+    """With the extra `broker` a broker starts, and a topic stores and returns records, all on the command line."""
     programs = new_environment(tmp_path)
     brought = way(programs, wheel, sdist)
     origin = "import fairlead_broker; print(fairlead_broker.__file__)"

@@ -31,9 +31,9 @@ spark.stop()
 
 
 def test_spark_reads_and_writes_by_installing_the_package(wheel: Path, tmp_path: Path) -> None:
-    """With the extra `spark` the format is there without an import, to read a topic and to write another."""
+    """With the extra `spark` the format is found without an import, to read one topic and write another."""
     programs = new_environment(tmp_path)
-    # PySpark comes as source alone.
+    # PySpark is published as source alone.
     install(programs, "--quiet", "--require-hashes", "-r", BACKENDS)
     install_hashed(programs, wheel, "broker,spark")
 

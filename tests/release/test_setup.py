@@ -1,4 +1,4 @@
-"""`.ci/setup.sh` where it may not install: it tells all that is missing, and leaves the machine as it was."""
+"""`.ci/setup.sh` where it may not install: it lists all that is missing, and leaves the machine unchanged."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 import checkout
 
-# What the script itself runs with. Python, Java and all the rest are not found.
+# The programs that the script itself runs. Python, Java and all others are not found.
 TOOLS = ("bash", "cat", "cut", "dirname", "env", "id", "sha256sum")
-# As somebody else than root, who may still read what root has written.
+# A user other than root, with read access to root's files.
 NOT_ROOT = ("/usr/bin/unshare", "--user", "--map-user=65534") if os.geteuid() == 0 else ()
 
 
@@ -54,7 +54,7 @@ def set_up(machine: Path, part: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_what_is_missing_is_listed(bare_machine: Path, part: str, told: list[str]) -> None:
-    """All of it at once, each with the packages of Debian, and 1: nothing was installed before."""
+    """All missing parts are listed at once with their Debian packages; the script ends with 1 and installs nothing."""
     before = sorted((bare_machine / "checkout").rglob("*"))
     done = set_up(bare_machine, part)
     *missing, last = done.stderr.splitlines()
@@ -68,7 +68,7 @@ def test_what_is_missing_is_listed(bare_machine: Path, part: str, told: list[str
 
 
 def test_a_part_that_does_not_exist_is_named(bare_machine: Path) -> None:
-    """Another word than the names of the parts is refused with these."""
+    """A word that names no part is refused with the names of the parts."""
     done = set_up(bare_machine, "all")
 
     assert done.returncode == 1

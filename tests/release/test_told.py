@@ -1,4 +1,4 @@
-"""What pages tell about installing: one page has the ways that are tested, the others name the extra and lead there."""
+"""Pages that explain installing: one page has the tested ways, the others name the extra and link to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import checkout
 
 INSTALLING = Path("docs/how-to/install.md")
-# Read by those who have the command line installed, where the name alone finds it.
+# Readers of these files have the command line installed, where the name alone finds it.
 OF_THE_INSTALLED = Path("docs/reference/command-line.md")
 BY_NAME = re.compile(r"(?:pip|uv|pipx) (?:install|add) [^`\n]*\bfairlead\b[^`\n]*")
 
@@ -28,7 +28,7 @@ def project() -> dict[str, Any]:
 
 
 def test_no_other_page_installs_by_name() -> None:
-    """Nobody is told to take a package `fairlead` from an index, where the one that is found would be another."""
+    """No page installs a package `fairlead` from an index, where another project has this name."""
     told = {str(path): BY_NAME.findall((checkout.ROOT / path).read_text()) for path in pages()}
 
     assert {path: lines for path, lines in told.items() if lines} == {}
@@ -36,7 +36,7 @@ def test_no_other_page_installs_by_name() -> None:
 
 
 def test_the_page_names_every_extra() -> None:
-    """The table of the page has the extras of pyproject.toml, and those only."""
+    """The table of the page has exactly the extras of pyproject.toml."""
     rows = re.findall(r"^\| `fairlead\[(\w+)\]` \|", (checkout.ROOT / INSTALLING).read_text(), re.MULTILINE)
 
     assert sorted(rows) == sorted(project()["optional-dependencies"])

@@ -1,4 +1,4 @@
-"""What a program does with errors: by kind, by code, and with their data; type checkers read it, nobody runs it."""
+"""A program that handles errors by kind, by code, and with their data; type checkers read it, and no test runs it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fairlead import FairleadError, Producer, errors
 
 
 async def handle(producer: Producer) -> None:
-    """Every error of the SDK is a FairleadError, and says what to do next."""
+    """Every error of the SDK is a FairleadError, and names the next step."""
     try:
         await producer.send_and_wait("flights", b"1545")
     except errors.TopicNotFoundError as missing:

@@ -1,4 +1,4 @@
-"""Programs that use the SDK, as four type checkers see them: the right ones pass and each wrong line is refused."""
+"""Programs that use the SDK, as four type checkers see them: right programs pass and each wrong line is refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BIN = Path(sys.executable).parent
 PROGRAMS = ("async_clients.py", "blocking_clients.py", "errors.py")
 WRONG = "wrong.py"
 CHECKERS = {
-    # A configuration of its own: what the project demands of itself is not what a user's checker asks.
+    # A configuration of its own: users' checkers have other rules than this project.
     "mypy": ("mypy", "--strict", "--config-file=", "--python-executable", sys.executable),
     "basedpyright": ("basedpyright", "--level", "error", "--outputjson", "--pythonpath", sys.executable),
     "pyrefly": (
@@ -37,7 +37,7 @@ PLACE = re.compile(r"wrong\.py:(\d+)(?::[\d-]+)*: error|ERROR wrong\.py:(\d+):|w
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
-    """The programs away from the checkout and its configuration, as a user has them."""
+    """Return the folder of programs, outside the checkout and its configuration, as a user has them."""
     for name in (*PROGRAMS, WRONG):
         (tmp_path / name).write_bytes((HERE / name).read_bytes())
     (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
@@ -54,7 +54,7 @@ def check(checker: str, folder: Path, *names: str) -> subprocess.CompletedProces
 
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_programs_that_use_the_sdk_pass(checker: str, programs: Path) -> None:
-    """Nothing to say about the right programs, and every `assert_type` of theirs holds."""
+    """No checker reports anything about the right programs, and every `assert_type` of theirs holds."""
     done = check(checker, programs, *PROGRAMS)
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -75,7 +75,7 @@ def test_wrong_lines_are_refused(checker: str, programs: Path) -> None:
 
 
 def refused(checker: str, printed: str) -> set[int]:
-    """The numbers of the lines of the wrong program that a checker names as errors."""
+    """Return the numbers of the lines of the wrong program that a checker names as errors."""
     if checker == "basedpyright":
         found = json.loads(printed)["generalDiagnostics"]
         return {each["range"]["start"]["line"] + 1 for each in found if each["severity"] == "error"}

@@ -1,4 +1,4 @@
-"""What a checker must refuse: each marked line is an error to every one of them; nobody runs it."""
+"""A program that a checker must refuse: each marked line is an error to every checker; no test runs it."""
 
 from __future__ import annotations
 

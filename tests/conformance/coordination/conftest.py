@@ -1,6 +1,6 @@
 """The implementations of coordination that must all pass the tests of this folder.
 
-Another one joins by adding a factory to `FACTORIES`: an async context manager from a folder to a `Bench`.
+A further implementation adds a factory to `FACTORIES`: an async context manager from a folder to a `Bench`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Bench:
 
 
 class ManualClock:
-    """A clock that moves when it is told to."""
+    """A clock that moves only when a test moves it."""
 
     def __init__(self) -> None:
         """Start at an arbitrary time."""
@@ -80,7 +80,7 @@ async def etcd(folder: Path) -> AsyncIterator[Bench]:
             return cluster.client()
 
         async def let_pass(seconds: float) -> None:
-            # Only etcd itself knows when a lease has ended; its time cannot be moved.
+            # Only etcd itself knows when a lease has ended; a test cannot move its time.
             await asyncio.sleep(seconds)  # noqa: TID251
 
         yield Bench(await connect(), connect, let_pass)

@@ -27,7 +27,7 @@ async def list_all(client: Coordination, prefix: str, limit: int) -> list[KeyVal
 
 
 async def test_a_list_has_the_prefix_and_nothing_else(client: Coordination) -> None:
-    """Keys beside the prefix are left out, keys come in the order of their bytes."""
+    """A list leaves out keys beside the prefix, and returns keys in the order of their bytes."""
     keys = ["/a", "/a/", "/a/1", "/a/10", "/a/2", "/a/Z", "/a/z", "/a0", "/b"]
     await client.transact((), [Put(key, b"") for key in reversed(keys)])
 
@@ -44,7 +44,7 @@ async def test_a_list_has_the_prefix_and_nothing_else(client: Coordination) -> N
 
 
 async def test_pages_of_a_list_show_one_revision(client: Coordination, other: Coordination) -> None:
-    """Changes between two pages are not seen."""
+    """Later pages of a list do not show changes after the first page."""
     await client.transact((), [Put(f"/k/{n}", b"old") for n in range(7)])
     first = await client.list("/k/", limit=3)
     await other.transact((), [Put(f"/k/{n}", b"new") for n in (0, 4, 9)] + [Delete("/k/5")])
@@ -60,14 +60,14 @@ async def test_pages_of_a_list_show_one_revision(client: Coordination, other: Co
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 6, 100])
 async def test_pages_of_any_size_leave_nothing_out(client: Coordination, limit: int) -> None:
-    """A page that is exactly full is the last one if there is nothing behind it."""
+    """A page that is exactly full is the last one if no key follows it."""
     await client.transact((), [Put(f"/k/{n}", b"") for n in range(6)])
 
     assert [item.key for item in await list_all(client, "/k/", limit)] == [f"/k/{n}" for n in range(6)]
 
 
 async def test_a_page_has_at_most_a_thousand_keys(client: Coordination) -> None:
-    """A list without a limit is paged all the same."""
+    """A list without a limit is paged at a thousand keys."""
     for start in range(0, 1100, 100):
         await client.transact((), [Put(f"/k/{n:04}", b"") for n in range(start, start + 100)])
     page = await client.list("/k/")
@@ -98,8 +98,8 @@ async def test_an_older_revision_can_be_listed(client: Coordination) -> None:
     assert now.revision == third.revision
 
 
-async def test_a_revision_to_come_is_refused(client: Coordination) -> None:
-    """There is nothing to read yet."""
+async def test_a_future_revision_is_refused(client: Coordination) -> None:
+    """A list at a revision that does not exist yet is refused."""
     written = await client.transact((), (Put("/a", b""),))
     with pytest.raises(FutureRevision) as refusal:
         await client.list("/", revision=Revision(written.revision + 1))
@@ -123,7 +123,7 @@ async def test_compaction_ends_older_lists_and_keeps_the_others(client: Coordina
     assert [(item.key, item.value) for item in now.items] == [("/a", b"3"), ("/same", b"1")]
 
 
-async def test_a_list_that_is_compacted_between_its_pages_says_so(
+async def test_a_list_that_is_compacted_between_its_pages_is_refused(
     client: Coordination, other: Coordination
 ) -> None:
     """The second page is refused rather than shown at another revision."""
@@ -136,7 +136,7 @@ async def test_a_list_that_is_compacted_between_its_pages_says_so(
 
 
 async def test_compacting_again_does_nothing_and_ahead_is_refused(client: Coordination) -> None:
-    """A compaction that reaches no further than an earlier one is done already."""
+    """A compaction up to an earlier compacted revision changes nothing."""
     first = await client.transact((), (Put("/a", b"1"),))
     second = await client.transact((), (Put("/a", b"2"),))
     await client.compact(second.revision)

@@ -38,7 +38,7 @@ async def read(client: Coordination, key: str) -> KeyValue | None:
 
 
 async def test_a_put_is_seen_by_another_client_at_once(client: Coordination, other: Coordination) -> None:
-    """What one client was told to be written, every client reads."""
+    """Every client reads a put that was acknowledged to any client."""
     written = await client.transact((), (Put("/k", b"1"),))
 
     assert await read(other, "/k") == KeyValue("/k", b"1", written.revision, written.revision, None)
@@ -71,7 +71,7 @@ async def test_one_transaction_takes_one_revision(client: Coordination) -> None:
 
 
 async def test_a_transaction_that_changes_nothing_takes_no_revision(client: Coordination) -> None:
-    """Reads, deletions of missing keys and failed compares leave the revision where it was."""
+    """Reads, deletions of missing keys and failed compares do not change the revision."""
     before = await client.transact((), (Put("/a", b""),))
     results = [
         await client.transact((), (Get("/a"), Delete("/missing"))),
@@ -83,7 +83,7 @@ async def test_a_transaction_that_changes_nothing_takes_no_revision(client: Coor
 
 
 async def test_deleted_keys_are_counted(client: Coordination) -> None:
-    """A result says how many keys were removed; missing ones do not count."""
+    """A result gives the number of keys that were removed; missing keys do not count."""
     await client.transact((), (Put("/a", b""), Put("/b", b"")))
     result = await client.transact((), (Delete("/a"), Delete("/b"), Delete("/c")))
 
@@ -133,7 +133,7 @@ async def test_deleted_keys_are_counted(client: Coordination) -> None:
     ],
 )
 async def test_every_kind_of_compare(client: Coordination, compare: Compare, holds: bool) -> None:
-    """A compare holds what the key is against what it was given, as etcd does; revisions count from the first."""
+    """A compare holds the key's value and revisions against the given ones, as in etcd."""
     first = await client.transact((), (Put("/k", b"a"),))
     await client.transact((), (Put("/k", b"b"),))
     shift = first.revision - 2
@@ -158,7 +158,7 @@ async def test_all_compares_must_hold(client: Coordination) -> None:
 
 
 async def test_reads_see_what_the_transaction_wrote_before_them(client: Coordination) -> None:
-    """Operations run in their order."""
+    """The operations of a transaction run in their order."""
     result = await client.transact((), (Get("/k"), Put("/k", b"1"), Get("/k")))
 
     assert result.reads == (None, KeyValue("/k", b"1", result.revision, result.revision))
@@ -205,7 +205,7 @@ async def test_concurrent_counting_loses_nothing(client: Coordination, other: Co
 
 
 async def test_a_key_cannot_be_changed_twice_in_one_branch(client: Coordination) -> None:
-    """Such a transaction has no meaning of its own and is refused whole."""
+    """A transaction that changes a key twice in one branch is refused as a whole."""
     with pytest.raises(ValueError, match="changed twice"):
         await client.transact((), (Put("/k", b"1"), Put("/k", b"2")))
     with pytest.raises(ValueError, match="changed twice"):
@@ -271,7 +271,7 @@ async def test_values_are_kept_byte_for_byte(client: Coordination) -> None:
 
 
 def test_an_unknown_outcome_is_not_a_definite_failure() -> None:
-    """Who handles an unavailable store by trying again must not catch an unknown outcome with it."""
+    """A handler of an unavailable store, which tries again, does not catch an unknown outcome."""
     assert issubclass(UnknownOutcome, CoordinationError)
     assert not issubclass(UnknownOutcome, CoordinationUnavailable)
     assert not issubclass(CoordinationUnavailable, UnknownOutcome)

@@ -36,7 +36,7 @@ def changes(batch: WatchBatch) -> list[tuple[str, bytes | None]]:
 
 
 async def test_a_watch_sees_what_another_client_writes(client: Coordination, other: Coordination) -> None:
-    """Puts and deletions come as they are made, each with its revision."""
+    """Puts and deletions of another client are delivered as they are made, each with its revision."""
     watch = client.watch("/k/", Revision(1))
     first = await other.transact((), (Put("/k/a", b"1"),))
     second = await other.transact((), (Put("/k/a", b"2"),))
@@ -72,7 +72,7 @@ async def test_all_events_of_a_revision_come_together(client: Coordination) -> N
 
 
 async def test_large_revisions_are_not_torn_when_a_watch_catches_up(client: Coordination) -> None:
-    """An answer that has to be sent in fragments is put together again (60 MiB of history, 1 MiB a revision)."""
+    """An answer that is sent in fragments is joined again (60 MiB of history, 1 MiB a revision)."""
     value = bytes(512 * 1024)
     start = await client.transact((), (Put("/before", b""),))
     for n in range(30):
@@ -86,7 +86,7 @@ async def test_large_revisions_are_not_torn_when_a_watch_catches_up(client: Coor
 
 
 async def test_a_watch_begins_in_the_past(client: Coordination) -> None:
-    """History from the revision on is delivered first, that revision included, then what is new."""
+    """History from the given revision on is delivered first, that revision included, then new events."""
     writes = [await client.transact((), (Put("/k", str(n).encode()),)) for n in range(5)]
     watch = client.watch("/k", writes[2].revision)
     old = await take(watch, 3)
@@ -99,7 +99,7 @@ async def test_a_watch_begins_in_the_past(client: Coordination) -> None:
 
 
 async def test_a_watch_may_begin_in_the_future(client: Coordination) -> None:
-    """Nothing below the revision is delivered, even if it is written after the watch was made."""
+    """Nothing below the revision is delivered, even if it is written after the watch was created."""
     written = await client.transact((), (Put("/k", b"0"),))
     watch = client.watch("/k", Revision(written.revision + 3))
     for value in (b"1", b"2", b"3"):
@@ -112,7 +112,7 @@ async def test_a_watch_may_begin_in_the_future(client: Coordination) -> None:
 async def test_list_then_watch_misses_nothing_and_repeats_nothing(
     client: Coordination, other: Coordination
 ) -> None:
-    """A list and a watch from the next revision make up the whole, whatever is written meanwhile."""
+    """A list and a watch from the next revision give the whole state, with writes between the two."""
 
     async def write() -> None:
         for n in range(200):
@@ -138,7 +138,7 @@ async def test_list_then_watch_misses_nothing_and_repeats_nothing(
 
 
 async def test_compaction_cancels_a_watch_of_what_it_removed(client: Coordination) -> None:
-    """The watch says from where history is kept, and delivers nothing with a hole in it."""
+    """The watch reports the first kept revision, and delivers no history with a gap."""
     first = await client.transact((), (Put("/k", b"1"),))
     await client.transact((), (Put("/k", b"2"),))
     third = await client.transact((), (Put("/k", b"3"),))
@@ -149,8 +149,8 @@ async def test_compaction_cancels_a_watch_of_what_it_removed(client: Coordinatio
     assert cancelled.value.revision == third.revision
 
 
-async def test_after_a_cancelled_watch_list_and_watch_go_on(client: Coordination) -> None:
-    """List at one revision, watch from the next: the whole state again."""
+async def test_after_a_cancelled_watch_list_and_watch_continue(client: Coordination) -> None:
+    """A list at one revision and a watch from the next give the whole state again."""
     first = await client.transact((), (Put("/k/a", b"1"), Put("/k/b", b"1")))
     last = await client.transact((), (Delete("/k/b"), Put("/k/c", b"2")))
     await client.compact(last.revision)
@@ -166,7 +166,7 @@ async def test_after_a_cancelled_watch_list_and_watch_go_on(client: Coordination
 
 
 async def test_the_compacted_revision_itself_can_be_watched(client: Coordination) -> None:
-    """Every event of that revision is still there, deletions too."""
+    """A watch from the compacted revision delivers every event of that revision, deletions too."""
     await client.transact((), (Put("/k/a", b"1"), Put("/k/b", b"1")))
     second = await client.transact((), (Put("/k/a", b"2"), Delete("/k/b")))
     await client.compact(second.revision)
@@ -175,10 +175,8 @@ async def test_the_compacted_revision_itself_can_be_watched(client: Coordination
     assert [changes(batch) for batch in batches] == [[("/k/a", b"2"), ("/k/b", None)]]
 
 
-async def test_compaction_leaves_a_watch_alone_that_is_not_behind(
-    client: Coordination, other: Coordination
-) -> None:
-    """Neither reading on nor waiting for a quiet prefix is being behind."""
+async def test_compaction_keeps_a_watch_that_is_not_behind(client: Coordination, other: Coordination) -> None:
+    """A watch that reads on, or waits for a quiet prefix, is not cancelled by a compaction."""
     watch = client.watch("/quiet/", Revision(1))
     await watch.request_progress()
     await take(watch, 1)
@@ -193,7 +191,7 @@ async def test_compaction_leaves_a_watch_alone_that_is_not_behind(
 async def test_progress_tells_how_far_a_quiet_watch_has_come(
     client: Coordination, other: Coordination
 ) -> None:
-    """Progress comes after every event up to its revision, also when the changes were elsewhere."""
+    """Progress follows every event up to its revision, also when the changes were on other keys."""
     watch = client.watch("/k/", Revision(1))
     event = await other.transact((), (Put("/k/a", b""),))
     elsewhere = await other.transact((), (Put("/else", b""),))
@@ -205,7 +203,7 @@ async def test_progress_tells_how_far_a_quiet_watch_has_come(
 
 
 async def test_progress_can_be_asked_of_a_watch_that_waits(client: Coordination) -> None:
-    """The request wakes the watch."""
+    """A request for progress wakes the watch."""
     written = await client.transact((), (Put("/else", b""),))
     watch = client.watch("/k/", Revision(1))
     waiting = asyncio.create_task(take(watch, 1))
@@ -216,7 +214,7 @@ async def test_progress_can_be_asked_of_a_watch_that_waits(client: Coordination)
 
 
 async def test_a_cancelled_wait_loses_no_event(client: Coordination) -> None:
-    """A task that gives up waiting leaves the next batch to the next one."""
+    """A cancelled wait leaves the next batch to the next wait."""
     watch = client.watch("/k", Revision(1))
     for n in range(20):
         waiting = asyncio.create_task(take(watch, 1))
@@ -235,7 +233,7 @@ async def test_a_cancelled_wait_loses_no_event(client: Coordination) -> None:
 
 
 async def test_cancel_ends_the_iteration(client: Coordination) -> None:
-    """Whoever iterates over a cancelled watch comes to its end."""
+    """Iterating over a cancelled watch ends."""
     watch = client.watch("/k", Revision(1))
     waiting = asyncio.create_task(take(watch, 1))
     await client.list("/")
@@ -247,7 +245,7 @@ async def test_cancel_ends_the_iteration(client: Coordination) -> None:
 
 
 async def test_two_watches_do_not_disturb_each_other(client: Coordination, other: Coordination) -> None:
-    """Each has its own place, wherever it began and whatever became of the other."""
+    """Each watch has its own position, wherever it began and however the other ended."""
     first = await client.transact((), (Put("/k", b"1"),))
     ahead, behind = client.watch("/k", Revision(first.revision + 1)), other.watch("/k", first.revision)
     await client.transact((), (Put("/k", b"2"),))
@@ -262,7 +260,7 @@ async def test_two_watches_do_not_disturb_each_other(client: Coordination, other
 async def test_closing_a_client_ends_its_watches_and_calls_only(
     client: Coordination, other: Coordination
 ) -> None:
-    """A closed client refuses everything; another one goes on."""
+    """A closed client refuses every call; another client goes on."""
     watch = other.watch("/k", Revision(1))
     waiting = asyncio.create_task(take(watch, 1))
     await client.list("/")
