@@ -71,8 +71,13 @@ class KubernetesApi(Protocol):
         """The object as it stands now, read from the server; None when it does not exist."""
         ...
 
-    async def list(self, kind: Kind, namespace: str | None, selector: str = "") -> list[Manifest]:
-        """All objects of the kind, of one namespace or (None) of all, with the labels that `selector` names."""
+    async def list(
+        self, kind: Kind, namespace: str | None, selector: str = "", *, fields: str = ""
+    ) -> list[Manifest]:
+        """All objects of the kind, of one namespace or (None) of all, with the labels that `selector` names.
+
+        `fields` is a field selector.
+        """
         ...
 
     async def apply(self, manifest: Manifest, *, force: bool = True, dry_run: bool = False) -> Manifest:

@@ -202,6 +202,29 @@ def test_stuck_pods_are_replaced_when_the_spec_is_repaired(
     assert not set(replaced.values()) & set(uids(pods).values())
 
 
+def test_refused_pods_are_told_in_the_words_of_the_api_server(
+    kubernetes: Kubernetes, operators: Operators, namespace: str
+) -> None:
+    """A quota that has no room for all pods, until it has."""
+    api = kubernetes.api
+    operators.start(namespace)
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "small"},
+        "spec": {"hard": {"pods": "2"}},
+    }
+    api.apply(quota, namespace)
+    api.wait("resourcequota/small", namespace, lambda each: each and each.get("status", {}).get("hard"))
+    api.apply(a_cluster(), namespace)
+    told = api.wait("clusters.fairlead.dev/main", namespace, has("Ready", "PodsRefused", "False"))
+    api.apply({**quota, "spec": {"hard": {"pods": "20"}}}, namespace)
+    done = api.wait("clusters.fairlead.dev/main", namespace, is_done)
+
+    assert "exceeded quota: small" in condition_of(told, "Ready")["message"]
+    assert condition_of(done, "Warning")["reason"] == "BrokersUnreachable"
+
+
 def test_ready_brokers_that_do_not_answer_are_not_restarted(
     kubernetes: Kubernetes, operators: Operators, namespace: str
 ) -> None:

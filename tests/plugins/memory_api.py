@@ -74,7 +74,9 @@ class MemoryApi:
         del about, message
         self.events.append((type_, reason))
 
-    async def list(self, kind: Kind, namespace: str | None, selector: str = "") -> list[Manifest]:
+    async def list(
+        self, kind: Kind, namespace: str | None, selector: str = "", *, fields: str = ""
+    ) -> list[Manifest]:
         """Nobody asks for it here."""
         raise NotImplementedError
 

@@ -58,8 +58,8 @@ WARNING: Final = ConditionType(
         Reason(
             "ObjectsRefused",
             ("True",),
-            "The API server refuses objects that the operator makes, as by a quota or for a template that is not "
-            "valid. The brokers that run are left as they are.",
+            "The API server refuses objects that the operator makes, or pods that their controllers make, as by a "
+            "quota or for a template that is not valid. The brokers that run are left as they are.",
             "Read the refusal in the message and change the template, the quota or the namespace's labels.",
             CLUSTER_ONLY,
         ),

@@ -53,8 +53,8 @@ READY: Final = ConditionType(
         Reason(
             "PodsRefused",
             ("False",),
-            "The API server refuses objects that the operator makes, for example by a quota, by Pod Security or "
-            "because a template is not valid.",
+            "The API server refuses objects that the operator makes, or pods that their controllers make, for example "
+            "by a quota, by Pod Security or because a template is not valid.",
             "Read the refusal in the message and change the template, the quota or the namespace's labels.",
             CLUSTER_ONLY,
         ),

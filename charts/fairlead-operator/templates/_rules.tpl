@@ -35,8 +35,9 @@ evicted.
 - apiGroups: [""]
   resources: [namespaces]
   verbs: [get]
-# An Event that happens again after a restart of the operator is counted on.
+# An Event that happens again after a restart of the operator is counted on. Events of StatefulSets say why pods are
+# refused.
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [get, create, patch]
+  verbs: [get, list, create, patch]
 {{- end }}

@@ -245,9 +245,11 @@ class ApiClient:
         except NotFound:
             return None
 
-    async def list(self, kind: Kind, namespace: str | None, selector: str = "") -> list[Manifest]:
+    async def list(
+        self, kind: Kind, namespace: str | None, selector: str = "", *, fields: str = ""
+    ) -> list[Manifest]:
         """See `KubernetesApi.list`."""
-        return await self._list(kind, namespace, selector, "application/json")
+        return await self._list(kind, namespace, selector, "application/json", fields)
 
     async def versions(self, kind: Kind, namespace: str | None, selector: str = "") -> _Manifests:
         """Only the metadata of the objects: cheap enough to compare now and then with what was watched."""
@@ -389,9 +391,12 @@ class ApiClient:
         if self._announce is not None:
             await self._announce(about, type_, reason, message)
 
-    async def _list(self, kind: Kind, namespace: str | None, selector: str, accept: str) -> _Manifests:
+    async def _list(
+        self, kind: Kind, namespace: str | None, selector: str, accept: str, fields: str = ""
+    ) -> _Manifests:
         found: _Manifests = []
-        query = {"limit": str(LIST_PART), **({"labelSelector": selector} if selector else {})}
+        selectors = {"labelSelector": selector, "fieldSelector": fields}
+        query = {"limit": str(LIST_PART), **{name: value for name, value in selectors.items() if value}}
         while True:
             part = await self._requests.send(
                 Request(

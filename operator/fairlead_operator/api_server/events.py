@@ -50,7 +50,7 @@ class EventCalls(Protocol):
 @dataclass(slots=True)
 class _Told:
     count: int
-    """How often the Event was told, with the repetitions that are not written yet."""
+    """Occurrences of the Event, with those that are not written yet."""
     writes_left: float
     """Repetitions that may be written at `at`."""
     at: float

@@ -70,7 +70,7 @@ def changes(wanted: Mapping[str, str], entries: Mapping[str, ConfigEntry]) -> di
 SOON_SECONDS: Final = 2.0
 """Until the next look while something is under way that no event of Kubernetes tells of."""
 SILENCE_SECONDS: Final = 10.0
-"""The same while brokers do not answer: they come back by themselves, or with their pods."""
+"""The same while brokers do not answer or lack pods: no event of a watched object reports a refused pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +91,7 @@ class EtcdFacts:
 
     status: EtcdStatus | None = None
     condition: Condition | None = None
+    refused: str = ""
     changes: str = ""
 
 
@@ -198,6 +199,7 @@ def cluster_facts(
         addresses=plan.addresses,
         etcd=etcd.status,
         etcd_condition=etcd.condition,
+        etcd_refused=etcd.refused,
         etcd_changes=etcd.changes,
     )
 
@@ -317,6 +319,6 @@ def _again(observed: Observed, scale: ScalePlan, roll: RollPlan, storage: Storag
     under_way = (roll.pending and not suspended) or scale.leaving is not None or scale.actions
     if roll.restarts or storage.replaced or (observed.brokers is not None and under_way):
         return SOON_SECONDS
-    if observed.brokers is None or storage.resizes:
+    if observed.brokers is None or storage.resizes or observed.lacks_pods:
         return SILENCE_SECONDS
     return None

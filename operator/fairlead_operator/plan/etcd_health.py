@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, Literal
 
 from fairlead_api.resources.cluster_status import EtcdMemberStatus
@@ -23,7 +24,14 @@ Role = Literal["leader", "follower", "learner", "unknown"]
 
 
 def etcd_verdict(view: EtcdView) -> EtcdVerdict:
-    """Return the condition of a managed etcd."""
+    """Return the condition of a managed etcd, with the API server's words where it refuses a pod."""
+    verdict = _verdict(view)
+    if verdict.status == "True" or not view.observed.refused:
+        return verdict
+    return replace(verdict, message=f"{verdict.message}; the API server says: {view.observed.refused}")
+
+
+def _verdict(view: EtcdView) -> EtcdVerdict:
     if not view.formed:
         waiting = _names(
             view, [each for each in range(view.wish.replicas) if each not in view.observed.answers]

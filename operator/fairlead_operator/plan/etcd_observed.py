@@ -119,3 +119,5 @@ class ObservedEtcd:
     """Members by the answer of a majority; None without a majority."""
     answers: Mapping[int, EtcdStatus] = field(default_factory=dict)
     """Health of the pods that answered."""
+    refused: str = ""
+    """Words with which the API server refuses a missing pod; empty without a refusal."""

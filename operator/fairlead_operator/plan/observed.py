@@ -12,7 +12,7 @@ image.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -51,6 +51,8 @@ STUCK_REASONS: Final = frozenset(
     }
 )
 """Why a container waits that will not start by waiting."""
+CREATE_FAILED: Final = "FailedCreate"
+"""Reason of the Event of a StatefulSet whose pod or claim the API server refused."""
 MESSAGE_CHARACTERS_MAX: Final = 500
 
 
@@ -158,6 +160,13 @@ class Observed:
     """Answer of the brokers; None while no broker answers."""
     silence: str = ""
     """Reason for which no broker answers."""
+    refused: Mapping[int, str] = field(default_factory=dict)
+    """Brokers without a pod because the API server refuses it, and its words."""
+
+    @property
+    def lacks_pods(self) -> bool:
+        """Whether a StatefulSet has fewer pods than it should."""
+        return len(self.pods) < sum(each.replicas for each in self.sets if not each.terminating)
 
     def set_of(self, pool: str) -> ObservedSet | None:
         """Return the StatefulSet of a pool."""
@@ -209,6 +218,42 @@ def observe_set(stateful_set: Object) -> ObservedSet:
         config_hash=annotations.get(RESTART_CONFIG_HASH_ANNOTATION, ""),
         image=_image((spec.get("template") or {}).get("spec") or {}),
     )
+
+
+def pods_expected(stateful_set: Object) -> dict[int, str]:
+    """Return the name of each pod that a StatefulSet should have, by its ordinal."""
+    metadata, spec = stateful_set["metadata"], stateful_set["spec"]
+    start = (spec.get("ordinals") or {}).get("start", 0)
+    return {
+        ordinal: f"{metadata['name']}-{ordinal}" for ordinal in range(start, start + spec.get("replicas", 1))
+    }
+
+
+def observe_refusals(missing: Mapping[int, str], events: Iterable[Object]) -> dict[int, str]:
+    """Return the words with which missing pods of a StatefulSet were refused, by ordinal.
+
+    `missing` are their names, `events` the Events about the StatefulSet. Its controller writes one for each attempt; a
+    newer success says that an older refusal is over, as when the pod was deleted and has not come back yet.
+    """
+    attempts = sorted(events, key=lambda event: (_last_time(event), event.get("reason") == CREATE_FAILED))
+    refused = dict[int, str]()
+    for ordinal, name in missing.items():
+        for event in attempts:
+            note = str(event.get("note") or "")
+            if f"Pod {name} " not in note:
+                continue
+            if event.get("reason") == CREATE_FAILED:
+                refused[ordinal] = note.partition("failed error: ")[2] or note
+            elif f"Create Pod {name} " in note or f"create Pod {name} " in note:
+                refused.pop(ordinal, None)
+    return {ordinal: words[:MESSAGE_CHARACTERS_MAX] for ordinal, words in refused.items()}
+
+
+def _last_time(event: Object) -> str:
+    """Return when an Event happened last, to the second: Kubernetes' own controllers write no more."""
+    series = event.get("series") or {}
+    times = (series.get("lastObservedTime"), event.get("deprecatedLastTimestamp"), event.get("eventTime"))
+    return str(next((time for time in times if time), event["metadata"].get("creationTimestamp", "")))[:19]
 
 
 def claim_template_storage(stateful_set: Object) -> tuple[str, str | None]:

@@ -58,6 +58,8 @@ class Facts:
     """Address of each broker for clients."""
     etcd: EtcdStatus | None = None
     etcd_condition: Condition | None = None
+    etcd_refused: str = ""
+    """Words with which the API server refuses a pod of etcd; empty without a refusal."""
     etcd_changes: str = ""
     """What is being changed about etcd, for people; empty when nothing is."""
 
@@ -165,7 +167,7 @@ def _with_old_time(new: Condition, before: tuple[Condition, ...]) -> Condition:
 
 
 def _ready(facts: Facts) -> tuple[str, str, str]:
-    refused = facts.outcomes.refused_objects
+    refused = _refused(facts)
     missing = facts.missing
     if not missing:
         return "True", "Available", f"{len(facts.scale.staying)} brokers are ready"
@@ -183,7 +185,25 @@ def _ready(facts: Facts) -> tuple[str, str, str]:
 
 def _why(facts: Facts, missing: Iterable[int]) -> str:
     stuck = [pod for pod in facts.observed.pods if pod.broker in missing and pod.stuck]
-    return "".join(f"; {pod.name}: {pod.stuck}" for pod in stuck)
+    refused = {broker: words for broker, words in facts.observed.refused.items() if broker in missing}
+    said = [*(f"{pod.name}: {pod.stuck}" for pod in stuck), *_pods_refused(refused)]
+    return "".join(f"; {each}" for each in said)
+
+
+def _refused(facts: Facts) -> tuple[str, ...]:
+    """Return what the API server refuses: objects of the operator, and pods that their controllers make."""
+    etcd = (f"pods of etcd are refused: {facts.etcd_refused}",) if facts.etcd_refused else ()
+    return (*facts.outcomes.refused_objects, *_pods_refused(facts.observed.refused), *etcd)
+
+
+def _pods_refused(refused: Mapping[int, str]) -> tuple[str, ...]:
+    """Return one sentence about the refused pods: their words differ in names alone, so the first stand for all."""
+    if not refused:
+        return ()
+    what = "the pod of broker" if len(refused) == 1 else "the pods of brokers"
+    verb = "is" if len(refused) == 1 else "are"
+    named = _names(map(str, sorted(refused)))
+    return (f"{what} {named} {verb} refused: {refused[min(refused)]}",)
 
 
 def _restarting(facts: Facts) -> int | None:
@@ -229,7 +249,8 @@ def _roll_blocked(facts: Facts) -> Iterable[tuple[str, str]]:
     if hindrance is not None and hindrance.reason in ("RestartsSuspended", "BrokersUnreachable"):
         return ((hindrance.reason, hindrance.message),)
     if hindrance is not None and _is_overdue(facts, hindrance):
-        return ((hindrance.reason, f"{hindrance.message}{_behind(facts, hindrance.brokers)}"),)
+        why = _why(facts, hindrance.brokers) + _behind(facts, hindrance.brokers)
+        return ((hindrance.reason, f"{hindrance.message}{why}"),)
     if facts.outcomes.refusals and _since(facts) + PATIENCE <= facts.now:
         refusal = facts.outcomes.refusals[0]
         if refusal.partitions:
@@ -329,7 +350,7 @@ def _warning(facts: Facts) -> Iterable[tuple[str, str]]:
     if facts.forbidden:
         found.append(("ForbiddenConfig", "; ".join(facts.forbidden.values())))
     found.extend(("InvalidConfigValue", each) for each in facts.outcomes.refused_calls)
-    found.extend(("ObjectsRefused", each) for each in facts.outcomes.refused_objects)
+    found.extend(("ObjectsRefused", each) for each in _refused(facts))
     answer, ready = facts.observed.brokers, facts.scale.staying - facts.missing
     if answer is None and ready:
         found.append(("BrokersUnreachable", facts.observed.silence))

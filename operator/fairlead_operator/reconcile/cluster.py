@@ -7,6 +7,7 @@ of them. Called by the work loop for one Cluster at a time. The plan decides.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -27,6 +28,7 @@ from fairlead_operator.naming import (
     CLUSTER_LABEL,
     COMPONENT_LABEL,
     ETCD_COMPONENT,
+    EVENT,
     OWNED_KINDS,
     POD,
     POD_MONITOR,
@@ -50,7 +52,9 @@ from fairlead_operator.plan.observed import (
     newest_image,
     observe_claim,
     observe_pod,
+    observe_refusals,
     observe_set,
+    pods_expected,
 )
 from fairlead_operator.plan.status import cluster_status, paused_status, unreadable_status
 from fairlead_operator.ports import Conflict, Forbidden, Invalid, Key, KubernetesApi, ObjectCache
@@ -129,10 +133,18 @@ class ClusterReconciler:
     async def _bring(self, cluster: Cluster, manifest: Manifest) -> float | None:
         """Take the next step of everything, and tell how it stands."""
         objects = await self._objects(cluster)
-        seen = self._seen(objects)
+        refusals = await self._refused_pods(cluster, objects)
+        seen = self._seen(objects, refusals)
         images = images_of(cluster, seen, self._images)
         look, observed = await asyncio.gather(
-            self._etcd.look(cluster, images, sets=objects.sets, pods=objects.pods, claims=objects.claims),
+            self._etcd.look(
+                cluster,
+                images,
+                sets=objects.sets,
+                pods=objects.pods,
+                claims=objects.claims,
+                refusals=refusals,
+            ),
             self._asked(cluster, manifest, seen),
         )
         context = Context(
@@ -182,7 +194,23 @@ class ClusterReconciler:
         )
         return Objects(pods, sets, claims, services)
 
-    def _seen(self, objects: Objects) -> Observed:
+    async def _refused_pods(self, cluster: Cluster, objects: Objects) -> dict[str, dict[int, str]]:
+        """Return the words with which pods were refused, by StatefulSet and ordinal.
+
+        The controller of StatefulSets writes them in its Events alone, which are read while pods are missing.
+        """
+        present = {each["metadata"]["name"] for each in objects.pods}
+        refused = dict[str, dict[int, str]]()
+        for each in objects.sets:
+            name = each["metadata"]["name"]
+            missing = {ordinal: pod for ordinal, pod in pods_expected(each).items() if pod not in present}
+            if missing:
+                about = f"regarding.kind={STATEFUL_SET.kind},regarding.name={name}"
+                events = await self._api.list(EVENT, cluster.namespace, fields=about)
+                refused[name] = observe_refusals(missing, events)
+        return refused
+
+    def _seen(self, objects: Objects, refusals: Mapping[str, Mapping[int, str]]) -> Observed:
         """Read what Kubernetes shows."""
         sets = [observe_set(each) for each in objects.sets]
         brokers = [each for each in objects.pods if _component(each) == BROKER_COMPONENT]
@@ -195,6 +223,12 @@ class ClusterReconciler:
             etcd_image=newest_image(members),
             claims=tuple(claim for each in objects.claims if (claim := observe_claim(each)) is not None),
             services=tuple(objects.services),
+            refused={
+                broker: words
+                for each in sets
+                if each.pool
+                for broker, words in refusals.get(each.name, {}).items()
+            },
         )
 
     async def _asked(self, cluster: Cluster, manifest: Manifest, seen: Observed) -> Observed:

@@ -34,6 +34,7 @@ from fairlead_operator.naming import (
     ObjectRef,
     etcd_claim_name,
     etcd_member_name,
+    etcd_name,
 )
 from fairlead_operator.plan.cluster import EtcdFacts
 from fairlead_operator.plan.etcd import etcd_wish, plan_etcd
@@ -89,6 +90,7 @@ class EtcdLook:
                 now=now,
                 generation=generation,
             ),
+            refused=self.observed.refused,
             changes=verdict.message if verdict.reason in CHANGES else "",
         )
 
@@ -111,10 +113,12 @@ class EtcdStep:
         sets: Iterable[Manifest],
         pods: Iterable[Manifest],
         claims: Iterable[Manifest],
+        refusals: Mapping[str, Mapping[int, str]],
     ) -> EtcdLook:
         """Return the next step of a Cluster's etcd, from live objects and what members answer now.
 
-        Objects of other components are passed over. A member that does not answer is no error.
+        `refusals` are the words with which pods were refused, by StatefulSet and ordinal. Objects of other components
+        are passed over. A member that does not answer is no error.
         """
         if cluster.spec.etcd.external is not None:
             return await self._look_at_external(cluster.spec.etcd.external)
@@ -129,6 +133,7 @@ class EtcdStep:
             claims={ordinal: _claim(claim) for ordinal, claim in claims_by_ordinal.items()},
             members=await self._list(urls, answers),
             answers=answers,
+            refused=next(iter(refusals.get(etcd_name(cluster.name), {}).values()), ""),
         )
         return EtcdLook(observed, plan_etcd(etcd_wish(cluster, images), observed))
 

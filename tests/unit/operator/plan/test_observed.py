@@ -15,7 +15,9 @@ from fairlead_operator.plan.observed import (
     newest_image,
     observe_claim,
     observe_pod,
+    observe_refusals,
     observe_set,
+    pods_expected,
 )
 from plan_kit import NOW, answer, gone_broker, pod, stateful_set
 
@@ -263,3 +265,58 @@ def test_things_are_found_by_pool_and_broker() -> None:
     assert seen.set_of("a") == stateful_set(1)
     assert seen.set_of("b") is None
     assert [says.registered(broker) for broker in (0, 1, 2)] == [True, False, False]
+
+
+QUOTA = 'pods "main-a-1" is forbidden: exceeded quota: small'
+
+
+def attempt(second: int, what: str, *, succeeds: bool = False, combined: bool = False) -> dict[str, Any]:
+    """Return the Event of a StatefulSet's controller about an attempt to create something."""
+    result = "successful" if succeeds else f"failed error: {QUOTA}"
+    note = f"create {what} in StatefulSet main-a {result}"
+    return {
+        "metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"},
+        "reason": "SuccessfulCreate" if succeeds else "FailedCreate",
+        "note": f"(combined from similar events): {note}" if combined else note,
+        "deprecatedLastTimestamp": f"2026-01-01T00:00:{second:02}Z",
+    }
+
+
+def test_pods_that_a_set_should_have_are_named() -> None:
+    """From its first ordinal on; one replica where it does not say."""
+    metadata = {"name": "main-a"}
+
+    assert pods_expected({"metadata": metadata, "spec": {}}) == {0: "main-a-0"}
+    assert pods_expected({"metadata": metadata, "spec": {"replicas": 2, "ordinals": {"start": 7}}}) == {
+        7: "main-a-7",
+        8: "main-a-8",
+    }
+
+
+@pytest.mark.parametrize("what", ["Pod main-a-1", "Claim data-main-a-1 Pod main-a-1"])
+@pytest.mark.parametrize("combined", [False, True])
+def test_the_refusal_of_a_missing_pod_is_read_out_of_events(what: str, *, combined: bool) -> None:
+    """Of the pod itself or of its claim; other pods have other names."""
+    claimed = attempt(5, "Claim data-main-a-1 Pod main-a-1", succeeds=True)
+    events = [claimed, attempt(5, what, combined=combined), attempt(6, "Pod main-a-11", succeeds=True)]
+
+    assert observe_refusals({1: "main-a-1", 2: "main-a-2"}, events) == {1: QUOTA}
+
+
+def test_a_refusal_is_over_when_a_later_attempt_succeeded() -> None:
+    """A pod that is missing then was deleted, and comes back; a claim alone does not make a pod."""
+    failed, made = attempt(3, "Pod main-a-1"), attempt(9, "Pod main-a-1", succeeds=True)
+    series = {**attempt(1, "Pod main-a-1"), "series": {"lastObservedTime": "2026-01-01T00:00:10.000001Z"}}
+    missing = {1: "main-a-1"}
+
+    assert observe_refusals(missing, [made, failed]) == {}
+    assert observe_refusals(missing, [made, series]) == {1: QUOTA}
+    assert observe_refusals(missing, [{"metadata": {}, "reason": "FailedCreate"}]) == {}
+
+
+def test_missing_pods_are_counted_over_all_sets() -> None:
+    """A set that goes asks for none."""
+    sets = (stateful_set(2), stateful_set(1, name="main-b", pool="b", terminating=True))
+
+    assert Observed(now=NOW, sets=sets, pods=(pod(0),)).lacks_pods
+    assert not Observed(now=NOW, sets=sets, pods=(pod(0), pod(1))).lacks_pods

@@ -40,7 +40,8 @@ def facts(before: ClusterStatus | None = None, *, now: datetime = NOW, **said: A
     """Return the facts about three brokers that are ready and answer, but for what is said."""
     staying = said.pop("staying", {0, 1, 2})
     observed: dict[str, Any] = {"pods": ALL, "sets": (stateful_set(3),), "brokers": answer([0, 1, 2])}
-    observed |= {name: said.pop(name) for name in ("pods", "sets", "brokers", "silence") if name in said}
+    seen = ("pods", "sets", "brokers", "silence", "refused")
+    observed |= {name: said.pop(name) for name in seen if name in said}
     scale = said.pop("scale", ScalePlan(replicas={"a": 3}, staying=frozenset(staying)))
     known: dict[str, Any] = {
         "cluster": cluster(before, **said.pop("spec", {})),
@@ -357,6 +358,38 @@ def test_refused_objects_keep_a_new_cluster_from_being_ready() -> None:
 
     assert told(new, ConditionName.READY) == ("False", "PodsRefused")
     assert told(running, ConditionName.READY) == ("True", "Available")
+
+
+def test_refused_pods_keep_a_new_cluster_from_being_ready() -> None:
+    """The API server's words are in the message, also where only pods of etcd are refused."""
+    refused = {broker: f'pods "main-a-{broker}" is forbidden: exceeded quota' for broker in (1, 2)}
+    new = cluster_status(facts(pods=(pod(0),), brokers=None, refused=refused))
+    etcd = cluster_status(facts(pods=(), brokers=None, etcd_refused="exceeded quota: etcd"))
+    said = f"the pods of brokers 1, 2 are refused: {refused[1]}"
+
+    assert told(new, ConditionName.READY) == ("False", "PodsRefused")
+    assert found(new, ConditionName.READY).message == said
+    assert said in found(new, ConditionName.WARNING).message
+    assert told(etcd, ConditionName.READY) == ("False", "PodsRefused")
+    assert "exceeded quota: etcd" in found(etcd, ConditionName.READY).message
+
+
+def test_refused_pods_of_a_running_cluster_are_told_where_they_are_missed() -> None:
+    """It stays ready, or not, by what is missing; a roll that waits for them says why."""
+    refused = {2: "exceeded quota"}
+    hindrance = Hindrance("BrokersNotReady", "broker 2 is not ready", frozenset({2}))
+    roll = RollPlan(pending={1: (RestartReason.ASKED,)}, stuck={}, hindrance=hindrance)
+    first = after(facts(READY, roll=roll))
+    status = after(facts(first, now=LATER, roll=roll, pods=ALL[:2], refused=refused))
+    two = after(facts(READY, pods=ALL[:1], refused={1: "exceeded quota", **refused}))
+
+    assert told(status, ConditionName.READY) == ("True", "Available")
+    assert told(status, ConditionName.WARNING) == ("True", "ObjectsRefused")
+    assert found(status, ConditionName.ROLL_BLOCKED).message == (
+        "broker 2 is not ready; the pod of broker 2 is refused: exceeded quota"
+    )
+    assert told(two, ConditionName.READY) == ("False", "BrokersNotReady")
+    assert "exceeded quota" in found(two, ConditionName.READY).message
 
 
 def test_etcd_is_told_as_its_plan_says() -> None:

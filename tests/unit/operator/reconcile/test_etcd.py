@@ -33,7 +33,7 @@ def a_claim(name: str, member: str) -> Manifest:
 async def look_at(pods: list[Manifest], claims: list[Manifest]) -> EtcdLook:
     """Look at an etcd of which nobody answers."""
     step = EtcdStep(MemoryApi(), EtcdMembersClient(), url="http://127.0.0.1:1", log=structlog.get_logger())
-    return await step.look(cluster_of(), IMAGES, sets=[], pods=pods, claims=claims)
+    return await step.look(cluster_of(), IMAGES, sets=[], pods=pods, claims=claims, refusals={})
 
 
 async def test_copies_of_pods_and_claims_are_none_of_etcd() -> None:
