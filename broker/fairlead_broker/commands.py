@@ -154,11 +154,11 @@ def broker_prepare_stop(
         typer.echo(f"fairlead: broker {settings.id} is alone: nothing to wait for", err=True)
         return
 
-    def tell(line: str) -> None:
+    def report(line: str) -> None:
         typer.echo(f"fairlead: {line}", err=True)
 
     # A program of its own without a loop: it asks, and between two questions nothing tells it to ask again.
-    preparation = StopPreparation(settings.id, settings.listen, SystemClock(), time.sleep, tell)  # noqa: TID251
+    preparation = StopPreparation(settings.id, settings.listen, SystemClock(), time.sleep, report)  # noqa: TID251
     preparation.run(seconds)
 
 

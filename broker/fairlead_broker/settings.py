@@ -343,22 +343,22 @@ class BrokerSettings(BaseSettings):
     @classmethod
     def _of_pod(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Fill in what other settings and the pod say."""
-        told = {name: value for name, value in given.items() if name != "rack" or value != ""}
-        broker = told.get("id", cls.model_fields["id"].default)
-        each = told.get("advertise_each")
+        merged = {name: value for name, value in given.items() if name != "rack" or value != ""}
+        broker = merged.get("id", cls.model_fields["id"].default)
+        each = merged.get("advertise_each")
         own = (
             {str(key): value for key, value in each.items()}.get(str(broker))
             if isinstance(each, dict)
             else None
         )
         if own is not None:
-            told["advertise"] = own
+            merged["advertise"] = own
         for name in ("advertise", "peer_advertise"):
-            if isinstance(told.get(name), str):
-                told[name] = filled(told[name], broker, os.environ)
-        if told.get("etcd_credentials"):
-            told = {**credentials(Path(told["etcd_credentials"])), **told}
-        return _with_start_keys(told)
+            if isinstance(merged.get(name), str):
+                merged[name] = filled(merged[name], broker, os.environ)
+        if merged.get("etcd_credentials"):
+            merged = {**credentials(Path(merged["etcd_credentials"])), **merged}
+        return _with_start_keys(merged)
 
     @field_validator("config_values")
     @classmethod
@@ -420,24 +420,24 @@ class BrokerSettings(BaseSettings):
         return cls.model_construct(**{name: getattr(loaded, name) for name in cls.model_fields})
 
 
-def _with_start_keys(told: dict[str, Any]) -> dict[str, Any]:
-    """Let Kafka's keys that are read at the start stand for the settings that they are, where those are not given.
+def _with_start_keys(given: dict[str, Any]) -> dict[str, Any]:
+    """Set the settings that Kafka's start keys in `config_values` stand for, unless they are given by their own names.
 
     Their values are checked with all others of `config_values`.
     """
-    values = told.get("config_values")
+    values = given.get("config_values")
     if not isinstance(values, dict):
-        return told
-    limits = told.get("limits", {})
+        return given
+    limits = given.get("limits", {})
     for name, setting in START_KEYS.items():
         with suppress(ProblemError):
             if name in values:
                 number = int(parse_value(name, values[name], ConfigScope.BROKER))
                 if setting == "lease_seconds":
-                    told = {setting: -(-number // 1000), **told}
+                    given = {setting: -(-number // 1000), **given}
                 elif isinstance(limits, dict):
                     limits = {setting: number, **limits}
-    return {**told, "limits": limits} if limits else told
+    return {**given, "limits": limits} if limits else given
 
 
 def read_config_file(path: Path) -> dict[str, Any]:

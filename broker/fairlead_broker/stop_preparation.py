@@ -40,44 +40,44 @@ class StopPreparation:
         listen: Endpoint,
         clock: Clock,
         wait: Callable[[float], None],
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
-        """`listen`: its data listener, as it is bound. `wait` lets seconds pass, `tell` says a line to people."""
+        """`listen`: its data listener, as it is bound. `wait` lets seconds pass, `report` prints a line."""
         self._broker = broker
         self._host = "127.0.0.1" if listen.everywhere else listen.host
         self._port = listen.port
         self._clock = clock
         self._wait = wait
-        self._tell = tell
+        self._report = report
 
     def run(self, seconds_max: float) -> Preparation:
         """Ask until the permit is given, there is nothing to wait for, or the time is over."""
         begun = self._clock.monotonic()
         end = begun + seconds_max
-        told = ""
+        reported = ""
         while True:
             left = end - self._clock.monotonic()
             try:
                 refusal = self._ask(max(1.0, min(ATTEMPT_SECONDS, left)))
             except ConnectionRefusedError:
-                self._tell(f"broker {self._broker} does not serve at {self._where}: nothing to wait for")
+                self._report(f"broker {self._broker} does not serve at {self._where}: nothing to wait for")
                 return Preparation.NOTHING_TO_DO
             except (OSError, http.client.HTTPException) as error:
                 refusal = "", f"no answer from {self._where}: {str(error) or type(error).__name__}"
             if refusal is None:
                 waited = self._clock.monotonic() - begun
-                self._tell(f"broker {self._broker} may stop: it has the permit, after {waited:.1f} s")
+                self._report(f"broker {self._broker} may stop: it has the permit, after {waited:.1f} s")
                 return Preparation.PERMITTED
             code, reason = refusal
             if code in GONE_CODES:
-                self._tell(f"broker {self._broker} waits for nothing: {reason}")
+                self._report(f"broker {self._broker} waits for nothing: {reason}")
                 return Preparation.NOTHING_TO_DO
-            if reason != told:
-                self._tell(f"broker {self._broker} waits for its permit: {reason}")
-                told = reason
+            if reason != reported:
+                self._report(f"broker {self._broker} waits for its permit: {reason}")
+                reported = reason
             left = end - self._clock.monotonic()
             if left <= 0:
-                self._tell(
+                self._report(
                     f"broker {self._broker} stops without the permit, {seconds_max:g} s are over: {reason}"
                 )
                 return Preparation.TIME_IS_OVER

@@ -90,7 +90,7 @@ class Telemetry:
 
 
 @contextmanager
-def quiet_unless_told() -> Iterator[None]:
+def quiet_by_default() -> Iterator[None]:
     """Let structlog print failures alone, to stderr, in a program that has not told it where to log.
 
     Such a program may have looked into its logs all the same: `structlog.testing.capture_logs` sets structlog up with

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from fairlead_broker.settings import BrokerSettings, Endpoint
-from fairlead_broker.telemetry import quiet_unless_told
+from fairlead_broker.telemetry import quiet_by_default
 from fairlead_broker.wiring.start import start_broker, start_local_cluster
 
 _ANY_PORT: Final = Endpoint("127.0.0.1", 0)
@@ -43,7 +43,7 @@ async def cluster(
             )
             for number in range(brokers)
         ]
-        stack.enter_context(quiet_unless_told())
+        stack.enter_context(quiet_by_default())
         folder.mkdir(parents=True, exist_ok=True)
         if brokers == 1:
             running = await start_broker(settings[0])

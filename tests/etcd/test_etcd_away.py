@@ -178,7 +178,7 @@ async def test_writes_to_all_go_on_without_etcd(
         if killed:
             alone.members[0].kill()
         gone_at = loop.time()
-        while any(cluster.broker(broker).entry.life.confirmed for broker in IDS):
+        while any(cluster.broker(broker).entry.incarnation.confirmed for broker in IDS):
             await load.more()
         refused = await refusals_of_weak_writes(cluster, topic_id)
         while loop.time() < gone_at + 2 * LEASE_SECONDS or not (killed or await no_broker_registered(alone)):
@@ -187,7 +187,7 @@ async def test_writes_to_all_go_on_without_etcd(
             alone.members[0].start()
             await alone.wait_until_ready()
         await relay.start()
-        await until(lambda: all(cluster.broker(each).entry.life.confirmed for each in IDS), "no lease")
+        await until(lambda: all(cluster.broker(each).entry.incarnation.confirmed for each in IDS), "no lease")
         await until(lambda: cluster.settled(topic_id), "not every partition is led and in sync again")
         await load.more()
         for writer in writers:

@@ -61,7 +61,7 @@ async def test_members_are_kept_when_the_coordinator_loses_its_lease(three: Clus
     group, first, second = await settled_pair(three)
     was = await group.coordinator()
     old = next(each for each in three.broker(was).groups if each.name == "etl")
-    life = three.broker(was).entry.life
+    life = three.broker(was).entry.incarnation
     ended = life.epoch
     await three.store.revoke(life.membership.lease)
     await until(lambda: life.epoch > ended, "the broker did not register again")
@@ -98,7 +98,7 @@ async def test_one_broker_gets_a_group_that_all_ask_for(three: Cluster) -> None:
 async def test_claims_at_once_leave_one(three: Cluster) -> None:
     """Two brokers that both believe that a group is theirs: the store lets one of them have it."""
     keys = Keys("fairlead")
-    lives = [three.broker(broker).entry.life for broker in (1, 2, 3)]
+    lives = [three.broker(broker).entry.incarnation for broker in (1, 2, 3)]
     store = GroupStore(three.store, keys)
     claims = await asyncio.gather(*(store.claim("mine", None, life.broker, life.epoch) for life in lives))
 

@@ -163,7 +163,7 @@ async def test_a_lease_in_doubt_answers_nothing_and_ends_no_session(
     member = group.member("m1", "flights", session_timeout_ms=1000)
     await settle(member)
     groups, before = cluster.broker(1).groups, coordinated(cluster)
-    life = cluster.broker(1).entry.life
+    life = cluster.broker(1).entry.incarnation
     life.membership.confirmed_at = -1e9
 
     with pytest.raises(ProblemError, match="cannot prove its lease") as refusal:
@@ -189,7 +189,7 @@ async def test_a_group_that_cannot_be_read_holds_up_no_other(
     parts = cluster.broker(1)
     key = f"{parts.metadata.keys.prefix}groups/aaa/{damaged}"
     await cluster.store.transact((), (Put(key, b"?"), Put(f"{parts.metadata.keys.prefix}groups/aaa/x", b"")))
-    parts.coordinated_groups.life_changed()
+    parts.coordinated_groups.incarnation_changed()
     assert not len(parts.coordinated_groups)
     await GroupUpkeep(
         parts.coordinated_groups, parts.entry.mirror, parts.group_lag, SystemClock(), parts.log

@@ -16,7 +16,7 @@ from fairlead_api.identifiers import BrokerId, Offset, PartitionIndex, Revision,
 from fairlead_broker.log import LogDirectory, PartitionLog
 from fairlead_broker.log.segments.storage import PosixStorage
 from fairlead_broker.peers.messages import (
-    PeerLife,
+    PeerIncarnation,
     ProgressRequest,
     ReplicaFetchAnswer,
     ReplicaFetchRequest,
@@ -41,7 +41,7 @@ from log_kit import CLUSTER, TOPIC
 class Link:
     """Carries calls of one follower to the leader; each fault is for one fetch."""
 
-    def __init__(self, leading: Leading, life: PeerLife) -> None:
+    def __init__(self, leading: Leading, life: PeerIncarnation) -> None:
         self._leading = leading
         self._life = life
         self.faults: list[str] = []
@@ -158,7 +158,7 @@ async def start_following(
         write_record=lambda leadership, write: None,
         lease_confirmed=lambda epoch: True,
     )
-    link = Link(leading, PeerLife(broker, leading.epochs[broker]))
+    link = Link(leading, PeerIncarnation(broker, leading.epochs[broker]))
     fetcher = ReplicaFetcher(LEADER, link, pool, directory, rounds, clock, telemetry.log)
     follower = RealFollower(leading, tasks, link, directory, fetcher, shared, [])
     for task in (rounds.run(), fetcher.run(), fetcher.run_reports()):

@@ -32,7 +32,7 @@ class GroupClient:
         """The broker that answers for the group, or is to."""
         asked = self.cluster.any
         elsewhere = await asked.groups.coordinator_elsewhere(self.name, again=True)
-        return asked.entry.life.broker if elsewhere is None else elsewhere
+        return asked.entry.incarnation.broker if elsewhere is None else elsewhere
 
     async def call(self, about: Callable[[Groups], Awaitable[T]]) -> T:
         """Call the coordinator, as long as it takes until somebody is it."""

@@ -36,7 +36,7 @@ from fairlead_broker.log import LogDirectory
 from fairlead_broker.log.segments.storage import PosixStorage
 from fairlead_broker.peers.messages import (
     NEW_SESSION,
-    PeerLife,
+    PeerIncarnation,
     PeerPartition,
     ProgressPartition,
     ProgressRequest,
@@ -163,7 +163,7 @@ class Leading:
 
     def follower(self, broker: BrokerId = SECOND) -> Follower:
         """A follower with empty logs."""
-        return Follower(self, PeerLife(broker, self.epochs[broker]), len(self.partitions))
+        return Follower(self, PeerIncarnation(broker, self.epochs[broker]), len(self.partitions))
 
 
 @dataclass
@@ -183,7 +183,7 @@ class Copy:
 class Follower:
     """Fetches by hand: one call, one request."""
 
-    def __init__(self, leading: Leading, life: PeerLife, partitions: int) -> None:
+    def __init__(self, leading: Leading, life: PeerIncarnation, partitions: int) -> None:
         self.leading = leading
         self.life = life
         self.copies = [Copy() for _ in range(partitions)]

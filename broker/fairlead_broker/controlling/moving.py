@@ -148,7 +148,7 @@ class CoordinationMove:
             case BrokerKey() | ControllerKey():
                 return None
             case PartitionKey():
-                return encode(_of_an_earlier_life(decode(key, value, PartitionRecord)))
+                return encode(_of_an_earlier_incarnation(decode(key, value, PartitionRecord)))
             case _:
                 return value
 
@@ -223,7 +223,7 @@ class CoordinationMove:
         return next((item.value for item in result.reads if item is not None), b"")
 
 
-def _of_an_earlier_life(record: PartitionRecord) -> PartitionRecord:
+def _of_an_earlier_incarnation(record: PartitionRecord) -> PartitionRecord:
     def earlier(entries: tuple[InSync, ...]) -> tuple[InSync, ...]:
         return tuple(msgspec.structs.replace(entry, broker_epoch=EARLIER) for entry in entries)
 

@@ -54,22 +54,22 @@ class Surveyed:
     """Asked brokers, with their incarnations."""
     ends: Mapping[BrokerId, LogEnd]
 
-    def heard(self, view: ClusterView) -> Mapping[BrokerId, LogEnd]:
+    def answered(self, view: ClusterView) -> Mapping[BrokerId, LogEnd]:
         """Return the ends that brokers told in the lives that they are in."""
-        return {broker: end for broker, end in self.ends.items() if self._lives(broker, view)}
+        return {broker: end for broker, end in self.ends.items() if self._is_current(broker, view)}
 
     def silent(self, view: ClusterView) -> tuple[BrokerId, ...]:
         """Return the live replicas without an answer, except stopping and quarantined ones, which never lead."""
-        heard = self.heard(view)
+        answered = self.answered(view)
         return tuple(
             replica.broker
             for replica in self.partition.value.replicas
-            if replica.broker not in heard
+            if replica.broker not in answered
             and replica.broker in view.brokers
             and takes_part(self.key, view.brokers[replica.broker].value)
         )
 
-    def _lives(self, broker: BrokerId, view: ClusterView) -> bool:
+    def _is_current(self, broker: BrokerId, view: ClusterView) -> bool:
         registered = view.brokers.get(broker)
         return registered is not None and broker_epoch(registered) == self.asked[broker]
 
@@ -138,7 +138,7 @@ class UncleanElections:
             return None
         if forced:
             record = msgspec.structs.replace(record, restored=False)
-        ends = surveyed.heard(view)
+        ends = surveyed.answered(view)
         elected = elect_unclean(surveyed.key, record, view, ends)
         if elected is None:
             return None
@@ -174,15 +174,17 @@ class UncleanElections:
         if known is None or known.revision != partition.mod_revision:
             known = self._first[key] = _FirstAsked(partition.mod_revision, {})
         replicas = [replica.broker for replica in partition.value.replicas]
-        known.at = {life: known.at.get(life, now) for life in self._lives(replicas)}
+        known.at = {
+            incarnation: known.at.get(incarnation, now) for incarnation in self._incarnations(replicas)
+        }
 
     def _asked_last(self, key: PartitionKey, brokers: Sequence[BrokerId], now: float) -> float:
         """Say when the last of some replicas was asked first: one that has just come has its time before it."""
         known = self._first.get(key)
         at = {} if known is None else known.at
-        return max(at.get(life, now) for life in self._lives(brokers))
+        return max(at.get(incarnation, now) for incarnation in self._incarnations(brokers))
 
-    def _lives(self, brokers: Iterable[BrokerId]) -> list[tuple[BrokerId, BrokerEpoch]]:
+    def _incarnations(self, brokers: Iterable[BrokerId]) -> list[tuple[BrokerId, BrokerEpoch]]:
         registered = self._view().brokers
         return [(broker, broker_epoch(registered[broker])) for broker in brokers if broker in registered]
 

@@ -134,10 +134,10 @@ class Group:
         record = self._record_at_rest(event)
         if record is None:
             return None
-        self._pacing.heard(event.member_id, record, now)
+        self._pacing.on_heartbeat(event.member_id, record, now)
         self._known.note(event, record)
         interval = self._pacing.interval_ms(event.member_id, record, now, hasty=self._awaits_target)
-        return answered(record, interval, told=self._known.has_to_be_told(event, record))
+        return answered(record, interval, full=self._known.needs_assignment(event, record))
 
     def founding(self, now: float, now_us: int) -> Turn:
         """Create a group without members, for commits without membership; no change if it exists."""

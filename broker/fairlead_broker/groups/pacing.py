@@ -43,7 +43,7 @@ class KnownAssignments:
         """What is written for a member has changed."""
         self._members.discard(member_id)
 
-    def has_to_be_told(self, heartbeat: Heartbeat, record: MemberRecord) -> bool:
+    def needs_assignment(self, heartbeat: Heartbeat, record: MemberRecord) -> bool:
         """Whether an answer has to tell the assignment in a record, also where the heartbeat did not change it."""
         if heartbeat.owned is None:
             return heartbeat.member_id not in self._members
@@ -69,10 +69,10 @@ class Pacing:
         self._sessions = Deadlines()
         self._revocations = Deadlines()
         for member_id, record in written.items():
-            self.heard(member_id, record, now)
+            self.on_heartbeat(member_id, record, now)
             self.note(member_id, record, None, now)
 
-    def heard(self, member_id: str, record: MemberRecord, now: float) -> None:
+    def on_heartbeat(self, member_id: str, record: MemberRecord, now: float) -> None:
         """Restart the session of a member."""
         self._sessions.set(member_id, now + record.session_timeout_ms / 1000)
 
@@ -139,8 +139,8 @@ def heartbeat_interval_ms(record: MemberRecord, rest_ms: int) -> int:
     return min(rest_ms, record.session_timeout_ms // 3)
 
 
-def answered(record: MemberRecord, interval_ms: int, *, told: bool) -> HeartbeatReply:
-    """Return the reply to a heartbeat whose member now has this record; `told`: the reply carries the assignment."""
+def answered(record: MemberRecord, interval_ms: int, *, full: bool) -> HeartbeatReply:
+    """Return the reply to a heartbeat whose member now has this record; `full`: the reply carries the assignment."""
     assert record.epoch > JOIN_EPOCH, "a member is at the epoch of a target"
-    assignment = as_partitions(record.assigned) if told else None
+    assignment = as_partitions(record.assigned) if full else None
     return HeartbeatReply(record.epoch, assignment, interval_ms, record.session_timeout_ms)

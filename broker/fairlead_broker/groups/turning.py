@@ -82,12 +82,12 @@ class GroupTurn:
             self._membership.leave(event)
             away = self._roster.members.get(event.member_id)
             if away is not None:
-                self._pacing.heard(event.member_id, away, self._now)
+                self._pacing.on_heartbeat(event.member_id, away, self._now)
             return Left()
         self._membership.admit(event)
         released = note_release(self._roster.members[event.member_id], event)
         self._roster.put_member(event.member_id, released)
-        self._pacing.heard(event.member_id, released, self._now)
+        self._pacing.on_heartbeat(event.member_id, released, self._now)
         self._known.note(event, self._written.members.get(event.member_id))
         return None
 
@@ -149,8 +149,8 @@ class GroupTurn:
         roster.put_member(event.member_id, after)
         hasty = group.epoch != group.target_epoch or not roster.at_rest(event.member_id, after)
         interval = self._pacing.interval_ms(event.member_id, after, self._now, hasty=hasty)
-        told = before.assigned != after.assigned or self._known.has_to_be_told(event, after)
-        return answered(after, interval, told=told)
+        full = before.assigned != after.assigned or self._known.needs_assignment(event, after)
+        return answered(after, interval, full=full)
 
     def _of_now(self, record: MemberRecord, target: Holding) -> Holding:
         """Remove topics from an outdated target that their member no longer consumes.

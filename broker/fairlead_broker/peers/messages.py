@@ -36,7 +36,7 @@ M = TypeVar("M", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, slots=True)
-class PeerLife:
+class PeerIncarnation:
     """Sender of a request: a broker in one of its incarnations."""
 
     broker: BrokerId

@@ -236,13 +236,13 @@ class Peers:
 
     def _check_origin(self, broker: BrokerId, answer: PeerAnswer) -> None:
         """Take note of the peer's revision, and refuse what another cluster or broker at its address has said."""
-        told = answer.headers
-        if told.get(identity.CLUSTER_ID) != self.own.cluster_id or told.get(identity.BROKER_ID) != str(
+        headers = answer.headers
+        if headers.get(identity.CLUSTER_ID) != self.own.cluster_id or headers.get(identity.BROKER_ID) != str(
             broker
         ):
-            who = f"broker {told.get(identity.BROKER_ID)} of cluster {told.get(identity.CLUSTER_ID)}"
+            who = f"broker {headers.get(identity.BROKER_ID)} of cluster {headers.get(identity.CLUSTER_ID)}"
             raise PeerUnavailable(broker, f"{who} answers at its address", sent=True)
-        revision = told.get(identity.MIRROR_REVISION, "")
+        revision = headers.get(identity.MIRROR_REVISION, "")
         if revision.isdigit():
             self.note_revision(broker, Revision(int(revision)))
 

@@ -1,7 +1,8 @@
 """The values of `groups/<group>/...`: a group's coordinator, members, target and offsets.
 
-The coordinator alone, which holds the `CoordinatorRecord`, reads and writes them; other brokers read only that record.
-Not mirrored. A member owns the partitions in `assigned` and `revoking` of its record (protocol section 5). Pure.
+Only the coordinator, which holds the `CoordinatorRecord`, reads and writes them; other brokers read only that record.
+The records are not mirrored. A member owns the partitions in `assigned` and `revoking` of its record (protocol section
+5). Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ OFFSETS_PER_KEY: Final = 64
 
 
 class CoordinatorRecord(Record, frozen=True, kw_only=True):
-    """`groups/<group>/coordinator`: not under a lease; it counts while its broker is in that life."""
+    """`groups/<group>/coordinator`: not under a lease; it counts while its broker is in the named incarnation."""
 
     broker: BrokerId
     broker_epoch: BrokerEpoch
@@ -29,12 +30,12 @@ class GroupRecord(Record, frozen=True, kw_only=True):
     """`groups/<group>/state`."""
 
     epoch: Count
-    """The group epoch: grows when members, subscriptions or topics change."""
+    """The group epoch; it grows when members, subscriptions or topics change."""
     target_epoch: Count = 0
     """The group epoch for which the target was computed."""
     assignor: str
     emptied_us: TimestampUs | None = None
-    """When the last member left; None while there are members."""
+    """Time at which the last member left; None while there are members."""
     created_us: TimestampUs
 
 
@@ -42,7 +43,7 @@ class TargetRecord(Record, frozen=True, kw_only=True):
     """`groups/<group>/targets/<topic id>`: target owner of each partition of one topic."""
 
     epoch: Count
-    """The group epoch for which it was computed."""
+    """The group epoch for which the target was computed."""
     members: dict[str, tuple[int, ...]]
     """Partitions by member id, each in ascending order; members without any are left out."""
 
@@ -54,28 +55,28 @@ class MemberRecord(Record, frozen=True, kw_only=True):
     """Instance id of a static member, whose assignment outlives a restart."""
     rack: str | None = None
     topics: tuple[str, ...] = ()
-    """Names subscribed to, in ascending order."""
+    """Subscribed topic names, in ascending order."""
     topic_pattern: str | None = None
     assignor: str | None = None
-    """What it asked for; None: whatever the group has."""
+    """Assignor that the member asked for; None for the group's."""
     session_timeout_ms: Positive
     rebalance_timeout_ms: Positive
     epoch: int
-    """Its member epoch; -2 for a static member that has left its place for a while."""
+    """Member epoch; -2 for a static member that has left and may return."""
     previous_epoch: int
-    """The one before, accepted once more where the answer that told the new one was lost."""
+    """Previous member epoch, still accepted in case the answer with the new one was lost."""
     assigned: dict[TopicId, tuple[int, ...]] = msgspec.field(default_factory=dict)
-    """What it may consume and commit, in ascending order."""
+    """Partitions that the member may consume and commit, in ascending order."""
     revoking: dict[TopicId, tuple[int, ...]] = msgspec.field(default_factory=dict)
     """Partitions that the member must release and still owns, until it confirms."""
 
 
 class OffsetEntry(Entry, frozen=True, kw_only=True):
-    """Where the group goes on in one partition."""
+    """The committed offset of a group in one partition."""
 
     partition: Count
     offset: Offset
-    """The next one to read."""
+    """Offset of the next record to read."""
     leader_epoch: LeaderEpoch | None = None
     """Leader epoch of the batch before the offset, as the member saw it."""
     metadata: str = ""
@@ -88,4 +89,4 @@ class OffsetsRecord(Record, frozen=True, kw_only=True):
     nested: ClassVar[Mapping[str, type[Entry]]] = {"entries": OffsetEntry}
 
     entries: tuple[OffsetEntry, ...]
-    """By ascending partition."""
+    """Entries by ascending partition."""

@@ -1,4 +1,4 @@
-"""The one rule by which the eligible leader replicas follow from the in-sync ones.
+"""The rule by which the eligible leader replicas follow from the in-sync replicas.
 
 Leader and controller make every successor of a partition record that changes `isr` or `min_isr` here (protocol section
 4, rule 6; after KIP-966). Pure.
@@ -22,9 +22,9 @@ def with_isr(
     leaving: Collection[BrokerId] = (),
     quarantined: Collection[BrokerId] = (),
 ) -> PartitionRecord:
-    """Return the record with another isr or min_isr, and the elr that goes with them.
+    """Return the record with another isr or min_isr, and the elr that follows from them.
 
-    `leaving`: brokers that go out of `replicas` (one that only stops is not leaving: it goes to elr).
+    `leaving`: brokers that are removed from `replicas` (a broker that only stops is not leaving: it joins the elr).
     `quarantined`: brokers that distrust their bytes.
     """
     elr: tuple[InSync, ...] = ()
@@ -38,12 +38,12 @@ def with_isr(
 def taken_out(
     record: PartitionRecord, broker: BrokerId, directory: str | None = None
 ) -> PartitionRecord | None:
-    """Return the record by which a broker takes itself out before it drops or distrusts bytes (protocol section 2).
+    """Return the record in which a broker removes itself before it drops or distrusts bytes (protocol section 2).
 
     The broker leaves isr, elr and leadership, and its replica begins another generation, so that none of its earlier
-    reports counts again. `directory`: the replica's present directory, written in the same record, since the
-    generation of a directory that the record does not name would not change. Returns None if isr and elr would be
-    empty: then no byte may be dropped.
+    reports counts again. `directory`: the replica's present directory, written in the same record, since the generation
+    of a directory that the record does not name would not change. Returns None if isr and elr would be empty: then no
+    byte may be dropped.
     """
     isr = tuple(entry for entry in record.isr if entry.broker != broker)
     elr = tuple(entry for entry in record.elr if entry.broker != broker)

@@ -20,7 +20,7 @@ NAME_BYTES_MAX: Final = 255
 
 @dataclass(frozen=True, slots=True)
 class ClusterKey:
-    """`meta/cluster`: made once."""
+    """`meta/cluster`: created once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class ControllerKey:
 
 @dataclass(frozen=True, slots=True)
 class ControllerEpochKey:
-    """`meta/controller-epoch`: grows with each controller and stays when it goes."""
+    """`meta/controller-epoch`: grows with each controller and remains when a controller ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Keys:
 
     @property
     def prefix(self) -> str:
-        """What every key of the cluster begins with."""
+        """Prefix of every key of the cluster."""
         return f"{ROOT}{encode_name(self.cluster_name)}/"
 
     @property
@@ -151,7 +151,7 @@ class Keys:
 
     @property
     def producer_ids(self) -> str:
-        """Key of the `ProducerIdsRecord`; outside of what is mirrored, as all of `producers/`."""
+        """Key of the `ProducerIdsRecord`; like all of `producers/`, it is not mirrored."""
         return f"{self.prefix}producers/next-id"
 
     @property
@@ -231,12 +231,12 @@ def _parse_meta(parts: list[str]) -> MetaKey | None:
 
 
 def _is_number(text: str) -> bool:
-    """Accept what `str(int)` makes of a number >= 0, so that one number has one key."""
+    """Accept only the text that `str(int)` makes of a number >= 0, so that a number has a single key."""
     return text.isascii() and text.isdigit() and (text == "0" or text[0] != "0")
 
 
 LAST = "\x7f"
-"""Sorts after every character of a key that is written."""
+"""Character that sorts after every character of a written key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +278,7 @@ FoundGroupKey: TypeAlias = FoundCoordinator | FoundState | FoundTarget | FoundMe
 class GroupKeys:
     """Builds and reads the keys of the group with this name.
 
-    Building raises `ValueError` for a name that takes more than 255 bytes percent-encoded, or none.
+    Building raises `ValueError` for a name that takes more than 255 bytes percent-encoded, or is empty.
     """
 
     keys: Keys
@@ -286,7 +286,7 @@ class GroupKeys:
 
     @property
     def prefix(self) -> str:
-        """What every key of the group begins with."""
+        """Prefix of every key of the group."""
         return f"{all_groups(self.keys)}{encode_name(self.group)}/"
 
     @property
@@ -364,5 +364,5 @@ def group_of(keys: Keys, key: str) -> str | None:
 
 
 def after_group(keys: Keys, group: str) -> str:
-    """Return a key behind every key of a group and before those of the next one, for lists that skip."""
+    """Return a key after every key of a group and before the keys of the next group, for lists that skip."""
     return GroupKeys(keys, group).prefix + LAST

@@ -1,7 +1,7 @@
 """Everything under `meta/` as of one revision, typed.
 
-Kept up to date by the mirror in `coordination`, read by planners and by the runtime. `apply` is the only door that
-changes it; everything else reads. Knows what is written, not what should be.
+Kept up to date by the mirror in `coordination`, read by planners and by the runtime. `apply` is the only method that
+changes it; everything else reads. Knows the written records, not the wanted ones.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _NO_PARTITIONS: Final[Mapping[PartitionIndex, Versioned[PartitionRecord]]] = Map
 
 @dataclass(frozen=True, slots=True)
 class Versioned(Generic[R_co]):
-    """A record with the revisions by which a write guards it."""
+    """A record with the revisions on which a write can be conditional."""
 
     value: R_co
     create_revision: Revision
@@ -63,7 +63,7 @@ class ClusterChange:
 
 @dataclass(frozen=True, slots=True)
 class BrokerChange:
-    """A broker came, changed its registration, or is gone; another create revision is another life of it."""
+    """A broker registered, changed its registration, or is gone; another create revision is another incarnation."""
 
     broker: BrokerId
     before: Versioned[BrokerRegistration] | None
@@ -72,7 +72,7 @@ class BrokerChange:
 
 @dataclass(frozen=True, slots=True)
 class ControllerChange:
-    """Another controller, or none."""
+    """Another controller, or no controller."""
 
     before: Versioned[ControllerRecord] | None
     after: Versioned[ControllerRecord] | None
@@ -80,7 +80,7 @@ class ControllerChange:
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """A topic came, changed, or is gone; one name may go from one topic id to another."""
+    """A topic was created, changed, or is gone; a name may move from one topic id to another."""
 
     name: str
     before: Versioned[TopicRecord] | None
@@ -89,7 +89,7 @@ class TopicChange:
 
 @dataclass(frozen=True, slots=True)
 class PartitionChange:
-    """A partition came, changed, or is gone."""
+    """A partition was created, changed, or is gone."""
 
     topic_id: TopicId
     partition: PartitionIndex
@@ -108,7 +108,7 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class DeletedTopicChange:
-    """The tombstone of a topic came: its folders are to be deleted. Or it went after its time."""
+    """The tombstone of a topic was written, so its folders are to be deleted, or it was removed after its time."""
 
     topic_id: TopicId
     before: Versioned[DeletedTopicRecord] | None
@@ -127,15 +127,15 @@ Change: TypeAlias = (
 
 
 class ClusterMetadata:
-    """Records by what they are about. The mappings are live views: read them without awaiting in between."""
+    """Records by topic, broker or partition. The mappings are live views: read them without an await in between."""
 
     def __init__(self, keys: Keys) -> None:
-        """Know nothing yet, at revision 0."""
+        """Start empty, at revision 0."""
         self.keys = keys
         self.revision = Revision(0)
-        """Every change up to this revision is applied."""
+        """Revision up to which every change is applied."""
         self.metadata_revision = Revision(0)
-        """Grows whenever anything here changes, and only then; names one state, as an ETag must."""
+        """Number that grows whenever a record here changes, and only then; it names one state, as an ETag must."""
         self.cluster: Versioned[ClusterRecord] | None = None
         self.controller: Versioned[ControllerRecord] | None = None
         self.controller_epoch: Versioned[ControllerEpochRecord] | None = None
@@ -177,7 +177,7 @@ class ClusterMetadata:
         return None if name is None else self._topics[name]
 
     def partitions(self, topic_id: TopicId) -> Mapping[PartitionIndex, Versioned[PartitionRecord]]:
-        """Return the partitions of a topic that are written, those still being created among them."""
+        """Return the written partitions of a topic, including those of an unfinished creation."""
         return MappingProxyType(self._partitions.get(topic_id, _NO_PARTITIONS))
 
     def broker_config(self, broker: BrokerId) -> Versioned[ConfigRecord] | None:
@@ -185,9 +185,9 @@ class ClusterMetadata:
         return self._broker_configs.get(broker)
 
     def apply(self, revision: Revision, changed: Mapping[str, KeyValue | None]) -> tuple[Change, ...]:
-        """Take over all changes up to a revision: keys and what they are now, None for deleted.
+        """Apply all changes up to a revision: keys with their present items, None for a deleted key.
 
-        Raises `RecordUnreadable`; what is here is then no longer of use.
+        Raises `RecordUnreadable`; the metadata is unusable afterwards.
         """
         assert revision >= self.revision, f"revision {revision} is below {self.revision}"
         changes = [self._change(key, item) for key, item in changed.items()]
@@ -258,7 +258,7 @@ def _read(item: KeyValue | None, record_type: type[R]) -> Versioned[R] | None:
 def _set(
     table: dict[K, Versioned[R]], key: K, after: Versioned[R] | None
 ) -> tuple[Versioned[R] | None, Versioned[R] | None]:
-    """Put or remove a row; return the one before and the one after."""
+    """Put or remove a row; return the previous row and the new one."""
     before = table.pop(key, None)
     if after is not None:
         table[key] = after

@@ -1,8 +1,8 @@
 """The values of the cluster's keys: JSON with a version `v` (protocol sections 3 and 4).
 
-Read by the controller, replication and the runtime, which write successors of them. A release keeps fields that it
-does not know: `decode` puts them into `unknown`, in nested objects too, and `encode` writes them back. Successors are
-made with `msgspec.structs.replace`, never from nothing. Pure.
+Read by the controller, replication and the runtime, which write successors of them. A release keeps fields that it does
+not know: `decode` puts them into `unknown`, in nested objects too, and `encode` writes them back. Make successors with
+`msgspec.structs.replace`, never as new objects, which would lose these fields. Pure.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class RecordUnreadable(Exception):
-    """A value in coordination is not what its key promises, or was written by a later release."""
+    """A value in coordination does not fit its key, or was written by a later release."""
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f"the value of {key} cannot be read: {reason}")
@@ -61,28 +61,28 @@ _Change: TypeAlias = "Callable[[dict[str, object], type[Entry]], dict[str, objec
 
 
 class TopicState(StrEnum):
-    """Where a topic stands in its life (protocol section 4, rule 13)."""
+    """State of a topic between its creation and its deletion (protocol section 4, rule 13)."""
 
     CREATING = "creating"
-    """Its partitions are being written; it takes no records yet."""
+    """Its partitions are being written; the topic takes no records yet."""
     READY = "ready"
     DELETING = "deleting"
-    """Its partitions are being removed; there is no way back."""
+    """Its partitions are being removed; this cannot be undone."""
 
 
 class DurabilityState(StrEnum):
     """Which offsets of a replica count (protocol section 4, rules 2 and 6)."""
 
     REPLICATED = "replicated"
-    """Written ones."""
+    """Written offsets count."""
     SYNCING = "syncing"
-    """Synced ones; not everything before was, so candidates are judged as with `replicated`."""
+    """Synced offsets count; earlier records may be unsynced, so candidates are judged as with `replicated`."""
     SYNCED = "synced"
-    """Synced ones."""
+    """Synced offsets count."""
 
 
 class BrokerState(StrEnum):
-    """What a broker takes part in."""
+    """State of a broker, which decides what it takes part in."""
 
     RUNNING = "running"
     DRAINING = "draining"
@@ -94,12 +94,12 @@ class ClusterRecord(Record, frozen=True, kw_only=True):
 
     cluster_id: str
     feature_level: Positive
-    """What every broker of the cluster understands; newer fields and formats wait for it."""
+    """Level of features that every broker of the cluster understands; newer fields and formats wait for it."""
     created_us: TimestampUs
 
 
 class Addresses(Entry, frozen=True, kw_only=True):
-    """Where a broker listens, each `host:port`."""
+    """Addresses of a broker's listeners, each `host:port`."""
 
     data: str
     peer: str
@@ -111,7 +111,8 @@ class Directory(Entry, frozen=True, kw_only=True):
 
     id: str
     last_broker_epoch: BrokerEpoch
-    """From the identity file: the last life of the broker that led or fetched with it; 0 for a new one."""
+    """Last incarnation of the broker that led or fetched with this directory, from the identity file; 0 for a new
+    one."""
 
 
 class QuarantinedReplica(Entry, frozen=True, kw_only=True):
@@ -142,7 +143,7 @@ class BrokerRegistration(Record, frozen=True, kw_only=True):
     """Oldest broker epoch since which every restart kept what was written (clean marker, or same boot id and
     volume); None: only since this registration."""
     lease_seconds: Positive | None = None
-    """Time to live of its lease, for which it may believe in itself; None of a release that does not tell."""
+    """Time to live of its lease, for which the broker may trust its registration; None from an older release."""
 
 
 class ControllerRecord(Record, frozen=True, kw_only=True):
@@ -163,7 +164,7 @@ class RestartPermitRecord(Record, frozen=True, kw_only=True):
 
     broker: BrokerId
     broker_epoch: BrokerEpoch
-    """The life that is to end; the permit is over when another one has begun."""
+    """The incarnation that is to end; the permit is over when another one has begun."""
 
 
 class TopicRecord(Record, frozen=True, kw_only=True):
@@ -172,12 +173,12 @@ class TopicRecord(Record, frozen=True, kw_only=True):
     topic_id: TopicId
     state: TopicState
     partitions: Positive
-    """Partitions that may be used."""
+    """Number of partitions in use."""
     growing_to: Positive | None = None
-    """Partitions that there will be when the ones above `partitions` are written."""
+    """Number of partitions once the ones above `partitions` are written."""
     replication_factor: Positive
     config: dict[str, ConfigScalar] = {}
-    """What was set on the topic itself, by Kafka's keys."""
+    """Configuration set on the topic itself, under Kafka's keys."""
     created_us: TimestampUs
 
 
@@ -195,19 +196,20 @@ class ConfigRecord(Record, frozen=True, kw_only=True):
 
 
 class InSync(Entry, frozen=True, kw_only=True):
-    """A life of a broker: the leader, a member of the ISR, or an eligible leader replica."""
+    """An incarnation of a broker: the leader, a member of the ISR, or an eligible leader replica."""
 
     broker: BrokerId
     broker_epoch: BrokerEpoch
 
 
 class Replica(Entry, frozen=True, kw_only=True):
-    """A place where the partition is kept."""
+    """One replica in the assignment of a partition."""
 
     broker: BrokerId
     directory: str
     generation: Count = 0
-    """Grows by one in the put that adds the broker and in the put by which it takes itself out for damage."""
+    """Number that grows by one in the put that adds the broker and in the put by which the broker removes itself for
+    damage."""
 
 
 class PartitionRecord(Record, frozen=True, kw_only=True):
@@ -233,8 +235,8 @@ class PartitionRecord(Record, frozen=True, kw_only=True):
     unclean: bool = False
     """Whether a replica outside isr and elr may be elected (`unclean.leader.election.enable` of the topic)."""
     restored: bool = False
-    """Whether the record was found to come from a backup of the store: its isr may be an older, larger one, so that
-    only the longest log of all replicas is elected."""
+    """Whether the record comes from a backup of the store: its isr may be an older, larger one, so that only the
+    longest log of all replicas is elected."""
 
 
 def config_texts(values: Mapping[str, ConfigScalar]) -> dict[str, str]:
@@ -271,7 +273,7 @@ def _check_version(key: str, version: object) -> None:
 
 
 def _gather(document: dict[str, object], entry_type: type[Entry]) -> dict[str, object]:
-    """Move what the type does not know into `unknown`, in nested entries too."""
+    """Move fields that the type does not know into `unknown`, in nested entries too."""
     known = set(entry_type.__struct_fields__) - {"unknown"}
     gathered = {name: value for name, value in document.items() if name in known}
     for name, nested_type in entry_type.nested.items():
@@ -293,7 +295,7 @@ def _spread(document: dict[str, object], entry_type: type[Entry]) -> dict[str, o
 
 
 def _each(value: object, entry_type: type[Entry], change: _Change) -> object:
-    """Apply a change to an entry or to every entry of a list; leave what is neither to the type check."""
+    """Apply a change to an entry or to every entry of a list; leave other values to the type check."""
     if isinstance(value, dict):
         return change(value, entry_type)
     if isinstance(value, list | tuple):
@@ -305,7 +307,7 @@ class ProducerIdsRecord(Record, frozen=True, kw_only=True):
     """`producers/next-id`."""
 
     next_id: Count
-    """Every id below it is given out to a broker, in blocks."""
+    """Lowest id that is not given out; brokers get the ids below it in blocks."""
 
 
 class ProducerNameRecord(Record, frozen=True, kw_only=True):
@@ -313,6 +315,6 @@ class ProducerNameRecord(Record, frozen=True, kw_only=True):
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
-    """The newest epoch that was given out; batches of lower ones are fenced where a higher one has written."""
+    """The newest epoch that was given out; a batch with a lower epoch is fenced where a higher one has written."""
     used_us: TimestampUs
-    """When the name was last asked for, or its producer was last seen writing."""
+    """Time at which the name was last requested, or its producer last seen writing."""

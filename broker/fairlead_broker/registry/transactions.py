@@ -1,7 +1,7 @@
-"""Keys as found and changes of them as asked for: what plans are made of.
+"""Keys as they were read and the changes that planners ask for.
 
-For planners, which make transactions from what they have read, and for `coordination`, which runs them. Pure
-values; knows no store. Compares mean what etcd means by them.
+For planners, which make transactions from records that they have read, and for `coordination`, which runs them. Pure
+values; knows no store. Compares have the meaning that etcd gives them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class KeyValue:
     key: str
     value: bytes
     create_revision: Revision
-    """Revision of the put that made the key; a key that was deleted and made again has a new one."""
+    """Revision of the put that created the key; a key that was deleted and created again has a new one."""
     mod_revision: Revision
     """Revision of the last put."""
     lease_id: LeaseId | None = None
@@ -30,7 +30,7 @@ class KeyValue:
 
 
 class Relation(Enum):
-    """How a compare holds what it finds (left) against what it was given (right)."""
+    """How a compare relates the value that it finds (left) to the value that it was given (right)."""
 
     EQUAL = "="
     NOT_EQUAL = "!="
@@ -116,7 +116,7 @@ Operation: TypeAlias = Put | Delete | Get
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Compares and what follows from them, as one value that planners make and drivers run."""
+    """Compares and the operations that follow from them, as one value that planners make and drivers run."""
 
     compares: tuple[Compare, ...]
     success: tuple[Operation, ...]
@@ -125,13 +125,13 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class TransactionResult:
-    """A definite answer."""
+    """Definite result of a transaction."""
 
     succeeded: bool
     """Whether every compare held."""
     revision: Revision
-    """The store's revision after the transaction; that of its changes, if it made any."""
+    """Revision of the store after the transaction; the revision of its changes, if it made any."""
     reads: tuple[KeyValue | None, ...] = ()
-    """Answers of the `Get`s of the branch that ran, in their order."""
+    """Answers to the `Get`s of the branch that ran, in their order."""
     deleted: int = 0
-    """How many keys the branch that ran removed."""
+    """Number of keys that the branch removed."""

@@ -1,9 +1,10 @@
-"""Where two logs part, told by the lists of their leader epochs.
+"""Find where two logs differ, by their lists of leader epochs.
 
 A list holds (epoch, start offset): epochs rise, start offsets never fall. The leader answers a follower whose last
-record cannot be in its own log with the end of the largest epoch that both may know; the follower cuts there and
-asks again. Nothing is ever cut by the high watermark, which a follower learns one round trip late. The rules are
-Kafka's (KIP-101, KIP-279, KIP-595; `LeaderEpochFileCache`). Plain functions, used by `log`, by leaders, by followers.
+record cannot be in its own log with the end of the largest epoch that both may know; the follower truncates its log
+there and asks again. No log is ever truncated to the high watermark, which a follower learns one round trip late. The
+rules are Kafka's (KIP-101, KIP-279, KIP-595; `LeaderEpochFileCache`). Plain functions, used by `log`, by leaders, by
+followers.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final
 from fairlead_api.identifiers import LeaderEpoch, Offset
 
 BEFORE_ALL: Final = LeaderEpoch(-1)
-"""Older than every epoch: all of a follower's records are newer than what a leader without any epoch has."""
+"""Epoch older than every other: all of a follower's records are newer than those of a leader without any epoch."""
 
 _BY_EPOCH = attrgetter("epoch")
 _BY_START = attrgetter("start_offset")
@@ -25,7 +26,7 @@ _BY_START = attrgetter("start_offset")
 
 @dataclass(frozen=True, slots=True)
 class EpochStart:
-    """The offset at which the records of an epoch begin, should there be any."""
+    """The offset at which the records of an epoch begin, if there are any."""
 
     epoch: LeaderEpoch
     start_offset: Offset
@@ -58,10 +59,10 @@ def epoch_end(epochs: Sequence[EpochStart], epoch: int, log_end: Offset) -> Epoc
 def divergence(
     epochs: Sequence[EpochStart], log_end: Offset, last_epoch: LeaderEpoch | None, fetch_offset: Offset
 ) -> EpochEnd | None:
-    """Return what the leader answers to a follower whose log is none of the leader's; None where it is.
+    """Return the leader's answer to a follower whose log is no prefix of the leader's log; None if it is a prefix.
 
-    `last_epoch`: that of the follower's last record, None for an empty log, which parts from nothing. A last epoch
-    that the leader does not know is answered by everything that the leader has.
+    `last_epoch`: epoch of the follower's last record, None for an empty log, which diverges from no leader. If the
+    leader does not know the last epoch, the answer is the end of the leader's whole log.
     """
     if last_epoch is None:
         return None
@@ -84,7 +85,7 @@ def end_before(
     beyond them, which the follower would lack for ever: the returned end lies before the follower's start, so that the
     follower resets its log.
     """
-    # A leader without any epoch has no record that could be lacked.
+    # A leader without any epoch has no record that the follower could lack.
     parted = divergence(epochs, log_end, deleted_epoch, fetch_offset) if epochs else None
     return None if parted is None else Offset(min(parted.end_offset, fetch_offset - 1))
 
@@ -102,10 +103,11 @@ def epochs_between(epochs: Sequence[EpochStart], first: Offset, end: Offset) -> 
 
 
 def truncation_point(leader_end: EpochEnd, own_epochs: Sequence[EpochStart], own_end: Offset) -> Offset:
-    """Return where a follower cuts its log: behind nothing that the leader does not have.
+    """Return where a follower truncates its log, so that it keeps every record that the leader has too.
 
-    The least of the leader's end of the epoch, the own end of it, and the own end: after fast elections the epochs
-    of two logs interleave, so the follower asks again until the leader finds nothing to object to (KIP-279).
+    The least of the leader's end of the epoch, the follower's own end of it, and the end of the follower's log. After
+    fast elections the epochs of two logs interleave, so the follower asks again until the leader finds no difference
+    (KIP-279).
     """
     own = epoch_end(own_epochs, leader_end.epoch, own_end)
     return Offset(min(leader_end.end_offset, own_end if own is None else own.end_offset, own_end))

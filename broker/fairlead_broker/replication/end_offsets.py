@@ -1,8 +1,8 @@
-"""When a replica had every record that the leader had.
+"""Compute when a replica had every record that the leader had at that time.
 
-The leader keeps a ring of (time, end of its log at that time). A replica had caught up at the newest of those times
-whose end it counts to. A replica that counts to the present end has caught up
-now, so an idle partition keeps its members.
+The leader keeps a ring of (time, end of its log at that time). A replica had caught up at the newest of these times
+whose end is not above the replica's counted offset. A replica counted up to the present end has caught up now, so an
+idle partition keeps its members.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class EndOffsets:
             entries.popleft()
 
     def caught_up_at(self, counted: Offset, now: float) -> float | None:
-        """Return when a replica that counts to the offset had every record; None if longer ago than the lag time."""
+        """Return when a replica that counts to the offset had every record; None if that was before the lag time."""
         if counted >= self._end:
             return now
         if counted < self._entries[0][1]:
             return None
-        # Ends only grow, and the first entry is not above.
+        # Ends only grow, and the end of the first entry is not above the offset.
         return next(time for time, end in reversed(self._entries) if end <= counted)

@@ -34,7 +34,7 @@ from fairlead_broker.replication.leader_messages import AdvanceHighWatermark, Fo
 
 
 class PartitionFollower:
-    """Decides what a follower fetches, cuts, and may tell its leader."""
+    """Decides what a follower fetches, truncates, and may report to its leader."""
 
     __slots__ = (
         "_broker",
@@ -65,7 +65,7 @@ class PartitionFollower:
         high_watermark: Offset,
         last_epoch: LeaderEpoch | None,
     ) -> None:
-        """Begin to follow with the own log as it is. `last_epoch`: that of its last record."""
+        """Begin to follow with the replica's log as it is. `last_epoch`: epoch of the log's last record."""
         assert log_start <= end_offset, f"the log starts at {log_start}, beyond its end {end_offset}"
         assert synced_offset <= end_offset, "nothing is synced beyond the end"
         self._broker = broker
@@ -87,49 +87,50 @@ class PartitionFollower:
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
-        """The epoch that is followed."""
+        """Leader epoch in which the replica follows."""
         return self._leader_epoch
 
     @property
     def generation(self) -> int:
-        """The generation of the replica."""
+        """Generation of the replica."""
         return self._generation
 
     @property
     def reconciled(self) -> bool:
-        """Whether the leader of this epoch has found nothing to object to: the log is a prefix of its log."""
+        """Whether the leader of this epoch has found no difference: this log is a prefix of the leader's log."""
         return self._reconciled
 
     @property
     def end_offset(self) -> Offset:
-        """The own log's end."""
+        """End of the replica's log."""
         return self._end_offset
 
     @property
     def synced_offset(self) -> Offset:
-        """Everything below is on stable storage."""
+        """Offset below which the replica's log is on stable storage."""
         return self._synced_offset
 
     @property
     def log_start(self) -> Offset:
-        """The own log's start."""
+        """Start of the replica's log."""
         return self._log_start
 
     @property
     def high_watermark(self) -> Offset:
-        """Everything below it is committed, as far as it is known here."""
+        """Offset below which every record is committed, as far as this replica knows."""
         return self._high_watermark
 
     @property
     def is_ahead(self) -> bool:
         """Whether the log holds an epoch above the leader's (protocol section 3, rule 8).
 
-        A restored store has issued an epoch again. Such a replica is quarantined; it neither fetches nor is cut.
+        This happens when a restored store issues an epoch again. Such a replica is quarantined; it neither fetches nor
+        truncates its log.
         """
         return self._last_epoch is not None and self._last_epoch > self._leader_epoch
 
     def next_fetch(self) -> FollowerReport | None:
-        """Return what to ask the leader; None while something ordered is to be done first, or the log is ahead."""
+        """Return the report of the next fetch; None while an ordered effect is not done yet, or if the log is ahead."""
         if self._busy or self.is_ahead:
             return None
         return FollowerReport(
@@ -147,7 +148,7 @@ class PartitionFollower:
     # -- the one door
 
     def step(self, event: FollowerEvent) -> list[FollowerEffect]:
-        """Take in one fact; answer what follows from it, in the order in which it must be done."""
+        """Apply one event; return the effects that follow from it, in the order in which they must be run."""
         effects: list[FollowerEffect] = []
         match event:
             case Fetched():
@@ -170,7 +171,7 @@ class PartitionFollower:
 
     def _fetched(self, event: Fetched, effects: list[FollowerEffect]) -> None:
         if self._busy or event.leader_epoch != self._leader_epoch:
-            return  # The answer to a question that was asked before.
+            return  # The answer belongs to an earlier fetch.
         self._reconciled = True
         skips = event.next_offset is not None and event.next_offset > self._end_offset
         self._busy = event.nbytes > 0 or skips
@@ -191,9 +192,10 @@ class PartitionFollower:
         self._follow(effects)
 
     def _follow(self, effects: list[FollowerEffect]) -> None:
-        """Go by the leader's high watermark and log start, as far as the own log reaches.
+        """Follow the leader's high watermark and log start, as far as the replica's log reaches.
 
-        Only what is committed is deleted: a leader that does not know its high watermark yet tells that much.
+        Only committed records are deleted, so the leader's log start is a lower bound of the high watermark, also while
+        the leader does not know its high watermark.
         """
         committed = max(self._leader_high_watermark, self._leader_log_start)
         high_watermark = min(committed, self._end_offset)
@@ -212,7 +214,7 @@ class PartitionFollower:
             effects.append(ReportProgress(self._synced_offset))
 
     def _may_report(self) -> bool:
-        """Rule 4.2: before the leader has agreed to the log its offsets may be those of other records."""
+        """Return whether offsets may be reported (rule 4.2): only after the leader has compared the logs."""
         return self._reconciled
 
     def _diverged(self, event: Diverged, effects: list[FollowerEffect]) -> None:
@@ -222,7 +224,7 @@ class PartitionFollower:
         effects.append(TruncateTo(self._truncation_offset(event)))
 
     def _truncation_offset(self, event: Diverged) -> Offset:
-        """Rule 4.8: never by the high watermark, which is known one round trip late."""
+        """Return where to truncate (rule 4.8): never at the high watermark, which is known one round trip late."""
         own = self._end_offset if event.own_end is None else event.own_end.end_offset
         return max(self._log_start, min(event.end_offset, own, self._end_offset))
 
@@ -244,7 +246,10 @@ class PartitionFollower:
             effects.append(RestartAt(event.leader_log_start, event.deleted))
 
     def _has_no_record(self) -> bool:
-        """A log without a record from its start on parts from nothing: it could be cut for ever."""
+        """Return whether the log is empty.
+
+        An empty log diverges from no leader, so it must be restarted, not truncated.
+        """
         return self._last_epoch is None or self._end_offset <= self._log_start
 
     def _restarted(self, event: Restarted) -> None:

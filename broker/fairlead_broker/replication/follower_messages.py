@@ -1,4 +1,4 @@
-"""Facts that a follower learns, and orders that it gives to its shell."""
+"""Events and effects of the follower's machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairlead_broker.replication.leader_messages import AdvanceHighWatermark
 
 @dataclass(frozen=True, slots=True)
 class Diverged:
-    """The leader's log ends an epoch differently; no records came."""
+    """The leader's log ends an epoch at another offset; the answer has no records."""
 
     epoch: LeaderEpoch
     end_offset: Offset
@@ -24,7 +24,7 @@ class Diverged:
 
 @dataclass(slots=True)
 class Fetched:
-    """The leader answered without objection."""
+    """The leader answered and found no difference between the logs."""
 
     leader_epoch: LeaderEpoch
     high_watermark: Offset | None
@@ -35,12 +35,12 @@ class Fetched:
     next_offset: Offset | None = None
     """Offset at which the leader's log continues after an accepted loss at its end; None without such a loss."""
     lost_epochs: Sequence[EpochStart] = ()
-    """The epochs of what is lost, the oldest first, and where each begins."""
+    """Epochs of the lost records, the oldest first, each with its start."""
 
 
 @dataclass(slots=True)
 class CopiesAppended:
-    """The batches of the last answer are in the log, or it goes on as `SkipTo` ordered."""
+    """The batches of the last answer are in the log, or the log continues as `SkipTo` ordered."""
 
     end_offset: Offset
     last_epoch: LeaderEpoch | None
@@ -48,18 +48,18 @@ class CopiesAppended:
 
 @dataclass(slots=True)
 class FollowerLogSynced:
-    """Everything below the offset of the own log is on stable storage."""
+    """The replica's log below the offset is on stable storage."""
 
     offset: Offset
 
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """The log was cut as ordered, durably."""
+    """The log was truncated as ordered, durably."""
 
     end_offset: Offset
     last_epoch: LeaderEpoch | None
-    """Epoch of the last record that is left; None where none is."""
+    """Epoch of the last remaining record; None for an empty log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Restarted:
 
     offset: Offset
     deleted_epoch: LeaderEpoch | None = None
-    """Epoch of the record before that, where the order told it."""
+    """Epoch of the record before the offset, if the order named it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,11 @@ class FetchOutOfRange:
 
     leader_log_start: Offset
     leader_end: Offset
-    """End of the leader's log, or of its part that the follower's log can be the beginning of."""
+    """End of the leader's log; for an empty follower that begins beyond other records, the lower end from
+    `end_before`."""
     deleted: EpochStart | None = None
-    """The epoch of the record before the leader's log start, and where that begins; None where it knows of none."""
+    """Epoch of the record before the leader's log start, with the start of that epoch; None if the leader knows of
+    none."""
 
 
 FollowerEvent: TypeAlias = (
@@ -100,11 +102,12 @@ class TruncateTo:
 
 @dataclass(frozen=True, slots=True)
 class RestartAt:
-    """Drop everything and begin at the leader's log start; then say `Restarted`."""
+    """Drop every record and begin at the leader's log start; then report `Restarted`."""
 
     offset: Offset
     deleted: EpochStart | None = None
-    """The epoch before that, to be kept as if its records had been here: by it a later leader finds its log another."""
+    """Epoch of the record before the offset. The log keeps it as if it had held that record, so that a later leader
+    notices a log that differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,7 @@ class SkipTo:
 
 @dataclass(frozen=True, slots=True)
 class MoveLogStart:
-    """Let go what is below the offset, as the leader has."""
+    """Delete the records below the offset, as the leader has done."""
 
     offset: Offset
 

@@ -8,10 +8,10 @@ from fairlead_broker.replication.leader_messages import FollowerReport
 
 
 class KnownFollower:
-    """One life and generation of a follower's replica, as far as it has reported.
+    """One incarnation and generation of a follower's replica, as far as it has reported.
 
-    Changed by the leader's machine only. Within one life, generation and leader epoch a follower that has
-    reconciled only appends, so a report that comes late or twice cannot take anything back.
+    Changed by the leader's machine only. Within one incarnation, generation and leader epoch a reconciled follower only
+    appends, so a late or repeated report cannot take anything back.
     """
 
     __slots__ = (
@@ -31,17 +31,18 @@ class KnownFollower:
         self.synced_offset: Offset = min(report.synced_offset, report.fetch_offset)
         self.log_start: Offset = report.log_start
         self.left: bool = False
-        """Whether it has gone out of the isr and said nothing since: what it said before is no sign of life."""
+        """Whether the follower left the isr and has not reported since; reports from before its removal do not show
+        that it lives."""
 
     def fetched(self, report: FollowerReport) -> None:
-        """Take in another fetch of the same life and generation."""
+        """Apply another fetch of the same incarnation and generation."""
         self.left = False
         self.end_offset = max(self.end_offset, report.fetch_offset)
         self.log_start = max(self.log_start, report.log_start)
         self.synced(min(report.synced_offset, report.fetch_offset))
 
     def synced(self, offset: Offset) -> None:
-        """Take in how far it has synced; it may have appended more than its last fetch could say."""
+        """Apply a report of the synced offset; the log may have grown beyond the offset of the last fetch."""
         self.left = False
         if offset > self.synced_offset:
             self.synced_offset = offset

@@ -7,11 +7,11 @@
 
 `PartitionLeader.step` is the only method that changes state; every other public name reads. A new leader epoch is a new
 machine. The machine counts how far the partition is committed, and decides which successor of the partition record is
-written next: joins, shrinks, `synced`, its own resignation. One write is in flight at a time, and every proposed broker
-belongs to the maximal isr from the order to write on.
+written next: joins, shrinks, `synced`, the leader's resignation. One write is in flight at a time, and every proposed
+broker belongs to the maximal isr from the order to write on.
 
 Called by the leader replica of `runtime` and by the simulator. One file because both halves share all of the state, and
-a rule of one half is only right together with the rules of the other.
+a rule of one half is correct only together with the rules of the other half.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ shorter than a fetch with its fsync, and a replica could never join under load."
 
 
 class PartitionLeader:
-    """Decides how far a partition is committed, and which replicas are in sync."""
+    """Decides how far a partition is committed and which replicas are in sync."""
 
     __slots__ = (
         "_broker",
@@ -134,13 +134,13 @@ class PartitionLeader:
         self._in_doubt: frozenset[BrokerId] = frozenset()
         """Members of the isr in writes whose outcome is unknown."""
         self._held_back = False
-        """Whether the last write had no effect; the next one waits for time to pass or for a new fact."""
+        """Whether the last write had no effect; the next write waits for time to pass or for a new event."""
         self._lease_confirmed = True
         self._directory_failed = False
         self._resigned = False
         self._complete = False
-        """Whether no replica outside the isr could join and `synced` is not due: most reports then order no write.
-        A replica that falls behind is found by `TimePassed`."""
+        """Whether no replica outside the isr could join and `synced` is not due: most reports then order no write. A
+        replica that falls behind is found by `TimePassed`."""
         self._member_since: dict[BrokerId, float] = {}
         self._read_record()
         self._recount()
@@ -338,7 +338,8 @@ class PartitionLeader:
                 self._low_due = True
             follower.fetched(report)
         else:
-            # A new incarnation or generation starts from its own report: it may have lost records of the previous one.
+            # A new incarnation or generation starts from its own report: it may have lost records that the previous one
+            # had.
             self._followers[report.broker] = KnownFollower(report)
             self._low_due = True
             self._recount()
@@ -350,7 +351,7 @@ class PartitionLeader:
             follower.synced(event.synced_offset)
 
     def _progress_counts(self, event: FollowerSynced, follower: KnownFollower) -> bool:
-        """Return whether the incarnation, generation and leader epoch are those of the last fetch (rule 4.2)."""
+        """Return whether incarnation, generation and leader epoch are the same as in the last fetch (rule 4.2)."""
         return (
             event.leader_epoch == self._record.leader_epoch
             and event.broker_epoch == follower.broker_epoch
@@ -414,7 +415,7 @@ class PartitionLeader:
             case WriteOutcome.UNKNOWN:
                 self._keep_in_doubt(write)
             case WriteOutcome.REFUSED:
-                pass  # This attempt is not stored; an earlier write in doubt may be the one it lost against.
+                pass  # This attempt is not stored; it may have lost against an earlier write that is in doubt.
             case _:
                 assert_never(event.outcome)
         self._held_back = True
@@ -471,7 +472,7 @@ class PartitionLeader:
         return self._in_doubt.union(entry.broker for entry in self._in_flight.record.isr)
 
     def _counts_not_yet(self) -> tuple[BrokerId, ...]:
-        """Return the replicas of an unfinished reassignment: they do not count towards min_isr (rule 4.4)."""
+        """Return the replicas added by an unfinished reassignment: they do not count towards min_isr (rule 4.4)."""
         return self._record.adding
 
     def _is_generation(self, broker: BrokerId, generation: int) -> bool:
@@ -537,8 +538,8 @@ class PartitionLeader:
         """Yield the caught-up replicas outside the isr that the high watermark waits for (rule 4.4).
 
         While the isr is small the high watermark is the leader's own end, which no follower reaches under load. Each
-        wait ends by itself: a replica that keeps having every record within a share of the lag time has, after that
-        time, all records that the leader had when the wait began, and so the high watermark that waited.
+        wait ends: a replica that keeps having every record within a share of the lag time has, after that time, all
+        records that the leader had when the wait began, and so reaches the high watermark that waits.
         """
         for broker, follower in self._followers.items():
             if broker not in self._maximal and self._is_worth_waiting(broker, follower):

@@ -40,9 +40,9 @@ class FetchRefusal(Enum):
     """Reason why the leader does not serve a follower's fetch; reports of such a fetch are never counted."""
 
     STALE_LEADER_EPOCH = "stale_leader_epoch"
-    """The follower has to see a newer record first."""
+    """The follower needs a newer version of the record before it is served."""
     UNKNOWN_LEADER_EPOCH = "unknown_leader_epoch"
-    """The leader has to see a newer record first: another broker may already lead."""
+    """The leader needs a newer version of the record: another broker may already lead."""
     NOT_A_REPLICA = "not_a_replica"
     """The broker is not in `replicas`, or its generation is not that of the record."""
     STALE_BROKER_EPOCH = "stale_broker_epoch"

@@ -1,4 +1,4 @@
-"""What the leader must know of another broker, taken from its registration."""
+"""The facts about another broker that a leader needs, taken from that broker's registration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RegisteredBroker:
     revision: Revision
     """Mod revision of its key."""
     joins: bool
-    """Whether it may come into an isr: it is running or draining, not stopping."""
+    """Whether the broker may join an isr: it is running or draining, not stopping."""
     directories: tuple[str, ...]
     """Ids of its healthy directories."""
 
@@ -27,7 +27,7 @@ class RegisteredBroker:
 def registered_brokers(
     brokers: Mapping[BrokerId, Versioned[BrokerRegistration]],
 ) -> dict[BrokerId, RegisteredBroker]:
-    """Take what leaders need from the mirrored registrations."""
+    """Return the facts that leaders need, taken from the mirrored registrations."""
     return {
         broker: RegisteredBroker(
             BrokerEpoch(each.create_revision),

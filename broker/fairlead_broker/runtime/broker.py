@@ -183,7 +183,7 @@ class Broker:
     @property
     def broker_epoch(self) -> BrokerEpoch:
         """Epoch of this incarnation."""
-        return self.entry.life.epoch
+        return self.entry.incarnation.epoch
 
     def brokers(self) -> list[BrokerDescription]:
         """Return the registered brokers by id."""

@@ -27,32 +27,32 @@ class Following:
 class Roles:
     """Reads records as this broker, in the life that it is in."""
 
-    def __init__(self, life: Incarnation, directory: str) -> None:
+    def __init__(self, incarnation: Incarnation, directory: str) -> None:
         """`directory`: id of the data directory."""
-        self._life = life
+        self._incarnation = incarnation
         self._directory = directory
 
     def own_replica(self, record: PartitionRecord) -> Replica | None:
         """Return the place that a record gives to this broker; None where it gives none."""
-        return next((each for each in record.replicas if each.broker == self._life.broker), None)
+        return next((each for each in record.replicas if each.broker == self._incarnation.broker), None)
 
     def leads(self, record: PartitionRecord) -> bool:
         """Whether this broker leads: only while the record names its current epoch (rule 4.1)."""
         leader = record.leader
         return leader is not None and (leader.broker, leader.broker_epoch) == (
-            self._life.broker,
-            self._life.epoch,
+            self._incarnation.broker,
+            self._incarnation.epoch,
         )
 
     def following(self, record: PartitionRecord) -> Following | None:
         """Return the follower role of this broker; None without a leader, or if an own incarnation leads."""
         replica = self.own_replica(record)
-        if replica is None or record.leader is None or record.leader.broker == self._life.broker:
+        if replica is None or record.leader is None or record.leader.broker == self._incarnation.broker:
             return None
         return Following(
             record.leader.broker,
             record.leader_epoch,
-            self._life.broker,
-            self._life.epoch,
+            self._incarnation.broker,
+            self._incarnation.epoch,
             generation_in(replica, self._directory),
         )

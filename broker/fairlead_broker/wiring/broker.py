@@ -73,8 +73,8 @@ async def open_broker(
         "broker is ready",
         cluster=settings.cluster,
         cluster_id=entry.cluster.cluster_id,
-        broker=entry.life.broker,
-        broker_epoch=entry.life.epoch,
+        broker=entry.incarnation.broker,
+        broker_epoch=entry.incarnation.epoch,
         partitions=len(broker.replicas),
     )
     return broker

@@ -104,7 +104,7 @@ def build_groups(engine: Engine, entry: Entry, parts: ReplicaParts) -> Groups:
     groups = Groups(
         GroupStore(entry.coordination, entry.keys),
         entry.mirror,
-        entry.life,
+        entry.incarnation,
         engine.clock,
         parts.peers.positions,
         meters,
@@ -113,5 +113,5 @@ def build_groups(engine: Engine, entry: Entry, parts: ReplicaParts) -> Groups:
     )
     meters.watch(lambda: len(groups), lambda: sum(each.group.member_count for each in groups))
     entry.mirror.subscribe(groups.changed)
-    entry.life.subscribe(groups.life_changed)
+    entry.incarnation.subscribe(groups.incarnation_changed)
     return groups

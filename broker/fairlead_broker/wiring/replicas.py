@@ -70,15 +70,15 @@ class ReplicaParts:
 def build_replicas(engine: Engine, entry: Entry, peers: Peers, syncing: Syncing) -> ReplicaParts:
     """Build the replicas of a broker; `Replicas.open_all` opens their logs."""
     settings, log = engine.settings, engine.log
-    life, metadata = entry.life, entry.mirror.metadata
+    incarnation, metadata = entry.incarnation, entry.mirror.metadata
     configs = Configs(metadata, BrokerId(settings.id), settings.config_values)
-    views = TopicViews(metadata, life.broker, settings.topic_defaults)
+    views = TopicViews(metadata, incarnation.broker, settings.topic_defaults)
     disk = build_disk(engine, entry, syncing)
     fetching = ReplicaFetching(
         peers, engine.disk, entry.directory, disk.rounds, engine.clock, engine.supervisor, log
     )
     changes = RoleChanges(
-        life,
+        incarnation,
         metadata,
         disk.shared,
         fetching,
@@ -87,11 +87,11 @@ def build_replicas(engine: Engine, entry: Entry, peers: Peers, syncing: Syncing)
         lambda: configs.replica_lag_seconds,
     )
     replicas = Replicas(
-        life, metadata, views, entry.directory, engine.opening, changes, fetching, engine.meters, log
+        incarnation, metadata, views, entry.directory, engine.opening, changes, fetching, engine.meters, log
     )
     disk.health.subscribe(replicas.storage_failed)
-    life.subscribe(replicas.life_changed)
-    life.subscribe(engine.telemetry.metric("fairlead_lost_leases_total").inc)
+    incarnation.subscribe(replicas.incarnation_changed)
+    incarnation.subscribe(engine.telemetry.metric("fairlead_lost_leases_total").inc)
     directory = entry.directory.identity.directory_id
     serving = build_peer_serving(engine, entry, peers, replicas)
     return ReplicaParts(
@@ -100,12 +100,12 @@ def build_replicas(engine: Engine, entry: Entry, peers: Peers, syncing: Syncing)
         disk=disk,
         replicas=replicas,
         peers=serving,
-        departure=Departure(entry.registration, life, entry.mirror, peers, log),
-        damage_repair=DamageRepair(entry.coordination, entry.mirror, life, directory, replicas, log),
-        epoch_reports=EpochReports(entry.coordination, entry.mirror, life, replicas, log),
+        departure=Departure(entry.registration, incarnation, entry.mirror, peers, log),
+        damage_repair=DamageRepair(entry.coordination, entry.mirror, incarnation, directory, replicas, log),
+        epoch_reports=EpochReports(entry.coordination, entry.mirror, incarnation, replicas, log),
         leader_clock=LeaderClock(
             replicas,
-            lambda: life.confirmed,
+            lambda: incarnation.confirmed,
             lambda: configs.replica_lag_seconds,
             serving.replica_serving.drop_idle,
         ),
@@ -134,7 +134,7 @@ def build_disk(engine: Engine, entry: Entry, syncing: Syncing) -> DiskParts:
         decompressed_bytes_max=limits.decompressed_bytes_max,
         directory_failed=health.fail,
         write_record=leader_writes.write,
-        lease_confirmed=entry.life.confirms,
+        lease_confirmed=entry.incarnation.confirms,
     )
     return DiskParts(health, syncing, rounds, leader_writes, shared)
 
@@ -146,7 +146,7 @@ def build_peer_serving(engine: Engine, entry: Entry, peers: Peers, replicas: Rep
         replicas.find,
         engine.disk,
         engine.clock,
-        entry.life.epoch,
+        entry.incarnation.epoch,
         bytes_max=limits.fetch_bytes_max,
         wait_seconds_max=limits.fetch_wait_seconds_max,
     )
@@ -165,7 +165,7 @@ def build_peer_serving(engine: Engine, entry: Entry, peers: Peers, replicas: Rep
             replica_serving,
             partial(log_ends, replicas.log_of),
             digests.digest,
-            positions.tell,
+            positions.answer,
         ),
     )
 
@@ -175,9 +175,9 @@ def build_peers(engine: Engine, entry: Entry, secret: str) -> Peers:
     metadata = entry.mirror.metadata
     identity = PeerIdentity(
         entry.cluster.cluster_id,
-        entry.life.broker,
+        entry.incarnation.broker,
         secret,
-        lambda: entry.life.epoch,
+        lambda: entry.incarnation.epoch,
         lambda: metadata.revision,
     )
     return Peers(identity, lambda: metadata.brokers, engine.clock)

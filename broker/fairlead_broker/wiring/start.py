@@ -176,7 +176,7 @@ async def acquaint(brokers: Collection[RunningBroker]) -> None:
 
     Raises CoordinationUnavailable if a broker stops before.
     """
-    last = max(broker.broker.entry.life.membership.revision for broker in brokers)
+    last = max(broker.broker.entry.incarnation.membership.revision for broker in brokers)
     await asyncio.gather(*(broker.broker.entry.mirror.wait_for(last) for broker in brokers))
 
 
@@ -223,10 +223,10 @@ def warn_if_open(settings: BrokerSettings, log: Log) -> None:
 
 def warn_if_unreachable(settings: BrokerSettings, log: Log) -> None:
     """Warn if the advertised address cannot be reached from other machines, although it works on this one."""
-    told = {"advertise": settings.advertise or settings.listen}
+    addresses = {"advertise": settings.advertise or settings.listen}
     if settings.etcd_endpoints:
-        told["peer-advertise"] = settings.peer_advertise or settings.peer_listen
-    for option, address in told.items():
+        addresses["peer-advertise"] = settings.peer_advertise or settings.peer_listen
+    for option, address in addresses.items():
         if address.everywhere:
             log.warning(
                 "the advertised address means the caller's own machine; set an address that others can reach",

@@ -40,7 +40,7 @@ class SlowIdentity(PosixStorage):
 
 def membership(cluster: Cluster, broker: int) -> Membership:
     """The newest life of a broker."""
-    return cluster.broker(broker).entry.life.membership
+    return cluster.broker(broker).entry.incarnation.membership
 
 
 async def in_another_life(cluster: Cluster, broker: BrokerId, before: Membership) -> None:
@@ -147,7 +147,7 @@ async def test_a_drained_broker_says_so_in_its_registration(cluster: Cluster) ->
         registered = cluster.controller.metadata.brokers.get(BrokerId(broker))
         return registered.value.state if registered else None
 
-    target = next(each for each in cluster.brokers if each != cluster.controller.entry.life.broker)
+    target = next(each for each in cluster.brokers if each != cluster.controller.entry.incarnation.broker)
     await cluster.controller.operations.drain(BrokerId(target))
     await until(lambda: state(target) is BrokerState.DRAINING, "it does not say that it drains")
     await cluster.stop(target)

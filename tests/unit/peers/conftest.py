@@ -16,7 +16,7 @@ from fairlead_broker.peers.digests import DigestRequest, RangeDigest
 from fairlead_broker.peers.identity import PeerIdentity, secret_hash
 from fairlead_broker.peers.messages import (
     LogEnd,
-    PeerLife,
+    PeerIncarnation,
     ProgressRequest,
     ReplicaFetchAnswer,
     ReplicaFetchRequest,
@@ -56,10 +56,10 @@ class Replicas:
     """A fetch waits for it."""
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
-    asked: list[tuple[PeerLife, object]] = field(default_factory=list)
+    asked: list[tuple[PeerIncarnation, object]] = field(default_factory=list)
     ends: dict[TopicIdPartition, LogEnd] = field(default_factory=dict)
 
-    async def fetch(self, peer: PeerLife, request: ReplicaFetchRequest) -> ReplicaFetchAnswer:
+    async def fetch(self, peer: PeerIncarnation, request: ReplicaFetchRequest) -> ReplicaFetchAnswer:
         """Answer, at once or when told to."""
         self.asked.append((peer, request))
         self.begun.set()
@@ -71,7 +71,7 @@ class Replicas:
                 raise
         return self.answer
 
-    def progress(self, peer: PeerLife, request: ProgressRequest) -> None:
+    def progress(self, peer: PeerIncarnation, request: ProgressRequest) -> None:
         """Keep it."""
         self.asked.append((peer, request))
 
@@ -93,7 +93,7 @@ class Replicas:
 
     async def digest(self, request: DigestRequest) -> RangeDigest:
         """Tell that nothing is held."""
-        self.asked.append((PeerLife(BrokerId(0), BrokerEpoch(0)), request))
+        self.asked.append((PeerIncarnation(BrokerId(0), BrokerEpoch(0)), request))
         return RangeDigest(state="not_held", next_offset=request.first_offset)
 
 

@@ -20,7 +20,7 @@ from fairlead_broker.clock import SystemClock
 from fairlead_broker.peers.messages import (
     Divergence,
     LogEnd,
-    PeerLife,
+    PeerIncarnation,
     ProgressPartition,
     ProgressRequest,
     ReplicaFetchAnswer,
@@ -85,7 +85,7 @@ async def test_fetch_brings_bytes_and_offsets(pair) -> None:
     assert (moved.high_watermark, moved.log_start, moved.data) == (8, 2, ())
     assert diverging.diverging == Divergence(epoch=LeaderEpoch(3), end_offset=Offset(6))
     assert refused.problem == "stale_leader_epoch"
-    assert leader.replicas.asked == [(PeerLife(follower.id, follower.epoch), fetch())]
+    assert leader.replicas.asked == [(PeerIncarnation(follower.id, follower.epoch), fetch())]
 
 
 async def test_received_batches_share_one_buffer(pair) -> None:
@@ -119,7 +119,7 @@ async def test_progress_and_log_ends(pair) -> None:
     await follower.peers.progress(leader.id, told)
     ends = await follower.peers.log_ends(leader.id, [held, unknown])
 
-    assert leader.replicas.asked == [(PeerLife(follower.id, follower.epoch), told)]
+    assert leader.replicas.asked == [(PeerIncarnation(follower.id, follower.epoch), told)]
     assert ends == {held: end}
 
 
@@ -293,7 +293,7 @@ async def test_a_newer_life_waits_for_the_mirror(pair, world) -> None:
     finally:
         await peers.close()
 
-    assert second.replicas.asked == [(PeerLife(first.id, BrokerEpoch(newer)), fetch())]
+    assert second.replicas.asked == [(PeerIncarnation(first.id, BrokerEpoch(newer)), fetch())]
 
 
 async def test_nonsense_is_refused(pair) -> None:

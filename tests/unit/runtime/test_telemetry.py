@@ -10,7 +10,7 @@ from prometheus_client import generate_latest
 from structlog.testing import capture_logs
 
 from fairlead_api.metrics import METRICS, PROCESS_METRICS
-from fairlead_broker.telemetry import Telemetry, quiet_unless_told, set_up_logging
+from fairlead_broker.telemetry import Telemetry, quiet_by_default, set_up_logging
 
 if TYPE_CHECKING:
     import pytest
@@ -79,7 +79,7 @@ def test_a_program_that_was_told_nothing_is_quiet_even_after_it_looked_into_its_
     with capture_logs() as captured:
         structlog.get_logger("fairlead").info("looked at")
     try:
-        with quiet_unless_told():
+        with quiet_by_default():
             structlog.get_logger("fairlead").info("broker is ready")
             structlog.get_logger("fairlead").error("disk is full")
         structlog.get_logger("fairlead").info("afterwards as before")
@@ -97,7 +97,7 @@ def test_a_program_that_was_told_where_to_log_keeps_its_logs(capsys: pytest.Capt
     """Quiet is for those who said nothing."""
     set_up_logging("json", "info")
     try:
-        with quiet_unless_told():
+        with quiet_by_default():
             structlog.get_logger("fairlead").info("broker is ready")
         _, error = capsys.readouterr()
     finally:

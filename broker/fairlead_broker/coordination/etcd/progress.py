@@ -30,7 +30,7 @@ class ProgressRequests:
         self._sent = 0
         self._answered = 0
         self._sent_at = 0.0
-        self._heard_at = 0.0
+        self._response_at = 0.0
         self._asked_at: float | None = None
         """Time of the first request since the last answer."""
 
@@ -38,7 +38,7 @@ class ProgressRequests:
         """Start on a new stream. A wish is kept."""
         self._sent = self._answered = self._repeats = 0
         self._wished_number = 1
-        self._heard_at, self._asked_at = now, None
+        self._response_at, self._asked_at = now, None
 
     def wish(self) -> None:
         """Wish for an answer to a request that is still to be sent."""
@@ -47,11 +47,11 @@ class ProgressRequests:
     def due_at(self) -> float:
         """Return when to look again: a request is to be sent then, or the silence has become too long."""
         silence = self._silence_seconds * self._silences
-        since = self._heard_at if self._asked_at is None else self._asked_at
+        since = self._response_at if self._asked_at is None else self._asked_at
         if not self._wished:
             return since + silence
         if self._sent < self._wished_number:
-            return self._heard_at
+            return self._response_at
         return min(
             since + silence, self._sent_at + REPEAT_SECONDS[min(self._repeats, len(REPEAT_SECONDS) - 1)]
         )
@@ -75,9 +75,9 @@ class ProgressRequests:
         if self._asked_at is None:
             self._asked_at = now
 
-    def hear(self, now: float) -> None:
+    def on_response(self, now: float) -> None:
         """Take note of a response of any kind."""
-        self._heard_at, self._asked_at = now, None
+        self._response_at, self._asked_at = now, None
         self._silences = 1
 
     def fulfils_wish(self) -> bool:

@@ -186,7 +186,7 @@ class EtcdWatch:
                 waiting = max(0.0, self._progress.due_at() - loop.time())
                 await asyncio.wait((reading, self._bell), timeout=waiting, return_when="FIRST_COMPLETED")
                 if reading.done():
-                    self._progress.hear(loop.time())
+                    self._progress.on_response(loop.time())
                     await self._take(member, _response(reading))
                     reading = loop.create_task(stream.read())
                 elif self._progress.is_silent(loop.time()):

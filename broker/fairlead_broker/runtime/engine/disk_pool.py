@@ -82,7 +82,7 @@ class DiskPool:
                     entry[2].cancel()
                     self._unfinished -= 1
         if not self._unfinished:
-            self._tell_idle()
+            self._notify_idle()
 
     async def idle(self) -> None:
         """Wait until no call is under way or queued."""
@@ -135,9 +135,9 @@ class DiskPool:
             else:
                 future.set_exception(error)
         if not self._unfinished:
-            self._tell_idle()
+            self._notify_idle()
 
-    def _tell_idle(self) -> None:
+    def _notify_idle(self) -> None:
         waiting, self._idle = self._idle, []
         for waiter in waiting:
             if not waiter.done():

@@ -290,5 +290,5 @@ class FollowerReplica:
                 work.append(effect)
 
 
-def _begin_of(told: EpochBegin) -> EpochStart:
-    return EpochStart(told.epoch, told.start_offset)
+def _begin_of(begin: EpochBegin) -> EpochStart:
+    return EpochStart(begin.epoch, begin.start_offset)

@@ -153,7 +153,7 @@ class ReplicaFetcher:
         self._sequence = 0
         self._changed: set[TopicIdPartition] = set()
         """Partitions with a possible report to the leader."""
-        self._told: dict[TopicIdPartition, FollowerReport] = {}
+        self._reported: dict[TopicIdPartition, FollowerReport] = {}
         """Last request of each partition in this session, of the partitions that the leader may answer."""
         self._gone: set[TopicIdPartition] = set()
         """Partitions that were followed and are not any more."""
@@ -173,7 +173,7 @@ class ReplicaFetcher:
         if self._partitions.get(partition.key) is partition:
             del self._partitions[partition.key]
             self._resting.pop(partition.key, None)
-            self._told.pop(partition.key, None)
+            self._reported.pop(partition.key, None)
             self._asked.pop(partition.key, None)
             self._gone.add(partition.key)
 
@@ -245,13 +245,13 @@ class ReplicaFetcher:
         self._end_rests()
         if self._session == NEW_SESSION:
             self._sequence = 0
-            self._told.clear()
+            self._reported.clear()
             self._gone.clear()
             self._changed = set(self._partitions)
         partitions = list(self._news())
-        forgotten = [key for key in self._gone if key not in self._told]
+        forgotten = [key for key in self._gone if key not in self._reported]
         self._gone.clear()
-        if not self._told:
+        if not self._reported:
             # A session without partitions would only wait; the next partition begins a new session.
             self._session = NEW_SESSION
             return None
@@ -273,10 +273,10 @@ class ReplicaFetcher:
             if partition is None or key in self._resting:
                 continue
             report = partition.next_fetch()
-            if report is not None and self._told.get(key) != report:
-                self._told[key] = report
+            if report is not None and self._reported.get(key) != report:
+                self._reported[key] = report
                 self._asked[key] = partition
-                yield _tell(key, report, damaged=partition.got_damaged)
+                yield _fetch_partition(key, report, damaged=partition.got_damaged)
 
     def _end_rests(self) -> None:
         now = self._clock.monotonic()
@@ -305,8 +305,8 @@ class ReplicaFetcher:
             self._failures += 1
             if self._failures in {1, WORTH_A_WARNING}:
                 calm = self._failures < WORTH_A_WARNING or _is_leaving(error)
-                tell = self._log.info if calm else self._log.warning
-                tell("leader cannot be fetched from", reason=str(error), attempts=self._failures)
+                write = self._log.info if calm else self._log.warning
+                write("leader cannot be fetched from", reason=str(error), attempts=self._failures)
             return None
         finally:
             self._poll = None
@@ -324,7 +324,7 @@ class ReplicaFetcher:
         for result in answer.results:
             if result.data or (result.next_offset, result.diverging, result.problem) != (None, None, None):
                 # It rests at the leader until it is named again.
-                self._told.pop(result.key, None)
+                self._reported.pop(result.key, None)
                 self._changed.add(result.key)
             partition = self._partitions.get(result.key)
             # A replica that was opened again since then must not get an answer to its predecessor.
@@ -408,7 +408,9 @@ def _do(partition: FollowerReplica, work: DiskWork) -> LogError | None:
     return None
 
 
-def _tell(key: TopicIdPartition, report: FollowerReport, *, damaged: bool) -> ReplicaFetchPartition:
+def _fetch_partition(
+    key: TopicIdPartition, report: FollowerReport, *, damaged: bool
+) -> ReplicaFetchPartition:
     return ReplicaFetchPartition(
         topic_id=key.topic_id,
         partition=key.partition,

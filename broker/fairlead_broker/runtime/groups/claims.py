@@ -30,10 +30,10 @@ ATTEMPTS_MAX: Final = 10
 class GroupClaims:
     """Finds coordinators and claims groups for this broker."""
 
-    def __init__(self, store: GroupStore, mirror: Mirror, life: Incarnation) -> None:
+    def __init__(self, store: GroupStore, mirror: Mirror, incarnation: Incarnation) -> None:
         self._store = store
         self._mirror = mirror
-        self._life = life
+        self._incarnation = incarnation
         self._remembered: OrderedDict[str, Holder] = OrderedDict()
 
     async def elsewhere(self, group: str, *, again: bool) -> BrokerId | None:
@@ -45,7 +45,7 @@ class GroupClaims:
             return remembered
         _, holder = await self._look(group)
         broker = self._claimant(group) if holder is None else holder.broker
-        return None if broker == self._life.broker else broker
+        return None if broker == self._incarnation.broker else broker
 
     async def claim(self, group: str) -> Claim:
         """Claim a group that hashing assigns to this broker.
@@ -53,15 +53,15 @@ class GroupClaims:
         Raises `not_coordinator` naming the coordinator, `coordination_unavailable` and `CoordinationUnavailable`.
         """
         for _ in range(ATTEMPTS_MAX):
-            epoch = self._life.epoch
-            if not self._life.confirms(epoch):
+            epoch = self._incarnation.epoch
+            if not self._incarnation.confirms(epoch):
                 raise group_refusals.lease_in_doubt(group)
             found, holder = await self._look(group)
             broker = self._claimant(group) if holder is None else holder.broker
-            if broker != self._life.broker:
+            if broker != self._incarnation.broker:
                 raise group_refusals.not_coordinator(group, broker, self._mirror.metadata)
             try:
-                claim = await self._store.claim(group, found, self._life.broker, epoch)
+                claim = await self._store.claim(group, found, self._incarnation.broker, epoch)
             except UnknownOutcome:
                 # What stands there next time tells; a late put is fenced by the claim that follows.
                 continue
@@ -78,14 +78,14 @@ class GroupClaims:
         """Return whether this broker may own a group, by its record: unowned, or owned by this incarnation."""
         counting = None if holder is None else await self._counting(holder)
         if counting is not None:
-            return counting.broker == self._life.broker
-        return self._is_running() and self._claimant(group) == self._life.broker
+            return counting.broker == self._incarnation.broker
+        return self._is_running() and self._claimant(group) == self._incarnation.broker
 
     async def _look(self, group: str) -> tuple[Holder | None, Holder | None]:
         """Read the claim, and whether it counts."""
         found = await self._store.holder(group)
         holder = None if found is None else await self._counting(found)
-        if holder is not None and holder.broker != self._life.broker:
+        if holder is not None and holder.broker != self._incarnation.broker:
             self._remembered[group] = holder
             self._remembered.move_to_end(group)
             if len(self._remembered) > REMEMBERED_MAX:
@@ -113,7 +113,7 @@ class GroupClaims:
         return holder.broker
 
     def _is_running(self) -> bool:
-        own = self._mirror.metadata.brokers.get(self._life.broker)
+        own = self._mirror.metadata.brokers.get(self._incarnation.broker)
         return own is not None and own.value.state is not BrokerState.STOPPING
 
     def _claimant(self, group: str) -> BrokerId:

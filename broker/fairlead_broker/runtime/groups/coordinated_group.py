@@ -80,7 +80,7 @@ class GroupShared:
     store: GroupStore
     topics: GroupTopics
     budget: OffsetBudget
-    life: Incarnation
+    incarnation: Incarnation
     clock: Clock
     meters: GroupMeters
     spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
@@ -145,7 +145,7 @@ class CoordinatedGroup:
         """Whether calls may use this object; after an ended incarnation or a doubtful lease the group is read again."""
         if self._gone is not None:
             return False
-        confirmed = self._shared.life.confirms(self.claim.broker_epoch)
+        confirmed = self._shared.incarnation.confirms(self.claim.broker_epoch)
         if not confirmed:
             self._doubted = True
         return confirmed and not self._doubted
@@ -420,7 +420,7 @@ class CoordinatedGroup:
         deadline = self.group.deadline()
         if self.usable and deadline is not None and deadline > self._shared.clock.monotonic():
             self._set_timer()
-        elif self._doubted and self._shared.life.confirms(self.claim.broker_epoch):
+        elif self._doubted and self._shared.incarnation.confirms(self.claim.broker_epoch):
             # No heartbeat could be received in the meantime: sessions start at full length.
             self.let_go(group_refusals.beginning_anew(self.name))
         else:

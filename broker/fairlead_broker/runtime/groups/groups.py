@@ -59,7 +59,7 @@ class Groups:
         self,
         store: GroupStore,
         mirror: Mirror,
-        life: Incarnation,
+        incarnation: Incarnation,
         clock: Clock,
         positions: Positions,
         meters: GroupMeters,
@@ -70,7 +70,7 @@ class Groups:
         self._store = store
         self._mirror = mirror
         self._positions = positions
-        self._claims = GroupClaims(store, mirror, life)
+        self._claims = GroupClaims(store, mirror, incarnation)
         self._groups: dict[str, CoordinatedGroup] = {}
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._stopping = False
@@ -81,7 +81,7 @@ class Groups:
             store=store,
             topics=GroupTopics(mirror.metadata, self._topics_changed),
             budget=OffsetBudget(clock, lambda: own_rate(mirror.metadata)),
-            life=life,
+            incarnation=incarnation,
             clock=clock,
             meters=meters,
             spawn=spawn,
@@ -184,8 +184,8 @@ class Groups:
         metadata, now_us = self._mirror.metadata, self._shared.clock.now_us()
         position = request.position
         partitions = group_lag.reset_partitions(stands, request, metadata)
-        told = await self._positions.ask(group_lag.reset_asked(partitions, position, now_us))
-        offsets = group_lag.reset_offsets(stands, position, told, metadata)
+        positions = await self._positions.ask(group_lag.reset_asked(partitions, position, now_us))
+        offsets = group_lag.reset_offsets(stands, position, positions, metadata)
         entries: Entries = {
             (TopicId(each.topic_id), each.partition): OffsetEntry(
                 partition=each.partition, offset=Offset(each.after), committed_us=now_us
@@ -215,7 +215,7 @@ class Groups:
     async def describe(self, group: str) -> GroupDescription:
         """Members and what they own. Raises `group_not_found`."""
         coordinated = await self._coordinated(group)
-        own = self._shared.life.broker
+        own = self._shared.incarnation.broker
         return group_calls.description(group, coordinated.group, own, self._mirror.metadata.topic_name)
 
     async def lag(self, group: str) -> LagAnswer:
@@ -223,8 +223,8 @@ class Groups:
         coordinated = await self._coordinated(group)
         metadata = self._mirror.metadata
         partitions = group_lag.partitions_of(coordinated, metadata)
-        told = await self._positions.ask(group_lag.lag_asked(coordinated, partitions))
-        return group_lag.lag_answer(coordinated, told, metadata, self._shared.clock.now_us())
+        positions = await self._positions.ask(group_lag.lag_asked(coordinated, partitions))
+        return group_lag.lag_answer(coordinated, positions, metadata, self._shared.clock.now_us())
 
     async def delete(self, group: str) -> None:
         """Delete a group without members, offsets and all. Raises `group_not_found`, `group_not_empty`."""
@@ -267,7 +267,7 @@ class Groups:
         """Take over what the mirror tells."""
         self._shared.topics.updated(update.changes)
 
-    def life_changed(self) -> None:
+    def incarnation_changed(self) -> None:
         """Claims of an ended life are worth nothing."""
         for coordinated in self:
             coordinated.let_go(group_refusals.beginning_anew(coordinated.name))

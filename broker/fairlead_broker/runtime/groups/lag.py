@@ -49,12 +49,12 @@ def lag_asked(coordinated: CoordinatedGroup, partitions: Sequence[TopicIdPartiti
 
 def lag_answer(
     coordinated: CoordinatedGroup,
-    told: Sequence[PositionTold],
+    found: Sequence[PositionTold],
     metadata: ClusterMetadata,
     now_us: TimestampUs,
 ) -> LagAnswer:
     """Return the lag of a group from the reported positions of its partitions."""
-    lag = [_partition_lag(coordinated, each, metadata, now_us) for each in told]
+    lag = [_partition_lag(coordinated, each, metadata, now_us) for each in found]
     return LagAnswer(
         group=coordinated.name,
         lag=lag,
@@ -64,27 +64,27 @@ def lag_answer(
 
 
 def _partition_lag(
-    coordinated: CoordinatedGroup, told: PositionTold, metadata: ClusterMetadata, now_us: TimestampUs
+    coordinated: CoordinatedGroup, found: PositionTold, metadata: ClusterMetadata, now_us: TimestampUs
 ) -> PartitionLag:
-    entry = coordinated.offsets.get(told.topic_id, told.partition)
+    entry = coordinated.offsets.get(found.topic_id, found.partition)
     records: int | None = None
     seconds: float | None = None
-    if told.problem is None:
-        at = max(told.log_start, entry.offset) if entry else told.log_start
-        records = max(0, told.high_watermark - at)
+    if found.problem is None:
+        at = max(found.log_start, entry.offset) if entry else found.log_start
+        records = max(0, found.high_watermark - at)
         seconds = 0.0
-        if records and told.append_time_us is not None:
-            seconds = max(0, now_us - told.append_time_us) / 1e6
+        if records and found.append_time_us is not None:
+            seconds = max(0, now_us - found.append_time_us) / 1e6
     return PartitionLag(
-        topic=metadata.topic_name(told.topic_id) or "",
-        topic_id=told.topic_id,
-        partition=told.partition,
+        topic=metadata.topic_name(found.topic_id) or "",
+        topic_id=found.topic_id,
+        partition=found.partition,
         committed_offset=entry.offset if entry else None,
-        high_watermark=None if told.problem else told.high_watermark,
+        high_watermark=None if found.problem else found.high_watermark,
         lag_records=records,
         lag_seconds=seconds,
-        member_id=coordinated.group.owner(told.topic_id, told.partition),
-        problem=told.problem or UNSET,
+        member_id=coordinated.group.owner(found.topic_id, found.partition),
+        problem=found.problem or UNSET,
     )
 
 
@@ -139,49 +139,49 @@ def reset_asked(
 def reset_offsets(
     stands: CommittedOffsets,
     position: ResetPosition,
-    told: Sequence[PositionTold],
+    found: Sequence[PositionTold],
     metadata: ClusterMetadata,
 ) -> list[ResetOffset]:
     """Return where each partition goes, or why it stays."""
-    return [_reset(stands, position, each, metadata) for each in told]
+    return [_reset(stands, position, each, metadata) for each in found]
 
 
 def _reset(
-    stands: CommittedOffsets, position: ResetPosition, told: PositionTold, metadata: ClusterMetadata
+    stands: CommittedOffsets, position: ResetPosition, found: PositionTold, metadata: ClusterMetadata
 ) -> ResetOffset:
-    entry = stands.get(told.topic_id, told.partition)
+    entry = stands.get(found.topic_id, found.partition)
     before = None if entry is None else entry.offset
-    name = metadata.topic_name(told.topic_id) or ""
-    problem, after = told.problem, None
+    name = metadata.topic_name(found.topic_id) or ""
+    problem, after = found.problem, None
     if problem is None:
-        after = _destination(position, told, before)
-        if not told.log_start <= after <= told.high_watermark:
+        after = _destination(position, found, before)
+        if not found.log_start <= after <= found.high_watermark:
             refusal = refusals.offset_out_of_range(
-                name, told.partition, Offset(after), told.log_start, told.high_watermark
+                name, found.partition, Offset(after), found.log_start, found.high_watermark
             )
             problem, after = dict(refusal.to_document()), None
     return ResetOffset(
         topic=name,
-        topic_id=told.topic_id,
-        partition=told.partition,
+        topic_id=found.topic_id,
+        partition=found.partition,
         before=before,
         after=after,
         problem=problem or UNSET,
     )
 
 
-def _destination(position: ResetPosition, told: PositionTold, before: Offset | None) -> int:
+def _destination(position: ResetPosition, found: PositionTold, before: Offset | None) -> int:
     match position.kind:
         case ResetKind.EARLIEST:
-            return told.log_start
+            return found.log_start
         case ResetKind.LATEST:
-            return told.high_watermark
+            return found.high_watermark
         case ResetKind.TIMESTAMP | ResetKind.DURATION:
-            return told.high_watermark if told.found_offset is None else told.found_offset
+            return found.high_watermark if found.found_offset is None else found.found_offset
         case ResetKind.SHIFT:
             # Without a committed offset a group begins where the log does.
-            shifted = (told.log_start if before is None else before) + position.number
-            return min(max(shifted, told.log_start), told.high_watermark)
+            shifted = (found.log_start if before is None else before) + position.number
+            return min(max(shifted, found.log_start), found.high_watermark)
         case ResetKind.OFFSET:
             return position.number
 

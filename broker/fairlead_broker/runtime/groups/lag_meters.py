@@ -67,10 +67,10 @@ class GroupLagMeters:
     ) -> set[tuple[str, str, str]]:
         """Show some groups; return the labels of what is shown."""
         asked = [each for of_group in parts for each in group_lag.lag_asked(*of_group)]
-        told = iter(await self._positions.ask(asked))
+        positions = iter(await self._positions.ask(asked))
         shown = set()
         for coordinated, partitions in parts:
-            of_group = list(islice(told, len(partitions)))
+            of_group = list(islice(positions, len(partitions)))
             answer = group_lag.lag_answer(coordinated, of_group, self._metadata, self._clock.now_us())
             for each in answer.lag:
                 if each.lag_records is not None:

@@ -147,10 +147,14 @@ class OffsetsAsked:
         return topic_id
 
     def _check_within(self, entry: OffsetCommit, key: TopicIdPartition) -> None:
-        told = self._beyond.get(key)
-        if told is not None:
+        leader_has = self._beyond.get(key)
+        if leader_has is not None:
             raise refusals.offset_out_of_range(
-                entry.topic, entry.partition, Offset(entry.offset), told.log_start, told.high_watermark
+                entry.topic,
+                entry.partition,
+                Offset(entry.offset),
+                leader_has.log_start,
+                leader_has.high_watermark,
             )
 
     def _entry(self, entry: OffsetCommit) -> OffsetEntry:

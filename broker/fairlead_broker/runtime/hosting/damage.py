@@ -91,7 +91,7 @@ class DamageRepair:
         self,
         coordination: Coordination,
         mirror: Mirror,
-        life: Incarnation,
+        incarnation: Incarnation,
         directory: str,
         partitions: Replicas,
         log: Log,
@@ -99,7 +99,7 @@ class DamageRepair:
         """`directory`: id of the data directory."""
         self._coordination = coordination
         self._mirror = mirror
-        self._life = life
+        self._incarnation = incarnation
         self._directory = directory
         self._partitions = partitions
         self._log = log
@@ -137,15 +137,15 @@ class DamageRepair:
         if self._left.get(key) == found.mod_revision:
             # The cut has failed, on a full disk. Without a role since then, nothing that it says counts.
             return True
-        successor = taken_out(found.value, self._life.broker, self._directory)
+        successor = taken_out(found.value, self._incarnation.broker, self._directory)
         if successor is None:
             return False
         name, own = (
             metadata.keys.partition(key.topic_id, key.partition),
-            metadata.keys.broker(self._life.broker),
+            metadata.keys.broker(self._incarnation.broker),
         )
         result = await self._coordination.transact(
-            (unchanged_since(name, found.mod_revision), created_at(own, self._life.epoch)),
+            (unchanged_since(name, found.mod_revision), created_at(own, self._incarnation.epoch)),
             (Put(name, encode(successor)),),
         )
         await self._mirror.wait_for(result.revision)

@@ -33,13 +33,13 @@ class EpochReports:
         self,
         coordination: Coordination,
         mirror: Mirror,
-        life: Incarnation,
+        incarnation: Incarnation,
         partitions: Replicas,
         log: Log,
     ) -> None:
         self._coordination = coordination
         self._mirror = mirror
-        self._life = life
+        self._incarnation = incarnation
         self._partitions = partitions
         self._log = log
 
@@ -64,7 +64,7 @@ class EpochReports:
     async def _report(self, key: TopicIdPartition, highest: LeaderEpoch) -> None:
         metadata = self._mirror.metadata
         found = metadata.partitions(key.topic_id).get(key.partition)
-        own = InSync(broker=self._life.broker, broker_epoch=self._life.epoch)
+        own = InSync(broker=self._incarnation.broker, broker_epoch=self._incarnation.epoch)
         if found is None or found.value.leader != own or found.value.leader_epoch > highest:
             return
         name = metadata.keys.partition(key.topic_id, key.partition)

@@ -63,7 +63,7 @@ class Replicas:
 
     def __init__(
         self,
-        life: Incarnation,
+        incarnation: Incarnation,
         metadata: ClusterMetadata,
         views: TopicViews,
         directory: LogDirectory,
@@ -74,8 +74,8 @@ class Replicas:
         log: Log,
     ) -> None:
         """`opening`: the pool in which logs are opened, recovered and deleted."""
-        self._life = life
-        self._roles = Roles(life, directory.identity.directory_id)
+        self._incarnation = incarnation
+        self._roles = Roles(incarnation, directory.identity.directory_id)
         self._metadata = metadata
         self._views = views
         self._removals = SideWork(changes.spawn)
@@ -205,7 +205,7 @@ class Replicas:
         """Whether a copy may be led or followed: not while it is to be given up for damage, nor in quarantine."""
         if hosted.key in self._giving_up or hosted.key in self._directory.identity.quarantined:
             return False
-        return not hosted.damaged or taken_out(record, self._life.broker) is None
+        return not hosted.damaged or taken_out(record, self._incarnation.broker) is None
 
     # -- changes
 
@@ -228,7 +228,7 @@ class Replicas:
         self._dirty.add(topic_id)
         self._wake.set()
 
-    def life_changed(self) -> None:
+    def incarnation_changed(self) -> None:
         """Note a new incarnation of this broker: the roles of the previous one are over."""
         self._dirty.update(self._hosted)
         self._wake.set()
@@ -304,7 +304,7 @@ class Replicas:
     async def _bring_in_line(self) -> None:
         while self._dirty or self._brokers_dirty or self._opened:
             if self._brokers_dirty:
-                self._tell_brokers()
+                self._notify_leaders()
             wanted, self._opened = self._opened, []
             topics, self._dirty = self._dirty, set()
             waits: list[Awaitable[object]] = []
@@ -323,7 +323,7 @@ class Replicas:
                     self._take_role(wish)
             self._fetching.mirror_changed()
 
-    def _tell_brokers(self) -> None:
+    def _notify_leaders(self) -> None:
         self._brokers_dirty = False
         registered = registered_brokers(self._metadata.brokers)
         for partition in self:
@@ -357,7 +357,7 @@ class Replicas:
             if kept is None:
                 wanted.append(wish)
             elif self._keeps_role(kept, record.value):
-                waits.extend(self._tell(kept, view, record))
+                waits.extend(self._pass_record(kept, view, record))
             else:
                 wanted.append(wish)
                 waits.append(self._changes.end(kept, view.name, refusals.leader_changed))
@@ -370,7 +370,7 @@ class Replicas:
         followed = hosted.followed.following if hosted.followed else None
         return not self._roles.leads(record) and self._roles.following(record) == followed
 
-    def _tell(self, hosted: HostedLog, view: TopicView, record: Record) -> list[Awaitable[object]]:
+    def _pass_record(self, hosted: HostedLog, view: TopicView, record: Record) -> list[Awaitable[object]]:
         """Pass the new record to a replica that keeps its role."""
         if record.mod_revision != hosted.record.mod_revision:
             hosted.record = record

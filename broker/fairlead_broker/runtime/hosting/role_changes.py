@@ -35,7 +35,7 @@ class RoleChanges:
 
     def __init__(
         self,
-        life: Incarnation,
+        incarnation: Incarnation,
         metadata: ClusterMetadata,
         shared: SharedParts,
         fetching: ReplicaFetching,
@@ -44,7 +44,7 @@ class RoleChanges:
         lag_seconds: Callable[[], float],
     ) -> None:
         """`lag_seconds`: maximum lag of an in-sync follower, called for every leadership."""
-        self._life = life
+        self._incarnation = incarnation
         self._metadata = metadata
         self._shared = shared
         self._fetching = fetching
@@ -58,8 +58,8 @@ class RoleChanges:
         """Lead a partition from now on."""
         key, log, clock = hosted.key, hosted.log, self._shared.clock
         leader = PartitionLeader(
-            self._life.broker,
-            self._life.epoch,
+            self._incarnation.broker,
+            self._incarnation.epoch,
             record.value,
             record.mod_revision,
             registered_brokers(self._metadata.brokers),

@@ -1,6 +1,6 @@
-"""Fetch calls: whole committed batches of many partitions, and the long poll when there are too few.
+"""Fetch calls: whole committed batches of many partitions, and a long poll when too few bytes are available.
 
-Reads try the page cache on the event loop and go to the disk pool only for what is not there. A call reads at
+Reads try the page cache on the event loop and use the disk pool only for bytes outside the page cache. A call reads at
 most twice: at once, and when its long poll ends.
 """
 
@@ -24,12 +24,12 @@ from fairlead_broker.runtime.meters import BrokerMeters
 from fairlead_broker.runtime.requests import FetchResult, FetchSpec, PartitionFetch
 
 CACHED_READ_BYTES = 1 << 20
-"""Read on the loop in one go: about 60 us, and what an answer sends in one part."""
+"""Bytes of one read on the loop: about 60 us, and sent as one part of an answer."""
 ON_LOOP_BYTES_MAX = 4 << 20
-"""Read on the loop for one call, a quarter of a millisecond; the rest goes to the pool."""
+"""Bytes that one call may read on the loop, about a quarter of a millisecond; larger reads use the disk pool."""
 
 EPOCH_WAIT_SECONDS_MAX = 1.0
-"""How long a fetch that names a later leader epoch waits for this broker's mirror to show it."""
+"""Maximum time for which a fetch that names a later leader epoch waits until this broker's mirror shows that epoch."""
 NEVER_ENOUGH_BYTES = 1 << 62
 
 FindPartition = Callable[[TopicId, PartitionIndex], LeaderReplica]
@@ -38,14 +38,14 @@ FindPartition = Callable[[TopicId, PartitionIndex], LeaderReplica]
 class _Reading:
     """One partition of one call while its batches are gathered.
 
-    The first batch of the first partition that has any is never held back; a later partition whose first
-    batch is larger than what is left of the call answers nothing this time.
+    The first batch of the first partition that has any is always returned. A later partition returns nothing this time
+    if its first batch is larger than the remaining bytes of the call.
     """
 
     __slots__ = ("_data", "_future", "_nbytes", "_next_offset", "_room", "_wanted", "limit", "partition")
 
     def __init__(self, partition: LeaderReplica, offset: Offset, wanted: int, room: float) -> None:
-        """`wanted`: bytes to gather; `room`: what the first batch may take at most."""
+        """`wanted`: bytes to gather; `room`: maximum size of the first batch."""
         self.partition = partition
         self.limit = partition.readable_limit
         self._next_offset = offset
@@ -57,7 +57,7 @@ class _Reading:
 
     @property
     def wants_more(self) -> bool:
-        """Whether another read is worth it: a rest below a whole read mostly ends in front of a large batch."""
+        """Whether another read is worthwhile: a rest smaller than a whole read mostly ends before a large batch."""
         if self._next_offset >= self.limit:
             return False
         if self._data:
@@ -66,11 +66,11 @@ class _Reading:
 
     @property
     def claimed_bytes(self) -> int:
-        """What this partition takes from the call: read already, or promised to the pool."""
+        """Bytes of the call that this partition uses: already read, or reserved for a read in the pool."""
         return self._nbytes if self._future is None else max(self._wanted, 1)
 
     def read_cached(self, on_loop: int) -> int:
-        """Read from the page cache while it lasts; answers how many bytes were read."""
+        """Read from the page cache while it has the next batches; return the number of bytes read."""
         while self._nbytes < on_loop and self.wants_more:
             left = max(min(self._wanted - self._nbytes, CACHED_READ_BYTES), 1)
             read = self.partition.read_cached(self._next_offset, left)
@@ -79,12 +79,12 @@ class _Reading:
         return self._nbytes
 
     def submit(self, pool: DiskPool) -> None:
-        """Read in the pool what the page cache did not have."""
+        """Start a read in the disk pool of the bytes that the page cache lacked."""
         left = max(self._wanted - self._nbytes, 1)
         self._future = pool.submit(self.partition.read, self._next_offset, left, self.limit)
 
     async def finish(self) -> FetchResult | ProblemError:
-        """Wait for the pool where it is reading, and answer."""
+        """Wait for the read in the disk pool, if there is one, and return the result."""
         if self._future is not None:
             try:
                 self._take(await self._future)
@@ -103,7 +103,7 @@ class _Reading:
     def _take(self, read: LogRead) -> bool:
         nbytes = len(read.data)
         if not nbytes:
-            # Behind a loss at the end that was accepted there is nothing yet.
+            # After an accepted loss at the end of the log there are no records yet.
             self._next_offset = max(self._next_offset, read.next_offset)
         if not nbytes or nbytes > (self._wanted - self._nbytes if self._data else self._room):
             self._room = self._wanted = 0
@@ -115,7 +115,7 @@ class _Reading:
 
 
 class Fetching:
-    """Runs fetch calls against partitions, and holds the waiting ones."""
+    """Runs fetch calls against partitions and holds the waiting calls."""
 
     __slots__ = (
         "_bytes_max",
@@ -146,20 +146,20 @@ class Fetching:
         self._wait_seconds_max = wait_seconds_max
         self._polls_max = polls_max
         self._waiting: dict[LongPoll, None] = {}
-        """In the order in which they came, which is that of their answers at a stop."""
+        """Waiting calls in the order of their arrival, in which a stop answers them."""
         self._stopping = False
 
     @property
     def waiting(self) -> int:
-        """Long polls that wait now."""
+        """Number of long polls that wait now."""
         return len(self._waiting)
 
     async def fetch(
         self, spec: FetchSpec, held: HeldAnswer, *, disconnected: asyncio.Event | None = None
     ) -> list[FetchResult | ProblemError]:
-        """Answer one result or problem a partition, in the order of the request; `held` counts what is read.
+        """Return one result or problem for each partition, in the order of the request; `held` counts the bytes read.
 
-        Raises `shutting_down`, or `overloaded` when too many fetches wait or too much is read and not sent.
+        Raises `shutting_down`, or `overloaded` when too many fetches wait or too many bytes are read and not sent.
         """
         if self._stopping:
             raise refusals.shutting_down()
@@ -172,7 +172,7 @@ class Fetching:
         missing = self._missing_bytes(spec, answers)
         if missing > 0 and spec.max_wait_seconds > 0:
             marks = [_high_watermark(answer) for answer in answers]
-            # What is too little to answer is read again later: a poll that waits holds nothing.
+            # A result that is too small to answer with is read again later: a waiting poll holds no bytes.
             del answers
             held.resize(0)
             await self._wait(spec, marks, missing, disconnected)
@@ -183,7 +183,7 @@ class Fetching:
         ]
 
     def answer_all(self) -> None:
-        """End every long poll now and let none begin: the broker stops."""
+        """End every long poll now and allow no new ones: the broker stops."""
         self._stopping = True
         for poll in tuple(self._waiting):
             poll.wake()
@@ -191,10 +191,10 @@ class Fetching:
     def _without_doubt(
         self, fetch: PartitionFetch, answer: FetchResult | ProblemError
     ) -> FetchResult | ProblemError:
-        """An answer that tells no end below what the caller has read already.
+        """Return the result without an end offset that may be lower than what the caller has read already.
 
-        A leader that does not know its high watermark yet knows an old one; its reader may know better (rule 4.9). So
-        may the reader of one whose lease is in doubt: another may have been elected (rule 3.7).
+        A leader that does not know its high watermark yet knows only an older one, and its reader may know a newer one
+        (rule 4.9). The same holds while the lease is in doubt: another leader may have been elected (rule 3.7).
         """
         if isinstance(answer, FetchResult) and answer.high_watermark < fetch.offset:
             try:
@@ -208,7 +208,7 @@ class Fetching:
         return answer
 
     def _behind(self, spec: FetchSpec, answers: list[FetchResult | ProblemError]) -> list[LeaderReplica]:
-        """Partitions of which the caller knows a later leader epoch than this broker.
+        """Return the partitions for which the caller knows a later leader epoch than this broker.
 
         This broker's mirror shows that epoch soon; the present leadership then ends and wakes its waiters (rule 4.9).
         """
@@ -217,7 +217,7 @@ class Fetching:
             if isinstance(answer, ProblemError) and answer.code == "unknown_leader_epoch":
                 with suppress(
                     ProblemError
-                ):  # the leadership has ended already: reading again says what is now
+                ):  # the leadership has ended already: the next read returns the problem
                     behind.append(self._find(fetch.topic_id, fetch.partition))
         return behind
 
@@ -225,13 +225,13 @@ class Fetching:
         self._meters.fetched(answers)
         for fetch, answer in zip(spec.partitions, answers, strict=True):
             if isinstance(answer, FetchResult) and answer.data:
-                # The first batch may begin below the asked offset; those records are not what was asked for.
+                # The first batch may begin below the requested offset; records before that offset do not count.
                 with suppress(ProblemError):  # deleted while the pool was reading
                     topic = self._find(fetch.topic_id, fetch.partition).meters
                     topic.read(answer.next_offset - fetch.offset, answer.nbytes)
 
     def _missing_bytes(self, spec: FetchSpec, answers: list[FetchResult | ProblemError]) -> int:
-        """Bytes still missing before the call is answered; a problem is answered at once."""
+        """Return the bytes still missing before the call is answered; a problem is answered at once."""
         if self._stopping:
             return 0
         missing = min(spec.min_bytes, spec.max_bytes, self._bytes_max)
@@ -240,7 +240,7 @@ class Fetching:
                 return 0
             missing -= answer.nbytes
             if answer.nbytes >= fetch.bytes_max or answer.next_offset < answer.high_watermark:
-                return 0  # held back by a limit: more will not fit however long it waits
+                return 0  # held back by a limit: waiting longer makes no more bytes fit
         return missing
 
     async def _wait(
@@ -258,9 +258,9 @@ class Fetching:
             try:
                 partition = self._find(fetch.topic_id, fetch.partition)
             except ProblemError:
-                return  # gone while the pool was reading; reading again says so
+                return  # the leadership ended while the pool was reading; the next read returns the problem
             if high_watermark is not None and partition.readable_limit > high_watermark:
-                return  # moved on while the pool was reading
+                return  # the log start moved while the pool was reading
             partitions.append(partition)
         poll = LongPoll(missing)
         self._waiting[poll] = None
@@ -278,7 +278,7 @@ class Fetching:
         return answers
 
     async def _read_all(self, spec: FetchSpec, held: HeldAnswer) -> list[FetchResult | ProblemError]:
-        """Read every partition: cached ones at once on the loop, the others together in the pool."""
+        """Read every partition: cached batches at once on the loop, all others together in the pool."""
         budget = bytes_max = min(spec.max_bytes, self._bytes_max, held.room())
         crowded = held.crowded
         on_loop = ON_LOOP_BYTES_MAX
@@ -323,12 +323,12 @@ def _high_watermark(answer: FetchResult | ProblemError) -> Offset | None:
 
 
 def _lags(answer: FetchResult | ProblemError) -> bool:
-    """Whether there is more to read than was answered."""
+    """Return whether the partition has more to read than was answered."""
     return isinstance(answer, FetchResult) and answer.next_offset < answer.high_watermark
 
 
 def _hold_back(spec: FetchSpec, answers: list[FetchResult | ProblemError], left: int) -> None:
-    """Leave out what does not fit: a first batch from the pool may be larger than was claimed for it."""
+    """Leave out what exceeds the limit: a first batch read by the pool may be larger than the bytes reserved for it."""
     first = True
     for at, answer in enumerate(answers):
         if isinstance(answer, ProblemError) or not answer.data:

@@ -3,9 +3,9 @@
     produce ──▶ queue ──▶ [task: stamp, one append in the disk pool] ──▶ Appended ─┐
                                       sync rounds ──▶ Synced ──────────────────────┴▶ leadership ──▶ answers, polls
 
-While an append is in the pool the next batches gather in the queue and go in one group. Everything but the disk
-calls runs on the event loop, so there are no locks; `replication.PartitionLeader` decides, and `leadership` speaks
-for it with the followers and the coordination store.
+While an append runs in the pool, the next batches gather in the queue and are appended as one group. Everything but the
+disk calls runs on the event loop, so there are no locks; `replication.PartitionLeader` decides, and `leadership`
+carries its decisions to followers and to the coordination store.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ then waits for one thread instead of two. Larger groups go to the rounds, so tha
 sync."""
 
 Refusal: TypeAlias = Callable[[SideEffect], ProblemError]
-"""Makes the problem with which a partition answers, told whether the batch may be stored."""
+"""Function from the side effect of a batch to the problem that refuses it: may the batch be stored?"""
 
 
 class LeaderReplica:
-    """The partition's log, its leader's machine, and the calls that wait for either."""
+    """The partition's log, its leader's machine, and the calls that wait for them."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class LeaderReplica:
         """Marks what was appended for the sync rounds."""
         self._leader = leader
         self.leadership = Leadership(topic, key, leader, shared, meters, self._advanced)
-        """What the followers and the coordination store have to do with it."""
+        """Passes events of followers and of the coordination store to the machine, and runs its effects."""
         self._shared = shared
         self._meters = meters
         self._queue: deque[PendingAppend] = deque()
@@ -86,7 +86,7 @@ class LeaderReplica:
         self._epoch_begun = False
         self._refusal: Refusal | None = None
         self.closed = False
-        """Whether this broker has ceased to lead it in this leader epoch."""
+        """Whether this broker's leadership in this leader epoch has ended."""
         self._order = ProducerOrder(
             topic,
             key.partition,
@@ -102,7 +102,7 @@ class LeaderReplica:
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
-        """The epoch in which this broker leads it."""
+        """Leader epoch in which this broker leads the partition."""
         return self._leader.leader_epoch
 
     @property
@@ -117,7 +117,7 @@ class LeaderReplica:
 
     @property
     def high_watermark(self) -> Offset:
-        """Everything below is committed.
+        """Offset below which every record is committed.
 
         Raises `offset_not_available` while it is unknown, and while another leader may know a higher one.
         """
@@ -130,12 +130,12 @@ class LeaderReplica:
 
     @property
     def last_stable_offset(self) -> Offset:
-        """The high watermark, until there are transactions."""
+        """The high watermark, as long as there are no transactions."""
         return self.high_watermark
 
     @property
     def readable_limit(self) -> Offset:
-        """Records below it may be served, also while the high watermark is unknown."""
+        """Offset below which records may be served, also while the high watermark is unknown."""
         return self._leader.readable_limit
 
     @property
@@ -145,12 +145,12 @@ class LeaderReplica:
 
     @property
     def meters(self) -> TopicMeters:
-        """The counters of the topic."""
+        """Counters of the topic."""
         return self._meters
 
     @property
     def queued_batches(self) -> int:
-        """Batches that wait for the task, or for others of their producer."""
+        """Batches that wait for the partition's task or for other batches of their producer."""
         return len(self._queue) + self._order.held_count
 
     @property
@@ -161,7 +161,7 @@ class LeaderReplica:
     # -- appending
 
     def check_writable(self, acks: Acks) -> None:
-        """Refuse what could not be appended anyway, before anything is spent on it."""
+        """Refuse a batch that cannot be appended, before memory or time is spent on it."""
         if self._refusal is not None:
             raise self._refusal(SideEffect.NONE)
         self.leadership.check_writable(acks)
@@ -170,22 +170,22 @@ class LeaderReplica:
             raise refusals.overloaded(waiting)
 
     def digest_of(self, key: bytes) -> bytes | None:
-        """Digest of the request that used an idempotency key here within 24 hours; None if none did."""
+        """Return the digest of the request that used an idempotency key here within 24 hours; None if none did."""
         return self._order.digest_of(key)
 
     def knows_producer(self, producer_id: ProducerId) -> bool:
-        """Whether an idempotent producer wrote here within the last 24 hours."""
+        """Return whether an idempotent producer wrote here within the last 24 hours."""
         return self._order.knows_producer(producer_id)
 
     def enqueue(self, append: PendingAppend) -> None:
-        """Take over a validated batch; its call hears of it. Call `check_writable` first, without an await."""
+        """Queue a validated batch; its call receives the outcome. Call `check_writable` first, without an await."""
         self._queue.append(append)
         if append.acks is Acks.NONE:
             append.accepted(self.leader_epoch)
         self._work.set()
 
     async def run(self) -> None:
-        """Append what is queued until cancelled or failed. The partition's one task."""
+        """Append queued batches until cancelled or failed. The partition's one task."""
         while self._refusal is None:
             await self._work.wait()
             self._work.clear()
@@ -220,7 +220,7 @@ class LeaderReplica:
         self._uncommitted.extend(group)
         self._order.appended(group, group[0].append_time_us)
         if self._refusal is not None:
-            # The directory failed or the topic went while the disk had the group: it may be stored.
+            # The directory failed or the topic was deleted during the disk write: the batches may be stored.
             self._refuse(group, self._refusal)
             self._order.refuse(self._refusal)
         for append in group:
@@ -262,10 +262,10 @@ class LeaderReplica:
         return stamped
 
     def _append_on_disk(self, stamped: list[StampedBatch], alone: bool) -> Offset | None:
-        """Append, and sync where the group goes alone; blocks, runs in the disk pool."""
+        """Append a group, and sync it if it is synced alone; blocks, runs in the disk pool."""
         if not self._epoch_begun:
-            # Before the first write and not at the start of the epoch: a partition without writes costs no fsync at
-            # a start, and its list of epochs does not grow with every restart.
+            # Before the first write and not at the start of the epoch: a partition without writes needs no fsync at a
+            # start, and its list of epochs does not grow with every restart.
             self.log.begin_epoch(self.leader_epoch)
             self._epoch_begun = True
         self.log.append(stamped, end_offset=stamped[0].base_offset)
@@ -290,8 +290,8 @@ class LeaderReplica:
     def synced(self, offset: Offset) -> None:
         """Note that a round made everything below the offset durable.
 
-        A round can include an append whose completion is still on its way from the disk pool. Such an append counts
-        with the next round, for which its completion marks the partition.
+        A round can include an append whose completion has not reached the loop yet. Such an append counts with the next
+        round, for which its completion marks the partition.
         """
         offset = min(offset, self._leader.end_offset)
         self.sync.synced(offset, self._leader.end_offset)
@@ -300,13 +300,13 @@ class LeaderReplica:
     # -- the machine
 
     def start_leading(self) -> None:
-        """Feed what the log says at the start; with one replica this makes the high watermark known."""
+        """Pass the offsets of the log to the machine; with one replica this makes the high watermark known."""
         self._order.committed(self._leader.readable_limit)
         self.leadership.synced(self.log.synced_offset)
         self.leadership.time_passed()
 
     def record_changed(self, record: PartitionRecord, revision: Revision) -> None:
-        """Take another version of the partition record in the same leader epoch."""
+        """Use another version of the partition record in the same leader epoch."""
         self.leadership.record_changed(record, revision)
         if self._counts_synced:
             self.sync.sync_at_once(self._leader.end_offset)
@@ -347,15 +347,15 @@ class LeaderReplica:
     def check_fetch(
         self, offset: Offset, leader_epoch: LeaderEpoch | None, last_epoch: LeaderEpoch | None
     ) -> None:
-        """Refuse a fetch that names another leader epoch, a log that was cut, or offsets outside the log."""
+        """Refuse a fetch that names another leader epoch, a truncated log, or an offset outside the log."""
         topic, index = self.topic, self.index
         if leader_epoch is not None and leader_epoch != self.leader_epoch:
             raise refusals.wrong_leader_epoch(topic, index, leader_epoch, self.leader_epoch)
         if last_epoch is not None and offset >= self.log_start_offset:
-            # First: a reader beyond the end of a truncated log gets `log_truncated`, not `offset_out_of_range`.
+            # Checked first: a reader beyond the end of a truncated log gets `log_truncated`, not `offset_out_of_range`.
             self._check_lineage(offset, last_epoch)
         if offset > self._leader.end_offset:
-            # While the lease is in doubt, the reader may come from a newer leader, and this answer would be final.
+            # While the lease is in doubt, the reader may know a newer leader, and `offset_out_of_range` would be final.
             self.leadership.check_latest()
             raise refusals.offset_out_of_range(
                 topic, index, offset, self.log_start_offset, self.log_end_offset
@@ -371,36 +371,36 @@ class LeaderReplica:
             raise refusals.log_truncated(self.topic, self.index, end.epoch, end.end_offset)
 
     def read_cached(self, offset: Offset, bytes_max: int) -> LogRead | None:
-        """Committed batches from the page cache, without blocking; None when they are not there."""
+        """Return committed batches from the page cache, without blocking; None when they are not in the page cache."""
         try:
             return self.log.read_cached(offset, bytes_max, self._leader.readable_limit)
         except LogError as error:
             raise self._read_problem(error, offset) from error
 
     def read_cached_for_follower(self, offset: Offset, bytes_max: int) -> LogRead | None:
-        """Batches up to the log's end from the page cache, without blocking; None when they are not there."""
+        """Return batches up to the log's end from the page cache, without blocking; None when they are not in it."""
         try:
             return self.log.read_cached(offset, bytes_max, self._leader.end_offset)
         except LogError as error:
             raise self._read_problem(error, offset) from error
 
     def divergence(self, last_epoch: LeaderEpoch | None, fetch_offset: Offset) -> EpochEnd | None:
-        """Where a follower's log and this one part; None where the follower can go on (rule 4.8)."""
+        """Return where a follower's log and this log differ; None where the follower can continue (rule 4.8)."""
         return divergence(self.log.leader_epochs, self._leader.end_offset, last_epoch, fetch_offset)
 
     def end_before(self, deleted_epoch: LeaderEpoch | None, fetch_offset: Offset) -> Offset | None:
-        """Where this log ends for a follower without records that begins beyond that; None where it does not."""
+        """Return the end of this log for an empty follower whose log starts beyond it; None if it does not."""
         return end_before(self.log.leader_epochs, self._leader.end_offset, deleted_epoch, fetch_offset)
 
     def read(self, offset: Offset, bytes_max: int, limit: Offset) -> LogRead:
-        """Batches below a limit; blocks, runs in the disk pool."""
+        """Return batches below a limit; blocks, runs in the disk pool."""
         try:
             return self.log.read(offset, bytes_max, limit)
         except LogError as error:
             raise self._read_problem(error, offset) from error
 
     def offset_for_time(self, timestamp_us: TimestampUs) -> tuple[Offset, TimestampUs] | None:
-        """First record at or after a time; blocks, runs in the disk pool."""
+        """Return the first record at or after a time; blocks, runs in the disk pool."""
         try:
             return self.log.offset_for_time(timestamp_us)
         except LogError as error:
@@ -418,7 +418,7 @@ class LeaderReplica:
     # -- changes from outside
 
     def change_config(self, config: TopicConfig) -> None:
-        """Use another topic configuration from the next batch on. The log gets it separately, in a pool."""
+        """Use another topic configuration from the next batch on. The log is updated separately, in a pool."""
         self.config = config
         """The topic's effective configuration."""
         self.validation_limits = limits_of(config, self._shared.decompressed_bytes_max)
@@ -427,9 +427,9 @@ class LeaderReplica:
         self.sync.change_config(config)
 
     def refuse_writes(self, refusal: Refusal) -> None:
-        """Answer everything that waits, and all that comes, with a problem; reads go on.
+        """Answer all waiting and all later batches with a problem; reads continue.
 
-        `refusal` makes the problem, told whether the batch may be stored.
+        `refusal` makes the problem from the side effect of the batch, which says whether the batch may be stored.
         """
         self._refusal = refusal
         self._refuse(self._uncommitted, refusal)
@@ -445,12 +445,12 @@ class LeaderReplica:
             append.refused(refusal(append.side_effect))
 
     def storage_failed(self) -> None:
-        """End writes after a failure of the data directory; another replica leads if there is one."""
+        """End writes after a failure of the data directory; another replica leads if one can."""
         self.refuse_writes(partial(refusals.storage_failed, self.topic, self.index))
         self.leadership.directory_failed()
 
     def close(self, refusal: Refusal) -> None:
-        """End the leadership: answer all waiting calls, and decide and write nothing more."""
+        """End the leadership: answer all waiting calls, and decide and write nothing afterwards."""
         self.closed = True
         self.refuse_writes(refusal)
         self.leadership.close()

@@ -40,7 +40,7 @@ _Write = tuple[Leadership, WriteRecord]
 
 
 class LeaderWrites:
-    """Carries what the machines of the partitions led here want to be written."""
+    """Writes the partition records that the machines of this broker's leaders order."""
 
     __slots__ = ("_coordination", "_keys", "_log", "_queue", "_wake")
 
@@ -74,15 +74,15 @@ class LeaderWrites:
         epoch = None
         while self._queue and len(batch) < PARTITIONS_MAX:
             leadership, write = self._queue[0]
-            if epoch is not None and leadership.life.broker_epoch != epoch:
-                break  # decided in another life of this broker: under a compare of its own
+            if epoch is not None and leadership.incarnation.broker_epoch != epoch:
+                break  # decided in another incarnation of this broker, which needs its own compare
             self._queue.popleft()
             if leadership.closed:
                 continue
             if write.revision < leadership.machine.revision:
                 self._answer([(leadership, write)], WriteOutcome.REFUSED, None)
             else:
-                epoch = leadership.life.broker_epoch
+                epoch = leadership.incarnation.broker_epoch
                 batch.append((leadership, write))
         return batch
 
@@ -91,15 +91,17 @@ class LeaderWrites:
             return
         keys = self._keys
         names = [_name(keys, leadership.key) for leadership, _ in batch]
-        life = batch[0][0].life
-        # Those of several partitions mostly add the same broker in the same registration: compared once.
-        compares: dict[Compare, None] = {created_at(keys.broker(life.broker), life.broker_epoch): None}
+        incarnation = batch[0][0].incarnation
+        # Writes of several partitions mostly add the same broker in the same registration: its key is compared once.
+        compares: dict[Compare, None] = {
+            created_at(keys.broker(incarnation.broker), incarnation.broker_epoch): None
+        }
         for name, (_, write) in zip(names, batch, strict=True):
             compares[unchanged_since(name, write.revision)] = None
             for broker, revision in write.added:
                 compares[unchanged_since(keys.broker(broker), revision)] = None
         puts = [Put(name, encode(write.record)) for name, (_, write) in zip(names, batch, strict=True)]
-        # A transaction that is halved asks again: only of the last one it matters what stands there.
+        # A failed transaction is halved and tried again, so the present record is read only for a single partition.
         gets = [Get(names[0])] if len(batch) == 1 else []
         try:
             result = await self._coordination.transact(tuple(compares), puts, gets)
@@ -110,7 +112,7 @@ class LeaderWrites:
             await self._write_halves(batch)
         except CoordinationError as error:
             self._warn(batch, error)
-            # The store is away: there is no event to wait for, only another attempt.
+            # The store is unreachable: no event announces its return, only another attempt shows it.
             await asyncio.sleep(RETRY_SECONDS)  # noqa: TID251
             self._answer(batch, WriteOutcome.REFUSED, None)
         else:
@@ -139,7 +141,7 @@ class LeaderWrites:
         self._answer(batch, WriteOutcome.STORED, revision)
 
     def _refused(self, refused: _Write, standing: KeyValue | None) -> None:
-        """Pass the stored record to the leadership first: it won, perhaps by a write that seemed lost."""
+        """Pass the stored record to the leadership first: that write won, perhaps one whose answer was lost."""
         leadership, write = refused
         if standing is not None and standing.mod_revision > leadership.machine.revision:
             record = decode(standing.key, standing.value, PartitionRecord)

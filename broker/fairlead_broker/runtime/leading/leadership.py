@@ -1,8 +1,8 @@
-"""The shell of one partition's leader machine: what happens goes in, what follows from it is done.
+"""The shell of one partition's leader machine: passes events to the machine and runs its effects.
 
-Owned by a `Partition`, which appends and reads; this part speaks with the followers, the coordination store and the
-lease. `replication.PartitionLeader` decides everything. After `close` nothing follows from anything any more: an
-answer of the store or a follower may still come for an leadership that has ended.
+Owned by a `LeaderReplica`, which appends and reads; this part talks to followers, the coordination store and the lease.
+`replication.PartitionLeader` decides everything. After `close` no event has an effect: an answer of the store or of a
+follower may still arrive for a leadership that has ended.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ from fairlead_broker.runtime.meters import TopicMeters
 
 
 class FollowerPlace(Protocol):
-    """A follower that takes the partition from here, in the session of its fetches."""
+    """A waiting fetch session of a follower that copies this partition."""
 
     def grown(self) -> None:
-        """Note that there is more to fetch."""
+        """Note that the partition has new records to fetch."""
         ...
 
     def offsets_moved(self) -> None:
@@ -67,7 +67,7 @@ class FollowerPlace(Protocol):
 
 
 class Leadership:
-    """One partition's leadership in one leader epoch."""
+    """The leadership of one partition in one leader epoch."""
 
     __slots__ = (
         "_advanced",
@@ -79,8 +79,8 @@ class Leadership:
         "_shared",
         "_topic",
         "closed",
+        "incarnation",
         "key",
-        "life",
         "machine",
     )
 
@@ -93,13 +93,13 @@ class Leadership:
         meters: TopicMeters,
         advanced: Callable[[Offset], None],
     ) -> None:
-        """`advanced` hears of each new high watermark."""
+        """`advanced` is called with each new high watermark."""
         leader = machine.record.leader
         assert leader is not None, "an leadership is taken by a record that names the leader"
         self.machine = machine
         self.key = key
-        self.life: Final[InSync] = leader
-        """The life of this broker in which it leads; every write is made under it."""
+        self.incarnation: Final[InSync] = leader
+        """Incarnation of this broker that leads; every write is made on condition that it is current."""
         self.closed = False
         self._topic = topic
         self._index = key.partition
@@ -113,7 +113,7 @@ class Leadership:
     # -- what may be done
 
     def check_writable(self, acks: Acks) -> None:
-        """Refuse what could not be acknowledged as asked (rules 3.7 and 4.4), before anything is spent on it."""
+        """Refuse a batch that could not be acknowledged as asked (rules 3.7 and 4.4), before anything is spent."""
         self._look_at_lease()
         machine = self.machine
         if machine.resigned:
@@ -126,15 +126,16 @@ class Leadership:
             )
 
     def _may_acknowledge(self, acks: Acks) -> bool:
-        """Refusal while the lease is in doubt (rule 3.7): another leader may have been elected."""
+        """Return whether acks are allowed with the lease in doubt (rule 3.7): another leader may have been elected."""
         if acks is not Acks.ALL:
             return self.machine.serves_weak_acks
-        # The others of the isr hold the high watermark back. Alone, and replaceable uncleanly, it stands still.
+        # Other members of the isr hold the high watermark back. If this leader is alone and an unclean election may
+        # replace it, the high watermark stays where it is.
         record = self.machine.record
         return not record.unclean or len(record.isr) > 1
 
     def check_latest(self) -> Offset:
-        """High watermark for clients. Raises `offset_not_available`."""
+        """Return the high watermark for clients. Raises `offset_not_available`."""
         self._look_at_lease()
         high_watermark = self.machine.high_watermark
         if high_watermark is None or not self.machine.serves_weak_acks:
@@ -142,7 +143,7 @@ class Leadership:
         return high_watermark
 
     def timed_out(self, seconds: float, effect: SideEffect) -> ProblemError:
-        """Why a batch was not acknowledged in time."""
+        """Return the problem that says why a batch was not acknowledged in time."""
         machine = self.machine
         if effect is SideEffect.MAYBE and not machine.enough_in_sync:
             return refusals.not_enough_replicas_after_append(
@@ -153,33 +154,33 @@ class Leadership:
     # -- the own log
 
     def appended(self, end_offset: Offset) -> None:
-        """The own log has grown."""
+        """Pass a growth of the leader's log to the machine."""
         self._step(Appended(end_offset, self._clock.monotonic()))
         for place in self._places:
             place.grown()
 
     def synced(self, offset: Offset) -> None:
-        """The own log is durable below an offset."""
+        """Pass to the machine that the leader's log is durable below an offset."""
         self._step(Synced(offset, self._clock.monotonic()))
 
     def log_start_moved(self, log_start: Offset) -> None:
-        """Note a later start of the own log, and report it to followers."""
+        """Pass a later start of the leader's log to the machine and report it to followers."""
         self._step(LogStartMoved(log_start))
         for place in self._places:
             place.offsets_moved()
 
     def directory_failed(self) -> None:
-        """Note that the own disk has failed: another replica must lead, if there is one."""
+        """Pass a failure of the leader's disk to the machine: another replica must lead, if one can."""
         self._step(DirectoryFailed())
 
     # -- the cluster
 
     def record_changed(self, record: PartitionRecord, revision: Revision) -> None:
-        """The mirror shows another version of the record, in the same leader epoch."""
+        """Pass another version of the record, in the same leader epoch, to the machine."""
         self._step_counting(RecordChanged(record, revision))
 
     def brokers_changed(self, registered: Mapping[BrokerId, RegisteredBroker]) -> None:
-        """The mirror shows other registrations."""
+        """Pass changed registrations of brokers to the machine."""
         self._step(BrokersChanged(registered))
 
     def write_answered(
@@ -189,17 +190,17 @@ class Leadership:
         self._step_counting(WriteAnswered(write.revision, outcome, stored_revision))
 
     def time_passed(self) -> None:
-        """Pass the time to the machine; the lease may be in doubt."""
+        """Pass the time to the machine, after a check whether the lease is in doubt."""
         self._step(TimePassed(self._clock.monotonic()))
 
     # -- followers
 
     def refusal_of(self, report: FollowerReport) -> FetchRefusal | None:
-        """Why a follower's report does not count."""
+        """Return why a follower's report does not count; None if it counts."""
         return self.machine.refusal_of(report)
 
     def follower_fetched(self, report: FollowerReport) -> None:
-        """A follower fetches from its end, which is part of the own log."""
+        """Pass a follower's fetch to the machine; the fetch offset lies in the leader's log."""
         self._step(FollowerFetched(report, self._clock.monotonic()))
 
     def follower_synced(
@@ -210,7 +211,7 @@ class Leadership:
         leader_epoch: LeaderEpoch,
         synced_offset: Offset,
     ) -> None:
-        """A follower tells what is durable on its disk."""
+        """Pass the synced offset of a follower to the machine."""
         now = self._clock.monotonic()
         self._step(FollowerSynced(broker, broker_epoch, generation, leader_epoch, synced_offset, now))
 
@@ -233,13 +234,13 @@ class Leadership:
 
     @property
     def under_replicated(self) -> bool:
-        """Whether a replica is out of sync; one that a reassignment adds is not expected to be in sync yet."""
+        """Whether a replica is out of sync; a replica that a reassignment adds is not expected to be in sync yet."""
         record = self.machine.record
         in_sync = {entry.broker for entry in record.isr}
         return any(each.broker not in in_sync | {*record.adding} for each in record.replicas)
 
     async def low_watermark(self, offset: Offset, seconds: float) -> bool:
-        """Wait until every member of the isr begins its log at an offset or later (rule 4.12); False if in vain."""
+        """Wait until the log of every isr member starts at an offset or later (rule 4.12); False if that failed."""
         low_watermark = self.machine.low_watermark
         if low_watermark is not None and low_watermark >= offset:
             return True
@@ -271,8 +272,8 @@ class Leadership:
     # -- the machine
 
     def _look_at_lease(self) -> None:
-        """See that the lease is in doubt at once, also when this process has just slept (rule 3.7)."""
-        confirmed = self._shared.lease_confirmed(self.life.broker_epoch)
+        """Detect at once that the lease is in doubt, also when this process was just suspended (rule 3.7)."""
+        confirmed = self._shared.lease_confirmed(self.incarnation.broker_epoch)
         if confirmed is not self.machine.lease_confirmed:
             self._run(self.machine.step(LeaseChanged(confirmed)))
 

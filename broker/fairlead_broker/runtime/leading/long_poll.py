@@ -1,7 +1,7 @@
 """A fetch that waits for bytes in any of its partitions.
 
-Nothing polls: the partitions tell it how many bytes the high watermark has passed, and it wakes when enough
-have come. An idle long poll costs one future and one timer.
+Each partition reports how many bytes the high watermark has passed, and the poll wakes when they suffice; nothing is
+polled in a loop. An idle long poll costs one future and one timer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class Watched(Protocol):
-    """What can be waited for: a partition."""
+    """A partition as a long poll sees it."""
 
     def add_poll(self, poll: LongPoll) -> None:
         """Report moves of the high watermark to the poll from now on."""
@@ -33,20 +33,20 @@ class LongPoll:
         self._woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def advanced(self, nbytes: int) -> None:
-        """Note that a partition can serve so many more bytes."""
+        """Count bytes that a partition can serve in addition."""
         self._missing_bytes -= nbytes
         if self._missing_bytes <= 0:
             self.wake()
 
     def wake(self) -> None:
-        """End the wait now: enough has come, the partition or the broker ends, the caller is gone."""
+        """End the wait now: enough bytes are available, the partition or the broker ends, or the caller is gone."""
         if not self._woken.done():
             self._woken.set_result(None)
 
     async def wait(
         self, partitions: Iterable[Watched], seconds: float, disconnected: asyncio.Event | None
     ) -> None:
-        """Wait at the partitions until woken, or for at most so many seconds."""
+        """Wait at the partitions until woken, or for at most this many seconds."""
         watched = list(partitions)
         timer = asyncio.get_running_loop().call_later(seconds, self.wake)
         for partition in watched:

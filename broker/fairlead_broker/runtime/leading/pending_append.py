@@ -1,8 +1,8 @@
-"""A produce call on its way: one future a call, however many partitions it touches.
+"""A produce call in progress: one future for each call, however many partitions it writes to.
 
-The call waits for one future and one timer. Each of its batches is a `PendingAppend` in the queue of its
-partition, which settles it; the last one settled wakes the call. A task or a future for each partition would
-cost more than the append.
+The call waits for one future and one timer. Each of its batches is a `PendingAppend` in the queue of its partition,
+which settles it; the last settled batch wakes the call. A task or a future for each partition would cost more than the
+append.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from fairlead_broker.runtime.requests import AppendResult, KeyedRequest
 
 
 class AppendState(Enum):
-    """How far a batch has come; it decides whether a refusal is definite."""
+    """Progress of a batch; it decides whether a refusal is definite."""
 
     QUEUED = auto()
-    """Nothing is stored, and it may still be withdrawn."""
+    """The batch is not stored, and it may still be withdrawn."""
     APPENDING = auto()
-    """The disk has it, or will; from here on a refusal can only say `maybe`."""
+    """The batch is being written or is about to be; from this state on a refusal has the side effect `maybe`."""
     SETTLED = auto()
-    """Its answer is given; the partition still counts its bytes until the high watermark passes them."""
+    """The batch has its answer; the partition still counts its bytes until the high watermark passes them."""
 
 
 class PendingAppend:
@@ -60,14 +60,14 @@ class PendingAppend:
         self.call = call
         self.slot = slot
         self.batch: memoryview | None = batch
-        """The producer's bytes; let go once appended, so that waiting for acks holds no memory."""
+        """The producer's bytes; dropped after the append, so that waiting for acknowledgements holds no memory."""
         self.header = header
         self.keyed = keyed
         """The idempotency key under which the batch is stored, if it has one."""
         self.is_ordered = keyed is not None or header.producer_id != NO_PRODUCER
-        """Whether the partition must look for repeats of it before it is appended."""
+        """Whether the partition must look for repeats of the batch before it is appended."""
         self.duplicate = False
-        """Whether an earlier attempt had stored it."""
+        """Whether an earlier attempt had stored the batch."""
         self.nbytes = header.total_bytes
         self.acks = acks
         self.state = AppendState.QUEUED
@@ -77,11 +77,11 @@ class PendingAppend:
 
     @property
     def side_effect(self) -> SideEffect:
-        """What a refusal now has to say."""
+        """Side effect that a refusal of the batch must state now."""
         return SideEffect.NONE if self.state is AppendState.QUEUED else SideEffect.MAYBE
 
     def stored(self, leader_epoch: LeaderEpoch) -> None:
-        """Answer that the batch is where its acks wanted it."""
+        """Answer that the batch is stored as its acks require."""
         if self.state is not AppendState.SETTLED:
             last_offset = Offset(self.next_offset - 1)
             self._settle(
@@ -89,7 +89,7 @@ class PendingAppend:
             )
 
     def is_repeat_of(self, base_offset: Offset, last_offset: Offset, append_time_us: TimestampUs) -> None:
-        """Note where an earlier attempt stored the batch; it is not stored again."""
+        """Note where an earlier attempt stored the batch, which is not stored again."""
         self.duplicate = True
         self.base_offset = base_offset
         self.next_offset = Offset(last_offset + 1)
@@ -113,28 +113,28 @@ class PendingAppend:
 
 
 class Acknowledging(Protocol):
-    """What a call needs of the partition of a batch."""
+    """The partition of a batch, as far as a produce call needs it."""
 
     def timed_out(self, seconds: float, effect: SideEffect) -> ProblemError:
-        """Why the batch was not acknowledged in time."""
+        """Return the problem that says why the batch was not acknowledged in time."""
         ...
 
 
 class PendingProduce:
-    """One produce call: its answers so far, and how many are missing."""
+    """One produce call: its answers so far, and the number of missing answers."""
 
     __slots__ = ("_done", "_timer", "answers", "appends", "missing")
 
     def __init__(self, count: int) -> None:
         self.answers: list[AppendResult | ProblemError | None] = [None] * count
         self.appends: list[tuple[Acknowledging, PendingAppend]] = []
-        """Partition and batch of everything that was queued, to answer at a timeout."""
+        """Partition and batch of every queued item, which a timeout answers."""
         self.missing = count
         self._done: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def settle(self, slot: int, answer: AppendResult | ProblemError) -> None:
-        """Give one answer; the first one counts."""
+        """Store one answer of a batch; its first answer counts."""
         if self.answers[slot] is not None:
             return
         self.answers[slot] = answer
@@ -143,7 +143,7 @@ class PendingProduce:
             self._done.set_result(None)
 
     async def wait(self, timeout_seconds: float) -> list[AppendResult | ProblemError]:
-        """Wait until every answer is there, or until the timeout has given the missing ones."""
+        """Wait until every answer is given, or until the timeout has given the missing ones."""
         if self.missing:
             loop = asyncio.get_running_loop()
             self._done = loop.create_future()
@@ -155,7 +155,7 @@ class PendingProduce:
         return [answer for answer in self.answers if answer is not None]
 
     def refuse(self, refusal: Callable[[SideEffect], ProblemError]) -> None:
-        """Answer everything that is missing with a problem."""
+        """Answer every unanswered batch with a problem."""
         for _, append in self.appends:
             append.refused(refusal(append.side_effect))
         for slot in range(len(self.answers)):

@@ -1,9 +1,9 @@
-"""Batches that name a producer or an idempotency key, on their way through the machine of their partition.
+"""Order and repeats of batches that name a producer or an idempotency key.
 
     queue ──▶ admit ──▶ [machine] ──▶ group, held for others, answered as a repeat, or refused
 
-Owned by a `Partition` and called by its one task, so between two awaits nothing else happens. It translates: the
-machine of `producers` decides, the partition appends, and what became of the append goes back to the machine.
+Owned by a `LeaderReplica` and called by its one task, so no other code runs between two awaits. This shell translates:
+the machine of `producers` decides, the partition appends, and the outcome of the append is passed back to the machine.
 """
 
 from __future__ import annotations
@@ -74,7 +74,10 @@ class ProducerOrder:
         meters: TopicMeters,
         wake: Callable[[], None],
     ) -> None:
-        """`state`: what the log says, this object's own from now on. `wake` has the task call `take` again."""
+        """`state`: producers as the log has them, owned by this object afterwards.
+
+        `wake` makes the task call `take` again.
+        """
         self._topic = topic
         self._index = index
         self._leader_epoch = leader_epoch
@@ -90,21 +93,21 @@ class ProducerOrder:
 
     @property
     def held_count(self) -> int:
-        """Batches that wait for others of their producer."""
+        """Number of batches that wait for other batches of their producer."""
         return self._machine.held_count
 
     def knows_producer(self, producer_id: ProducerId) -> bool:
-        """Whether the producer wrote to the partition within the last 24 hours."""
+        """Return whether the producer wrote to the partition within the last 24 hours."""
         return self._machine.knows_producer(producer_id)
 
     def digest_of(self, key: bytes) -> bytes | None:
-        """Digest of the request that used an idempotency key here; None if none did."""
+        """Return the digest of the request that used an idempotency key here; None if none did."""
         return self._machine.digest_of(key)
 
     # -- before the append
 
     def take(self, queue: Iterable[PendingAppend]) -> list[PendingAppend]:
-        """What of a queue is to be appended now, in order; everything else is held or answered."""
+        """Return the batches of a queue to append now, in order; all other batches are held or answered."""
         if self._machine.held_count:
             self._withdraw_answered()
         group: list[PendingAppend] = []
@@ -160,7 +163,7 @@ class ProducerOrder:
                     assert_never(effect)
 
     def _withdraw_answered(self) -> None:
-        """Withdraw held batches whose calls have ended: their answers said that they are not stored."""
+        """Withdraw held batches whose calls have ended: their answers stated that they are not stored."""
         for append in [held for held in self._machine.held() if held.state is AppendState.SETTLED]:
             self._machine.step(Withdrawn(append))
             self._let_go(append)
@@ -177,14 +180,14 @@ class ProducerOrder:
             self._timer = asyncio.get_running_loop().call_later(deadline - now, self._wake)
 
     def _let_go(self, append: PendingAppend) -> None:
-        """A batch that is not appended needs its bytes no more."""
+        """Release the bytes of a batch that is not appended."""
         append.batch = None
         self._shared.budget.give_back(append.nbytes)
 
     # -- after the append
 
     def appended(self, group: SequenceOf[PendingAppend], append_time_us: TimestampUs) -> None:
-        """Note that a group is in the log."""
+        """Pass to the machine that a group is in the log."""
         ordered = [append for append in group if append.is_ordered]
         self._machine.step(
             Appended(
@@ -199,14 +202,14 @@ class ProducerOrder:
             self._answer_repeat(follower, original.base_offset, last_offset, original.append_time_us)
 
     def failed(self, problem: ProblemError) -> None:
-        """Note that no batch of a group was kept, or that the outcome is unknown."""
+        """Pass to the machine that no batch of a group was kept, or that the outcome is unknown."""
         self._machine.step(AppendFailed())
         followers, self._followers = self._followers, []
         for follower, _ in followers:
             follower.refused(problem)
 
     def committed(self, high_watermark: Offset) -> None:
-        """Note the high watermark, and answer repeats that waited for it."""
+        """Pass the high watermark to the machine, and answer repeats that waited for it."""
         self._high_watermark = high_watermark
         if self._repeats:
             waiting, self._repeats = self._repeats, []
@@ -214,7 +217,7 @@ class ProducerOrder:
                 self._answer_when_committed(append)
 
     def refuse(self, refusal: Callable[[SideEffect], ProblemError]) -> None:
-        """Answer everything that is held, or waits as a repeat, with a problem; for good."""
+        """Answer all held batches and waiting repeats with a problem, and refuse all later ones."""
         for append in list(self._machine.held()):
             self._machine.step(Withdrawn(append))
             self._let_go(append)
@@ -237,7 +240,7 @@ class ProducerOrder:
             append.stored(self._leader_epoch)
 
     def _answer_when_committed(self, append: PendingAppend) -> None:
-        """Rule 6.1: a repeat is acknowledged under its own acks; the first attempt may still be lost."""
+        """Acknowledge a repeat under its own acks (rule 6.1): the first attempt may still be lost."""
         if append.next_offset <= self._high_watermark:
             append.stored(self._leader_epoch)
         else:

@@ -1,7 +1,7 @@
-"""Produce calls: validate, hand to the partitions, wait together.
+"""Produce calls: validate the batches, queue them at the partitions, wait for all of them together.
 
-Everything up to the queue is a definite refusal: nothing of that batch is stored. Batches of one call succeed and
-fail each for itself.
+Every refusal before the queue is definite: nothing of that batch is stored. Batches of one call succeed and fail
+independently.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fairlead_broker.runtime.meters import BrokerMeters
 from fairlead_broker.runtime.requests import AppendResult, KeyedRequest
 
 CODEC_AT = 37
-"""Byte of a batch that says how its body is compressed."""
+"""Index of the byte of a batch that names the compression of its body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class ProduceItem:
     partition: LeaderReplica
     batch: memoryview
     keyed: KeyedRequest | None = None
-    """Idempotency key of the request that the batch was made of; the batch's extension holds the same key."""
+    """Idempotency key of the request from which the batch was made; the batch's extension holds the same key."""
 
 
 class Producing:
@@ -63,13 +63,13 @@ class Producing:
         on_loop_bytes_max: int,
         timeout_seconds_max: float,
     ) -> None:
-        """`pool` validates what is compressed, or more than `on_loop_bytes_max` uncompressed bytes of one call."""
+        """`pool` validates compressed batches, and calls with more than `on_loop_bytes_max` uncompressed bytes."""
         self._clock = clock
         self._pool = pool
         self._budget = budget
         self._meters = meters
         self._calls: dict[PendingProduce, None] = {}
-        """In the order in which they came."""
+        """Calls in the order of their arrival."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._stopping = False
@@ -79,7 +79,7 @@ class Producing:
     async def produce(
         self, items: Sequence[ProduceItem], *, acks: Acks, timeout_seconds: float
     ) -> list[AppendResult | ProblemError]:
-        """Store each batch under the acks; one result or problem an item, in order."""
+        """Store each batch under the acks; return one result or problem for each item, in order."""
         if self._stopping:
             raise refusals.shutting_down()
         call = PendingProduce(len(items))
@@ -96,7 +96,7 @@ class Producing:
         return answers
 
     async def stop(self, seconds: float) -> None:
-        """Take no new calls; give those under way some time, then answer them that they may be stored."""
+        """Refuse new calls; give running calls some time, then answer them that their batches may be stored."""
         self._stopping = True
         try:
             async with asyncio.timeout(seconds):
@@ -121,7 +121,7 @@ class Producing:
     async def _validate_in_pool(
         self, call: PendingProduce, items: list[tuple[int, ProduceItem]], acks: Acks
     ) -> None:
-        # What waits for a thread is counted before it waits: these are the batches that are large, or open to much.
+        # Bytes are counted before a batch waits for a thread: such batches are large, or large when decompressed.
         reserved = deque(
             (slot, item, self._pool.submit(self._validate, item))
             for slot, item in items
@@ -144,7 +144,7 @@ class Producing:
                 self._budget.give_back(len(item.batch))
 
     def _take(self, call: PendingProduce, slot: int, item: ProduceItem, acks: Acks) -> None:
-        """Hand a batch to its partition, or settle its refusal; all of it without an await."""
+        """Queue a batch at its partition, or settle its refusal, without an await."""
         if not self._reserve(call, slot, item, acks):
             return
         try:
@@ -156,7 +156,7 @@ class Producing:
             self._enqueue(call, slot, item, acks, header)
 
     def _reserve(self, call: PendingProduce, slot: int, item: ProduceItem, acks: Acks) -> bool:
-        """Take the bytes of a batch from the budget; false if it is refused, and settled."""
+        """Reserve the bytes of a batch in the budget; return false if the batch is refused, and settled."""
         partition = item.partition
         try:
             partition.check_writable(acks)
@@ -170,7 +170,7 @@ class Producing:
 
     @staticmethod
     def _check_again(call: PendingProduce, slot: int, item: ProduceItem, acks: Acks) -> None:
-        """Settle the refusal of a partition that took batches before the validation and does not any more."""
+        """Settle the refusal of a partition that took batches before the validation and refuses them after it."""
         partition = item.partition
         try:
             partition.check_writable(acks)
@@ -180,10 +180,10 @@ class Producing:
     def _enqueue(
         self, call: PendingProduce, slot: int, item: ProduceItem, acks: Acks, header: BatchHeader
     ) -> None:
-        """Hand a batch whose bytes are taken to its partition, unless it has its answer."""
+        """Queue a batch with reserved bytes at its partition, unless the batch already has its answer."""
         partition = item.partition
         assert header.total_bytes == len(item.batch), "a batch that is valid is whole"
-        # The first answer counts: a stop may have answered already that the batch is not stored.
+        # The first answer counts: a stop may already have answered that the batch is not stored.
         if call.answers[slot] is not None:
             self._budget.give_back(header.total_bytes)
             return

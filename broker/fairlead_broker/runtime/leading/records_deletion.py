@@ -1,6 +1,7 @@
-"""Deleting the records of a partition below an offset, as its leader (KIP-107).
+"""Deletes the records of a partition below an offset, as its leader (KIP-107).
 
-Answered when every in-sync replica starts at that offset: the next leader must not serve deleted records.
+The call is answered when the log of every in-sync replica starts at that offset: the next leader must not serve deleted
+records.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 
 WAIT_SECONDS_MAX: Final = 30.0
-"""How long the replicas in sync may take; a follower that does not fetch is out of sync by then."""
+"""Maximum wait for the in-sync replicas; a follower that does not fetch is out of sync before this time is over."""
 
 
 class RecordsDeletion:
@@ -31,14 +32,14 @@ class RecordsDeletion:
         failed: Callable[[LogError], None],
         count_deleted: Callable[[str, int, int], None],
     ) -> None:
-        """`failed` hears of a disk that failed, `count_deleted` of reason, segments and bytes, as with `Retention`."""
+        """`failed` is called when a disk failed, `count_deleted` with reason, segments and bytes, as in `Retention`."""
         self._pool = pool
         self._clock = clock
         self._failed = failed
         self._count_deleted = count_deleted
 
     async def delete(self, partition: LeaderReplica, offset: Offset | None) -> Offset:
-        """Move the log start up to an offset, None for the high watermark; return where the log begins, durably.
+        """Move the log start up to an offset, None for the high watermark; return the durable log start.
 
         An offset below the log start changes nothing. Raises the problems of `Broker.delete_records`.
         """
@@ -62,10 +63,11 @@ class RecordsDeletion:
         return log_start
 
     def _advance(self, partition: LeaderReplica, offset: Offset) -> Offset:
-        """Blocks, runs in the disk pool."""
+        """Move the log start; blocks, runs in the disk pool."""
         log = partition.log
         if offset > log.synced_offset:
-            # With durability=replicated: a recovery point amid what is not on the disk would be a lie.
+            # With durability=replicated the offset may be unsynced, and a recovery point there would be wrong after a
+            # crash.
             log.sync()
         delay_us = partition.config.file_delete_delay_ms * 1000
         gone = log.advance_log_start(offset, remove_us=TimestampUs(self._clock.now_us() + delay_us))
@@ -78,4 +80,4 @@ def _size(segment: Segment) -> int:
     try:
         return segment.size
     except OSError:
-        return 0  # its file has gone already
+        return 0  # the segment's file was already removed

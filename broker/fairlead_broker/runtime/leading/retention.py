@@ -1,4 +1,4 @@
-"""Drops segments whose retention is over in every partition that this broker leads.
+"""Drops expired segments of every partition that this broker leads.
 
 One task, every `log.retention.check.interval.ms`. `log.retention` chooses the segments. The order is a rule: readers
 see the new log start, one checkpoint makes it durable for all partitions, then segments leave their logs, and the
@@ -42,7 +42,7 @@ class Retention:
         count_deleted: Callable[[str, int, int], None],
         log: Log,
     ) -> None:
-        """`interval_seconds` is called before every wait, `failed` for a failed disk.
+        """`interval_seconds` is called before every wait, `failed` when the disk has failed.
 
         `count_deleted` receives reason, segments and bytes; called from the threads of the pool.
         """
@@ -61,7 +61,7 @@ class Retention:
         self._changed.set()
 
     async def run(self) -> None:
-        """Look again and again."""
+        """Check all partitions at every interval, until cancelled."""
         while True:
             self._changed.clear()
             try:
@@ -71,27 +71,27 @@ class Retention:
                 await self.check()
 
     async def check(self) -> None:
-        """Look at every partition once."""
+        """Check every partition once."""
         try:
             await self._pool.run(self._check, list(self._partitions))
         except StorageFailed as error:
             self._failed(error)
         except LogError as error:
-            # Nothing is lost: what this look decided, the next one decides again.
+            # Nothing is lost: the next check makes the same decision again.
             self._log.warning("retention not applied", reason=str(error))
 
     def _check(self, partitions: list[LeaderReplica]) -> None:
-        """Blocks, runs in the disk pool."""
+        """Expire segments, make the new log starts durable and drop the segments; blocks, runs in the disk pool."""
         expired = [(partition, expiry) for partition in partitions if (expiry := self._expire(partition))]
         if not expired:
             return
         make_starts_durable(self._directory.write_checkpoint, [partition.log for partition, _ in expired])
         for partition, expiry in expired:
             partition.log.drop_below_start(self._removal_time(partition))
-            self._tell(partition, expiry)
+            self._report(partition, expiry)
 
     def _expire(self, partition: LeaderReplica) -> Expiry | None:
-        """Decide, and tell readers where the log begins now."""
+        """Choose the expired segments of a partition and move its log start for readers."""
         log, now_us = partition.log, self._clock.now_us()
         try:
             expiry = expire(
@@ -115,7 +115,7 @@ class Retention:
     def _removal_time(self, partition: LeaderReplica) -> TimestampUs:
         return TimestampUs(self._clock.now_us() + partition.config.file_delete_delay_ms * 1000)
 
-    def _tell(self, partition: LeaderReplica, expiry: Expiry) -> None:
+    def _report(self, partition: LeaderReplica, expiry: Expiry) -> None:
         for segment, reason in expiry.segments:
             self._count_deleted(reason.name.lower(), 1, segment.size_bytes)
         self._log.info(

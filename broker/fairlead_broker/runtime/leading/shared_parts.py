@@ -1,4 +1,4 @@
-"""What all partitions of one data directory share."""
+"""The parts that all partitions of one data directory share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SharedParts:
-    """Handed to every partition; the limits are copies of the settings'."""
+    """Given to every partition; the limits are copies of settings."""
 
     clock: Clock
     pool: DiskPool
@@ -32,6 +32,6 @@ class SharedParts:
     directory_failed: Callable[[LogError], None]
     """Called with the first error that ends the directory for writes."""
     write_record: Callable[[Leadership, WriteRecord], None]
-    """Called when a partition's record is to be written; the leadership hears what became of it."""
+    """Called to write a partition's record; the leadership receives the outcome."""
     lease_confirmed: Callable[[BrokerEpoch], bool]
-    """Whether this broker is still in that life, and the lease of its registration cannot have ended yet."""
+    """Whether an epoch is this broker's current one, and the lease of its registration cannot have ended yet."""

@@ -76,7 +76,7 @@ class Entry:
     coordination: Coordination
     keys: Keys
     cluster: ClusterRecord
-    life: Incarnation
+    incarnation: Incarnation
     registration: OwnRegistration
     mirror: Mirror
     own_directory: Directory
@@ -86,12 +86,12 @@ class Entry:
         """Register the directory, whose logs are recovered: from here on this broker is elected and gets partitions."""
         await self.registration.begin(self.own_directory)
         # From here on the mirror shows this broker with its replicas.
-        await self.mirror.wait_for(self.life.membership.revision)
+        await self.mirror.wait_for(self.incarnation.membership.revision)
 
     @property
     def membership(self) -> Membership:
         """The registration of the newest life."""
-        return self.life.membership
+        return self.incarnation.membership
 
 
 class ClusterEntry:
@@ -126,7 +126,7 @@ class ClusterEntry:
         self._given = coordination is not None
         self.directory: LogDirectory | None = None
         self._coordination = coordination
-        self._life: Incarnation | None = None
+        self._incarnation: Incarnation | None = None
         self._residence: str | None = None
 
     async def enter(self, advertised: Advertised, release: str, peer_secret: str) -> Entry:
@@ -142,15 +142,15 @@ class ClusterEntry:
         membership = await self._patiently(
             lambda: bootstrap.register(BrokerId(settings.id), wanted, settings.lease_seconds), "register"
         )
-        life = self._life = Incarnation(membership)
+        incarnation = self._incarnation = Incarnation(membership)
         mirror = Mirror(coordination, keys)
-        registration = self._keep_registered(bootstrap, life, mirror)
+        registration = self._keep_registered(bootstrap, incarnation, mirror)
         await self._patiently(mirror.load, "read the metadata")
         await self._disown_newer_lives(coordination, mirror, membership)
         await self._remember(membership)
         self._supervisor.spawn(mirror.run(), "mirror")
         own = Directory(id=directory.identity.directory_id, last_broker_epoch=before)
-        return Entry(directory, coordination, keys, cluster, life, registration, mirror, own)
+        return Entry(directory, coordination, keys, cluster, incarnation, registration, mirror, own)
 
     async def leave(self, *, clean: bool) -> None:
         """Go out in reverse order; with `clean`, everything is synced and the directory says so."""
@@ -164,11 +164,11 @@ class ClusterEntry:
 
     async def _give_back_lease(self) -> None:
         """Let others know at once. A store that is away does not hold up the stop: the lease ends by itself."""
-        if self._life is None:
+        if self._incarnation is None:
             return
         try:
             async with asyncio.timeout(GIVE_BACK_SECONDS_MAX):
-                await self._life.membership.leave()
+                await self._incarnation.membership.leave()
         except (CoordinationUnavailable, TimeoutError) as error:
             self._log.warning("lease not given back; it runs out", reason=str(error) or "no answer in time")
 
@@ -255,15 +255,15 @@ class ClusterEntry:
         )
 
     def _keep_registered(
-        self, bootstrap: ClusterBootstrap, life: Incarnation, mirror: Mirror
+        self, bootstrap: ClusterBootstrap, incarnation: Incarnation, mirror: Mirror
     ) -> OwnRegistration:
         def draining() -> bool:
-            config = mirror.metadata.broker_config(life.broker)
+            config = mirror.metadata.broker_config(incarnation.broker)
             return config is not None and config_texts(config.value.values).get("draining") == "true"
 
         def changed(update: MirrorUpdate) -> None:
             for change in update.changes:
-                if not isinstance(change, ConfigChange | BrokerChange) or change.broker != life.broker:
+                if not isinstance(change, ConfigChange | BrokerChange) or change.broker != incarnation.broker:
                     continue
                 if isinstance(change, ConfigChange):
                     registration.look_again()
@@ -274,7 +274,7 @@ class ClusterEntry:
 
         registration = OwnRegistration(
             bootstrap,
-            life,
+            incarnation,
             self._settings.lease_seconds,
             self._log,
             remember=self._remember,

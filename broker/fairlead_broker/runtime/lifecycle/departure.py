@@ -31,13 +31,13 @@ class Departure:
     def __init__(
         self,
         registration: OwnRegistration,
-        life: Incarnation,
+        incarnation: Incarnation,
         mirror: Mirror,
         peers: Peers,
         log: Log,
     ) -> None:
         self._registration = registration
-        self._life = life
+        self._incarnation = incarnation
         self._mirror = mirror
         self._peer_calls = peers
         self._log = log
@@ -53,12 +53,12 @@ class Departure:
                 # Records change one transaction after the other, and nothing else tells of the last one.
                 while self._leads() or self._is_waited_for():  # noqa: ASYNC110
                     await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251
-                await self._heard(self._mirror.metadata.revision)
+                await self._wait_for_peers(self._mirror.metadata.revision)
         except TimeoutError:
             leads = self._leads()
             self._log.warning("stopping although others have not taken over everything", still_leading=leads)
 
-    async def _heard(self, revision: Revision) -> None:
+    async def _wait_for_peers(self, revision: Revision) -> None:
         """Wait until every remaining peer has seen a revision; ask silent peers again."""
         while late := [peer for peer in self._peers() if self._peer_calls.seen_revision(peer) < revision]:
             await asyncio.gather(*(self._ask(peer) for peer in late))
@@ -74,7 +74,7 @@ class Departure:
         return [
             broker
             for broker, registered in self._mirror.metadata.brokers.items()
-            if broker != self._life.broker and registered.value.state is not BrokerState.STOPPING
+            if broker != self._incarnation.broker and registered.value.state is not BrokerState.STOPPING
         ]
 
     def _leads(self) -> int:
@@ -89,7 +89,7 @@ class Departure:
     def _is_waited_for(self) -> bool:
         """Whether a leader that goes on still waits for this broker with its acknowledgements."""
         metadata, peers = self._mirror.metadata, set(self._peers())
-        own = (self._life.broker, self._life.epoch)
+        own = (self._incarnation.broker, self._incarnation.epoch)
         return any(
             partition.value.leader is not None
             and partition.value.leader.broker in peers
@@ -101,6 +101,6 @@ class Departure:
     def _is_leader(self, record: PartitionRecord) -> bool:
         leader = record.leader
         return leader is not None and (leader.broker, leader.broker_epoch) == (
-            self._life.broker,
-            self._life.epoch,
+            self._incarnation.broker,
+            self._incarnation.epoch,
         )

@@ -23,7 +23,7 @@ from fairlead_broker.registry.records import PartitionRecord, decode, encode
 from fairlead_broker.registry.transactions import Get, Put, created_at, unchanged_since
 
 
-def names_a_newer_life(
+def names_a_newer_incarnation(
     record: PartitionRecord, broker: BrokerId, present: BrokerEpoch, identity: Identity
 ) -> bool:
     """Return whether the record counts on an incarnation that this directory has never seen.
@@ -45,7 +45,7 @@ def newer_lives(
     """Find the partitions whose records count on more than the directory holds."""
     for topic in metadata.topics.values():
         for index, partition in metadata.partitions(topic.value.topic_id).items():
-            if names_a_newer_life(partition.value, broker, present, identity):
+            if names_a_newer_incarnation(partition.value, broker, present, identity):
                 yield TopicIdPartition(topic.value.topic_id, index)
 
 
@@ -67,7 +67,7 @@ async def take_out(
         if item is None:
             return True
         record = decode(name, item.value, PartitionRecord)
-        if not names_a_newer_life(record, membership.broker_id, membership.broker_epoch, identity):
+        if not names_a_newer_incarnation(record, membership.broker_id, membership.broker_epoch, identity):
             return True
         successor = taken_out(record, membership.broker_id, identity.directory_id)
         if successor is None:

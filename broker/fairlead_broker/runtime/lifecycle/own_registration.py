@@ -30,7 +30,7 @@ class OwnRegistration:
     def __init__(
         self,
         bootstrap: ClusterBootstrap,
-        life: Incarnation,
+        incarnation: Incarnation,
         lease_seconds: int,
         log: Log,
         *,
@@ -42,7 +42,7 @@ class OwnRegistration:
         A life begins without a directory: it gets one when the directory knows of it.
         """
         self._bootstrap = bootstrap
-        self._life = life
+        self._incarnation = incarnation
         self._lease_seconds = lease_seconds
         self._log = log
         self._remember = remember
@@ -72,9 +72,9 @@ class OwnRegistration:
 
     def gone(self, epoch: BrokerEpoch) -> None:
         """Note that the registration of an incarnation is gone, even if its lease is alive."""
-        if epoch != self._life.epoch:
+        if epoch != self._incarnation.epoch:
             return
-        self._life.membership.end()
+        self._incarnation.membership.end()
         if self._scope is not None:
             self._scope.reschedule(asyncio.get_running_loop().time())
 
@@ -87,12 +87,12 @@ class OwnRegistration:
         """Register as stopping; return the revision from which on others know. May wait for coordination."""
         self._stopping = True
         await self._in_line()
-        return self._life.membership.revision
+        return self._incarnation.membership.revision
 
     async def keep(self) -> None:
         """Stay registered until cancelled. Raises `BrokerIdHeld` if another broker has taken the id."""
         while True:
-            membership = self._life.membership
+            membership = self._incarnation.membership
             try:
                 async with asyncio.timeout(None) as self._scope:
                     await membership.run()
@@ -134,7 +134,7 @@ class OwnRegistration:
             self._wanted(before), directories=(), intact_since=before.intact_since or epoch
         )
         membership = await patiently(
-            lambda: self._bootstrap.register(self._life.broker, successor, self._lease_seconds),
+            lambda: self._bootstrap.register(self._incarnation.broker, successor, self._lease_seconds),
             "register again",
             self._log,
         )
@@ -143,12 +143,12 @@ class OwnRegistration:
         self._directories = tuple(
             Directory(id=each.id, last_broker_epoch=epoch) for each in self._directories
         )
-        self._life.begin(membership)
+        self._incarnation.begin(membership)
         self._log.info("registered again", broker_epoch=membership.broker_epoch, before=epoch)
         self.look_again()
 
     async def _bring_in_line(self) -> None:
-        membership = self._life.membership
+        membership = self._incarnation.membership
         while self._wanted(membership.registration) != membership.registration:
             try:
                 await membership.update(self._wanted)

@@ -70,15 +70,15 @@ class Digests:
             return RangeDigest(state="not_held", next_offset=first, detail="it has no copy that is open")
         start_offset, end_offset = log.log_start_offset, log.end_offset
 
-        def answer(told: RangeDigest) -> RangeDigest:
+        def answer(range_: RangeDigest) -> RangeDigest:
             return RangeDigest(
-                state=told.state,
-                digest=told.digest,
-                next_offset=told.next_offset,
+                state=range_.state,
+                digest=range_.digest,
+                next_offset=range_.next_offset,
                 log_start_offset=start_offset,
                 log_end_offset=end_offset,
-                damaged_offset=told.damaged_offset,
-                detail=told.detail,
+                damaged_offset=range_.damaged_offset,
+                detail=range_.detail,
             )
 
         if end_offset < end:
@@ -141,7 +141,7 @@ class Digests:
             end_offset=at,
             next_offset=at if more else None,
             identical=_identical(replicas),
-            replicas=[_told(replica) for replica in replicas],
+            replicas=[_replica_digest(replica) for replica in replicas],
         )
 
     async def _take_piece(
@@ -207,7 +207,7 @@ def _identical(replicas: list[_Replica]) -> bool:
     return len(digests) == 1 and all(replica.state == "compared" for replica in replicas)
 
 
-def _told(replica: _Replica) -> ReplicaDigest:
+def _replica_digest(replica: _Replica) -> ReplicaDigest:
     answer = replica.answer
     return ReplicaDigest(
         broker=replica.broker,

@@ -61,11 +61,11 @@ class MoveProgress:
                 asked.setdefault(broker, []).append(key)
         async with asyncio.TaskGroup() as group:
             tasks = {broker: group.create_task(self._ask(broker, wanted)) for broker, wanted in asked.items()}
-        told = {broker: task.result() for broker, task in tasks.items()}
+        ends = {broker: task.result() for broker, task in tasks.items()}
         return {
             key: [
                 _progress(
-                    broker, told[broker].get(key), told[leaders[key]].get(key) if key in leaders else None
+                    broker, ends[broker].get(key), ends[leaders[key]].get(key) if key in leaders else None
                 )
                 for broker in brokers
             ]

@@ -15,7 +15,7 @@ from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.peers.digests import DigestRequest, RangeDigest
 from fairlead_broker.peers.messages import (
     LogEnd,
-    PeerLife,
+    PeerIncarnation,
     ProgressRequest,
     ReplicaFetchAnswer,
     ReplicaFetchRequest,
@@ -29,11 +29,11 @@ from fairlead_broker.registry.records import BrokerRegistration
 class FollowerCalls(Protocol):
     """What followers ask of the partitions that are led here."""
 
-    async def fetch(self, peer: PeerLife, request: ReplicaFetchRequest) -> ReplicaFetchAnswer:
+    async def fetch(self, peer: PeerIncarnation, request: ReplicaFetchRequest) -> ReplicaFetchAnswer:
         """Answer a follower's long poll; cancelled when the follower is gone."""
         ...
 
-    def progress(self, peer: PeerLife, request: ProgressRequest) -> None:
+    def progress(self, peer: PeerIncarnation, request: ProgressRequest) -> None:
         """Take note of what a follower has made durable."""
         ...
 

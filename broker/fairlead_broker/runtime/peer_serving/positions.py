@@ -101,27 +101,27 @@ class Positions:
         ] = []
         self._asking = False
 
-    async def tell(self, asked: Sequence[PositionAsked]) -> list[PositionTold]:
+    async def answer(self, asked: Sequence[PositionAsked]) -> list[PositionTold]:
         """Answer for partitions that are led here, in their order."""
-        return [await self._tell(each) for each in asked]
+        return [await self._answer(each) for each in asked]
 
     async def ask(
         self, asked: Sequence[PositionAsked], seconds_max: float = POSITIONS_SECONDS_MAX
     ) -> list[PositionTold]:
         """Ask the leaders of partitions; one entry for each that was asked about, in their order."""
-        told: list[PositionTold | None] = [None] * len(asked)
+        found: list[PositionTold | None] = [None] * len(asked)
         by_leader: dict[BrokerId, list[int]] = defaultdict(list)
         for at, each in enumerate(asked):
             leader = self._leader(each.key)
             if leader is None:
-                told[at] = _refused(each, refusals.no_leader(self._name(each), each.partition))
+                found[at] = _refused(each, refusals.no_leader(self._name(each), each.partition))
             else:
                 by_leader[leader].append(at)
 
         async def ask(leader: BrokerId, places: Sequence[int]) -> None:
             answers = await self._ask(leader, [asked[at] for at in places], seconds_max)
             for at, answer in zip(places, answers, strict=True):
-                told[at] = answer
+                found[at] = answer
 
         await asyncio.gather(
             *(
@@ -130,7 +130,7 @@ class Positions:
                 for at in range(0, len(places), ASKED_AT_ONCE)
             )
         )
-        return [each for each in told if each is not None]
+        return [each for each in found if each is not None]
 
     async def beyond(
         self, offsets: Mapping[TopicIdPartition, Offset]
@@ -145,13 +145,13 @@ class Positions:
             return {}
         try:
             async with asyncio.timeout(BEYOND_SECONDS_MAX):
-                told = await self._ask_with_others(doubtful)
+                found = await self._ask_with_others(doubtful)
         except TimeoutError:
             return {}
         return {
             key: each
             for key in doubtful
-            if (each := told[key]).problem is None and offsets[key] > each.high_watermark
+            if (each := found[key]).problem is None and offsets[key] > each.high_watermark
         }
 
     async def _ask_with_others(
@@ -160,14 +160,14 @@ class Positions:
         """Ask in one request with other callers that wait for an earlier request: commits are many and small."""
         own = self._peers.own.broker
         if all(self._leader(key) == own for key in keys):
-            return dict(zip(keys, await self.tell(_where(keys)), strict=True))
-        told: asyncio.Future[Mapping[TopicIdPartition, PositionTold]]
-        told = asyncio.get_running_loop().create_future()
-        self._gathered.append((keys, told))
+            return dict(zip(keys, await self.answer(_where(keys)), strict=True))
+        found: asyncio.Future[Mapping[TopicIdPartition, PositionTold]]
+        found = asyncio.get_running_loop().create_future()
+        self._gathered.append((keys, found))
         if not self._asking:
             self._asking = True
             self._spawn(self._ask_gathered(), "positions")
-        return await told
+        return await found
 
     async def _ask_gathered(self) -> None:
         try:
@@ -175,11 +175,11 @@ class Positions:
                 gathered, self._gathered = self._gathered, []
                 keys = list(dict.fromkeys(key for keys, _ in gathered for key in keys))
                 answers = await self.ask(_where(keys), seconds_max=BEYOND_SECONDS_MAX)
-                told = dict(zip(keys, answers, strict=True))
+                found = dict(zip(keys, answers, strict=True))
                 for _, waiting in gathered:
                     # The caller may have been cancelled.
                     if not waiting.done():
-                        waiting.set_result(told)
+                        waiting.set_result(found)
         finally:
             self._asking = False
 
@@ -194,7 +194,7 @@ class Positions:
         self, leader: BrokerId, asked: Sequence[PositionAsked], seconds_max: float
     ) -> Sequence[PositionTold]:
         if leader == self._peers.own.broker:
-            return await self.tell(asked)
+            return await self.answer(asked)
         try:
             return await self._peers.positions(leader, PositionsRequest(partitions=list(asked)), seconds_max)
         except PeerUnavailable as unavailable:
@@ -208,7 +208,7 @@ class Positions:
         leader = None if record is None else record.value.leader
         return None if leader is None else leader.broker
 
-    async def _tell(self, asked: PositionAsked) -> PositionTold:
+    async def _answer(self, asked: PositionAsked) -> PositionTold:
         try:
             partition = self._find(asked.topic_id, asked.partition)
             high_watermark, log_start = partition.high_watermark, partition.log_start_offset

@@ -19,7 +19,7 @@ from fairlead_broker.log import LogRead
 from fairlead_broker.peers.messages import (
     NEW_SESSION,
     Divergence,
-    PeerLife,
+    PeerIncarnation,
     PeerPartition,
     ProgressRequest,
     ReplicaFetchAnswer,
@@ -31,7 +31,7 @@ from fairlead_broker.replication import FetchRefusal, FollowerReport
 from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
-from fairlead_broker.runtime.peer_serving.replica_sessions import FollowerSession, ReplicaCursor, told_epoch
+from fairlead_broker.runtime.peer_serving.replica_sessions import FollowerSession, ReplicaCursor, epoch_begin
 from fairlead_broker.runtime.peer_serving.reported_damage import ReportedDamage
 
 CACHED_READ_BYTES: Final = 1 << 20
@@ -93,7 +93,7 @@ class ReplicaServing:
         """Places of all followers."""
         return sum(map(len, self._sessions.values()))
 
-    async def fetch(self, peer: PeerLife, request: ReplicaFetchRequest) -> ReplicaFetchAnswer:
+    async def fetch(self, peer: PeerIncarnation, request: ReplicaFetchRequest) -> ReplicaFetchAnswer:
         """Answer what is new in the partitions of a follower's session, at the latest when the wait ends.
 
         `min_bytes` counts as 1. A partition is answered with records, where the logs part, or a problem, and then
@@ -123,19 +123,19 @@ class ReplicaServing:
                 results += await self._read(session, request.max_bytes)
         return ReplicaFetchAnswer(NEW_SESSION if session.ended else session.number, results)
 
-    def progress(self, peer: PeerLife, request: ProgressRequest) -> None:
+    def progress(self, peer: PeerIncarnation, request: ProgressRequest) -> None:
         """Take in what a follower has on its disk; what does not belong to anything here is passed over."""
-        for told in request.partitions:
+        for reported in request.partitions:
             try:
-                partition = self._find(told.topic_id, told.partition)
+                partition = self._find(reported.topic_id, reported.partition)
             except ProblemError:
                 continue
             partition.leadership.follower_synced(
                 peer.broker,
                 peer.epoch,
-                told.generation,
-                LeaderEpoch(told.leader_epoch),
-                told.synced_offset,
+                reported.generation,
+                LeaderEpoch(reported.leader_epoch),
+                reported.synced_offset,
             )
 
     def drop_idle(self) -> None:
@@ -154,7 +154,7 @@ class ReplicaServing:
 
     # -- sessions
 
-    def _session(self, peer: PeerLife, request: ReplicaFetchRequest) -> FollowerSession | None:
+    def _session(self, peer: PeerIncarnation, request: ReplicaFetchRequest) -> FollowerSession | None:
         session = self._sessions.get(peer.broker)
         if request.session == NEW_SESSION:
             if session is not None:
@@ -329,7 +329,7 @@ def _out_of_range(of: PeerPartition, partition: LeaderReplica, end_offset: Offse
         log_start=log_start,
         end_offset=end_offset,
         problem="offset_out_of_range",
-        epoch_before=None if before is None else told_epoch(before),
+        epoch_before=None if before is None else epoch_begin(before),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from fairlead_api.identifiers import Offset, TopicIdPartition
 from fairlead_broker.peers.messages import (
     EpochBegin,
-    PeerLife,
+    PeerIncarnation,
     ReplicaFetchPartition,
     ReplicaFetchResult,
 )
@@ -106,12 +106,12 @@ class ReplicaCursor:
             log_start=self._told_log_start,
             end_offset=partition.log_end_offset,
             next_offset=next_offset,
-            lost_epochs=tuple(told_epoch(each) for each in lost),
+            lost_epochs=tuple(epoch_begin(each) for each in lost),
             data=data,
         )
 
 
-def told_epoch(begin: EpochStart) -> EpochBegin:
+def epoch_begin(begin: EpochStart) -> EpochBegin:
     """Say when and where an epoch of the own log began."""
     return EpochBegin(epoch=begin.epoch, start_offset=begin.start_offset)
 
@@ -121,7 +121,7 @@ class FollowerSession:
 
     __slots__ = ("_hurry", "_parked", "_places", "_ready", "ended", "number", "peer", "turn", "used_at")
 
-    def __init__(self, number: int, peer: PeerLife, now: float) -> None:
+    def __init__(self, number: int, peer: PeerIncarnation, now: float) -> None:
         self.number = number
         self.peer = peer
         self.used_at = now
@@ -137,7 +137,7 @@ class FollowerSession:
     def __len__(self) -> int:
         return len(self._places)
 
-    def goes_on(self, peer: PeerLife, sequence: int) -> bool:
+    def goes_on(self, peer: PeerIncarnation, sequence: int) -> bool:
         """Whether a request is the next of this session; one that was sent before is not."""
         if self.ended or peer != self.peer or sequence != self.turn:
             return False

@@ -31,7 +31,7 @@ from fairlead_api.identifiers import PARTITION_MAX, LeaderEpoch, PartitionIndex,
 from fairlead_api.problems import ProblemError
 from fairlead_api.routes import Route
 from fairlead_api.routes.query_parameters import QueryValues
-from fairlead_broker.peers.messages import PeerLife
+from fairlead_broker.peers.messages import PeerIncarnation
 from fairlead_broker.runtime.engine.budget import HeldAnswer
 from fairlead_broker.server.http.asgi import HeaderList, Receive, Scope, Send
 from fairlead_broker.server.http.body import BodyBudget, BodyReader
@@ -86,7 +86,7 @@ class Call:
         self.status = 0
         """Status of the answer, 0 until it begins."""
         self.bytes_sent = 0
-        self.peer: PeerLife | None = None
+        self.peer: PeerIncarnation | None = None
         """The broker that calls, on the peer listener."""
         self.stamp: Callable[[], HeaderList] | None = None
         """Headers that every answer carries."""

@@ -19,7 +19,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_api.routes.definitions import Listener
 from fairlead_broker.coordination.protocol import CoordinationUnavailable
 from fairlead_broker.peers import identity
-from fairlead_broker.peers.messages import PeerLife
+from fairlead_broker.peers.messages import PeerIncarnation
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import BrokerRegistration
 from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
@@ -66,7 +66,7 @@ class PeerGate:
             raise self._refused(broker, "its secret is not the one of its registration")
         if not known:
             raise _stale(broker, epoch, BrokerEpoch(registered.create_revision))
-        call.peer = PeerLife(broker, epoch)
+        call.peer = PeerIncarnation(broker, epoch)
         self._side.peers.note_revision(broker, revision)
         if call.matched_route.listener is Listener.DATA:
             await self._catch_up(revision)

@@ -15,7 +15,7 @@ from fairlead_broker.peers.digests import DigestRequest
 from fairlead_broker.peers.messages import (
     LogEndsAnswer,
     LogEndsRequest,
-    PeerLife,
+    PeerIncarnation,
     ProgressRequest,
     ReplicaFetchRequest,
 )
@@ -105,6 +105,6 @@ class PeerCalls:
         await call.answer(200, [(b"content-type", JSON.encode())], messages.encode(told))
 
 
-def _peer(call: Call) -> PeerLife:
+def _peer(call: Call) -> PeerIncarnation:
     assert call.peer is not None, "the gate of the peer listener runs before its endpoints"
     return call.peer

@@ -19,7 +19,7 @@ def test_a_quiet_stream_is_asked_after_a_silence() -> None:
     """Nothing is due before, and an event starts the silence anew."""
     progress = begun()
     first = progress.due_at()
-    progress.hear(102.0)
+    progress.on_response(102.0)
 
     assert first == 103.0
     assert progress.due_at() == 105.0
@@ -40,7 +40,7 @@ def test_an_answer_to_its_own_question_reaches_nobody() -> None:
     """The reader did not ask."""
     progress = begun()
     progress.send(103.0)
-    progress.hear(103.1)
+    progress.on_response(103.1)
 
     assert not progress.fulfils_wish()
     assert not progress.is_silent(200.0)
@@ -52,7 +52,7 @@ def test_a_wish_is_sent_at_once_and_fulfilled_once() -> None:
     progress.wish()
     due = progress.due_at()
     progress.send(100.5)
-    progress.hear(100.6)
+    progress.on_response(100.6)
 
     assert due <= 100.5
     assert progress.fulfils_wish()
@@ -93,7 +93,7 @@ def test_answers_left_out_delay_a_wish_but_do_not_lose_it() -> None:
     for n in range(3):
         now = 101.2 + 0.1 * n
         progress.send(now)
-        progress.hear(now)
+        progress.on_response(now)
         fulfilled.append(progress.fulfils_wish())
 
     assert fulfilled == [False, False, True]
@@ -107,7 +107,7 @@ def test_requests_without_an_answer_are_not_waited_for() -> None:
     while now < 120.0:
         progress.send(now)
         if now >= caught_up:
-            progress.hear(now)
+            progress.on_response(now)
             if progress.fulfils_wish():
                 break
         now = max(now, progress.due_at())
@@ -141,7 +141,7 @@ def test_silences_in_a_row_may_last_longer() -> None:
         length = progress.due_at()
         lengths.append(length)
         assert progress.is_silent(length)
-    progress.hear(1.0)
+    progress.on_response(1.0)
     progress.send(1.0)
 
     assert lengths == [1, 2, 4, 8, SILENCES_MAX]

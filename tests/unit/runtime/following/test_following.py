@@ -59,7 +59,7 @@ async def test_the_leader_hears_where_the_copy_begins(tmp_path: Path, tasks: Tas
     leading = await start_leading(tmp_path, tasks, isr=PAIR, durability=DurabilityState.SYNCED)
     follower = await start_following(tmp_path, leading, SECOND, tasks)
     await leading.produce(b"value")
-    await until(lambda: [told.synced_offset for told in follower.fetcher._told.values()] == [1])
+    await until(lambda: [told.synced_offset for told in follower.fetcher._reported.values()] == [1])
     leading.partition.log.advance_log_start(Offset(1), remove_us=TimestampUs(0))
     leading.partition.leadership.log_start_moved(Offset(1))
 

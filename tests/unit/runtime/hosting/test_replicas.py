@@ -45,7 +45,7 @@ async def change_record(flights: TopicClient, **fields: object) -> PartitionReco
 async def register_another(runtime: Broker) -> InSync:
     """Let a broker 7 be there: the controller would depose a leader that nobody has heard of, as soon as it sees it."""
     metadata, keys = runtime.metadata, runtime.entry.keys
-    await put(runtime, keys.broker(BrokerId(7)), metadata.brokers[runtime.entry.life.broker].value)
+    await put(runtime, keys.broker(BrokerId(7)), metadata.brokers[runtime.entry.incarnation.broker].value)
     epoch = BrokerEpoch(metadata.brokers[BrokerId(7)].create_revision)
     return InSync(broker=BrokerId(7), broker_epoch=epoch)
 

@@ -192,7 +192,7 @@ async def test_a_stopping_broker_deletes_and_configures_nothing(
     for call in (
         runtime.delete_records(handle, None),
         runtime.alter_cluster_config({}),
-        runtime.alter_broker_config(runtime.entry.life.broker, {}),
+        runtime.alter_broker_config(runtime.entry.incarnation.broker, {}),
     ):
         with pytest.raises(ProblemError) as refused:
             await call
@@ -206,9 +206,9 @@ async def test_a_brokers_own_settings_stand_between_broker_and_cluster(
     """What is set by a call goes before what the broker was started with, that before the cluster's value."""
     runtime = await start_runtime(config_values={"flush.ms": 5, "auto.create.topics.enable": True})
     await runtime.alter_cluster_config({"flush.ms": 7, "auto.create.topics.enable": False, "segment.ms": 7})
-    started = runtime.broker_config(runtime.entry.life.broker)
+    started = runtime.broker_config(runtime.entry.incarnation.broker)
     creates = runtime.configs.auto_create_topics
-    changed = await runtime.alter_broker_config(runtime.entry.life.broker, {"flush.ms": 9})
+    changed = await runtime.alter_broker_config(runtime.entry.incarnation.broker, {"flush.ms": 9})
 
     assert started["flush.ms"] == ConfigEntry("5", ConfigSource.BROKER)
     assert started["segment.ms"] == ConfigEntry("7", ConfigSource.CLUSTER)

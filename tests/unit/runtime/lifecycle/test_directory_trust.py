@@ -5,7 +5,7 @@ import pytest
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch
 from fairlead_broker.log.documents import Identity
 from fairlead_broker.registry.records import DurabilityState, InSync, PartitionRecord, Replica
-from fairlead_broker.runtime.lifecycle.directory_trust import names_a_newer_life
+from fairlead_broker.runtime.lifecycle.directory_trust import names_a_newer_incarnation
 
 IDENTITY = Identity(cluster_id="c", broker_id=1, directory_id="d1", last_broker_epoch=40)
 PRESENT = BrokerEpoch(70)
@@ -56,4 +56,4 @@ def record(
 )
 def test_what_tells_an_older_copy_of_a_disk(counted: PartitionRecord, newer: bool) -> None:
     """A life that this directory was counted for, and does not know of."""
-    assert names_a_newer_life(counted, BrokerId(1), PRESENT, IDENTITY) is newer
+    assert names_a_newer_incarnation(counted, BrokerId(1), PRESENT, IDENTITY) is newer

@@ -59,7 +59,7 @@ async def test_the_next_life_does_not_confirm_the_one_before(start_runtime: Star
     storage = WatchedStorage()
     runtime = await start_runtime(storage)
     flights = await topic(runtime, partitions=2, unclean_leader_election_enable=True)
-    life, partition = runtime.entry.life, flights.handle()
+    life, partition = runtime.entry.incarnation, flights.handle()
     before = life.membership
     allowed = refusals_of(partition)
     storage.hold()

@@ -10,7 +10,7 @@ import pytest
 
 from fairlead_api.identifiers import Acks, BrokerEpoch, LeaderEpoch, Offset, PartitionIndex
 from fairlead_broker.log.segments.storage import PosixStorage
-from fairlead_broker.peers.messages import NEW_SESSION, PeerLife
+from fairlead_broker.peers.messages import NEW_SESSION, PeerIncarnation
 from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.peer_serving.replica_serving import IDLE_SECONDS_MAX
 from leading_kit import LEADER_EPOCH, SECOND, Leading, Tasks, start_leading
@@ -91,7 +91,7 @@ class TestSessions:
         leading = await start()
         second = leading.follower()
         await second.fetch()
-        second.life = PeerLife(SECOND, BrokerEpoch(second.life.epoch + 50))
+        second.life = PeerIncarnation(SECOND, BrokerEpoch(second.life.epoch + 50))
 
         assert await second.fetch() == []
         assert second.session == NEW_SESSION
