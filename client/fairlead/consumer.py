@@ -5,14 +5,16 @@
             print(batch.topic, batch.partition, batch.base_offset, batch.to_arrow().num_rows)
 
 Without a group it leaves no trace in the cluster. Fetching runs ahead in a task of its own, bounded by
-`prefetch_bytes`; a group's heartbeats, commits and partitions are `group_session`'s, in tasks of their own too. This
-room wires them, waits for what the reader side finds, and keeps the positions.
+`prefetch_bytes`; the heartbeats, commits and partitions of a group have tasks of their own (`group.session`). This
+module wires these parts and waits for fetched batches. One file because its length is the public face: arguments,
+methods and what they mean.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -20,15 +22,14 @@ from fairlead import clock
 from fairlead.connection.metadata import MetadataCache
 from fairlead.connection.transport import Transport
 from fairlead.errors import ClosedError, SettingError, second_start
-from fairlead.group.commits import Unseen
-from fairlead.group.member import is_fenced
+from fairlead.group.commit_before import CommitBefore
 from fairlead.group.partitions import Reading
 from fairlead.group.session import GroupSession, Membership
 from fairlead.group.settings import CommitMode, GroupSettings, RebalanceCallback, group_settings_of
-from fairlead.reading.cursors import Cursor, EndOffsets
+from fairlead.reading.cursors import Cursor, EndOffsets, Prefetch
 from fairlead.reading.fetcher import Fetcher
-from fairlead.reading.offsets import OffsetLookup, Position, topics_with
-from fairlead.reading.positions import AssignedPartitions, HeldBack
+from fairlead.reading.offsets import OffsetAndTimestamp, OffsetLookup, Position, topics_with
+from fairlead.reading.positions import AssignedPartitions, offsets_of, places_of
 from fairlead.reading.reader import BatchReader
 from fairlead.records import ConsumerBatch, Record
 from fairlead.settings import (
@@ -45,7 +46,21 @@ from fairlead.topic_partition import TopicPartition
 from fairlead_api.bodies.group_requests import OffsetCommit
 
 
-class Consumer(AssignedPartitions):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Running:
+    """The parts of a consumer that is open."""
+
+    transport: Transport
+    metadata: MetadataCache
+    lookup: OffsetLookup
+    fetcher: Fetcher
+    fetching: asyncio.Task[None]
+    """The task of the fetcher, until the consumer is closed."""
+    arrival: asyncio.Event
+    """Set when a waiting take should look again."""
+
+
+class Consumer:
     """Reads partitions. Open it with `async with`, or with `start` and `close`.
 
     One take at a time: `next_batch`, `batches`, `records` and iterating raise `SettingError` while another of them
@@ -126,13 +141,17 @@ class Consumer(AssignedPartitions):
             processing=processing_timeout, session=session_timeout, rebalance=rebalance_timeout,
             instance_id=instance_id, rack=rack, assignor=assignor, on_assigned=on_assigned, on_revoked=on_revoked,
         )  # fmt: skip
-        super().__init__(settings)
-        self._topics: dict[str, str] = {}
-        """Topics that are read as a whole, with their ids."""
-        self._assigned = False
+        self._settings = settings
+        self._prefetch = Prefetch(settings)
+        self._reader = BatchReader(self._prefetch, self._wake_fetcher)
+        self._partitions = AssignedPartitions(self._prefetch, self._reader)
+        self._running: _Running | None = None
+        self._closing = False
+        """Whether no more batches are handed out; callbacks may use the consumer until the partitions are released."""
         self._is_taking = False
         """Whether a call waits for a batch. Only one may: with several it would be unknown which batch is finished."""
         self._session: GroupSession | None = None
+        self._commit_before: CommitBefore | None = None
 
     async def start(self) -> Self:
         """Open the connections, start fetching and join the group, if any; `async with` calls it.
@@ -140,49 +159,63 @@ class Consumer(AssignedPartitions):
         A consumer that was closed may be started again: without a group it goes on where it stood. Raises
         `SettingError` while it is open.
         """
-        if self._open:
+        if self._running is not None:
             raise second_start()
-        self._begin_anew(goes_on=self._group is None)
-        self._transport = await Transport(self._connection, "consumer").__aenter__()
-        self._metadata = MetadataCache(self._transport)
-        self._metadata.want({place.topic for place in self._prefetch.cursors})
-        self._lookup = OffsetLookup(self._transport, self._metadata)
-        self._arrival = asyncio.Event()
-        self._fetcher = Fetcher(
+        self._prefetch.restart(keeps_cursors=self._group is None)
+        transport = await Transport(self._connection, "consumer").__aenter__()
+        metadata = MetadataCache(transport)
+        metadata.want({place.topic for place in self._partitions.names})
+        lookup = OffsetLookup(transport, metadata)
+        arrival = asyncio.Event()
+        fetcher = Fetcher(
             self._prefetch,
-            self._metadata,
-            self._transport,
+            metadata,
+            transport,
             self._settings,
-            self._lookup,
-            on_arrival=self._arrival.set,
-            on_picture=self._picture_taken,
+            lookup,
+            on_arrival=arrival.set,
+            on_picture=lambda: self._partitions.grow(metadata.picture),
             waits_for_topics=self._group is not None,
         )
-        self._reader = BatchReader(self._prefetch, self._fetcher.wake)
-        self._task = asyncio.get_running_loop().create_task(self._fetcher.run(), name="fairlead consumer")
-        self._task.add_done_callback(lambda _: self._arrival.set())
+        fetching = asyncio.get_running_loop().create_task(fetcher.run(), name="fairlead consumer")
+        fetching.add_done_callback(lambda _: arrival.set())
+        running = _Running(
+            transport=transport,
+            metadata=metadata,
+            lookup=lookup,
+            fetcher=fetcher,
+            fetching=fetching,
+            arrival=arrival,
+        )
+        self._running, self._closing = running, False
         if self._group is not None:
-            self._session = self._join(self._group)
-        self._open, self._closing = True, False
+            self._join(self._group, running)
         return self
 
-    def _join(self, group: GroupSettings) -> GroupSession:
+    def _join(self, group: GroupSettings, running: _Running) -> None:
         reading = Reading(
             prefetch=self._prefetch,
             reader=self._reader,
-            metadata=self._metadata,
-            lookup=self._lookup,
+            metadata=running.metadata,
+            lookup=running.lookup,
             wake=self._look_again,
         )
         # A new id for every start: no other consumer may be taken for this member.
         member_id = clock.new_id()
-        session = GroupSession(group, member_id, self._transport, reading, on_change=self._arrival.set)
+        session = GroupSession(group, member_id, running.transport, reading, on_change=running.arrival.set)
         session.start()
-        return session
+        self._session = session
+        self._commit_before = CommitBefore(session, reading) if session.commits_before else None
 
     def _look_again(self) -> None:
-        self._fetcher.wake()
-        self._arrival.set()
+        """Wake the fetcher and the waiting take."""
+        self._wake_fetcher()
+        if self._running is not None:
+            self._running.arrival.set()
+
+    def _wake_fetcher(self) -> None:
+        if self._running is not None:
+            self._running.fetcher.wake()
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -210,22 +243,29 @@ class Consumer(AssignedPartitions):
         await self._close(processed=True)
 
     async def _close(self, *, processed: bool) -> None:
-        if not self._open or self._closing:
+        running = self._running
+        if running is None or self._closing:
             return
         if self._session is not None:
             self._session.check_closable()
         self._closing = True
-        self._arrival.set()
+        running.arrival.set()
         try:
             if self._session is not None:
-                await self._session.close(processed=processed, unseen=self._unseen())
+                unseen = None if self._commit_before is None else self._commit_before.drop()
+                await self._session.close(processed=processed, unseen=unseen)
         finally:
-            self._open = False
             # The next start continues after the record in hand.
             self._reader.finished()
-            self._task.cancel()
-            await asyncio.wait([self._task])
-            await self._transport.close()
+            self._running = None
+            running.fetching.cancel()
+            await asyncio.wait([running.fetching])
+            await running.transport.close()
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that are read."""
+        return self._partitions.names
 
     async def assign(
         self,
@@ -240,26 +280,84 @@ class Consumer(AssignedPartitions):
         Partitions that a topic grows later are read from their beginning. Returns the assigned partitions.
         Raises `TopicNotFoundError`, `PartitionNotFoundError`, `SettingError`: in a group too, which assigns by itself.
         """
-        self._check_open()
+        running = self._check_open()
         if self._group is not None:
             raise SettingError(
                 "group", self._group.group, "none with assign: a group's partitions are assigned by it"
             )
         names = set() if topic is None else {topic} if isinstance(topic, str) else set(topic)
-        places = _places_of(partitions)
-        topics = await topics_with(self._metadata, places, names)
+        places = places_of(partitions)
+        topics = await topics_with(running.metadata, places, names)
         for name in sorted(names):
             indexes = range(len(topics[name].partitions))
             places += [TopicPartition(name, index) for index in indexes]
-        offsets = await self._offsets_of(dict.fromkeys(places, start))
-        self._prefetch.assign(
-            Cursor(place.topic, topics[place.topic].topic_id, place.partition, offset)
-            for place, offset in offsets.items()
+        offsets = await offsets_of(running.lookup, dict.fromkeys(places, start))
+        self._partitions.choose(
+            (
+                Cursor(place.topic, topics[place.topic].topic_id, place.partition, offset)
+                for place, offset in offsets.items()
+            ),
+            {name: topics[name].topic_id for name in names},
         )
-        self._topics = {name: topics[name].topic_id for name in names}
-        self._assigned = True
-        self._fetcher.wake()
+        running.fetcher.wake()
         return self.assignment
+
+    async def seek(self, partition: TopicPartition, position: Position) -> int:
+        """Continue a partition at an offset, an end of the log or a time; returns the offset.
+
+        A partition that raised an error continues after a seek. A time after the last record means the end.
+        """
+        running = self._check_open()
+        self._partitions.cursor(partition)
+        offset = (await offsets_of(running.lookup, {partition: position}))[partition]
+        # Only now: the partition may have been revoked during the wait, and may be assigned again.
+        self._partitions.seek(partition, offset)
+        if self._commit_before is not None:
+            self._commit_before.leave(partition)
+        running.fetcher.wake()
+        return offset
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Stop fetching and handing out these partitions until `resume`; without arguments all partitions.
+
+        In a loop over `records` it takes effect at the next record; the rest of the batch follows after `resume`.
+        Continue to take batches: heartbeats do not need it, but `processing_timeout` counts from take to take.
+        A partition that is revoked and assigned again is not paused.
+        """
+        self._check_open()
+        for cursor in self._partitions.cursors(partitions):
+            cursor.paused = True
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Continue paused partitions at their positions; without arguments all partitions."""
+        self._check_open()
+        for cursor in self._partitions.cursors(partitions):
+            cursor.paused = False
+        self._look_again()
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """The partitions that are paused."""
+        return self._partitions.paused
+
+    def position(self, partition: TopicPartition) -> int:
+        """Return the offset of the next record to hand out."""
+        return self._partitions.cursor(partition).position
+
+    def high_watermark(self, partition: TopicPartition) -> int | None:
+        """Return the end of the readable records in the answer of the last fetch; None before the first fetch."""
+        return self._partitions.cursor(partition).high_watermark
+
+    async def end_offsets(self) -> dict[TopicPartition, int]:
+        """Ask for the end of each assigned partition now, for `batches(until=...)`."""
+        running = self._check_open()
+        return await offsets_of(running.lookup, dict.fromkeys(self._partitions.names, "latest"))
+
+    async def offsets_for_times(
+        self, times: Mapping[TopicPartition, Position]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return the first record at or after each time; None where there is none."""
+        return await self._check_open().lookup.lookup(times)
 
     @property
     def membership(self) -> Membership:
@@ -280,7 +378,7 @@ class Consumer(AssignedPartitions):
             return
         entries = []
         for place, offset in offsets.items():
-            cursor = self._cursor(place)
+            cursor = self._partitions.cursor(place)
             if offset < 0:
                 raise SettingError("offset", offset, "0 or more: the next offset to read")
             epoch = cursor.position_epoch if offset == cursor.position else None
@@ -299,10 +397,10 @@ class Consumer(AssignedPartitions):
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, int | None]:
         """Ask for the committed offsets of these partitions, or of those assigned; None where there is none."""
-        self._check_open()
+        running = self._check_open()
         session = self._member_session()
         places = list(self._prefetch.cursors if partitions is None else partitions)
-        found = await self._transport.retry(session.committed)
+        found = await running.transport.retry(session.committed)
         return {place: found.get(place) for place in places}
 
     def __aiter__(self) -> AsyncIterator[ConsumerBatch]:
@@ -316,7 +414,7 @@ class Consumer(AssignedPartitions):
         the partition itself after a `seek`.
         """
         if until is not None and (unknown := until.keys() - self._prefetch.cursors.keys()):
-            self._cursor(min(unknown))
+            self._partitions.cursor(min(unknown))
         while (batch := await self._next(until)) is not None:
             yield batch
 
@@ -369,109 +467,52 @@ class Consumer(AssignedPartitions):
 
     async def _next_fetched(self, until: EndOffsets | None) -> ConsumerBatch | None:
         while True:
-            self._check_reading()
-            self._arrival.clear()
+            running = self._check_reading()
+            running.arrival.clear()
             batch = self._reader.next(until)
             if batch is not None:
                 return batch
             if until is not None and not self._reader.unread(until):
                 return None
-            self._raise_failure()
-            await self._arrival.wait()
+            self._raise_failure(running)
+            await running.arrival.wait()
 
-    def _raise_failure(self) -> None:
-        """Raise what the reader should know before it waits."""
+    def _raise_failure(self, running: _Running) -> None:
+        """Raise the error that a take must not wait on."""
         if self._session is not None:
             self._session.raise_failure()
-        elif not self._assigned:
+        elif not self._partitions.is_chosen:
             raise SettingError(
                 "assignment", None, "what to read: assign(topic=...), or a group with its topics"
             )
         failure = self._reader.failure()
         if failure is not None:
             raise failure.with_traceback(None)
-        if self._task.done():
+        if running.fetching.done():
             error = ClosedError("consumer")
-            raise error from (None if self._task.cancelled() else self._task.exception())
+            raise error from (None if running.fetching.cancelled() else running.fetching.exception())
 
     async def _next_of_group(self, session: GroupSession, until: EndOffsets | None) -> ConsumerBatch | None:
+        before = self._commit_before
         try:
-            # What is held back was not handed out yet: its partition waits for it like for one that was.
-            session.begin_take(finished=self._held_back is None)
-            if not session.commits_before:
+            # A held-back batch was not handed out yet, so it is not finished.
+            session.begin_take(finished=before is None or before.held is None)
+            if before is None:
                 return await self._next_fetched(until)
-            return await self._next_committed(session, until)
+            return await before.next(lambda: self._next_fetched(until))
         finally:
             session.end_take()
 
-    async def _next_committed(self, session: GroupSession, until: EndOffsets | None) -> ConsumerBatch | None:
-        """Return the next batch after it was committed.
+    def _check_reading(self) -> _Running:
+        """Return the parts of a consumer that hands out batches; `ClosedError` also while it closes."""
+        if self._closing:
+            raise ClosedError("consumer")
+        return self._check_open()
 
-        Until then it is held back: a reader who gives up waiting finds it, and its commit, at the next take.
-        """
-        while True:
-            held = self._held_back
-            if held is None:
-                batch = await self._next_fetched(until)
-                if batch is None:
-                    return None
-                held = self._held_back = HeldBack(batch, session.begin_commit())
-            await asyncio.wait([held.committed])
-            if self._held_back is not held:
-                continue
-            self._held_back = None
-            if self._is_ready(session, held):
-                return held.batch
-
-    def _is_ready(self, session: GroupSession, held: HeldBack) -> bool:
-        """Whether a batch whose commit has ended is handed out now; else its partition goes back to before it."""
-        owned, error = self._owned_hand(held), held.committed.result()
-        if owned is not None and error is None and not held.is_taken_back:
-            # Also of a partition in revocation: the batch was committed, so no other member gets it.
-            if not owned.paused:
-                return True
-            # Not now: the member that owns the partition when it is read again gets the batch.
-            before = session.begin_take_back(self._go_back(held, owned))
-            self._held_back = HeldBack(held.batch, before, is_taken_back=True)
-            return False
-        if owned is not None and error is not None:
-            self._go_back(held, owned)
-            self._fetcher.wake()
-        session.finished()
-        if error is not None and not is_fenced(error):
-            raise error
-        return False
-
-    def _unseen(self) -> Unseen | None:
-        """Drop a held-back batch: it is not handed out from here on.
-
-        Its commit can be taken back if the member owned the partition all the time.
-        """
-        held, self._held_back = self._held_back, None
-        owned = None if held is None else self._owned_hand(held)
-        return None if held is None or owned is None else self._go_back(held, owned)
-
-    def _go_back(self, held: HeldBack, owned: Cursor) -> Unseen:
-        """Set a partition's position before the held-back batch, which was not handed out."""
-        before, epoch = self._reader.hand_offset, self._reader.hand_epoch
-        self._prefetch.seek(owned, before, epoch)
-        return Unseen(owned, before, epoch, held.batch.next_offset)
-
-    def _owned_hand(self, held: HeldBack) -> Cursor | None:
-        """Return the partition of a batch that is held back, unless it was taken away since, and may have come back."""
-        hand = self._reader.hand
-        return hand if self._prefetch.cursors.get(held.batch.topic_partition) is hand else None
-
-    def _picture_taken(self) -> None:
-        """Read the partitions that an assigned topic has grown, from their beginning."""
-        for name, topic_id in self._topics.items():
-            found = self._metadata.picture.topics.get(name)
-            if found is None or found.topic_id != topic_id:
-                continue
-            for index in range(len(found.partitions)):
-                place = TopicPartition(name, index)
-                if place not in self._prefetch.cursors:
-                    self._prefetch.cursors[place] = Cursor(name, topic_id, index, 0)
+    def _check_open(self) -> _Running:
+        if self._running is None:
+            raise ClosedError("consumer")
+        return self._running
 
     def _member_session(self) -> GroupSession:
         if self._group is None:
@@ -487,14 +528,3 @@ def _taken_twice() -> SettingError:
         "each task a consumer of its own"
     )
     return SettingError("take", "begun while another one waits for a batch", allowed)
-
-
-def _places_of(partitions: Iterable[object]) -> list[TopicPartition]:
-    """Return each partition once; `SettingError` for what is none, such as the name of a topic."""
-    places = []
-    for place in [partitions] if isinstance(partitions, str) else dict.fromkeys(partitions):
-        if not isinstance(place, TopicPartition):
-            allowed = 'TopicPartition("orders", 0), several of them, or topic="orders" for all partitions of a topic'
-            raise SettingError("partitions", place, allowed)
-        places.append(place)
-    return places

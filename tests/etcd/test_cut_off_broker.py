@@ -110,8 +110,10 @@ async def test_readers_leave_it_when_their_picture_is_old(relay: TcpRelay, urls:
     async with Admin(bootstrap) as admin, Admin(urls[2]) as other, asyncio.timeout(60):
         partition = await topic_of_all(admin)
         async with Producer(urls[2]) as producer, Consumer(bootstrap) as consumer:
-            known = consumer._transport.settings
-            consumer._transport.settings = replace(known, metadata_age_seconds_max=PICTURE_SECONDS)
+            running = consumer._running
+            assert running is not None
+            known = running.transport.settings
+            running.transport.settings = replace(known, metadata_age_seconds_max=PICTURE_SECONDS)
             await producer.send_and_wait("flights", b"before", partition=partition)
             await consumer.assign([TopicPartition("flights", partition)])
             first = await consumer.next_batch()

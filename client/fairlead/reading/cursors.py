@@ -156,6 +156,15 @@ class Prefetch:
             until is None or cursor.position < until.get(cursor.topic_partition, NO_OFFSET)
         )
 
+    def restart(self, *, keeps_cursors: bool) -> None:
+        """Drop all fetched batches and answers under way, and all cursors unless they are kept at their positions."""
+        self.until = None
+        if not keeps_cursors:
+            self.assign(())
+        for cursor in self.cursors.values():
+            cursor.seek(cursor.position, cursor.position_epoch)
+        self._drop_stale()
+
     def assign(self, cursors: Iterable[Cursor]) -> None:
         """Replace the assignment."""
         for cursor in self.cursors.values():

@@ -1,162 +1,108 @@
-"""Where a consumer stands in what is assigned to it: positions, seeking, pausing, ends of the log.
+"""The partitions that a consumer reads, by name: assignment, positions, pauses.
 
-The base of `Consumer`, which opens it and reads. Must not know groups, nor how batches are fetched.
+Held by `Consumer`, which asks the leaders for offsets and wakes the fetcher. Synchronous: everything here is about
+cursors that are there. Must not know groups, nor how batches are fetched.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
-from fairlead.errors import ClosedError, FairleadError, SettingError
+from fairlead.connection.metadata import Picture
+from fairlead.errors import SettingError
 from fairlead.reading.cursors import Cursor, Prefetch
-from fairlead.reading.fetcher import Fetcher
-from fairlead.reading.offsets import OffsetAndTimestamp, OffsetLookup, Position
+from fairlead.reading.offsets import OffsetLookup, Position
 from fairlead.reading.reader import BatchReader
-from fairlead.records import ConsumerBatch
-from fairlead.settings import ConsumerSettings
 from fairlead.timestamps import timestamp_us_of
 from fairlead.topic_partition import TopicPartition
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HeldBack:
-    """A batch that waits for its commit before it is handed out; `committed` ends with why it was refused."""
-
-    batch: ConsumerBatch
-    committed: asyncio.Future[FairleadError | None]
-    is_taken_back: bool = False
-    """Whether that is the commit of the position before it: its partition was paused, so it is not handed out now."""
-
-
 class AssignedPartitions:
-    """The partitions that are read, by name. Everything here is for a consumer that is open."""
+    """The assigned partitions of one consumer, over all its starts."""
 
-    _lookup: OffsetLookup
-    _fetcher: Fetcher
-    _arrival: asyncio.Event
-
-    def __init__(self, settings: ConsumerSettings) -> None:
-        self._settings = settings
-        self._prefetch = Prefetch(settings)
-        # Of a consumer that was never started nothing is in hand.
-        self._reader = BatchReader(self._prefetch, lambda: None)
-        self._held_back: HeldBack | None = None
-        """A batch that is committed before it is handed out, and was not handed out yet."""
-        self._open = False
-        self._closing = False
-        """Whether nothing more is handed out; what a callback needs works until the partitions are given up."""
-
-    def _begin_anew(self, *, goes_on: bool) -> None:
-        """Forget what was under way when the consumer was closed; `goes_on`: where it stood, or without partitions."""
-        cursors = list(self._prefetch.cursors.values()) if goes_on else []
-        for cursor in cursors:
-            cursor.seek(cursor.position, cursor.position_epoch)
-        self._prefetch = Prefetch(self._settings)
-        self._prefetch.add(cursors)
-        self._held_back = None
+    def __init__(self, prefetch: Prefetch, reader: BatchReader) -> None:
+        self._prefetch = prefetch
+        self._reader = reader
+        self._topics: dict[str, str] = {}
+        """Ids of the topics that are read as a whole, by name."""
+        self.is_chosen = False
+        """Whether the program has called `assign`."""
 
     @property
-    def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that are read."""
+    def names(self) -> frozenset[TopicPartition]:
+        """The assigned partitions."""
         return frozenset(self._prefetch.cursors)
-
-    async def seek(self, partition: TopicPartition, position: Position) -> int:
-        """Continue a partition at an offset, an end of the log or a time; returns the offset.
-
-        Also the way on after a partition raised an error. A time after the last record means the end.
-        """
-        self._check_open()
-        self._cursor(partition)
-        offset = (await self._offsets_of({partition: position}))[partition]
-        # Only now: the partition may have been revoked during the wait, and may be assigned again.
-        cursor = self._cursor(partition)
-        self._prefetch.seek(cursor, offset)
-        if self._reader.hand is cursor:
-            # Where the reader goes on is what counts, not the batch it leaves.
-            self._reader.finished()
-        if self._held_back is not None and self._held_back.batch.topic_partition == partition:
-            self._held_back = None
-        self._fetcher.wake()
-        return offset
-
-    def pause(self, *partitions: TopicPartition) -> None:
-        """Stop fetching and handing out these partitions until `resume`; without arguments all partitions.
-
-        In a loop over `records` it takes effect at the next record; the rest of the batch follows after `resume`.
-        Continue to take batches: heartbeats do not need it, but `processing_timeout` counts from take to take.
-        A partition that is revoked and assigned again is not paused.
-        """
-        self._check_open()
-        for cursor in self._chosen(partitions):
-            cursor.paused = True
-
-    def resume(self, *partitions: TopicPartition) -> None:
-        """Go on with paused partitions where they stood, without partitions with all of them."""
-        self._check_open()
-        for cursor in self._chosen(partitions):
-            cursor.paused = False
-        self._fetcher.wake()
-        self._arrival.set()
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
         """The partitions that are paused."""
         return frozenset(place for place, cursor in self._prefetch.cursors.items() if cursor.paused)
 
-    def position(self, partition: TopicPartition) -> int:
-        """Return the offset after the last batch handed out: where reading goes on."""
-        return self._cursor(partition).position
-
-    def high_watermark(self, partition: TopicPartition) -> int | None:
-        """Return the end of what can be read, as the last fetch told it; None before the first."""
-        return self._cursor(partition).high_watermark
-
-    async def end_offsets(self) -> dict[TopicPartition, int]:
-        """Ask for the end of each assigned partition now, for `batches(until=...)`."""
-        self._check_open()
-        return await self._offsets_of(dict.fromkeys(self._prefetch.cursors, "latest"))
-
-    async def offsets_for_times(
-        self, times: Mapping[TopicPartition, Position]
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first record at or after each time; None where there is none."""
-        self._check_open()
-        return await self._lookup.lookup(times)
-
-    async def _offsets_of(self, wanted: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int]:
-        """Return offsets as they are, ends and times as the leaders answer them."""
-        asked: dict[TopicPartition, Position] = {}
-        offsets: dict[TopicPartition, int] = {}
-        for place, position in wanted.items():
-            if isinstance(position, int):
-                if position < 0:
-                    raise SettingError("offset", position, "0 or more, an aware datetime, earliest or latest")
-                offsets[place] = position
-            else:
-                asked[place] = _checked(position)
-        if asked:
-            offsets |= await self._lookup.offsets(asked)
-        return {place: offsets[place] for place in wanted}
-
-    def _cursor(self, partition: TopicPartition) -> Cursor:
+    def cursor(self, partition: TopicPartition) -> Cursor:
+        """Return the cursor of a partition. Raises `SettingError` if it is not assigned."""
         cursor = self._prefetch.cursors.get(partition)
         if cursor is None:
             assigned = ", ".join(sorted(map(str, self._prefetch.cursors))) or "none"
             raise SettingError("partition", str(partition), f"an assigned partition; assigned: {assigned}")
         return cursor
 
-    def _chosen(self, partitions: Iterable[TopicPartition]) -> list[Cursor]:
-        return [self._cursor(place) for place in partitions] or list(self._prefetch.cursors.values())
+    def cursors(self, partitions: Iterable[TopicPartition]) -> list[Cursor]:
+        """Return the cursors of these partitions; without partitions the cursors of all."""
+        return [self.cursor(place) for place in partitions] or list(self._prefetch.cursors.values())
 
-    def _check_reading(self) -> None:
-        if not self._open or self._closing:
-            raise ClosedError("consumer")
+    def choose(self, cursors: Iterable[Cursor], topics: Mapping[str, str]) -> None:
+        """Replace the assignment; `topics` are read as a whole, and their new partitions from the beginning."""
+        self._prefetch.assign(cursors)
+        self._topics = dict(topics)
+        self.is_chosen = True
 
-    def _check_open(self) -> None:
-        if not self._open:
-            raise ClosedError("consumer")
+    def grow(self, picture: Picture) -> None:
+        """Assign the partitions that a topic that is read as a whole has grown, from their beginning."""
+        for name, topic_id in self._topics.items():
+            found = picture.topics.get(name)
+            if found is None or found.topic_id != topic_id:
+                continue
+            for index in range(len(found.partitions)):
+                place = TopicPartition(name, index)
+                if place not in self._prefetch.cursors:
+                    self._prefetch.add([Cursor(name, topic_id, index, 0)])
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Continue a partition at an offset; a batch of it in hand counts as processed."""
+        cursor = self.cursor(partition)
+        self._prefetch.seek(cursor, offset)
+        if self._reader.hand is cursor:
+            # The new position counts, not the batch that the program leaves.
+            self._reader.finished()
+
+
+def places_of(partitions: Iterable[object]) -> list[TopicPartition]:
+    """Return each partition once. Raises `SettingError` for any other value, such as the name of a topic."""
+    places = []
+    for place in [partitions] if isinstance(partitions, str) else dict.fromkeys(partitions):
+        if not isinstance(place, TopicPartition):
+            allowed = 'TopicPartition("orders", 0), several of them, or topic="orders" for all partitions of a topic'
+            raise SettingError("partitions", place, allowed)
+        places.append(place)
+    return places
+
+
+async def offsets_of(
+    lookup: OffsetLookup, wanted: Mapping[TopicPartition, Position]
+) -> dict[TopicPartition, int]:
+    """Return the offset of each position: a number as it is, ends and times as the leaders answer them."""
+    asked: dict[TopicPartition, Position] = {}
+    offsets: dict[TopicPartition, int] = {}
+    for place, position in wanted.items():
+        if isinstance(position, int):
+            if position < 0:
+                raise SettingError("offset", position, "0 or more, an aware datetime, earliest or latest")
+            offsets[place] = position
+        else:
+            asked[place] = _checked(position)
+    if asked:
+        offsets |= await lookup.offsets(asked)
+    return {place: offsets[place] for place in wanted}
 
 
 def _checked(position: Position) -> Position:

@@ -46,7 +46,9 @@ async def taking_while(
 
     def act_in_time() -> None:
         """Look again in the next turn until there is a batch that waits for its commit."""
-        if consumer._held_back is None:
+        before = consumer._commit_before
+        assert before is not None
+        if before.held is None:
             loop.call_soon(act_in_time)
         else:
             act(taking)

@@ -154,7 +154,9 @@ async def test_a_batch_that_nobody_got_before_the_end_is_not_skipped(bootstrap: 
 
         def give_up() -> None:
             """Cancel the take in the turn of the loop in which its batch begins to be committed."""
-            if consumer._held_back is None:
+            before = consumer._commit_before
+            assert before is not None
+            if before.held is None:
                 loop.call_soon(give_up)
             else:
                 taking.cancel()

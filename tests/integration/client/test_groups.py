@@ -72,7 +72,9 @@ class Member:
         session = self.consumer._session
         assert session is not None
         session._task.cancel()
-        self.consumer._task.cancel()
+        running = self.consumer._running
+        assert running is not None
+        running.fetching.cancel()
 
 
 @asynccontextmanager

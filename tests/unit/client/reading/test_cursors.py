@@ -244,3 +244,17 @@ def test_a_damaged_length_is_left_to_the_reader(prefetch: Prefetch) -> None:
 
     assert first.last_epoch == 7
     assert _read(prefetch).next_offset == 12
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_restart_drops_what_was_fetched_and_asked_for(prefetch: Prefetch, *, keeps: bool) -> None:
+    """A consumer continues at its positions, and a member of a group without partitions."""
+    first, second = _cursors(prefetch)
+    prefetch.arrived(first, first.life, memoryview(b"x" * 100), 20)
+    second.in_flight, asked = True, second.life
+    prefetch.restart(keeps_cursors=keeps)
+    prefetch.arrived(second, asked, memoryview(b"x"), 11)
+
+    assert prefetch.take(_anything) is None
+    assert prefetch.due(0.0) == ([second, first] if keeps else [])
+    assert [cursor.fetch_offset for cursor in _cursors(prefetch)] == ([10, 10] if keeps else [])
