@@ -223,7 +223,7 @@ OPS_ROUTES: Final = (
         name="docs",
         method="GET",
         path="/docs",
-        summary="This contract as a page to read and to try calls on",
+        summary="This contract as a page to read",
         operation=Operation.DESCRIBE,
         resource=Resource.PUBLIC,
         answers=(
@@ -239,7 +239,7 @@ OPS_ROUTES: Final = (
         summary="A part of the page `/docs`",
         operation=Operation.DESCRIBE,
         resource=Resource.PUBLIC,
-        path_parameters={"asset": "name of the script, style sheet or picture"},
+        path_parameters={"asset": "name of the style sheet"},
         answers=(AnswerForm(status=200, media_types=(SCRIPT, STYLES, PNG), explanation="the file"),),
         problems=("route_not_found",),
     ),

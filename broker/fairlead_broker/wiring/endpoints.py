@@ -8,7 +8,6 @@ from typing import Final
 
 from fairlead_api.routes import ROUTES, Listener
 from fairlead_broker.runtime import Broker
-from fairlead_broker.server.admin.admin import admin_endpoints
 from fairlead_broker.server.admin.cluster import ClusterCalls
 from fairlead_broker.server.admin.configs import ConfigCalls
 from fairlead_broker.server.admin.groups import GroupCalls
@@ -19,7 +18,6 @@ from fairlead_broker.server.admin.topics import TopicCalls
 from fairlead_broker.server.http.body import ProduceBodyLimits
 from fairlead_broker.server.http.call import Endpoint
 from fairlead_broker.server.http.peer_gate import PeerGate
-from fairlead_broker.server.http.responses import AdminEndpoint
 from fairlead_broker.server.records.fetch import FetchCalls
 from fairlead_broker.server.records.offsets import OffsetCalls
 from fairlead_broker.server.records.produce import ProduceCalls, ProduceFrameCalls
@@ -52,11 +50,10 @@ def build_endpoints(broker: Broker) -> Endpoints:
     admin = _admin_endpoints(broker)
     missing = DATA_ROUTES.keys() ^ (records.keys() | admin.keys())
     assert not missing, f"routes without endpoint or endpoints without route: {sorted(missing)}"
-    answered = admin_endpoints(DATA_ROUTES, admin)
-    for name in answered.keys() - ANSWERED_ANYWHERE:
+    for name in admin.keys() - ANSWERED_ANYWHERE:
         if DATA_ROUTES[name].method != "GET":
-            answered[name] = forwarding.at_controller(answered[name])
-    data = {**records, **answered}
+            admin[name] = forwarding.at_controller(admin[name])
+    data = {**records, **admin}
     return Endpoints(
         data=data,
         peer={**data, **PeerCalls(broker.peer_side).endpoints()},
@@ -81,7 +78,7 @@ def _record_endpoints(broker: Broker, forwarding: Forwarding) -> dict[str, Endpo
     }
 
 
-def _admin_endpoints(broker: Broker) -> dict[str, AdminEndpoint]:
+def _admin_endpoints(broker: Broker) -> dict[str, Endpoint]:
     return {
         **TopicCalls(broker).endpoints(),
         **ClusterCalls(broker).endpoints(),
@@ -90,5 +87,5 @@ def _admin_endpoints(broker: Broker) -> dict[str, AdminEndpoint]:
         **ProducerCalls(broker).endpoints(),
         **ProblemPageCalls().endpoints(),
         **OpenApiCalls(broker.release).endpoints(),
-        **DocsPageCalls().endpoints(),
+        **DocsPageCalls(broker.release).endpoints(),
     }

@@ -258,13 +258,13 @@ def test_an_address_that_means_every_machine_is_warned_about(start: Start, adver
 
 @pytest.mark.serial
 def test_start_adds_little_to_the_libraries(start: Start) -> None:
-    """From nothing to ready takes at most two and a half times what loading the libraries takes on this machine.
+    """From nothing to ready takes at most 2.8 times what loading the libraries takes on this machine.
 
-    A ratio, for machines differ; on a quiet one with two cores it is about a second, 1.8 times the libraries. Half a
+    A ratio, for machines differ; on a quiet one with two cores it is about a second, twice the libraries. Half a
     second more, which is what pandas costs, is seen. The best of five counts: neighbours disturb one or the other.
     """
     libraries = (
-        "import fastapi, granian, h11, numpy, prometheus_client, pyarrow.compute, pydantic_settings, structlog,"
+        "import granian, h11, numpy, prometheus_client, pyarrow.compute, pydantic_settings, structlog,"
         " typer.main, typer.core, uvicorn, uvloop"
     )
     loads, starts = [], []
@@ -279,4 +279,4 @@ def test_start_adds_little_to_the_libraries(start: Start) -> None:
         process.terminate()
         process.communicate(timeout=20)
 
-    assert min(starts) < 2.5 * min(loads)
+    assert min(starts) < 2.8 * min(loads)

@@ -52,18 +52,9 @@ async def traced(collected: InMemorySpanExporter, bootstrap: str) -> str:
     return bootstrap
 
 
-def ours(collected: InMemorySpanExporter) -> list[ReadableSpan]:
-    """Spans but for those that FastAPI makes by itself of admin calls."""
-    return [
-        span
-        for span in collected.get_finished_spans()
-        if span.instrumentation_scope is not None and span.instrumentation_scope.name.startswith("fairlead")
-    ]
-
-
 def one(collected: InMemorySpanExporter, name: str) -> ReadableSpan:
     """The one span of a name."""
-    [span] = [span for span in ours(collected) if span.name == name]
+    [span] = [span for span in collected.get_finished_spans() if span.name == name]
     return span
 
 
@@ -114,7 +105,7 @@ async def test_without_an_active_span_nothing_is_added(collected: InMemorySpanEx
         batch = await anext(aiter(consumer))
 
     assert batch.headers == [()]
-    assert ours(collected) == []
+    assert collected.get_finished_spans() == ()
 
 
 async def test_headers_of_the_caller_are_kept(collected: InMemorySpanExporter, traced: str) -> None:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from http import HTTPStatus
 
 import msgspec
-from fastapi import Response
 
-from fairlead_api.bodies.media_types import JSON
 from fairlead_api.bodies.metadata import (
     BrokerDescription,
     ClusterDescription,
@@ -26,8 +25,8 @@ from fairlead_api.versions import API_VERSIONS, BATCH_FORMATS, CODECS
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import BrokerRegistration, PartitionRecord, Replica
 from fairlead_broker.runtime import Broker, TopicView
+from fairlead_broker.server.http.call import Call, Endpoint
 from fairlead_broker.server.http.paging import page
-from fairlead_broker.server.http.responses import AdminEndpoint, CurrentCall, json_response
 
 
 class ClusterCalls:
@@ -36,7 +35,7 @@ class ClusterCalls:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def endpoints(self) -> Mapping[str, AdminEndpoint]:
+    def endpoints(self) -> Mapping[str, Endpoint]:
         """The endpoint of each route of this family, by route name."""
         return {
             "versions": self.versions,
@@ -45,10 +44,9 @@ class ClusterCalls:
             "metadata": self.metadata,
         }
 
-    async def versions(self, call: CurrentCall) -> Response:
+    async def versions(self, call: Call) -> None:
         """``GET /v1/versions``."""
-        del call
-        return json_response(
+        await call.answer_json(
             Versions(
                 release=self._broker.release,
                 api=list(API_VERSIONS),
@@ -60,10 +58,9 @@ class ClusterCalls:
             )
         )
 
-    async def describe_cluster(self, call: CurrentCall) -> Response:
+    async def describe_cluster(self, call: Call) -> None:
         """``GET /v1/cluster``."""
-        del call
-        return json_response(
+        await call.answer_json(
             ClusterDescription(
                 cluster_id=self._broker.entry.cluster.cluster_id,
                 cluster=self._broker.settings.cluster,
@@ -72,7 +69,7 @@ class ClusterCalls:
             )
         )
 
-    async def list_brokers(self, call: CurrentCall) -> Response:
+    async def list_brokers(self, call: Call) -> None:
         """``GET /v1/brokers``, sorted by id, including brokers that are gone."""
         chosen, following = page(
             with_urls(self._broker.known_brokers()),
@@ -80,9 +77,9 @@ class ClusterCalls:
             limit=call.query.integer("limit"),
             after=call.query.text_or_none("after"),
         )
-        return json_response(Page(items=chosen, next=following))
+        await call.answer_json(Page(items=chosen, next=following))
 
-    async def metadata(self, call: CurrentCall) -> Response:
+    async def metadata(self, call: Call) -> None:
         """``GET /v1/metadata``: 304 when the caller's copy (If-None-Match) is the current one."""
         names = call.query.names("topics")
         views = (
@@ -91,18 +88,19 @@ class ClusterCalls:
             else [self._broker.views.by_name(name) for name in names]
         )
         tag = self._tag(names)
-        headers = {"etag": tag, "cache-control": "no-cache"}
+        headers = [(b"etag", tag.encode()), (b"cache-control", b"no-cache")]
         if _matches(call.header_text(b"if-none-match"), tag):
-            return Response(status_code=304, headers=headers)
-        body = msgspec.json.encode(
+            await call.answer(HTTPStatus.NOT_MODIFIED, headers)
+            return
+        await call.answer_json(
             Metadata(
                 cluster_id=self._broker.entry.cluster.cluster_id,
                 controller=self._broker.peer_side.controller,
                 brokers=with_urls(self._broker.brokers()),
                 topics=[topic_metadata(view, self._broker.peer_side.registrations) for view in views],
-            )
+            ),
+            headers=headers,
         )
-        return Response(body, headers=headers, media_type=JSON)
 
     def _tag(self, names: tuple[str, ...] | None) -> str:
         """Changes with everything the answer is made of: the mirrored revision and the topics asked for."""

@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from fastapi import Response
-
 from fairlead_api.bodies.metadata import ConfigDescription
 from fairlead_api.bodies.requests import AlterConfigRequest, decode_request
 from fairlead_api.excerpts import shown
 from fairlead_api.identifiers import BrokerId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import Broker
-from fairlead_broker.server.http.call import Call, json_body
-from fairlead_broker.server.http.responses import AdminEndpoint, CurrentCall, json_response
+from fairlead_broker.server.http.call import Call, Endpoint, json_body
+from fairlead_broker.server.http.route_table import not_found
 
 BROKER_ID_MAX: Final = 2**31 - 1
 
@@ -28,7 +26,7 @@ class ConfigCalls:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def endpoints(self) -> Mapping[str, AdminEndpoint]:
+    def endpoints(self) -> Mapping[str, Endpoint]:
         """The endpoint of each route of this family, by route name."""
         return {
             "describe_cluster_config": self.describe_cluster_config,
@@ -37,33 +35,33 @@ class ConfigCalls:
             "alter_broker_config": self.alter_broker_config,
         }
 
-    async def describe_cluster_config(self, call: CurrentCall) -> Response:
+    async def describe_cluster_config(self, call: Call) -> None:
         """``GET /v1/cluster/config``."""
-        del call
-        return json_response(ConfigDescription(config=self._broker.configs.of_cluster()))
+        await call.answer_json(ConfigDescription(config=self._broker.configs.of_cluster()))
 
-    async def alter_cluster_config(self, call: CurrentCall) -> Response:
+    async def alter_cluster_config(self, call: Call) -> None:
         """``PATCH /v1/cluster/config``."""
         request = decode_request(AlterConfigRequest, await json_body(call))
-        return json_response(
-            ConfigDescription(config=await self._broker.alter_cluster_config(request.config))
-        )
+        changed = await self._broker.alter_cluster_config(request.config)
+        await call.answer_json(ConfigDescription(config=changed))
 
-    async def describe_broker_config(self, call: CurrentCall) -> Response:
+    async def describe_broker_config(self, call: Call) -> None:
         """``GET /v1/brokers/{broker}/config``."""
-        return json_response(ConfigDescription(config=self._broker.broker_config(broker_in_path(call))))
+        await call.answer_json(ConfigDescription(config=self._broker.broker_config(broker_in_path(call))))
 
-    async def alter_broker_config(self, call: CurrentCall) -> Response:
+    async def alter_broker_config(self, call: Call) -> None:
         """``PATCH /v1/brokers/{broker}/config``."""
         broker = broker_in_path(call)
         request = decode_request(AlterConfigRequest, await json_body(call))
         changed = await self._broker.alter_broker_config(broker, request.config)
-        return json_response(ConfigDescription(config=changed))
+        await call.answer_json(ConfigDescription(config=changed))
 
 
 def broker_in_path(call: Call) -> BrokerId:
-    """The broker in the path. Raises malformed_request for what is no id."""
+    """Return the broker in the path. Raises route_not_found for an empty segment, malformed_request for no id."""
     text = call.parameters["broker"]
+    if not text:
+        raise not_found(call.raw_path)
     if not text.isascii() or not text.isdigit() or len(text) > 10 or int(text) > BROKER_ID_MAX:
         raise ProblemError(
             "malformed_request",

@@ -7,9 +7,9 @@ possible; calls that change the cluster run on the controller, to which they are
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
 
 import msgspec
-from fastapi import Response
 
 from fairlead_api.bodies.metadata import BrokerDescription, Page
 from fairlead_api.bodies.operations import (
@@ -26,9 +26,9 @@ from fairlead_broker.registry.records import PartitionRecord
 from fairlead_broker.runtime import Broker
 from fairlead_broker.server.admin.cluster import with_urls
 from fairlead_broker.server.admin.configs import broker_in_path
-from fairlead_broker.server.http.call import Call, json_body
+from fairlead_broker.server.http.call import Call, Endpoint, json_body
 from fairlead_broker.server.http.paging import page
-from fairlead_broker.server.http.responses import AdminEndpoint, CurrentCall, json_response
+from fairlead_broker.server.http.route_table import not_found
 
 
 class OperationCalls:
@@ -37,7 +37,7 @@ class OperationCalls:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def endpoints(self) -> Mapping[str, AdminEndpoint]:
+    def endpoints(self) -> Mapping[str, Endpoint]:
         """The endpoint of each route of this family, by route name."""
         return {
             "cordon_broker": self.cordon_broker,
@@ -52,55 +52,53 @@ class OperationCalls:
             "list_reassignments": self.list_reassignments,
         }
 
-    async def cordon_broker(self, call: CurrentCall) -> Response:
+    async def cordon_broker(self, call: Call) -> None:
         """``POST /v1/brokers/{broker}:cordon``."""
         return await self._change_broker(call, self._broker.operations.cordon)
 
-    async def uncordon_broker(self, call: CurrentCall) -> Response:
+    async def uncordon_broker(self, call: Call) -> None:
         """``POST /v1/brokers/{broker}:uncordon``."""
         return await self._change_broker(call, self._broker.operations.uncordon)
 
-    async def drain_broker(self, call: CurrentCall) -> Response:
+    async def drain_broker(self, call: Call) -> None:
         """``POST /v1/brokers/{broker}:drain``."""
         return await self._change_broker(call, self._broker.operations.drain)
 
-    async def undrain_broker(self, call: CurrentCall) -> Response:
+    async def undrain_broker(self, call: Call) -> None:
         """``POST /v1/brokers/{broker}:undrain``."""
         return await self._change_broker(call, self._broker.operations.undrain)
 
-    async def request_restart(self, call: CurrentCall) -> Response:
+    async def request_restart(self, call: Call) -> None:
         """``POST /v1/brokers/{broker}:request-restart``."""
         permit = await self._broker.operations.request_restart(broker_in_path(call))
-        return json_response(RestartPermitAnswer(broker=permit.broker, seconds=permit.seconds))
+        await call.answer_json(RestartPermitAnswer(broker=permit.broker, seconds=permit.seconds))
 
-    async def unregister_broker(self, call: CurrentCall) -> Response:
+    async def unregister_broker(self, call: Call) -> None:
         """``DELETE /v1/brokers/{broker}``."""
         await self._broker.operations.unregister(broker_in_path(call))
-        return Response(status_code=204)
+        await call.answer(HTTPStatus.NO_CONTENT, [])
 
-    async def reassign_partition(self, call: CurrentCall) -> Response:
+    async def reassign_partition(self, call: Call) -> None:
         """``POST .../partitions/{partition}:reassign``."""
         request = decode_request(ReassignRequest, await json_body(call))
-        replicas = [BrokerId(broker) for broker in request.replicas]
-        operations = self._broker.operations
-        return self._state(
-            call, await operations.reassign(call.topic, call.partition, replicas, call.topic_id)
-        )
+        partition, replicas = partition_in_path(call), [BrokerId(broker) for broker in request.replicas]
+        record = await self._broker.operations.reassign(call.topic, partition, replicas, call.topic_id)
+        await call.answer_json(self._state(call.topic, partition, record))
 
-    async def cancel_reassignment(self, call: CurrentCall) -> Response:
+    async def cancel_reassignment(self, call: Call) -> None:
         """``DELETE .../partitions/{partition}/reassignment``."""
-        operations = self._broker.operations
-        return self._state(
-            call, await operations.cancel_reassignment(call.topic, call.partition, call.topic_id)
-        )
+        partition = partition_in_path(call)
+        record = await self._broker.operations.cancel_reassignment(call.topic, partition, call.topic_id)
+        await call.answer_json(self._state(call.topic, partition, record))
 
-    async def elect_leader(self, call: CurrentCall) -> Response:
+    async def elect_leader(self, call: Call) -> None:
         """``POST .../partitions/{partition}:elect``."""
         request = decode_request(ElectRequest, await json_body(call))
-        kind, operations = ElectionKind(request.kind), self._broker.operations
-        return self._state(call, await operations.elect(call.topic, call.partition, kind, call.topic_id))
+        partition, kind = partition_in_path(call), ElectionKind(request.kind)
+        record = await self._broker.operations.elect(call.topic, partition, kind, call.topic_id)
+        await call.answer_json(self._state(call.topic, partition, record))
 
-    async def list_reassignments(self, call: CurrentCall) -> Response:
+    async def list_reassignments(self, call: Call) -> None:
         """``GET /v1/reassignments``."""
         moves = [
             ReassignmentDescription(
@@ -127,12 +125,12 @@ class OperationCalls:
             msgspec.structs.replace(each, progress=tuple(progress.get(key, ())))
             for key, each in zip(keys, chosen, strict=True)
         ]
-        return json_response(Page(items=items, next=following))
+        await call.answer_json(Page(items=items, next=following))
 
-    async def _change_broker(self, call: Call, change: Callable[[BrokerId], Awaitable[None]]) -> Response:
+    async def _change_broker(self, call: Call, change: Callable[[BrokerId], Awaitable[None]]) -> None:
         broker = broker_in_path(call)
         await change(broker)
-        return json_response(self._description(broker))
+        await call.answer_json(self._description(broker))
 
     def _description(self, broker: BrokerId) -> BrokerDescription:
         """The broker as it is registered; one that is gone has no address."""
@@ -141,18 +139,24 @@ class OperationCalls:
                 return found
         return BrokerDescription(id=broker, address=None, state="gone")
 
-    def _state(self, call: Call, record: PartitionRecord) -> Response:
-        return json_response(
-            PartitionState(
-                topic=call.topic,
-                topic_id=self._broker.views.by_name(call.topic).topic_id,
-                partition=call.partition,
-                leader=None if record.leader is None else record.leader.broker,
-                leader_epoch=record.leader_epoch,
-                replicas=[replica.broker for replica in record.replicas],
-                adding=list(record.adding),
-                removing=list(record.removing),
-                isr=[entry.broker for entry in record.isr],
-                elr=[entry.broker for entry in record.elr],
-            )
+    def _state(self, topic: str, partition: PartitionIndex, record: PartitionRecord) -> PartitionState:
+        """Return a partition as the API answers it."""
+        return PartitionState(
+            topic=topic,
+            topic_id=self._broker.views.by_name(topic).topic_id,
+            partition=partition,
+            leader=None if record.leader is None else record.leader.broker,
+            leader_epoch=record.leader_epoch,
+            replicas=[replica.broker for replica in record.replicas],
+            adding=list(record.adding),
+            removing=list(record.removing),
+            isr=[entry.broker for entry in record.isr],
+            elr=[entry.broker for entry in record.elr],
         )
+
+
+def partition_in_path(call: Call) -> PartitionIndex:
+    """Return the partition in the path. Raises route_not_found for an empty segment, malformed_request for no index."""
+    if not call.parameters["partition"]:
+        raise not_found(call.raw_path)
+    return call.partition

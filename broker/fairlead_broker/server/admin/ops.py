@@ -6,8 +6,8 @@ Callers: ``listeners``. It must work before the runtime has recovered and after 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from fairlead_api.bodies.media_types import TEXT
@@ -17,6 +17,9 @@ from fairlead_broker.runtime import BrokerState
 from fairlead_broker.server.http.asgi import HeaderList, Receive, Scope, Send
 from fairlead_broker.server.http.problem_handler import FailureLog, problem_answer
 from fairlead_broker.server.http.route_table import RouteTable
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 Answer = tuple[int, HeaderList, bytes]
 OpsEndpoint = Callable[[Scope], Awaitable[Answer]]

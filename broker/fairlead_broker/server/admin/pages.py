@@ -1,102 +1,56 @@
-"""Pages for people: the calls of a broker (`GET /docs`), its OpenAPI document, and one page for each problem.
+"""Pages of a broker: its calls (`GET /docs`), its OpenAPI document, and one page for each problem.
 
-Used by `application` for the routes named in `endpoints`. The page of calls is Swagger UI, whose files come with the
-package `fastapi-offline`; only the files that the page uses are served, and its policy forbids the browser to call
-any other host.
+Used by `application` for the routes named in `endpoints`. The page of calls loads nothing but its style sheet, and its
+policy forbids the browser everything else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
-from importlib.resources import files
+from http import HTTPStatus
 from typing import Final
 
 import msgspec
-from fastapi import Response
 
-from fairlead_api.bodies.media_types import HTML, JSON, PNG, SCRIPT, STYLES, TEXT
+from fairlead_api.bodies.media_types import HTML, STYLES
 from fairlead_api.excerpts import shown
 from fairlead_api.problems import CATALOGUE, ProblemDefinition, ProblemError
 from fairlead_api.routes.openapi import document
-from fairlead_broker.server.http.call import answer_type
-from fairlead_broker.server.http.codec_threads import in_thread
-from fairlead_broker.server.http.responses import AdminEndpoint, CurrentCall
+from fairlead_broker.server.admin.docs_page import STYLE_SHEET, STYLES_NAME, docs_page
+from fairlead_broker.server.http.call import JSON_CONTENT_TYPE, Call, Endpoint, answer_type
 
-_PACKAGE: Final = "fastapi_offline"
-_UTF8: Final = "; charset=utf-8"
-_MEDIA_TYPES: Final = {
-    "swagger-ui-bundle.js": SCRIPT + _UTF8,
-    "swagger-ui.css": STYLES + _UTF8,
-    "favicon.png": PNG,
-}
-"""The package's files that the page uses."""
-_START: Final = "start.js"
-# Swagger UI writes styles into its elements, and its pictures stand in its style sheet.
 _POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    b"default-src 'none'; style-src 'self'; img-src data:; "
+    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_CACHED: Final = {"cache-control": "public, max-age=3600", "x-content-type-options": "nosniff"}
-_PAGE: Final = f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Fairlead HTTP API</title>
-<link rel="icon" href="/docs/favicon.png">
-<link rel="stylesheet" href="/docs/swagger-ui.css">
-</head>
-<body>
-<div id="calls">
-<noscript>The page needs JavaScript; the same is in <a href="/openapi.json">/openapi.json</a>.</noscript>
-</div>
-<script src="/docs/swagger-ui-bundle.js"></script>
-<script src="/docs/{_START}"></script>
-</body>
-</html>
-"""
-# Without `validatorUrl` the page would show the document to a service of the internet.
-_SCRIPT: Final = """SwaggerUIBundle({
-  url: "/openapi.json",
-  dom_id: "#calls",
-  deepLinking: true,
-  displayOperationId: true,
-  docExpansion: "none",
-  filter: true,
-  validatorUrl: null,
-});
-"""
+_CACHED: Final = ((b"cache-control", b"public, max-age=3600"), (b"x-content-type-options", b"nosniff"))
 
 
 class DocsPageCalls:
-    """The page and its parts."""
+    """The page of calls and its style sheet; the page is made once."""
 
-    def endpoints(self) -> Mapping[str, AdminEndpoint]:
+    def __init__(self, release: str) -> None:
+        self._release = release
+        self._page: bytes | None = None
+
+    def endpoints(self) -> Mapping[str, Endpoint]:
         """The endpoint of each route of this family, by route name."""
         return {"docs": self.docs, "docs_asset": self.docs_asset}
 
-    async def docs(self, call: CurrentCall) -> Response:
+    async def docs(self, call: Call) -> None:
         """``GET /docs``."""
-        del call
-        return Response(
-            _PAGE, media_type=HTML + _UTF8, headers={"content-security-policy": _POLICY, **_CACHED}
-        )
+        if self._page is None:
+            self._page = docs_page(self._release).encode()
+        policy = (b"content-security-policy", _POLICY)
+        await call.answer(HTTPStatus.OK, [_content_type(HTML), policy, *_CACHED], self._page)
 
-    async def docs_asset(self, call: CurrentCall) -> Response:
+    async def docs_asset(self, call: Call) -> None:
         """``GET /docs/{asset}``. Raises ProblemError route_not_found for any other name."""
         name = call.parameters["asset"]
-        if name == _START:
-            return Response(_SCRIPT, media_type=SCRIPT + _UTF8, headers=_CACHED)
-        media_type = _MEDIA_TYPES.get(name)
-        if media_type is None:
+        if name != STYLES_NAME:
             raise ProblemError("route_not_found", f"the page /docs has no part {shown(name)}")
-        return Response(await in_thread(_content, name), media_type=media_type, headers=_CACHED)
-
-
-def _content(name: str) -> bytes:
-    """A file of the package, which is 1.5 MB at most."""
-    return files(_PACKAGE).joinpath("static", name).read_bytes()
+        await call.answer(HTTPStatus.OK, [_content_type(STYLES), *_CACHED], STYLE_SHEET.encode())
 
 
 class OpenApiCalls:
@@ -106,34 +60,37 @@ class OpenApiCalls:
         self._release = release
         self._body: bytes | None = None
 
-    def endpoints(self) -> Mapping[str, AdminEndpoint]:
+    def endpoints(self) -> Mapping[str, Endpoint]:
         """The endpoint of each route of this family, by route name."""
         return {"openapi": self.openapi}
 
-    async def openapi(self, call: CurrentCall) -> Response:
+    async def openapi(self, call: Call) -> None:
         """``GET /openapi.json``."""
-        del call
         if self._body is None:
             self._body = msgspec.json.encode(document(self._release))
-        return Response(self._body, media_type=JSON)
+        await call.answer(HTTPStatus.OK, [JSON_CONTENT_TYPE], self._body)
 
 
 class ProblemPageCalls:
     """The pages of the problem catalogue."""
 
-    def endpoints(self) -> Mapping[str, AdminEndpoint]:
+    def endpoints(self) -> Mapping[str, Endpoint]:
         """The endpoint of each route of this family, by route name."""
         return {"problem_page": self.problem_page}
 
-    async def problem_page(self, call: CurrentCall) -> Response:
+    async def problem_page(self, call: Call) -> None:
         """``GET /problems/{code}``: plain text, or HTML if preferred."""
         code = call.parameters["code"]
         definition = CATALOGUE.get(code)
         if definition is None:
             raise ProblemError("route_not_found", f"there is no problem {shown(code)}")
-        if answer_type(call) == HTML:
-            return Response(_html(definition), media_type=HTML + _UTF8)
-        return Response(_text(definition), media_type=TEXT + _UTF8)
+        media_type = answer_type(call)
+        page = _html(definition) if media_type == HTML else _text(definition)
+        await call.answer(HTTPStatus.OK, [_content_type(media_type)], page.encode())
+
+
+def _content_type(media_type: str) -> tuple[bytes, bytes]:
+    return b"content-type", f"{media_type}; charset=utf-8".encode()
 
 
 def _facts(definition: ProblemDefinition) -> list[tuple[str, str]]:

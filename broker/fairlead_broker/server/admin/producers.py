@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fastapi import Response
-
 from fairlead_api.bodies.requests import decode_request
 from fairlead_api.routes.producers import AllocateProducerRequest, ProducerAnswer
 from fairlead_broker.runtime import Broker
-from fairlead_broker.server.http.call import json_body
-from fairlead_broker.server.http.responses import AdminEndpoint, CurrentCall, json_response
+from fairlead_broker.server.http.call import Call, Endpoint, json_body
 
 
 class ProducerCalls:
@@ -22,15 +19,15 @@ class ProducerCalls:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def endpoints(self) -> Mapping[str, AdminEndpoint]:
+    def endpoints(self) -> Mapping[str, Endpoint]:
         """The endpoint of each route of this family, by route name."""
         return {"allocate_producer": self.allocate_producer}
 
-    async def allocate_producer(self, call: CurrentCall) -> Response:
+    async def allocate_producer(self, call: Call) -> None:
         """``POST /v1/producers``."""
         request = decode_request(AllocateProducerRequest, await json_body(call))
         producer = await self._broker.allocate_producer(request.name)
-        return json_response(
+        await call.answer_json(
             ProducerAnswer(
                 producer_id=producer.producer_id,
                 producer_epoch=producer.producer_epoch,

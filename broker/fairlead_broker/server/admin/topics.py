@@ -7,15 +7,13 @@ runtime decides; here are only bodies, parameters and pages.
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-from fastapi import Response
+from http import HTTPStatus
 
 from fairlead_api.bodies.metadata import Page, TopicDescription
 from fairlead_api.bodies.requests import AlterTopicRequest, CreateTopicRequest, decode_request
 from fairlead_broker.runtime import Broker, TopicView
-from fairlead_broker.server.http.call import json_body
+from fairlead_broker.server.http.call import Call, Endpoint, json_body
 from fairlead_broker.server.http.paging import page
-from fairlead_broker.server.http.responses import AdminEndpoint, CurrentCall, json_response
 from fairlead_broker.server.routing.locate import topic_of
 
 
@@ -25,7 +23,7 @@ class TopicCalls:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def endpoints(self) -> Mapping[str, AdminEndpoint]:
+    def endpoints(self) -> Mapping[str, Endpoint]:
         """The endpoint of each route of this family, by route name."""
         return {
             "create_topic": self.create_topic,
@@ -35,17 +33,18 @@ class TopicCalls:
             "delete_topic": self.delete_topic,
         }
 
-    async def create_topic(self, call: CurrentCall) -> Response:
+    async def create_topic(self, call: Call) -> None:
         """``POST /v1/topics``: 201 when created, 200 when it was there with the same specification."""
         dry_run = call.query.flag("dry_run")
         request = decode_request(CreateTopicRequest, await json_body(call))
         view, created = await self._broker.create_topic(request, dry_run=dry_run)
-        answer = json_response(described(view), 201 if created and not dry_run else 200)
-        if answer.status_code == 201:
-            answer.headers["location"] = f"/v1/topics/{view.name}"
-        return answer
+        if created and not dry_run:
+            location = (b"location", f"/v1/topics/{view.name}".encode())
+            await call.answer_json(described(view), HTTPStatus.CREATED, [location])
+        else:
+            await call.answer_json(described(view))
 
-    async def list_topics(self, call: CurrentCall) -> Response:
+    async def list_topics(self, call: Call) -> None:
         """``GET /v1/topics``, sorted by name."""
         chosen, following = page(
             self._broker.views.all(),
@@ -53,22 +52,22 @@ class TopicCalls:
             limit=call.query.integer("limit"),
             after=call.query.text_or_none("after"),
         )
-        return json_response(Page(items=[described(view) for view in chosen], next=following))
+        await call.answer_json(Page(items=[described(view) for view in chosen], next=following))
 
-    async def describe_topic(self, call: CurrentCall) -> Response:
+    async def describe_topic(self, call: Call) -> None:
         """``GET /v1/topics/{topic}``."""
-        return json_response(described(topic_of(call, self._broker)))
+        await call.answer_json(described(topic_of(call, self._broker)))
 
-    async def alter_topic(self, call: CurrentCall) -> Response:
+    async def alter_topic(self, call: Call) -> None:
         """``PATCH /v1/topics/{topic}``."""
         request = decode_request(AlterTopicRequest, await json_body(call))
         view = await self._broker.alter_topic(call.topic, request, call.topic_id)
-        return json_response(described(view))
+        await call.answer_json(described(view))
 
-    async def delete_topic(self, call: CurrentCall) -> Response:
+    async def delete_topic(self, call: Call) -> None:
         """``DELETE /v1/topics/{topic}``."""
         await self._broker.delete_topic(call.topic, call.topic_id)
-        return Response(status_code=204)
+        await call.answer(HTTPStatus.NO_CONTENT, [])
 
 
 def described(view: TopicView) -> TopicDescription:

@@ -1,8 +1,7 @@
 """The application behind the data listener, the one path of every request.
 
-Used by `listeners`. Checks the head, finds the route, authorizes, runs the endpoint, and answers every failure. Hot
-calls write their answer themselves; admin calls are FastAPI endpoints (`admin`), whose own routing and parsing would
-double the cost of a hot call.
+Used by `listeners`. Checks the head, finds the route, authorizes, checks the query, runs the endpoint, and answers
+every failure. An endpoint reads parameters and body from its `Call` and writes one answer through it.
 """
 
 from __future__ import annotations
@@ -169,8 +168,7 @@ class Application:
     async def _answer(self, call: Call) -> None:
         if call.http1:
             check_head(call.scope, self._header_bytes_max)
-        raw_path = call.scope["raw_path"].decode("latin-1")
-        route, call.parameters = self._routes.find(call.scope["method"], raw_path)
+        route, call.parameters = self._routes.find(call.scope["method"], call.raw_path)
         call.route = route
         authorize(ANONYMOUS, route.operation, _resource(route, call.parameters))
         call.check_query(self._queries)

@@ -108,6 +108,12 @@ class Call:
         return version.startswith("1")
 
     @property
+    def raw_path(self) -> str:
+        """Path of the request as it was sent, percent-encoded."""
+        path: bytes = self.scope["raw_path"]
+        return path.decode("latin-1")
+
+    @property
     def headers(self) -> Mapping[bytes, bytes]:
         """Headers by lower-case name; of a repeated one the last."""
         if self._headers is None:

@@ -1,6 +1,6 @@
 """The one place where a failure becomes an answer: ProblemError to ``application/problem+json``, the rest to 500.
 
-Callers: ``application`` for every request, ``admin`` for what FastAPI catches first. It must not know any route.
+Callers: ``application`` for every request. It must not know any route.
 """
 
 from __future__ import annotations

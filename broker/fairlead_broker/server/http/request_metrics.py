@@ -6,10 +6,13 @@ one up costs more than counting.
 
 from __future__ import annotations
 
-from prometheus_client import Histogram
+from typing import TYPE_CHECKING
 
 from fairlead_broker.server.http.call import Call
 from fairlead_broker.telemetry import Log, Telemetry
+
+if TYPE_CHECKING:
+    from prometheus_client import Histogram
 
 CLIENT_GONE_STATUS = 499
 """Status recorded where the client left before the answer (nginx's number)."""

@@ -66,7 +66,7 @@ class FetchRouting:
         """What the leader of the partition in the path answers to a fetch, at the latest when the wait ends."""
         query = dict(parse_qsl(call.scope["query_string"].decode("latin-1"), keep_blank_values=True))
         query["max_bytes"] = str(min(call.query.integer("max_bytes"), PEER_BYTES_MAX))
-        path, left_ms = call.scope["raw_path"].decode("latin-1"), max_wait_ms
+        path, left_ms = call.raw_path, max_wait_ms
         while True:
             slice_ms = 0 if self._forwarding.stopping else min(left_ms, SLICE_MS)
             query["max_wait_ms"] = str(slice_ms)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pyarrow as pa
 
 from fairlead_api.bodies.frames import Frame, iterate_frames
 from fairlead_api.bodies.media_types import BATCHES, NDJSON
@@ -40,6 +39,9 @@ from fairlead_broker.server.records.produced_records import encoded, read_record
 from fairlead_broker.server.records.record_storing import Share, create_to_write
 from fairlead_broker.server.routing.forwarding import Forwarding
 from fairlead_broker.server.routing.locate import Elsewhere, locate_path, topic_to_write
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 DUPLICATE: Final = (b"fairlead-duplicate", b"true")
 """Header of an answer that tells of records stored by an earlier attempt."""

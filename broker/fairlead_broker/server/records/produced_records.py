@@ -7,8 +7,7 @@ in the topic's compression; partitions are chosen elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from fairlead_api.batch.batches import ProducerStamp, encode, record_batch
 from fairlead_api.batch.extension import idempotency_extension
@@ -22,6 +21,9 @@ from fairlead_broker.runtime import KeyedRequest
 from fairlead_broker.server.http.call import BINARY_EVENT, Call
 from fairlead_broker.server.http.codec_threads import in_thread
 from fairlead_broker.server.records.arrow_bodies import read_arrow_stream
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Larger bodies are read in a thread: parsing a MiB of JSON takes the loop 10 ms.
 ON_LOOP_BYTES_MAX = 128 << 10

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-import pyarrow as pa
 
 from fairlead_api.bodies.media_types import NDJSON
 from fairlead_api.bodies.requests import RecordStatus, TopicProduceAnswer
@@ -35,6 +34,9 @@ from fairlead_broker.server.records.produced_records import read_records
 from fairlead_broker.server.records.record_storing import RecordStoring, Share, shares_of
 from fairlead_broker.server.routing.forwarding import Forwarding
 from fairlead_broker.server.routing.locate import named_leader, topic_to_write
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 TURNS_MAX: Final = 10_000
 """Topics whose turn is remembered; beyond it all turns restart, which costs only evenness."""

@@ -11,9 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Any, Final, TypeVar
-
-from prometheus_client import Counter
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fairlead_api.batch.header import Buffer
 from fairlead_api.bodies.media_types import JSON
@@ -32,6 +30,9 @@ from fairlead_broker.server.http.call import ADMIN_BYTES_MAX, BODILESS_STATUSES,
 from fairlead_broker.server.http.disconnect import unless_gone
 from fairlead_broker.server.http.route_table import RouteTable
 from fairlead_broker.server.routing.locate import Here, locate_path
+
+if TYPE_CHECKING:
+    from prometheus_client import Counter
 
 ADMIN_SECONDS_MAX: Final = 60.0
 """What the controller may take: writing the partitions of the largest topic takes some seconds."""
@@ -267,6 +268,5 @@ def no_answer(unavailable: PeerUnavailable, topic: str, partition: int, *, writi
 
 def target(call: Call) -> str:
     """Path and query of a call as they were given."""
-    path: str = call.scope["raw_path"].decode("latin-1")
     query: str = call.scope["query_string"].decode("latin-1")
-    return f"{path}?{query}" if query else path
+    return f"{call.raw_path}?{query}" if query else call.raw_path

@@ -18,7 +18,7 @@ def test_every_route_is_found(entry) -> None:
         "topic": "flights",
         "partition": "3",
         "code": "internal",
-        "asset": "start.js",
+        "asset": "calls.css",
         "broker": "0",
         "group": "g",
         "member": "m-1",
