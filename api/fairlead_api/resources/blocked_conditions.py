@@ -141,6 +141,13 @@ ETCD_HEALTHY: Final = ConditionType(
             "Wait.",
         ),
         Reason(
+            "RestartingMember",
+            ("True", "False"),
+            "The operator restarts one member, which status.etcd.restart names. True: the other members are a "
+            "majority and continue. False: it is the only member, and etcd is away until it is back.",
+            "Nothing. A member that is not back after five minutes counts as unhealthy.",
+        ),
+        Reason(
             "MemberLost",
             ("False",),
             "A member lost its volume. It is removed from etcd and joins again as a learner.",

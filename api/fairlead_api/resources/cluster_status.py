@@ -56,6 +56,17 @@ class EtcdMemberStatus(Part):
     """Whether it answers and has a leader."""
 
 
+class EtcdRestartStatus(Part):
+    """The restart of a member of etcd that is under way."""
+
+    name: ShortText
+    """Name of the pod."""
+    reason: LongText
+    """Why."""
+    since: Annotated[str, kubernetes(format="date-time")]
+    """Since when."""
+
+
 class EtcdStatus(Part):
     """The etcd of the cluster."""
 
@@ -70,6 +81,8 @@ class EtcdStatus(Part):
         ),
     ] = ()
     """Each of them."""
+    restart: EtcdRestartStatus | None = None
+    """The restart of a member by the operator, until the member is healthy again."""
 
 
 class BrokerAddress(Part):

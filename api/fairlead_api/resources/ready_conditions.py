@@ -171,7 +171,7 @@ PROGRESSING: Final = ConditionType(
         Reason(
             "ChangingEtcd",
             ("True",),
-            "A member of etcd joins, leaves or is replaced.",
+            "A member of etcd joins, leaves, is replaced or is restarted.",
             "Nothing.",
             CLUSTER_ONLY,
         ),

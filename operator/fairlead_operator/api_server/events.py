@@ -50,7 +50,7 @@ class EventCalls(Protocol):
 @dataclass(slots=True)
 class _Told:
     count: int
-    """Occurrences of the Event, with those that are not written yet."""
+    """Occurrences of the Event, also the unwritten ones."""
     writes_left: float
     """Repetitions that may be written at `at`."""
     at: float

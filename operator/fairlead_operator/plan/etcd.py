@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from fairlead_api.resources.cluster import Cluster
+from fairlead_api.resources.quantities import quantity
 from fairlead_operator.naming import etcd_member_name, etcd_peer_url
 from fairlead_operator.plan.etcd_actions import (
     AddLearner,
@@ -26,9 +27,9 @@ from fairlead_operator.plan.etcd_actions import (
     RemoveMember,
     TransferLeadership,
 )
-from fairlead_operator.plan.etcd_health import etcd_rows, etcd_verdict
+from fairlead_operator.plan.etcd_health import etcd_changes, etcd_rows, etcd_verdict
 from fairlead_operator.plan.etcd_observed import EtcdClaim, ObservedEtcd
-from fairlead_operator.plan.etcd_view import EtcdPlace, EtcdView, EtcdWish
+from fairlead_operator.plan.etcd_view import TEMPLATE_CHANGED, VOLUME_GROWN, EtcdPlace, EtcdView, EtcdWish
 from fairlead_operator.render.etcd import etcd_pod_hash
 from fairlead_operator.render.inputs import NOBODY_JOINS, EtcdInputs, Images
 
@@ -57,6 +58,7 @@ def etcd_wish(cluster: Cluster, images: Images) -> EtcdWish:
             )
             for ordinal in range(PLACES)
         ),
+        volume_bytes=int(quantity(managed.storage.size)),
     )
 
 
@@ -71,6 +73,8 @@ def plan_etcd(wish: EtcdWish, observed: ObservedEtcd) -> EtcdPlan:
         etcd_rows(view, inputs.replicas),
         etcd_verdict(view),
         _pause(view, actions),
+        etcd_changes(view),
+        view.restart,
     )
 
 
@@ -254,8 +258,8 @@ def _why_restart(view: EtcdView, ordinal: int) -> str:
     """Return why a pod is to start again now; empty where it is not."""
     pod = view.observed.pods[ordinal]
     if view.all_healthy and (pod.restart or view.outdated(pod)):
-        return pod.restart or "its template changed"
-    return "its volume has grown" if view.outgrown(ordinal) else ""
+        return pod.restart or TEMPLATE_CHANGED
+    return VOLUME_GROWN if view.outgrown(ordinal) else ""
 
 
 def _disarm(view: EtcdView) -> Step | None:
@@ -283,7 +287,7 @@ def _throw_away(view: EtcdView, ordinal: int, reason: str) -> Step:
 
 
 def _pause(view: EtcdView, actions: Step) -> float | None:
-    under_way = view.unfinished or not view.up_to_date
+    under_way = view.unfinished or not view.up_to_date or bool(view.restarts_due) or view.restart is not None
     if actions or (under_way and view.observed.answers):
         return STEP_SECONDS
     return None if view.all_healthy else TROUBLE_SECONDS

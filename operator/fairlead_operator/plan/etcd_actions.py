@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from fairlead_api.resources.cluster_status import EtcdStatus as EtcdRows
 from fairlead_api.resources.conditions import Truth
+from fairlead_operator.plan.etcd_observed import EtcdRestart
 from fairlead_operator.render.inputs import EtcdInputs
 
 
@@ -115,3 +116,7 @@ class EtcdPlan:
     verdict: EtcdVerdict
     requeue_seconds: float | None
     """When to look again although no object changes; None for not before the usual time."""
+    changes: str = ""
+    """What is being changed, for people; empty when nothing is."""
+    restart: EtcdRestart | None = None
+    """The restart that is still under way."""

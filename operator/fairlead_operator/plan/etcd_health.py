@@ -39,11 +39,16 @@ def _verdict(view: EtcdView) -> EtcdVerdict:
         return EtcdVerdict(
             "False", "Starting", f"members are starting for the first time: waiting for {waiting}"
         )
+    restart = None if view.restart is None or view.restart.overdue else view.restart
     if not view.knows_members:
-        return _no_majority(view)
+        alone = restart is not None and view.live is not None and view.live.replicas == 1
+        return EtcdVerdict("False", "RestartingMember", _restarting(view)) if alone else _no_majority(view)
     if view.lost:
         return EtcdVerdict("False", "MemberLost", _replacing(view))
     sick = [ordinal for ordinal in view.members if ordinal != view.joining and not view.healthy(ordinal)]
+    if restart is not None and sick == [restart.ordinal] and view.others_carry(restart.ordinal):
+        said = f"{_restarting(view)}; the other members are a majority and continue"
+        return EtcdVerdict("True", "RestartingMember", said)
     if sick:
         said = (
             f"{_names(view, sick)} {_verb(sick)} not healthy; the other members are a majority and continue"
@@ -60,6 +65,21 @@ def _verdict(view: EtcdView) -> EtcdVerdict:
     strangers = ", ".join(member.name or member.hex_id for member in view.strangers)
     left_alone = f"; members that the operator does not manage: {strangers}" if strangers else ""
     return EtcdVerdict("True", "Healthy", f"{len(view.members)} of {view.wish.replicas} members{left_alone}")
+
+
+def etcd_changes(view: EtcdView) -> str:
+    """Return what is being changed, from the first step to the last; empty when nothing is."""
+    if not view.formed:
+        return ""
+    if view.knows_members and view.unfinished:
+        return _replacing(view) if view.lost else _changing(view)
+    if view.restart is not None:
+        return _restarting(view)
+    due = view.restarts_due
+    if not due:
+        return ""
+    reasons = "; ".join(dict.fromkeys(due.values()))
+    return f"{_names(view, list(due))} {_verb(list(due))} to be restarted: {reasons}"
 
 
 def etcd_rows(view: EtcdView, replicas: int) -> EtcdRows:
@@ -110,6 +130,11 @@ def _replacing(view: EtcdView) -> str:
     if view.others_carry(ordinal):
         return f"the volume of {name} is lost: the member is removed from etcd and joins as a new one"
     return f"the volume of {name} is lost: the member stays until the other members are a healthy majority"
+
+
+def _restarting(view: EtcdView) -> str:
+    assert view.restart is not None, "a restart is under way"
+    return f"{_names(view, [view.restart.ordinal])} is being restarted: {view.restart.reason}"
 
 
 def _changing(view: EtcdView) -> str:

@@ -109,6 +109,18 @@ class EtcdClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class EtcdRestart:
+    """The restart of a member by the operator, as the status of the Cluster remembers it."""
+
+    ordinal: int
+    reason: str
+    since: str
+    """When, as Kubernetes writes times."""
+    overdue: bool = False
+    """Whether the restart has taken so long that it no longer explains an unhealthy member."""
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedEtcd:
     """Everything, by ordinal where it belongs to one."""
 
@@ -119,5 +131,7 @@ class ObservedEtcd:
     """Members by the answer of a majority; None without a majority."""
     answers: Mapping[int, EtcdStatus] = field(default_factory=dict)
     """Health of the pods that answered."""
+    restart: EtcdRestart | None = None
+    """Last restart that the operator ordered, until the member was seen healthy again."""
     refused: str = ""
     """Words with which the API server refuses a missing pod; empty without a refusal."""

@@ -5,15 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Final
 
-from fairlead_operator.plan.etcd_observed import EtcdClaim, EtcdMember, EtcdPod, EtcdSet, ObservedEtcd
+from fairlead_operator.plan.etcd_observed import (
+    EtcdClaim,
+    EtcdMember,
+    EtcdPod,
+    EtcdRestart,
+    EtcdSet,
+    ObservedEtcd,
+)
+from fairlead_operator.render.etcd import quota_of
 
 ROOM: Final = 0.9
 """Share of the quota: a store below it, with one more request, has space."""
 REQUEST_BYTES_MAX: Final = 2 << 20
 """One that lacks less than this may just have refused a request, which are of a MiB and a half at most."""
+
+TEMPLATE_CHANGED: Final = "its template changed"
+VOLUME_GROWN: Final = "its volume has grown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +45,8 @@ class EtcdWish:
     """Fingerprint of what the pods should be."""
     places: tuple[EtcdPlace, ...]
     """By ordinal, at least as many as there can be members."""
+    volume_bytes: int = 0
+    """Size of the volumes; 0 where it does not matter."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +154,44 @@ class EtcdView:
             ),
             default=None,
         )
+
+    @property
+    def quota_wanted(self) -> int:
+        """Store quota that all pods are to have as soon as the StatefulSet is applied and volumes have grown."""
+        if not self.wish.volume_bytes:
+            return 0 if self.live is None else self.live.quota_bytes
+        return quota_of(Fraction(self.wish.volume_bytes), self.smallest_volume)
+
+    @cached_property
+    def restarts_due(self) -> Mapping[int, str]:
+        """Reason of every restart that is still to be done, by ordinal, also of one that has to wait."""
+        due = dict[int, str]()
+        for ordinal, pod in sorted(self.observed.pods.items()):
+            if pod.deleting:
+                continue
+            claim = self.observed.claims.get(ordinal)
+            grown = claim is not None and pod.created < claim.waits_for_restart_since
+            if pod.restart:
+                due[ordinal] = pod.restart
+            elif pod.pod_spec_hash != self.wish.pod_spec_hash:
+                due[ordinal] = TEMPLATE_CHANGED
+            elif grown or 0 < pod.quota_bytes < self.quota_wanted:
+                due[ordinal] = VOLUME_GROWN
+        return due
+
+    @cached_property
+    def restart(self) -> EtcdRestart | None:
+        """The restart that is under way: until its member is ready and follows a leader."""
+        last = self.observed.restart
+        if last is None:
+            return None
+        pod = self.observed.pods.get(last.ordinal)
+        if not self.knows_members or pod is None or not pod.ready or pod.deleting:
+            return last
+        if last.ordinal not in self.members:
+            return None
+        back = self.runs(last.ordinal) and self.observed.answers[last.ordinal].healthy_but_full
+        return None if back else last
 
     @property
     def unfinished(self) -> bool:

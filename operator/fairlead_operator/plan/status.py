@@ -24,6 +24,7 @@ from fairlead_api.resources.cluster_status import (
 )
 from fairlead_api.resources.condition_definitions import ConditionName
 from fairlead_api.resources.conditions import Condition, condition, find_condition, rfc3339, set_condition
+from fairlead_operator.naming import RESTART_ANNOTATION, etcd_name, pool_set_name
 from fairlead_operator.plan.actions import Outcomes
 from fairlead_operator.plan.observed import Observed, ObservedPod
 from fairlead_operator.plan.roll import Hindrance, RollPlan, Wanted
@@ -222,23 +223,42 @@ def _progressing(facts: Facts) -> tuple[str, str, str]:
             else "the last restarted broker has not rejoined yet"
         )
         return "True", "Rolling", left
+    if RESTART_ANNOTATION in facts.cluster.metadata.annotations and facts.observed.pods:
+        return "True", "Rolling", "all brokers are to be restarted"
     if leaving is not None:
         return "True", "ScalingDown", f"{_brokers(leaving.brokers)} leaving the cluster"
     if coming := _coming(facts):
         return "True", "ScalingUp", f"{_brokers(coming)} starting"
     if facts.storage.growing or facts.storage.resizes or facts.storage.replaced:
         return "True", "ResizingStorage", f"{len(facts.storage.growing)} claims are growing"
+    if replaced := _sets_away(facts):
+        return "True", "ResizingStorage", f"created again: StatefulSet {_names(replaced)}"
     if facts.etcd_changes:
         return "True", "ChangingEtcd", facts.etcd_changes
     return "False", "UpToDate", "no change is in progress"
 
 
 def _coming(facts: Facts) -> frozenset[int]:
-    """Return brokers that the cluster does not know yet."""
-    answer = facts.observed.brokers
+    """Return brokers that the cluster does not know yet, or that it knows and that have not become ready since."""
+    answer, before = facts.observed.brokers, facts.cluster.status
+    progress = find_condition(before.conditions, ConditionName.PROGRESSING)
+    if facts.missing and progress is not None and progress.reason == "ScalingUp":
+        return facts.missing
     return frozenset(
         broker for broker in facts.missing if answer is not None and broker not in answer.brokers
     )
+
+
+def _sets_away(facts: Facts) -> tuple[str, ...]:
+    """Return the StatefulSets that are being replaced: deleted around their pods, and not there again yet."""
+    name, there = facts.cluster.name, {each.name for each in facts.observed.sets if not each.terminating}
+    etcd = facts.observed.etcd_set
+    if etcd is not None and not etcd.terminating:
+        there.add(etcd.name)
+    wanted = [pool_set_name(name, pool.name) for pool in facts.cluster.spec.brokers]
+    if facts.cluster.spec.etcd.managed is not None:
+        wanted.append(etcd_name(name))
+    return tuple(each for each in wanted if each not in there)
 
 
 def _roll_blocked(facts: Facts) -> Iterable[tuple[str, str]]:

@@ -144,6 +144,7 @@ class ClusterReconciler:
                 pods=objects.pods,
                 claims=objects.claims,
                 refusals=refusals,
+                now=seen.now,
             ),
             self._asked(cluster, manifest, seen),
         )
@@ -162,9 +163,9 @@ class ClusterReconciler:
             self._api, partial(self._brokers.admin, manifest), manifest, self._refusals, self._log
         )
         await self._apply(cluster, plan, objects, actions.outcomes)
-        await self._etcd.act(cluster, manifest, look)
+        done = await self._etcd.act(cluster, manifest, look)
         await actions.run(plan.actions)
-        etcd = look.facts(observed.now, cluster.metadata.generation)
+        etcd = look.facts(cluster, observed.now, done, cluster.metadata.generation)
         facts = cluster_facts(cluster, observed, plan, actions.outcomes, etcd)
         status = cluster_status(facts)
         await self._write_status(manifest, status.manifest())

@@ -7,17 +7,18 @@ member answers decides nothing here, and a call that fails only ends the step: t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, assert_never
 from urllib.parse import urlsplit
 
 from fairlead_api.resources.cluster import Cluster
 from fairlead_api.resources.cluster_parts import ExternalEtcd
+from fairlead_api.resources.cluster_status import EtcdRestartStatus
 from fairlead_api.resources.condition_definitions import ConditionName
-from fairlead_api.resources.conditions import condition
+from fairlead_api.resources.conditions import condition, rfc3339
 from fairlead_operator.etcd_members import EtcdError, EtcdMembersClient, LearnerNotInSync
 from fairlead_operator.naming import (
     CLAIM,
@@ -55,6 +56,7 @@ from fairlead_operator.plan.etcd_observed import (
     EtcdClaim,
     EtcdMember,
     EtcdPod,
+    EtcdRestart,
     EtcdSet,
     EtcdStatus,
     ObservedEtcd,
@@ -66,8 +68,8 @@ from fairlead_operator.render.etcd import INITIAL_CLUSTER, INITIAL_STATE, quota_
 from fairlead_operator.render.inputs import Images
 from fairlead_operator.telemetry import Log
 
-CHANGES: Final = frozenset({"ChangingMembers", "MemberLost"})
-"""Reasons of the condition that mean that members are being changed."""
+RESTART_PATIENCE: Final = timedelta(minutes=5)
+"""Time in which the restart of a member explains that it is not healthy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +79,20 @@ class EtcdLook:
     observed: ObservedEtcd
     plan: EtcdPlan
 
-    def facts(self, now: datetime, generation: int) -> EtcdFacts:
-        """Return what the status of the Cluster tells."""
+    def facts(
+        self, cluster: Cluster, now: datetime, done: Sequence[EtcdAction], generation: int
+    ) -> EtcdFacts:
+        """Return what the status of the Cluster tells; `done` are the actions that were carried out."""
         verdict = self.plan.verdict
+        restart = self.plan.restart
+        for action in done:
+            if isinstance(action, DeleteEtcdPod):
+                restart = EtcdRestart(action.ordinal, action.reason, rfc3339(now))
+        row = restart and EtcdRestartStatus(
+            name=etcd_member_name(cluster.name, restart.ordinal), reason=restart.reason, since=restart.since
+        )
         return EtcdFacts(
-            status=self.plan.status,
+            status=self.plan.status.model_copy(update={"restart": row}),
             condition=condition(
                 ConditionName.ETCD_HEALTHY,
                 verdict.status,
@@ -91,7 +102,7 @@ class EtcdLook:
                 generation=generation,
             ),
             refused=self.observed.refused,
-            changes=verdict.message if verdict.reason in CHANGES else "",
+            changes=self.plan.changes,
         )
 
 
@@ -114,6 +125,7 @@ class EtcdStep:
         pods: Iterable[Manifest],
         claims: Iterable[Manifest],
         refusals: Mapping[str, Mapping[int, str]],
+        now: datetime,
     ) -> EtcdLook:
         """Return the next step of a Cluster's etcd, from live objects and what members answer now.
 
@@ -133,21 +145,23 @@ class EtcdStep:
             claims={ordinal: _claim(claim) for ordinal, claim in claims_by_ordinal.items()},
             members=await self._list(urls, answers),
             answers=answers,
+            restart=_restart_before(cluster, now),
             refused=next(iter(refusals.get(etcd_name(cluster.name), {}).values()), ""),
         )
         return EtcdLook(observed, plan_etcd(etcd_wish(cluster, images), observed))
 
-    async def act(self, cluster: Cluster, about: Manifest, look: EtcdLook) -> None:
-        """Carry out the orders, in their turn. The first that fails ends it. Raises `ApiError` for lost servers.
+    async def act(self, cluster: Cluster, about: Manifest, look: EtcdLook) -> list[EtcdAction]:
+        """Carry out the orders, in their turn; return the successful orders. The first failure ends it.
 
-        `about` is the Cluster's manifest, on which Events are written.
+        Raises `ApiError` for lost servers. `about` is the Cluster's manifest, on which Events are written.
         """
+        done = list[EtcdAction]()
         for action in look.plan.actions:
             try:
                 await self._carry_out(cluster, action, look.observed)
             except LearnerNotInSync as early:
                 self._log.debug("learner has not caught up yet", cluster=_subject(cluster), why=str(early))
-                return
+                return done
             except (EtcdError, Conflict, NotFound) as error:
                 self._log.info(
                     "etcd step not finished; the next pass tries again",
@@ -155,10 +169,12 @@ class EtcdStep:
                     action=str(action),
                     why=str(error),
                 )
-                return
+                return done
+            done.append(action)
             if told := _told(cluster, action):
                 self._log.info("etcd changed", cluster=_subject(cluster), action=str(action))
                 await self._api.event(about, "Normal", *told)
+        return done
 
     # -- look
 
@@ -234,6 +250,18 @@ class EtcdStep:
                 await self._members.remove(url, member_id)
             case _:
                 assert_never(action)
+
+
+def _restart_before(cluster: Cluster, now: datetime) -> EtcdRestart | None:
+    """Read the restart that the status remembers."""
+    etcd = cluster.status.etcd
+    if etcd is None or etcd.restart is None:
+        return None
+    ordinal = etcd.restart.name.rpartition("-")[2]
+    if not ordinal.isdigit():
+        return None
+    overdue = datetime.fromisoformat(etcd.restart.since) + RESTART_PATIENCE <= now
+    return EtcdRestart(int(ordinal), etcd.restart.reason, etcd.restart.since, overdue)
 
 
 def _speaker(observed: ObservedEtcd, action: AddLearner | PromoteLearner | RemoveMember) -> int:

@@ -211,8 +211,10 @@ def _arguments(cluster: Cluster, quota_bytes: int) -> list[str]:
 
 def _quota_bytes(managed: ManagedEtcd, etcd: EtcdInputs) -> int:
     """Return how large the store may become: by the smallest volume, for one may not have been enlarged."""
-    asked = quantity(managed.storage.size)
-    parts = int(
-        (asked if etcd.volume_bytes is None else min(asked, Fraction(etcd.volume_bytes))) / QUOTA_PARTS
-    )
-    return min(QUOTA_BYTES_MAX, parts)
+    return quota_of(quantity(managed.storage.size), etcd.volume_bytes)
+
+
+def quota_of(asked_bytes: Fraction, volume_bytes: int | None) -> int:
+    """Return the store quota for the wanted size of the volumes and the smallest one that there is."""
+    size = asked_bytes if volume_bytes is None else min(asked_bytes, Fraction(volume_bytes))
+    return min(QUOTA_BYTES_MAX, int(size / QUOTA_PARTS))

@@ -13,6 +13,7 @@ from fairlead_operator.plan.etcd_observed import (
     EtcdClaim,
     EtcdMember,
     EtcdPod,
+    EtcdRestart,
     EtcdSet,
     EtcdStatus,
     ObservedEtcd,
@@ -49,6 +50,18 @@ def an_etcd(
         members=tuple(EtcdMember(10 + n, f"e-{n}", (f"http://e-{n}:2380",)) for n in range(3)),
         answers={n: EtcdStatus(10 + n, 10, errors=errors, store_bytes=7 * MIB) for n in range(3)},
     )
+
+
+def at(ordinal: int, since: str = "2026-01-01T10:00:05Z", *, overdue: bool = False) -> EtcdRestart:
+    """Return the restart that the status remembers."""
+    return EtcdRestart(ordinal, "its volume has grown", since, overdue)
+
+
+def without(seen: ObservedEtcd, ordinal: int, restart: EtcdRestart | None) -> ObservedEtcd:
+    """Return the same while the pod of a member is away."""
+    answers = {n: answer for n, answer in seen.answers.items() if n != ordinal}
+    pods = {n: pod for n, pod in seen.pods.items() if n != ordinal}
+    return replace(seen, answers=answers, pods=pods, restart=restart)
 
 
 def restarted(plan: EtcdPlan) -> list[int]:
@@ -148,3 +161,82 @@ def test_the_store_is_as_large_as_the_smallest_volume_allows() -> None:
     assert first.inputs is not None
     assert refused.inputs.volume_bytes == 2000
     assert first.inputs.volume_bytes is None
+
+
+def test_larger_volumes_are_a_change_until_the_last_member_is_back() -> None:
+    """From the wish on, although the template follows later; while a pod is away, and while it is not ready."""
+    wish = replace(WISH, volume_bytes=8000)
+    grown = an_etcd(quotas=(1000, 1000, 1000), told=1000)
+    done = an_etcd(quotas=(3200, 3200, 3200), told=3200)
+    unready = {**done.pods, 0: replace(done.pods[0], ready=False)}
+    steps = [
+        grown,
+        an_etcd(quotas=(1000, 1000, 1000), told=3200),
+        without(an_etcd(quotas=(1000, 1000, 3200), told=3200), 2, at(2)),
+        an_etcd(quotas=(1000, 1000, 3200), told=3200),
+        without(done, 0, at(0)),
+        replace(done, pods=unready, restart=at(0)),
+    ]
+    plans = [plan_etcd(wish, seen) for seen in steps]
+
+    assert [bool(plan.changes) for plan in plans] == [True] * len(steps)
+    assert {plan.verdict.status for plan in plans} == {"True"}
+    assert plan_etcd(wish, replace(done, restart=at(0))).changes == ""
+    assert plan_etcd(wish, replace(done, restart=at(0))).restart is None
+    assert plans[-1].restart == at(0)
+
+
+def test_a_planned_restart_of_one_of_three_is_healthy() -> None:
+    """For a while, and if no other member is unhealthy; a restart that no status remembers is none."""
+    seen, second = an_etcd(), an_etcd()
+    second = replace(second, answers={0: second.answers[0]})
+    planned = plan_etcd(WISH, without(seen, 2, at(2))).verdict
+
+    assert (planned.status, planned.reason) == ("True", "RestartingMember")
+    for trouble in (
+        without(seen, 2, at(2, overdue=True)),
+        without(seen, 2, at(1)),
+        without(seen, 2, None),
+        without(second, 2, at(2)),
+    ):
+        verdict = plan_etcd(WISH, trouble).verdict
+        assert (verdict.status, verdict.reason) == ("False", "MembersUnhealthy")
+
+
+def test_a_planned_restart_of_the_only_member_is_not_taken_for_a_loss() -> None:
+    """Etcd is away for that time, and no majority has to be brought back."""
+    three = an_etcd()
+    assert three.live is not None
+    seen = ObservedEtcd(
+        live=replace(three.live, replicas=1),
+        claims={0: three.claims[0]},
+        restart=at(0),
+    )
+    plan = plan_etcd(replace(WISH, replicas=1), seen)
+    late = plan_etcd(replace(WISH, replicas=1), replace(seen, restart=at(0, overdue=True)))
+
+    assert (plan.verdict.status, plan.verdict.reason) == ("False", "RestartingMember")
+    assert plan.changes
+    assert late.verdict.reason == "QuorumLost"
+
+
+def test_a_member_that_was_removed_is_not_waited_for() -> None:
+    """Its restart is over with it."""
+    seen = an_etcd(quotas=(LARGE, LARGE, LARGE))
+    pods = {**seen.pods, 3: replace(seen.pods[0], uid="pod-3")}
+
+    assert plan_etcd(WISH, replace(seen, pods=pods, restart=at(3))).restart is None
+
+
+def test_every_restart_that_is_due_is_a_change() -> None:
+    """A new template, a wish of a user, a file system that grows at a start; a pod that goes is due for nothing."""
+    seen = an_etcd(quotas=(LARGE, LARGE, LARGE))
+    waits = replace(seen.claims[1], waits_for_restart_since="2026-01-01T11:00:00Z")
+    old = {**seen.pods, 1: replace(seen.pods[1], pod_spec_hash="old")}
+    asked = {**seen.pods, 1: replace(seen.pods[1], restart="please")}
+    going = {**seen.pods, 1: replace(seen.pods[1], restart="please", deleting=True)}
+
+    assert plan_etcd(WISH, replace(seen, pods=old)).changes == "e-1 is to be restarted: its template changed"
+    assert plan_etcd(WISH, replace(seen, pods=asked)).changes == "e-1 is to be restarted: please"
+    assert plan_etcd(WISH, replace(seen, claims={**seen.claims, 1: waits})).changes
+    assert plan_etcd(WISH, replace(seen, pods=going)).changes == ""

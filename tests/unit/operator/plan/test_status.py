@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -22,6 +23,7 @@ from plan_kit import NEW, NOW, answer, gone_broker, old_pod, pod, stateful_set
 LATER = NOW + timedelta(minutes=1)
 MUCH_LATER = NOW + timedelta(minutes=6)
 ALL = (pod(0), pod(1), pod(2))
+ETCD_SET = stateful_set(3, name="main-etcd", pool="")
 RESTART = RestartBroker(1, "main-a-1", "uid-1", (RestartReason.CONFIG_CHANGED,), permit=True)
 
 
@@ -39,8 +41,13 @@ def cluster(status: ClusterStatus | None = None, **spec: Any) -> Cluster:
 def facts(before: ClusterStatus | None = None, *, now: datetime = NOW, **said: Any) -> Facts:
     """Return the facts about three brokers that are ready and answer, but for what is said."""
     staying = said.pop("staying", {0, 1, 2})
-    observed: dict[str, Any] = {"pods": ALL, "sets": (stateful_set(3),), "brokers": answer([0, 1, 2])}
-    seen = ("pods", "sets", "brokers", "silence", "refused")
+    observed: dict[str, Any] = {
+        "pods": ALL,
+        "sets": (stateful_set(3),),
+        "brokers": answer([0, 1, 2]),
+        "etcd_set": ETCD_SET,
+    }
+    seen = ("pods", "sets", "etcd_set", "brokers", "silence", "refused")
     observed |= {name: said.pop(name) for name in seen if name in said}
     scale = said.pop("scale", ScalePlan(replicas={"a": 3}, staying=frozenset(staying)))
     known: dict[str, Any] = {
@@ -155,6 +162,46 @@ def test_new_brokers_take_nothing_from_readiness() -> None:
     assert told(status, ConditionName.READY) == ("True", "Available")
     assert told(status, ConditionName.PROGRESSING) == ("True", "ScalingUp")
     assert status.brokers.summary == "3/6"
+
+
+def test_brokers_are_added_until_they_are_ready() -> None:
+    """A new broker registers before it is ready; then it is known, and still on its way."""
+    coming = after(facts(READY, staying=set(range(4))))
+    known = after(
+        facts(coming, staying=set(range(4)), brokers=answer(range(4)), pods=(*ALL, pod(3, ready=False)))
+    )
+    done = after(facts(known, staying=set(range(4)), brokers=answer(range(4)), pods=(*ALL, pod(3))))
+
+    assert told(coming, ConditionName.PROGRESSING) == ("True", "ScalingUp")
+    assert told(known, ConditionName.PROGRESSING) == ("True", "ScalingUp")
+    assert told(done, ConditionName.PROGRESSING) == ("False", "UpToDate")
+
+
+def test_an_order_to_restart_all_is_a_roll_from_its_first_look_on() -> None:
+    """Before the pods have it."""
+    given = facts(READY)
+    asked = given.cluster.metadata.model_copy(update={"annotations": {"fairlead.dev/restart": "weekly"}})
+    status = after(replace(given, cluster=given.cluster.model_copy(update={"metadata": asked})))
+
+    assert told(status, ConditionName.PROGRESSING) == ("True", "Rolling")
+
+
+@pytest.mark.parametrize(
+    "away",
+    [
+        {"sets": ()},
+        {"sets": (stateful_set(3, terminating=True),)},
+        {"etcd_set": None},
+        {"etcd_set": replace(ETCD_SET, terminating=True)},
+    ],
+)
+def test_a_set_that_is_replaced_is_under_way_until_it_is_there_again(away: dict[str, Any]) -> None:
+    """Pools' and etcd's; an external etcd has none."""
+    status = after(facts(READY, **away))
+    outside = {"etcd": {"external": {"endpoints": ["http://etcd:2379"]}}}
+
+    assert told(status, ConditionName.PROGRESSING) == ("True", "ResizingStorage")
+    assert told(after(facts(READY, etcd_set=None, spec=outside)), ConditionName.PROGRESSING)[0] == "False"
 
 
 def test_a_roll_names_who_is_restarted_and_who_is_next() -> None:

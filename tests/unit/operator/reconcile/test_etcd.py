@@ -10,6 +10,7 @@ from fairlead_operator.etcd_members import EtcdMembersClient
 from fairlead_operator.naming import ETCD_COMPONENT, ETCD_CONTAINER, Manifest, owned_labels
 from fairlead_operator.reconcile.etcd import EtcdLook, EtcdStep
 from memory_api import MemoryApi
+from plan_kit import NOW
 from render_kit import IMAGES, cluster_of
 
 
@@ -33,7 +34,7 @@ def a_claim(name: str, member: str) -> Manifest:
 async def look_at(pods: list[Manifest], claims: list[Manifest]) -> EtcdLook:
     """Look at an etcd of which nobody answers."""
     step = EtcdStep(MemoryApi(), EtcdMembersClient(), url="http://127.0.0.1:1", log=structlog.get_logger())
-    return await step.look(cluster_of(), IMAGES, sets=[], pods=pods, claims=claims, refusals={})
+    return await step.look(cluster_of(), IMAGES, sets=[], pods=pods, claims=claims, refusals={}, now=NOW)
 
 
 async def test_copies_of_pods_and_claims_are_none_of_etcd() -> None:
