@@ -5,9 +5,9 @@
 From `manifests/crds/`: the copies of the definitions in the operator's chart, and the schema of the values of the
 other chart. From the boards' code: JSON in the operator's chart. From the operator's chart: `manifests/install.yaml`,
 what the kustomize base and its overlays name, rules and boards. From the chart of jobs: `manifests/spark/job.yaml`.
-From each chart's values: the table in its README. Helm is the `helm` of PATH, or else the one that
-tests build. Tests call this program through `tests/plugins/made_files.py`, and `.ci/release.py` packs the files by
-`--pack`.
+From each chart's values: the table in its README. An installed `helm` renders the texts, or else the Helm that is built
+from its Go module. Tests call this program through `tests/plugins/made_files.py`, and `.ci/release.py` packs the files
+by `--pack`.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def render(*settings: str) -> str:
 
 
 def helm() -> str:
-    """Return the path of Helm: of the one that is installed, or else of the one that is built from its Go module."""
+    """Return the path of the installed Helm, or else of the Helm that is built from its Go module."""
     return shutil.which("helm") or str(program("helm4"))
 
 

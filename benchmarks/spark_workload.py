@@ -53,7 +53,10 @@ class Work:
         return self._spark.read.format(source["format"]).options(**source["options"]).load()
 
     def _made(self, records: int, value_bytes: int) -> DataFrame:
-        """Values cut out of random bytes, which costs next to nothing, in as many partitions as there are cores."""
+        """Values cut out of random bytes, which costs next to nothing, in as many partitions as there are cores.
+
+        Reading rows from Parquet files was half of Spark's work in Fairlead's half of the comparison of the sinks.
+        """
         start = f"cast(id * 7919 % {len(RANDOM) - value_bytes} as int) + 1"
         value = f"substring(X'{RANDOM.hex()}', {start}, {value_bytes}) AS value"
         return self._spark.range(0, records, 1, CORES).selectExpr(value)

@@ -220,7 +220,11 @@ def connection_of(
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential pauses with jitter: doubled each attempt, at most `seconds_max`, half of it by chance."""
+    """Exponential pauses with jitter: doubled each attempt, at most `seconds_max`, half of it by chance.
+
+    No library of retries has it: the accumulator and the prefetch buffer need the pause as a number, and the hooks of
+    such libraries are global to the user's process.
+    """
 
     seconds_initial: float
     seconds_max: float

@@ -3,6 +3,8 @@
 Spark's executors and its cluster mode start containers by a contract of arguments and variables, which Spark's own
 image answers with a shell script that PySpark's package does not have. `executor` becomes an executor, `driver` a
 program submitted in client mode, and anything else is a command that is run as it stands.
+
+Spark's published image would bring another Python than the broker's image, and a base from a registry.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Which tests of a parallel run stay with one worker, and which begin first: a plugin that the conftest registers.
 
 Two workers with tests that take turns at something would wait for each other, and each would make for itself what
-the tests of a file share. So the tests of such files are for one worker, and all others are spread one by one.
+the tests of a file share. So the tests of such files are for one worker, and all others are spread one by one. The
+marks of xdist for groups have no effect with this pytest.
 """
 
 from __future__ import annotations

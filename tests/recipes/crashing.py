@@ -1,6 +1,7 @@
 """Runs a program in a process that ends at a drawn point: killed at a line, killed a moment later, or by a failure.
 
-The program is unchanged: a trace function counts the lines of its functions as they are about to run.
+The program is unchanged, since a crash point in it would make it another program: a trace function counts the lines of
+its functions as they are about to run.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The broker asks here before it stores anything and builds a `TopicConfig` for the log from here; SDK and CLI
 read the entries. Must not know where values are stored. Keys and values whose behaviour is not built are
-refused and so never stored.
+refused and so never stored: a key that is accepted and does nothing would be a broken promise.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """The calls that carry records and ask for offsets.
 
 A part of the route table, joined by `routes`.
+
+Answers about offsets carry the leader epoch: a reader sends the highest epoch that it has seen, so that a broker with
+a lower epoch does not answer a smaller offset.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Called by `fairlead cluster move-coordination`; a broker reads the mark of a finished move at its start. The cluster's
 own record is written last: before that write no broker finds a cluster in etcd, and the broker can continue with the
-embedded store (protocol section 3, rule 9).
+embedded store (protocol section 3, rule 9). The keys of many topics do not fit into one transaction of etcd.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def preferred_cannot_lead(topic: str, partition: PartitionIndex, record: Partiti
 
 
 def unclean_not_allowed(topic: str, partition: PartitionIndex) -> ProblemError:
-    """The topic waits for a complete replica."""
+    """The topic waits for a complete replica; its configuration says whether records may be lost, not an operator."""
     return ProblemError(
         "not_possible_now",
         f"topic {topic} allows no unclean election for partition {partition}; set "

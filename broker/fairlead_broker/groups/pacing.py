@@ -2,6 +2,9 @@
 
 Deadlines are not stored: a coordinator that takes a group over starts all of them at full length. A heartbeat is
 therefore noted at once, even if its turn writes nothing.
+
+Every answer advises the next heartbeat: 10,000 members that come every five seconds would use a third of a core of each
+broker, and a revoked partition has to reach its next member within a second.
 """
 
 from __future__ import annotations

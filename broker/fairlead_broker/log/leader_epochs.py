@@ -3,6 +3,9 @@
 The list that lets replicas find where their logs part: an epoch is added, durably, before the first batch of it is
 written. Owned by `partition_log`. Must not know how an epoch is decided; what the list means is said in
 `replication.divergence`.
+
+The first append in an epoch writes the list, not the start of the broker: a start needs no fsync for idle partitions,
+and the list names only epochs that have records.
 """
 
 from __future__ import annotations

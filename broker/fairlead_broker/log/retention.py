@@ -10,6 +10,9 @@ decision out. Must not know files, nor when it is asked.
 
 An idle topic expires because `segment.ms` rolls its active segment (`PartitionLog.roll_if_due`), which leaves an
 empty one behind and the log end where it was.
+
+Kafka rolls an active segment past retention and deletes it. Here an idle topic is empty after `segment.ms` and
+`retention.ms` together.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Two things are asked. Is it the same manifest as last time: a hash of it stands in an annotation on the object, which
 also shows that a field was taken out of the manifest. And do the fields still stand as we asked: every value of the
 manifest is looked up in the live object, where the server has added defaults, written quantities its own way and
-left out what is empty, and where others may have added fields and list elements of their own.
+left out what is empty, and where others may have added fields and list elements of their own. An apply of an equal
+object stores nothing, but it is a write that passes admission and fills audit logs.
 """
 
 from __future__ import annotations

@@ -247,7 +247,10 @@ class EtcdView:
         return settled and pod.pod_spec_hash != self.wish.pod_spec_hash
 
     def outgrown(self, ordinal: int) -> bool:
-        """Whether a pod has to start again to have all of its volume: as its file system, or as its store."""
+        """Whether a pod has to start again to have all of its volume: as its file system, or as its store.
+
+        etcd reads its quota at its start, and a full store refuses every write until a start with a larger one.
+        """
         pod, claim = self.observed.pods[ordinal], self.observed.claims.get(ordinal)
         if claim is not None and pod.created < claim.waits_for_restart_since:
             return True

@@ -190,7 +190,11 @@ def _plan_alteration(wanted: WantedTopic, topic: LiveTopic, live: LiveTopics) ->
 
 
 def _plan_replicas(replicas: int | None, topic: LiveTopic, live: LiveTopics) -> TopicPlan:
-    """Plan the way to another number of replicas, from wherever it stands."""
+    """Plan the way to another number of replicas, from wherever it stands.
+
+    A reassignment leaves the replication factor of the topic's record alone, so the factor is written apart: before
+    moves to fewer brokers and after moves to more, so that `min.insync.replicas` is never above a partition's replicas.
+    """
     if replicas is None:
         return TopicPlan()
     written = (SetReplicationFactor(replicas),) if topic.replication_factor != replicas else ()

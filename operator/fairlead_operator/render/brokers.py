@@ -57,7 +57,7 @@ GRACE_SECONDS: Final = 120
 HANDOVER_SECONDS: Final = 60
 """Seconds of the grace period for the restart permit and the move of leaderships."""
 EVERY_ADDRESS: Final = "[::]"
-"""What brokers listen on: whatever a pod has, be it of IPv4, of IPv6 or of both."""
+"""Listen address of brokers: all of IPv4 and IPv6. `0.0.0.0` is IPv4 alone, and shuts out clusters of IPv6."""
 ETCD_SECRET_FOLDER: Final = f"{CONFIG_FOLDER}-etcd"
 ETCD_SECRET_VOLUME: Final = "etcd-credentials"  # noqa: S105 - a name
 

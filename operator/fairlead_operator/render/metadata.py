@@ -20,6 +20,7 @@ def framed(
     """Return an object of the Cluster without its content.
 
     The Cluster owns it, so both are deleted together; with `deletionPolicy: Retain` it has no owner, and stays.
+    A finalizer that removes owners would hold up the deletion of the namespace when no operator runs.
     """
     metadata: Manifest = {
         "name": name,

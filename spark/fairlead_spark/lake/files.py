@@ -46,7 +46,10 @@ Partition = tuple[str | None, ...]
 
 
 class PartitionValueError(ValueError):
-    """A value of a column to partition by makes no partition that readers can read: column, value, what is allowed."""
+    """A value of a column to partition by makes no partition that readers can read: column, value, what is allowed.
+
+    One partition with a date beyond Python's calendar keeps the whole table from being opened by deltalake.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,10 @@ class LakeOptions:
     path: str
     """Absolute path of a folder that driver and tasks share, or URI of an object store (`s3://bucket/table`)."""
     partition_by: tuple[str, ...] = ()
-    """Columns of the frame whose values make partitions; their order is part of the table."""
+    """Columns of the frame whose values make partitions; their order is part of the table.
+
+    Spark's `partitionBy()` does not reach a sink in Python.
+    """
     compression: Codec = "zstd"
     """Compression codecs of the Parquet files; every reader supports each of them."""
     storage: tuple[tuple[str, str], ...] = ()

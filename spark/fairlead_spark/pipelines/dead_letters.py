@@ -4,6 +4,9 @@
     good, letters = split(records.withColumn("click", parsed), reason, pipeline="sessions", topic="clicks.dead-letters")
 
 `letters` goes into the same sink as what becomes of `good`, so that one checkpoint holds for both.
+
+A second query would need a checkpoint of its own, and `foreachBatch` stands behind the aggregation, where the records
+are gone.
 """
 
 from __future__ import annotations

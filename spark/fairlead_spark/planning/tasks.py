@@ -1,7 +1,8 @@
 """How the ranges of one read are shared out over Spark's tasks.
 
 A task costs tens of milliseconds before its first record, so there are few: as many as cores, fewer where there is
-little to read, each with several partitions. Pure; called by the readers.
+little to read, each with several partitions. A source in Python cannot see the cores of a
+cluster. Pure; called by the readers.
 """
 
 from __future__ import annotations

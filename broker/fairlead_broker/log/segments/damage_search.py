@@ -3,6 +3,9 @@
 Called by `segments` when something does not fit: a read walks over a few bytes of each batch and sees that they are
 wrong, but neither which batch is at fault nor where the next good one begins. Finds the way to what stands behind it as
 well.
+
+Offsets may be missing between two batches, never between the last batch of a segment and the next segment: a read that
+continued there would skip records and report nothing.
 """
 
 from __future__ import annotations

@@ -162,7 +162,10 @@ class ReplicaFetcher:
     # -- what is followed
 
     def add(self, partition: FollowerReplica) -> None:
-        """Fetch a partition too, without waiting for the parked poll to end."""
+        """Fetch a partition too, without waiting for the parked poll to end.
+
+        Every acks=all write of a new partition would wait for the poll, up to half a second after each election.
+        """
         self._partitions[partition.key] = partition
         self._resting.pop(partition.key, None)
         self._changed.add(partition.key)

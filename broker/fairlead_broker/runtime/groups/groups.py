@@ -177,6 +177,8 @@ class Groups:
     async def reset(self, group: str, request: ResetRequest, *, dry_run: bool) -> ResetAnswer:
         """Move the offsets of a group without members; of topics that are named also before there is such a group.
 
+        Kafka's tool gives a consumer its starting place in the same way before its first start.
+
         Raises `group_not_found`, `group_not_empty`.
         """
         coordinated = await self._to_be_reset(group, request)

@@ -22,7 +22,7 @@ class AppendState(Enum):
     """Progress of a batch; it decides whether a refusal is definite."""
 
     QUEUED = auto()
-    """The batch is not stored, and it may still be withdrawn."""
+    """Nothing is stored: the batch is withdrawn if its time ends, so that its `ack_timeout` has side effect `none`."""
     APPENDING = auto()
     """The batch is being written or is about to be; from this state on a refusal has the side effect `maybe`."""
     SETTLED = auto()

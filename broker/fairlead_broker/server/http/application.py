@@ -56,7 +56,10 @@ _CODINGS: Final = b"transfer-encoding"
 
 
 def check_head(scope: Scope, header_bytes_max: int) -> None:
-    """Raise ProblemError headers_too_large or, for a body in another coding than chunked, malformed_request."""
+    """Raise ProblemError headers_too_large or, for a body in another coding than chunked, malformed_request.
+
+    The HTTP server bounds heads by a setting over HTTP/2 only, and stores a body in `gzip, chunked` as it is packed.
+    """
     codings: list[bytes] = []
     size = len(scope["raw_path"]) + len(scope["query_string"])
     for name, value in scope["headers"]:

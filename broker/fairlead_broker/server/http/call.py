@@ -212,7 +212,10 @@ class Call:
         await self.answer(status, [JSON_CONTENT_TYPE, *(headers or ())], msgspec.json.encode(value))
 
     async def answer_parts(self, status: int, headers: HeaderList, parts: Sequence[Buffer]) -> None:
-        """Send buffers one after the other in pieces of at most PART_BYTES_MAX."""
+        """Send buffers one after the other in pieces of at most PART_BYTES_MAX.
+
+        The pieces are `bytes`: granian walks any other buffer item by item, which makes a fetch three times slower.
+        """
         total = sum(map(len, parts))
         headers.append((b"content-length", b"%d" % total))
         await self._start(status, headers)
@@ -355,6 +358,8 @@ def record_body_type(call: Call) -> str:
 
 def answer_type(call: Call) -> str:
     """The media type of the route's that the caller likes most, the first one where it does not care.
+
+    A call that answers in JSON alone never asks, so that no write is refused for the form of its receipt.
 
     Raises ProblemError not_acceptable listing the supported ones.
     """
