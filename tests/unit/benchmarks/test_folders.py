@@ -1,4 +1,4 @@
-"""Benchmarks hand absolute folders to other programs, from whatever directory they are started."""
+"""Benchmarks pass absolute folders to other programs, whatever their working directory is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLDER = checkout.ROOT / "benchmarks"
 
 
 def test_a_relative_folder_becomes_absolute(tmp_path: Path) -> None:
-    """A relative `--cache` is taken from the directory of the start, and so is the default."""
+    """A relative `--cache` is resolved against the working directory, and so is the default."""
     program = (
         "import argparse, json, parts\n"
         "parser = argparse.ArgumentParser()\n"

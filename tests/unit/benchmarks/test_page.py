@@ -1,4 +1,4 @@
-"""The page of benchmarks gets what was measured, by marks, and nothing that was only tried."""
+"""The page of benchmarks is filled with measured results, and results of trial runs are left out."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def documents() -> dict[str, dict[str, Any]]:
 
 
 def page_of(results: dict[str, dict[str, Any]], folder: Path) -> tuple[str, str]:
-    """Write the page anew from results; the page, and what was said."""
+    """Write the page from results; return the page and the printed output."""
     for name, document in results.items():
         (folder / name).write_text(json.dumps(document))
     page = folder / "page.md"
@@ -91,7 +91,7 @@ def page_of(results: dict[str, dict[str, Any]], folder: Path) -> tuple[str, str]
 
 
 def test_every_part_is_on_the_page(tmp_path: Path) -> None:
-    """Each row says how it was measured and when, and every section with a picture has it."""
+    """Each row shows how and when it was measured, and every section with a picture has it."""
     page, said = page_of(documents(), tmp_path)
 
     for command, parts in (
@@ -114,7 +114,7 @@ def test_every_part_is_on_the_page(tmp_path: Path) -> None:
 
 
 def test_what_was_only_tried_is_left_out(tmp_path: Path) -> None:
-    """Too few records, rounds or triggers: a word about each part, and the page stays as it was."""
+    """Results with too few records, rounds or triggers are reported and leave the page unchanged."""
     results = documents()
     parts = [part for document in results.values() for part in document.values()]
     for part, asked in zip(parts, itertools.cycle(TRIES), strict=False):
@@ -126,7 +126,7 @@ def test_what_was_only_tried_is_left_out(tmp_path: Path) -> None:
 
 
 def test_results_that_do_not_say_what_was_asked_for_are_left_out(tmp_path: Path) -> None:
-    """One part of a section is left out alone; the others of the section stand."""
+    """A part with incomplete results is left out; the other parts of its section are written."""
     results = documents()
     del results["bench.json"]["kilobyte"]["asked"]
     page, said = page_of(results, tmp_path)
@@ -137,7 +137,7 @@ def test_results_that_do_not_say_what_was_asked_for_are_left_out(tmp_path: Path)
 
 
 def test_what_was_measured_elsewhere_stays(tmp_path: Path) -> None:
-    """One part is measured anew where nothing else was: the other rows of its section stay, and so do all others."""
+    """A part that is measured again replaces its own rows only; the other rows of the page stay."""
     first, _ = page_of(documents(), tmp_path)
     again = compared("consume", cpu_seconds_per_million={"a side": 0.5}) | {"day": "2032-01-01"}
     again["cases"][0]["ratios"] = [4.0, 5.0, 6.0]

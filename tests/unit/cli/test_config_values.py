@@ -9,7 +9,7 @@ from fairlead.cli.config_values import changes
 
 
 def test_both_options_become_one_patch() -> None:
-    """A value may hold an equals sign or be empty; what is unset is None."""
+    """A value may contain an equals sign or be empty; an unset key is None."""
     patch = changes(["retention.ms=5", "note=a=b", "empty="], ["flush.ms"])
 
     assert patch == {"retention.ms": "5", "note": "a=b", "empty": "", "flush.ms": None}
@@ -22,7 +22,7 @@ def test_both_options_become_one_patch() -> None:
 def test_a_wrong_option_ends_the_command(
     config: list[str], unset: list[str] | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the code for wrong usage and what is wrong."""
+    """A wrong option ends the command with the exit code for wrong usage, and names the fault."""
     with pytest.raises(typer.Exit) as ended:
         changes(config, unset)
 

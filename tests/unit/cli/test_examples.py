@@ -1,4 +1,4 @@
-"""The examples in the help: every command has one, and every one is a command line that its command takes."""
+"""The examples in the help: every command has one, and each parses as a command line of its command."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 MARK = "Example: "
 SHELL_SIGNS = {"<", ">", ">>", "|"}
-"""What follows one of these in an example is the business of the shell."""
+"""Words of an example after one of these are syntax of the shell."""
 
 
 def every_command() -> dict[str, Command]:
-    """Every command of the tree that does something itself, by its words."""
+    """Every command of the tree that can be executed, by its words."""
     root = typer.main.get_command(app)
     groups = {name: root.commands[name] for name in GROUP_HELP}  # type: ignore[attr-defined]
     found = {name: imported(name) for name in COMMANDS} | groups
@@ -57,7 +57,7 @@ def examples_of(words: str) -> list[str]:
 
 
 def test_the_tree_is_that_of_the_program() -> None:
-    """Verbs of extras are there with options of their own, and nothing stands for a command that is not one."""
+    """Commands of extras are in the tree with their own options, and no placeholder remains."""
     assert {f"{group} {verb}" for group, verb in EXTRA_VERBS} <= COMMAND_TREE.keys()
     assert {"version", "topic create", "bench latency", "profile use"} <= COMMAND_TREE.keys()
     assert all(command.params for command in COMMAND_TREE.values())
@@ -67,7 +67,7 @@ def test_the_tree_is_that_of_the_program() -> None:
 def test_the_help_of_every_command_has_an_example_that_it_takes(
     words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each begins with the command itself, stands whole in one line to be copied, and is parsed without a fault."""
+    """Each example begins with its command, is on one line so that it can be copied, and parses."""
     monkeypatch.setenv("FAIRLEAD_BOOTSTRAP", BOOTSTRAP_DEFAULT)
     examples = examples_of(words)
 
@@ -89,22 +89,21 @@ def test_the_help_of_every_command_has_an_example_that_it_takes(
     ],
 )
 def test_an_example_that_its_command_would_refuse_is_found(words: str, example: str) -> None:
-    """An option that is not there, a value of another type, and what is missing or too much."""
+    """An example with an unknown option, a value of another type, or missing or extra words is found."""
     with pytest.raises(UsageError):
         parse(words, example)
 
 
 def whole(words: str, example: str) -> bool:
-    """Whether nothing of an example was wrapped into the next line."""
+    """Return whether no line of an example was wrapped."""
     lines = [line.strip() for line in help_lines(words)]
     return lines[lines.index(MARK + example) + 1] == ""
 
 
 def parse(words: str, example: str) -> None:
-    """Have the command take the words of an example apart, and do nothing.
+    """Parse the words of an example with its command, without executing it.
 
-    Raises:
-        UsageError: an option is not known, a value is not of its type, or something is missing.
+    Raises: UsageError: an option is unknown, a value has another type, or an argument is missing.
     """
     typed = shlex.split(example)[1 + len(words.split()) :]
     ends = [at for at, word in enumerate(typed) if word in SHELL_SIGNS]

@@ -13,12 +13,12 @@ import pytest
 from fairlead.cli.main import COMMANDS, EXTRA_VERBS, imported, run_command
 
 HEAVY = ("pyarrow", "numpy", "pyreqwest", "rich.console", "yaml")
-ASKING = ["topic", "list", "--bootstrap", "nonsense"]  # gets as far as its settings
+ASKING = ["topic", "list", "--bootstrap", "nonsense"]  # ends when it has read its settings
 
 
 @pytest.mark.parametrize("arguments", [["version"], ["--help"], ["topic", "--help"], ASKING])
 def test_a_command_imports_no_more_than_it_uses(arguments: list[str]) -> None:
-    """Neither Arrow nor what only a person at a terminal sees, and HTTP only to ask: half of a short command's time."""
+    """A command imports Arrow, terminal output and HTTP only if it uses them."""
     heavy = [name for name in HEAVY if name != "pyreqwest" or arguments[0] != "topic"]
     program = (
         "import sys\n"
@@ -34,7 +34,7 @@ def test_a_command_imports_no_more_than_it_uses(arguments: list[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("command", "loaded"), [("broker", False), ("produce", False), ("job", True)])
 def test_arrow_does_not_load_pandas_into_brokers_and_commands(command: str, loaded: bool) -> None:
-    """It would with the first list; jobs may need it."""
+    """Arrow does not load pandas into brokers and commands."""
     program = (
         "import sys\n"
         "from fairlead.cli.main import leave_out_pandas\n"
@@ -60,18 +60,18 @@ def test_arrow_does_not_load_pandas_into_brokers_and_commands(command: str, load
 def test_version_and_help_are_found_where_others_have_them(
     arguments: list[str], begin: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As an option, and by one letter, of each command."""
+    """Version and help are options of each command, also by one letter."""
     assert run_command(arguments) == 0
     assert capsys.readouterr().out.startswith(begin)
 
 
 @pytest.mark.parametrize(("completing", "code", "said"), [(True, 0, False), (False, 2, True)])
 def test_a_verb_of_an_extra_that_is_missing(completing: bool, code: int, said: bool) -> None:
-    """It says so when it is called, and nothing into a line that a shell completes."""
+    """A command of a missing extra is refused when it is called, and prints nothing when a shell completes a line."""
     program = (
         "import sys\n"
         "import fairlead.cli.main as main\n"
-        "main.entry_points = lambda **_: ()\n"  # an install without any extra
+        "main.entry_points = lambda **_: ()\n"  # an install without extras
         "sys.argv = ['fairlead', 'broker', 'start']\n"
         "main.main()\n"
     )
@@ -92,14 +92,14 @@ def test_a_verb_of_an_extra_that_is_missing(completing: bool, code: int, said: b
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_the_help_of_a_command_is_what_its_module_says(name: str) -> None:
-    """The list of commands is shown without the modules, so it is held to them here."""
+    """The summary in the list of commands equals the docstring of the command's module."""
     command = imported(name)
 
     assert COMMANDS[name] == (command.help or "").split("\n\n")[0].replace("\n", " ").strip()
 
 
 def verbs(command: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Return what can be called below a command, by its whole name."""
+    """Return every command, by its whole name."""
     below = getattr(command, "commands", None)
     if below is None:
         yield path, command
@@ -109,7 +109,7 @@ def verbs(command: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def test_every_answer_has_forms_for_programs() -> None:
-    """Every verb knows `--output`, but for scripts of shells; those of extras are not loaded here."""
+    """Every command has `--output`, except the completion scripts of shells and the commands of extras."""
     found = {path: verb for name in COMMANDS for path, verb in verbs(imported(name), name)}
     without = {
         path

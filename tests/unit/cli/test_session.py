@@ -1,4 +1,4 @@
-"""How a command ends that is interrupted: by Ctrl-C, or by SIGTERM as programs do it."""
+"""Exit codes of interrupted commands, by Ctrl-C and by SIGTERM."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ NOT_DONE = b"error: interrupted before it was done\n"
 async def test_only_what_has_no_end_is_done_when_it_is_interrupted(
     command: list[str], ended: tuple[int, bytes], number: signal.Signals
 ) -> None:
-    """A script goes on behind a command only if that has done what it was told."""
+    """An interrupted command succeeds only if it runs without end."""
     asked = asyncio.Event()
 
     async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take the call, and be waited for."""
+        """Take the call and never answer."""
         asked.set()
         await reader.read()
         writer.transport.abort()

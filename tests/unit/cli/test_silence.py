@@ -1,4 +1,4 @@
-"""An address where somebody takes connections and says nothing: whoever only asks hears of it soon."""
+"""A command fails soon at an address that accepts connections and never answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ANSWERED_AT_ONCE = [
 def test_who_only_asks_waits_nine_seconds_for_silence(
     command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Here nearly all of it is taken off; the error says how long it was listened to, and what is there."""
+    """A read command waits nine seconds for an answer; its error names the wait and the address."""
     monkeypatch.setattr("fairlead.connection.transport.ANSWER_MARGIN_SECONDS", -3.8)
     monkeypatch.setattr("fairlead.connection.wrong_listener.LOOK_SECONDS_MAX", 0.2)
     monkeypatch.setattr(f"fairlead.cli.verbs.{command[0]}.RETRY_TIMEOUT", "1ms")

@@ -1,4 +1,4 @@
-"""A small cluster as the planners see it, and a store of keys on which plans run."""
+"""A small cluster as planners see it, and a store of keys on which plans run."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ NOW_US = TimestampUs(1_700_000_000_000_000)
 
 @dataclass
 class World:
-    """Keys with revisions, and the metadata that a mirror would make of them."""
+    """Keys with revisions, and the metadata that a mirror would show."""
 
     metadata: ClusterMetadata = field(default_factory=lambda: ClusterMetadata(KEYS))
     items: dict[str, KeyValue] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class World:
         assert self.run(Transaction((), (Delete(key),)))
 
     def run(self, transaction: Transaction) -> bool:
-        """Run a transaction whole or not at all; say whether its compares held."""
+        """Run a transaction completely or not at all; return whether its compares held."""
         assert len(transaction.compares) <= 128, "the limit of compares"
         assert len(transaction.success) <= 128, "the limit of operations"
         assert not transaction.failure, "plans have nothing to do when they fail"
@@ -86,7 +86,7 @@ class World:
         return True
 
     def register(self, broker: int, registration: BrokerRegistration) -> int:
-        """Begin another life of a broker; return its epoch."""
+        """Begin another incarnation of a broker; return its epoch."""
         key = KEYS.broker(BrokerId(broker))
         if key in self.items:
             self.delete(key)
@@ -105,7 +105,7 @@ class World:
         return ControllerTerm(KEYS, Revision(self.term_revision))
 
     def planning(self, *, partitions_max: int = 60, start_index: int = 0, now_us: int = NOW_US) -> Planning:
-        """What plans are made from."""
+        """The input of planners."""
         config = self.metadata.cluster_config
         return Planning(
             term=self.term,
@@ -177,7 +177,7 @@ def registration(
 
 
 def entries(*pairs: tuple[int, int]) -> tuple[InSync, ...]:
-    """Lives of brokers: (broker, epoch)."""
+    """Replicas of brokers: (broker, epoch)."""
     return tuple(InSync(broker=BrokerId(broker), broker_epoch=BrokerEpoch(epoch)) for broker, epoch in pairs)
 
 

@@ -1,4 +1,4 @@
-"""Replicas of draining brokers find other places."""
+"""Replicas of draining brokers move to other brokers."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ NO_LOAD: Mapping[BrokerId, int] = {}
 
 
 def view_of(*draining: int, cordoned: tuple[int, ...] = (), there: str = "1234") -> ClusterView:
-    """Running brokers of which some drain; those are cordoned too."""
+    """Running brokers, of which the draining ones are cordoned too."""
     going = frozenset(map(BrokerId, draining))
     running = {BrokerId(int(n)): registered(int(n), 10 + int(n)) for n in there}
     return ClusterView(running, cordoned=going.union(map(BrokerId, cordoned)), draining=going)
 
 
 def asked(found: PartitionRecord, view: ClusterView, load: Mapping[BrokerId, int] = NO_LOAD) -> str | None:
-    """Where the partition is to be, as digits; None where nothing begins."""
+    """Digits of the brokers that the partition is to have; None if no move begins."""
     begun = drained(KEY, found, Revision(90), view, load)
     return None if begun is None else "".join(map(str, target(begun)))
 
 
 def test_the_draining_broker_is_replaced_in_its_place() -> None:
-    """The order of the others, and so the preferred leaders, stays."""
+    """The target replaces the draining broker in its position, so that the preferred leaders stay."""
     begun = drained(KEY, record(1, "123"), Revision(90), view_of(2), NO_LOAD)
 
     assert begun is not None
@@ -59,7 +59,7 @@ def test_the_draining_broker_is_replaced_in_its_place() -> None:
     ],
 )
 def test_nothing_begins(found: PartitionRecord, view: ClusterView) -> None:
-    """Where nothing has to move, or nobody could catch up."""
+    """No move begins if no replica has to leave, or none could catch up."""
     assert asked(found, view) is None
 
 
@@ -79,12 +79,12 @@ def test_nothing_begins(found: PartitionRecord, view: ClusterView) -> None:
     ],
 )
 def test_a_drain_that_cannot_end_is_known(found: PartitionRecord, view: ClusterView, stuck: bool) -> None:
-    """It goes on for ever where nobody else can be given the partition."""
+    """A drain without a possible target is reported."""
     assert has_nowhere_to_go(BrokerId(2), found, view) is stuck
 
 
 def test_a_broker_that_is_gone_can_be_drained() -> None:
-    """That is how its replicas are made anew elsewhere."""
+    """A stopped broker can be drained, so that its replicas are copied elsewhere."""
     assert asked(record(1, "12"), view_of(3, there="124")) == "124"
 
 
@@ -92,7 +92,7 @@ MOVING = record(1, "123", replicas="1432", adding=(BrokerId(4),), removing=(Brok
 
 
 def test_a_move_to_a_broker_that_is_gone_and_drained_is_taken_back() -> None:
-    """The partition stays where it was, and the drains of both begin anew."""
+    """A move to a stopped, draining broker is cancelled, and the drains of both brokers begin again."""
     back = taken_back(KEY, MOVING, view_of(2, 4, there="123"))
 
     assert back is not None
@@ -125,7 +125,7 @@ def test_a_move_to_a_broker_that_is_gone_and_drained_is_taken_back() -> None:
     ],
 )
 def test_other_moves_go_on(found: PartitionRecord, view: ClusterView) -> None:
-    """Until they end, or somebody cancels them."""
+    """A drain does not change other moves."""
     assert taken_back(KEY, found, view) is None
 
 
@@ -149,12 +149,12 @@ def test_other_moves_go_on(found: PartitionRecord, view: ClusterView) -> None:
 def test_moves_that_drains_would_begin_again_are_known(
     found: PartitionRecord, view: ClusterView, expected: tuple[int, ...]
 ) -> None:
-    """To take them back would only have everything copied anew."""
+    """A move that a drain would begin again is recognised, because its cancellation would repeat the copy."""
     assert draining_that_begin_again(found, view, NO_LOAD) == expected
 
 
 def test_the_replica_under_way_is_no_reason_to_go_elsewhere() -> None:
-    """Taken back, the broker that was added keeps one less again, and is the one that keeps least as before."""
+    """A cancelled move picks the same target again, because the added broker keeps one replica less."""
     view = view_of(2, there="12345")
 
     assert draining_that_begin_again(MOVING, view, {BrokerId(4): 3, BrokerId(5): 2}) == (2,)
@@ -162,7 +162,7 @@ def test_the_replica_under_way_is_no_reason_to_go_elsewhere() -> None:
 
 
 def test_the_broker_that_keeps_least_takes_over() -> None:
-    """As far as racks allow it."""
+    """The broker with the fewest replicas becomes the target, as far as racks allow it."""
     view = view_of(2, there="12345")
 
     assert asked(record(1, "123"), view, {BrokerId(4): 7, BrokerId(5): 6}) == "153"
@@ -170,7 +170,7 @@ def test_the_broker_that_keeps_least_takes_over() -> None:
 
 
 def test_the_rack_of_the_leaving_broker_is_free_again() -> None:
-    """Its successor may stand in it, even if another keeps less."""
+    """The rack of the draining broker counts as free, even if another broker has fewer replicas."""
     there = {
         BrokerId(n): registered(n, 10 + n, rack=rack) for n, rack in ((1, "a"), (2, "b"), (4, "a"), (5, "b"))
     }
@@ -180,7 +180,7 @@ def test_the_rack_of_the_leaving_broker_is_free_again() -> None:
 
 
 def test_partitions_go_round_the_directories_of_a_broker() -> None:
-    """Each disk gets its share."""
+    """Partitions are spread over the directories of a broker."""
     view = ClusterView({BrokerId(4): registered(4, 14, directories=("x", "y"))})
     taken = [places_of((BrokerId(4),), PartitionIndex(n), view)[0].directory for n in range(4)]
 
@@ -188,7 +188,7 @@ def test_partitions_go_round_the_directories_of_a_broker() -> None:
 
 
 def test_of_a_broker_that_is_gone_or_without_a_disk_no_directory_is_named() -> None:
-    """Its replica stays where it is, so none is needed."""
+    """A broker that has stopped or has no directory gets no directory in the plan."""
     view = ClusterView({BrokerId(4): registered(4, 14, directories=())})
     wanted = places_of((BrokerId(4), BrokerId(9)), PartitionIndex(0), view)
 
@@ -196,7 +196,7 @@ def test_of_a_broker_that_is_gone_or_without_a_disk_no_directory_is_named() -> N
 
 
 def test_the_directory_follows_from_the_partition() -> None:
-    """A drain spreads the partitions of a topic over the disks of their new broker."""
+    """The directory of a partition depends on its index."""
     there = brokers(R1, R2, R3) | {BrokerId(4): registered(4, 14, directories=("x", "y"))}
     view = ClusterView(there, cordoned=frozenset({BrokerId(2)}), draining=frozenset({BrokerId(2)}))
     key = PartitionKey(TOPIC_ID, PartitionIndex(1))

@@ -38,7 +38,7 @@ def cluster(kit: Any) -> Cluster:
 
 
 def test_a_life_is_live_while_its_epoch_is_registered(cluster: Cluster, kit: Any) -> None:
-    """Another life of the same broker is not the one that is named."""
+    """A replica is live while its broker is registered in the same epoch."""
     cluster.add(1, 10)
     named, older, gone = kit.entries((1, 10), (1, 9), (2, 10))
 
@@ -48,7 +48,7 @@ def test_a_life_is_live_while_its_epoch_is_registered(cluster: Cluster, kit: Any
 
 
 def test_the_isr_leads_in_assignment_order(cluster: Cluster, kit: Any) -> None:
-    """The first replica in the isr leads, whatever the order of the isr."""
+    """The first in-sync replica in assignment order leads, whatever the order of the ISR is."""
     for broker in (1, 2, 3):
         cluster.add(broker, 10 + broker)
     record = kit.partition(kit.entries((2, 12), (1, 11), (3, 13)), replicas=(3, 1, 2))
@@ -62,7 +62,7 @@ def test_the_isr_leads_in_assignment_order(cluster: Cluster, kit: Any) -> None:
 
 
 def test_entries_of_ended_lives_leave_the_isr(cluster: Cluster, kit: Any) -> None:
-    """They go to elr where the isr is then smaller than it must be, and nowhere else."""
+    """A replica of an ended incarnation leaves the ISR, and joins the ELR only if the ISR becomes too small."""
     cluster.add(2, 12)
     enough = cluster.elect(kit.partition(kit.entries((1, 11), (2, 12), (3, 13)), min_isr=1))
     too_few = cluster.elect(kit.partition(kit.entries((1, 11), (2, 12), (3, 13)), min_isr=2))
@@ -74,7 +74,7 @@ def test_entries_of_ended_lives_leave_the_isr(cluster: Cluster, kit: Any) -> Non
 
 
 def test_the_elr_leads_when_nobody_of_the_isr_can(cluster: Cluster, kit: Any) -> None:
-    """An eligible replica is complete; the one that led before stays eligible."""
+    """An eligible replica leads if no in-sync one can; the previous leader stays eligible."""
     cluster.add(3, 13)
     elected = cluster.elect(kit.partition(kit.entries((1, 11)), elr=kit.entries((2, 12), (3, 13)), min_isr=2))
 
@@ -85,14 +85,14 @@ def test_the_elr_leads_when_nobody_of_the_isr_can(cluster: Cluster, kit: Any) ->
 
 
 def test_nobody_leads_who_was_not_counted(cluster: Cluster, kit: Any) -> None:
-    """A replica outside isr and elr is no candidate."""
+    """A replica outside of ISR and ELR is not elected."""
     cluster.add(2, 12)
 
     assert cluster.elect(kit.partition(kit.entries((1, 11)))) is None
 
 
 def test_the_next_life_leads_with_its_own_epoch(cluster: Cluster, kit: Any) -> None:
-    """A broker that restarted with everything it had takes its place again."""
+    """A broker that restarted with all its records is elected in its new epoch."""
     cluster.add(1, 20, last_broker_epoch=11)
     elected = cluster.elect(kit.partition(kit.entries((1, 11)), replicas=(1,)))
 
@@ -102,7 +102,7 @@ def test_the_next_life_leads_with_its_own_epoch(cluster: Cluster, kit: Any) -> N
 
 
 def test_an_old_copy_of_the_disk_does_not_lead(cluster: Cluster, kit: Any) -> None:
-    """A directory that was not there in the life that was counted lacks what was written in it."""
+    """A directory that is older than its recorded incarnation is not elected, because records may be missing."""
     cluster.add(1, 20, last_broker_epoch=10)
 
     assert cluster.elect(kit.partition(kit.entries((1, 11)), replicas=(1,))) is None
@@ -119,28 +119,28 @@ def test_an_old_copy_of_the_disk_does_not_lead(cluster: Cluster, kit: Any) -> No
 def test_who_has_not_the_bytes_or_will_not_serve_does_not_lead(
     cluster: Cluster, kit: Any, about: dict[str, Any]
 ) -> None:
-    """Another directory, a stop, a quarantine: not even a live member of the isr leads then."""
+    """A replica with another directory, a stopping broker or a quarantine is not elected, even if it is in sync."""
     cluster.add(1, 11, **about)
 
     assert cluster.elect(kit.partition(kit.entries((1, 11)))) is None
 
 
 def test_the_quarantine_of_another_partition_does_not_matter(cluster: Cluster, kit: Any) -> None:
-    """A quarantine is of one replica."""
+    """The quarantine of another partition does not matter."""
     cluster.add(1, 11, quarantined=(1, 2))
 
     assert cluster.elect(kit.partition(kit.entries((1, 11)))) is not None
 
 
 def test_a_draining_broker_still_leads(cluster: Cluster, kit: Any) -> None:
-    """Only a stopping one does not."""
+    """A draining broker can be elected; a stopping one cannot."""
     cluster.add(1, 11, state=BrokerState.DRAINING)
 
     assert cluster.elect(kit.partition(kit.entries((1, 11)))) is not None
 
 
 def test_a_stopping_member_leaves_the_isr_for_the_elr(cluster: Cluster, kit: Any) -> None:
-    """It is complete until it stops, so it is eligible where the isr is too small without it."""
+    """A stopping member of a too small ISR becomes eligible, because it is complete until it stops."""
     cluster.add(1, 11)
     cluster.add(2, 12, state=BrokerState.STOPPING)
     elected = cluster.elect(kit.partition(kit.entries((1, 11), (2, 12)), min_isr=2))
@@ -164,7 +164,7 @@ def test_a_stopping_member_leaves_the_isr_for_the_elr(cluster: Cluster, kit: Any
 def test_a_restart_that_may_have_lost_unsynced_bytes(
     cluster: Cluster, kit: Any, durability: DurabilityState, intact_since: int | None, leads: bool
 ) -> None:
-    """What counts unsynced leads again only if every restart since kept the page cache or was clean."""
+    """A replica with unsynced bytes is elected only if every restart since kept the page cache or was clean."""
     cluster.add(1, 20, last_broker_epoch=11, intact_since=intact_since)
     elected = cluster.elect(kit.partition(kit.entries((1, 11), (2, 12)), durability=durability))
 
@@ -175,7 +175,7 @@ def test_a_restart_that_may_have_lost_unsynced_bytes(
 def test_a_replica_that_is_alone_leads_again_after_a_loss_of_power(
     cluster: Cluster, kit: Any, durability: DurabilityState
 ) -> None:
-    """Unsynced bytes of the only replica were never promised, and nobody else has more."""
+    """The only replica leads again after a loss of power, because no other replica has more."""
     cluster.add(1, 20, last_broker_epoch=11)
     elected = cluster.elect(kit.partition(kit.entries((1, 11)), durability=durability, replicas=(1,)))
 
@@ -186,7 +186,7 @@ def test_a_replica_that_is_alone_leads_again_after_a_loss_of_power(
 def test_the_last_member_of_several_replicas_does_not_lead_with_less(
     cluster: Cluster, kit: Any, durability: DurabilityState
 ) -> None:
-    """With a minimum of one the elr is empty, and replicas that were killed may have what it lost."""
+    """The last of several in-sync replicas is not elected after a loss of unsynced bytes."""
     cluster.add(1, 20, last_broker_epoch=11)
     elected = cluster.elect(kit.partition(kit.entries((1, 11)), durability=durability, replicas=(1, 2, 3)))
 
@@ -194,7 +194,7 @@ def test_the_last_member_of_several_replicas_does_not_lead_with_less(
 
 
 def test_fields_of_a_later_release_stay(cluster: Cluster, kit: Any) -> None:
-    """The record and its entries keep what this release does not know."""
+    """Unknown fields of the record and its entries are kept."""
     cluster.add(1, 20, last_broker_epoch=11)
     [entry] = kit.entries((1, 11))
     record = kit.partition((msgspec.structs.replace(entry, unknown={"new": 1}),))

@@ -1,4 +1,4 @@
-"""The next step of a partition's record, case by case and after any history of brokers."""
+"""The next step of a partition's record, by case and after any history of brokers."""
 
 from __future__ import annotations
 
@@ -92,12 +92,12 @@ from partition_kit import DRAINING, KEY, R1, R2, R3, R4, STOPPING, brokers, reco
 def test_the_next_step_follows_from_how_things_are(
     there: list[tuple[int, BrokerState]], found: PartitionRecord, expected: tuple[object, ...] | None
 ) -> None:
-    """One step at a time; what was not asked for stays."""
+    """Each step follows from the record and the brokers, and keeps the other fields."""
     assert short(next_record(KEY, found, ClusterView(brokers(*there)))) == expected
 
 
 def test_a_move_ends_with_the_replicas_that_were_wanted() -> None:
-    """In their order, and nobody is added or leaving any more."""
+    """A finished move leaves the wanted replicas in their order, without added or leaving ones."""
     found = record(2, "1234", replicas="2341", adding=(BrokerId(4),), removing=(BrokerId(1),))
     after = next_record(KEY, found, ClusterView(brokers(R1, R2, R3, R4)))
 
@@ -107,14 +107,14 @@ def test_a_move_ends_with_the_replicas_that_were_wanted() -> None:
 
 
 def test_another_life_of_a_follower_has_to_join_again() -> None:
-    """It is not the one that was counted."""
+    """A new incarnation of a follower must join again."""
     there = brokers(R1, R2) | {BrokerId(3): registered(3, 99, last_broker_epoch=13)}
 
     assert short(next_record(KEY, record(1, "123"), ClusterView(there))) == (1, 7, "12", "")
 
 
 def test_another_life_of_the_leader_leads_again_with_a_higher_epoch() -> None:
-    """If nobody comes before it, and it has everything it had."""
+    """A new incarnation of the leader leads again in a higher epoch if it is complete and no other replica can."""
     there = {BrokerId(1): registered(1, 99, last_broker_epoch=11)}
     after = next_record(KEY, record(1, "1", min_isr=1), ClusterView(there))
 
@@ -125,7 +125,7 @@ def test_another_life_of_the_leader_leads_again_with_a_higher_epoch() -> None:
 
 
 def test_who_is_draining_leads_only_where_nobody_else_can() -> None:
-    """The drain is a wish, and records come first."""
+    """A draining broker leads only if no other replica can."""
     view = ClusterView(brokers(R2, R3), draining=frozenset({BrokerId(2)}))
     alone = ClusterView(brokers(R2), draining=frozenset({BrokerId(2)}))
 
@@ -134,7 +134,7 @@ def test_who_is_draining_leads_only_where_nobody_else_can() -> None:
 
 
 def test_a_quarantined_replica_is_neither_in_sync_nor_eligible() -> None:
-    """It distrusts its bytes, whoever leads."""
+    """A quarantined replica is neither in sync nor eligible, whichever broker leads."""
     there = brokers(R1, R2) | {BrokerId(3): registered(3, 13, quarantined=True)}
 
     assert short(next_record(KEY, record(1, "123", min_isr=3), ClusterView(there))) == (1, 7, "12", "")
@@ -142,7 +142,7 @@ def test_a_quarantined_replica_is_neither_in_sync_nor_eligible() -> None:
 
 
 def test_a_replica_whose_disk_has_failed_is_not_waited_for() -> None:
-    """It says so by registering no directory; nobody is elected for what it still has."""
+    """A replica without a registered directory leaves the ISR and is not elected."""
     there = brokers(R1, R2) | {BrokerId(3): registered(3, 13, directories=())}
 
     assert short(next_record(KEY, record(1, "123"), ClusterView(there))) == (1, 7, "12", "")
@@ -150,7 +150,7 @@ def test_a_replica_whose_disk_has_failed_is_not_waited_for() -> None:
 
 
 def test_a_restored_record_elects_nobody_by_itself() -> None:
-    """It may hold an older, larger isr."""
+    """A restored record elects no leader, because it may have an older, larger ISR."""
     view = ClusterView(brokers(R1, R2, R3))
     led, leaderless = (msgspec.structs.replace(record(leader, "23"), restored=True) for leader in (4, None))
 
@@ -159,7 +159,7 @@ def test_a_restored_record_elects_nobody_by_itself() -> None:
 
 
 def end(epoch: int, offset: int) -> LogEnd:
-    """Where a log ends."""
+    """The end of a log."""
     return LogEnd(LeaderEpoch(epoch), Offset(offset))
 
 
@@ -179,14 +179,14 @@ def end(epoch: int, offset: int) -> LogEnd:
 def test_unclean_the_longest_log_leads(
     ends: dict[BrokerId, LogEnd], expected: tuple[object, ...] | None
 ) -> None:
-    """By epoch, then end, then assignment order; above every epoch that was heard of; broker 1 is gone."""
+    """An unclean election picks the longest log by epoch, end and assignment order, in a higher epoch than all."""
     view = ClusterView(brokers(R2, R3))
 
     assert short(elect_unclean(KEY, record(None, "1", min_isr=1), view, ends)) == expected
 
 
 def test_unclean_of_a_restored_record_all_are_heard_first() -> None:
-    """One that did not answer may have more than all others; who leads then ends it."""
+    """An unclean election on a restored record needs the log end of every replica."""
     view = ClusterView(brokers(R1, R2, R3))
     found = msgspec.structs.replace(record(None, "1"), restored=True)
     some = {BrokerId(1): end(7, 5), BrokerId(2): end(7, 6)}
@@ -199,7 +199,7 @@ def test_unclean_of_a_restored_record_all_are_heard_first() -> None:
 
 
 def test_unclean_the_new_leader_is_written_with_the_directory_that_it_has() -> None:
-    """Its old one may be what was lost."""
+    """The leader of an unclean election is written with its present directory."""
     there = {BrokerId(2): registered(2, 12, directories=("new",))}
     after = elect_unclean(KEY, record(None, "1", min_isr=1), ClusterView(there), {BrokerId(2): end(-1, 0)})
 
@@ -208,7 +208,7 @@ def test_unclean_the_new_leader_is_written_with_the_directory_that_it_has() -> N
 
 
 class History:
-    """A partition and four brokers, to which anything happens that can."""
+    """A partition and four brokers with any sequence of events."""
 
     def __init__(self, min_isr: int, durability: DurabilityState) -> None:
         """Begin with brokers 1 to 3 in sync and broker 1 in the lead."""
@@ -219,11 +219,11 @@ class History:
 
     @property
     def view(self) -> ClusterView:
-        """What the controller sees."""
+        """The controller's view."""
         return ClusterView(dict(self.brokers), draining=self.draining, cordoned=self.draining)
 
     def happen(self, what: str, broker: BrokerId) -> None:
-        """Change something about a broker, as brokers and operators do."""
+        """Change the state of a broker, as brokers and operators do."""
         here = self.brokers.get(broker)
         self.revision += 1
         if what == "come" and here is None:
@@ -249,7 +249,7 @@ class History:
             self.record = cancel(KEY, self.record, self.brokers) or self.record
 
     def _join(self, broker: BrokerId) -> None:
-        """Let the leader take a replica into the isr."""
+        """Add a replica to the ISR, as a leader does."""
         here = self.brokers.get(broker)
         kept = broker in {replica.broker for replica in self.record.replicas}
         if here is None or not kept or not has_live_leader(self.record, self.brokers):
@@ -260,7 +260,7 @@ class History:
             self.record = with_isr(self.record, isr=(*others, entry), min_isr=self.record.min_isr)
 
     def settle(self) -> list[PartitionRecord]:
-        """Take steps until there is none; return all of them."""
+        """Apply steps until there is none; return all of them."""
         steps: list[PartitionRecord] = []
         while (after := next_record(KEY, self.record, self.view)) is not None:
             assert after != self.record, "a step changes something"
@@ -286,7 +286,7 @@ HAPPENINGS = st.lists(
 def test_whatever_happens_the_record_comes_to_rest_and_stays_sound(
     happenings: list[tuple[str, BrokerId, bool]], min_isr: int, durability: DurabilityState
 ) -> None:
-    """The isr and the elr are never empty together, epochs grow with leaders, and who leads is live and in the isr."""
+    """After any events ISR or ELR has a member, epochs rise with leaders, and the leader is live."""
     history = History(min_isr, durability)
     for what, broker, settles in happenings:
         history.happen(what, broker)

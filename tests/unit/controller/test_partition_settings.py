@@ -27,14 +27,14 @@ SYNCED, SYNCING, REPLICATED = DurabilityState.SYNCED, DurabilityState.SYNCING, D
 def test_min_isr_follows_the_configuration_up_to_the_replicas(
     kit: Any, replication_factor: int, own: dict[str, str], cluster: dict[str, str], min_isr: int
 ) -> None:
-    """The topic's value, else the cluster's, else one less than the replicas; never more than there are."""
+    """min_isr is the topic's value, else the cluster's, else one less than the replicas, and at most their number."""
     topic = kit.new_topic(replication_factor=replication_factor, **own)
 
     assert partition_settings(topic, kit.cluster_config(**cluster)).min_isr == min_isr
 
 
 def test_durability_and_unclean_election_follow_the_configuration(kit: Any) -> None:
-    """Synced and clean are the defaults, without any configuration of the cluster too."""
+    """Durability is synced and elections are clean by default, also without a configuration of the cluster."""
     default = partition_settings(kit.new_topic(), None)
     replicated = partition_settings(kit.new_topic(durability="replicated"), None)
 
@@ -43,7 +43,7 @@ def test_durability_and_unclean_election_follow_the_configuration(kit: Any) -> N
 
 
 def test_a_partition_without_records_begins_synced() -> None:
-    """There is nothing to sync first."""
+    """A partition without records begins synced."""
     assert PartitionSettings(1, synced=True, unclean=False).of_new_partition() is SYNCED
     assert PartitionSettings(1, synced=False, unclean=False).of_new_partition() is REPLICATED
 
@@ -62,7 +62,7 @@ def test_a_partition_without_records_begins_synced() -> None:
 def test_durability_becomes_synced_by_way_of_syncing(
     kit: Any, before: DurabilityState, synced: bool, after: DurabilityState
 ) -> None:
-    """The controller writes syncing or replicated; the last step to synced is the leader's."""
+    """The controller writes syncing or replicated; the leader writes synced."""
     record = kit.partition(kit.entries((1, 2)), durability=before)
     applied = PartitionSettings(1, synced=synced, unclean=False).applied_to(record)
 
@@ -71,7 +71,7 @@ def test_durability_becomes_synced_by_way_of_syncing(
 
 
 def test_a_lower_min_isr_empties_the_elr(kit: Any) -> None:
-    """Whoever writes min_isr writes elr by the same rule."""
+    """A lower min_isr empties the ELR."""
     record = kit.partition(kit.entries((1, 2)), elr=kit.entries((2, 3)), min_isr=2)
     applied = PartitionSettings(1, synced=True, unclean=True).applied_to(record)
 
@@ -79,7 +79,7 @@ def test_a_lower_min_isr_empties_the_elr(kit: Any) -> None:
 
 
 def test_min_isr_is_never_more_than_the_replicas_of_the_partition(kit: Any) -> None:
-    """It may have been moved to fewer brokers than the topic began with, or be on its way there."""
+    """min_isr is at most the number of the partition's replicas, which a move may have changed."""
     settings = PartitionSettings(3, synced=True, unclean=False)
     moved = kit.partition(kit.entries((1, 2), (2, 3)), replicas=(1, 2), min_isr=1)
     moving = msgspec.structs.replace(

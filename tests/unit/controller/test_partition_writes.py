@@ -1,4 +1,4 @@
-"""Many partition records in one transaction hold only while everything that they were made from holds."""
+"""Partition records are written in one transaction that compares everything they were planned on."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from partition_kit import KEY, TOPIC_ID, record
 
 @pytest.fixture
 def term(world: Any) -> Any:
-    """A world with one partition, led by nobody, and brokers 1 and 2."""
+    """A world with brokers 1 and 2, and one partition without a leader."""
     world.register(2, world.metadata.brokers[BrokerId(1)].value)
     world.put(world.term.keys.partition(KEY.topic_id, KEY.partition), record(None, "12", replicas="12"))
     return world
 
 
 def led(world: Any, broker: int) -> PartitionRecord:
-    """The partition's record under a leader in its present life."""
+    """The partition's record under a leader in its present incarnation."""
     epoch = BrokerEpoch(world.metadata.brokers[BrokerId(broker)].create_revision)
     leader = InSync(broker=BrokerId(broker), broker_epoch=epoch)
     return msgspec.structs.replace(stored(world), leader=leader, isr=(leader,))
 
 
 def stored(world: Any) -> Any:
-    """The record that the store has."""
+    """The stored record."""
     return world.partitions()[KEY.partition].value
 
 
 def write_of(world: Any, made: PartitionRecord) -> PartitionWrite:
-    """Replace what is stored now."""
+    """A write that replaces the stored record."""
     return PartitionWrite(KEY, world.partitions()[KEY.partition].mod_revision, made, elects=True)
 
 
 def test_records_are_written_while_everything_holds(term: Any) -> None:
-    """The term, the record and the new leader's life are as they were."""
+    """Records are written if term, record and the leader's registration are unchanged."""
     made = led(term, 2)
 
     assert term.run(write_partitions(term.term, [write_of(term, made)]))
@@ -49,7 +49,7 @@ def test_records_are_written_while_everything_holds(term: Any) -> None:
 
 
 def test_a_term_that_is_over_writes_nothing(term: Any) -> None:
-    """Somebody else is the controller."""
+    """A controller whose term has ended writes nothing."""
     transaction = write_partitions(term.term, [write_of(term, led(term, 2))])
     term.start_term()
 
@@ -57,7 +57,7 @@ def test_a_term_that_is_over_writes_nothing(term: Any) -> None:
 
 
 def test_a_record_that_has_changed_is_not_written_over(term: Any) -> None:
-    """The leader has changed its isr meanwhile."""
+    """A changed record is not overwritten."""
     transaction = write_partitions(term.term, [write_of(term, led(term, 2))])
     term.put(term.term.keys.partition(KEY.topic_id, KEY.partition), led(term, 1))
 
@@ -66,7 +66,7 @@ def test_a_record_that_has_changed_is_not_written_over(term: Any) -> None:
 
 
 def test_nobody_is_made_a_leader_in_a_life_that_is_over(term: Any) -> None:
-    """The broker was registered anew after the decision."""
+    """An ended incarnation is not made the leader."""
     transaction = write_partitions(term.term, [write_of(term, led(term, 2))])
     term.register(2, term.metadata.brokers[BrokerId(2)].value)
 
@@ -75,7 +75,7 @@ def test_nobody_is_made_a_leader_in_a_life_that_is_over(term: Any) -> None:
 
 
 def test_a_record_without_a_leader_needs_no_broker(term: Any) -> None:
-    """It is written though everybody is gone."""
+    """A record without a leader is written even if every broker has stopped."""
     transaction = write_partitions(term.term, [write_of(term, record(None, "1", min_isr=1, replicas="12"))])
     term.delete(term.term.keys.broker(BrokerId(1)))
     term.delete(term.term.keys.broker(BrokerId(2)))
@@ -84,7 +84,7 @@ def test_a_record_without_a_leader_needs_no_broker(term: Any) -> None:
 
 
 def test_as_many_as_are_allowed_fit_into_one_transaction(term: Any) -> None:
-    """Sixty partitions of two leaders; a leader's life is compared once, and one lost compare loses them all."""
+    """Sixty partitions fit into one transaction, which compares each leader's registration once."""
     keys = term.term.keys
     found = {}
     for n in range(PARTITIONS_MAX):

@@ -1,4 +1,4 @@
-"""Leadership goes back to the first replicas."""
+"""Leadership returns to the preferred leaders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIRST = BrokerId(1)
 
 
 def test_the_first_replica_takes_the_lead_and_nobody_leaves_the_isr() -> None:
-    """It is in sync, so this costs one epoch and nothing else."""
+    """The preferred leader takes over in a higher epoch, and the ISR stays."""
     found = record(2, "123")
 
     assert preferred_leader(found) == 1
@@ -53,7 +53,7 @@ def test_the_first_replica_takes_the_lead_and_nobody_leaves_the_isr() -> None:
     ],
 )
 def test_leadership_stays_where_it_is(found: PartitionRecord, view: ClusterView) -> None:
-    """Where the preferred leader leads already, or could not take over at once, or would be moved off again."""
+    """Leadership stays if the preferred leader leads, is out of sync, or is draining or stopping."""
     assert prefer(KEY, found, view) is None
 
 
@@ -65,13 +65,13 @@ def numbered(*records: PartitionRecord) -> list[tuple[PartitionKey, PartitionRec
 def moved(
     found: list[tuple[PartitionKey, PartitionRecord]], percentage: int, view: ClusterView
 ) -> dict[int, int | None]:
-    """Which partitions are moved, and to whom."""
+    """The new leader of each partition that is moved."""
     moves = imbalanced(found, view, percentage)
     return {key.partition: each.leader and each.leader.broker for key, each in moves.items()}
 
 
 def test_brokers_get_their_partitions_back_above_the_percentage_and_not_at_it() -> None:
-    """One of four is 25%."""
+    """Leadership returns above the percentage and not at it: one of four is 25%."""
     found = numbered(record(2, "123"), *[record(1, "123")] * 3)
 
     assert moved(found, 25, ClusterView(ALL)) == {}
@@ -79,7 +79,7 @@ def test_brokers_get_their_partitions_back_above_the_percentage_and_not_at_it() 
 
 
 def test_each_broker_is_judged_by_the_partitions_that_it_should_lead() -> None:
-    """All of broker 3's are astray, and one of ten of broker 1's."""
+    """The percentage is computed for each preferred leader."""
     found = numbered(
         record(1, "123", replicas="312"), record(2, "123"), *[record(1, "123", replicas="123")] * 9
     )
@@ -89,7 +89,7 @@ def test_each_broker_is_judged_by_the_partitions_that_it_should_lead() -> None:
 
 
 def test_partitions_that_nobody_leads_are_no_matter_of_balance() -> None:
-    """They are elected for, by the controller's other rules."""
+    """Partitions without a leader do not count for the balance."""
     found = numbered(record(None, "123"), record(2, "123"))
     without_second = ClusterView(brokers(R1, R3))
 
@@ -99,7 +99,7 @@ def test_partitions_that_nobody_leads_are_no_matter_of_balance() -> None:
 
 
 def test_what_cannot_be_moved_at_once_waits_for_the_next_look() -> None:
-    """The others of the same broker are moved."""
+    """A partition that cannot move at once waits, and other partitions of the same broker move."""
     found = numbered(record(2, "23"), record(2, "123"))
 
     assert moved(found, 10, ClusterView(ALL)) == {1: 1}

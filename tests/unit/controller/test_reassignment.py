@@ -1,4 +1,4 @@
-"""Moving a partition: where it is to be, each step on the way, and back (protocol section 4, rule 11)."""
+"""Moves of a partition: start, steps, end and cancellation (protocol section 4, rule 11)."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def moving(leader: int | None, isr: str, **about: int) -> PartitionRecord:
 
 
 class TestStart:
-    """What is wanted is written down beside what there is."""
+    """The start of a move adds the wanted replicas to the present ones."""
 
     def test_the_wanted_ones_come_first_in_their_order_and_the_leaving_ones_last(self) -> None:
-        """Nobody goes before somebody came."""
+        """Wanted replicas come first in their order and leaving ones last, and none leaves before another joined."""
         begun = start(record(1, "123"), places("423"), Revision(90))
 
         assert kept_by(begun) == "4231"
@@ -41,7 +41,7 @@ class TestStart:
         assert short(begun) == (1, 7, "123", "")
 
     def test_who_stays_keeps_directory_and_generation_and_who_comes_never_had_its_generation(self) -> None:
-        """A report from an earlier stay of the same broker would count otherwise."""
+        """A staying replica keeps directory and generation; a returning one gets a generation that it never had."""
         found = record(1, "123")
         begun = start(found, places("234"), Revision(90))
 
@@ -49,7 +49,7 @@ class TestStart:
         assert (begun.replicas[2].directory, begun.replicas[2].generation) == ("new", 90)
 
     def test_another_order_of_the_same_brokers_is_no_move(self) -> None:
-        """Only the preferred leader is another."""
+        """Another order of the same brokers is no move."""
         begun = start(record(1, "123"), places("312"), Revision(90))
 
         assert kept_by(begun) == "312"
@@ -57,16 +57,16 @@ class TestStart:
         assert target(begun) == (3, 1, 2)
 
     def test_one_change_at_a_time(self) -> None:
-        """Whoever wants another one cancels the first."""
+        """A partition has one move at a time."""
         with pytest.raises(AssertionError, match="one change at a time"):
             start(moving(1, "123"), places("23"), Revision(91))
 
 
 class TestCancel:
-    """Back to the replicas that there were."""
+    """The cancellation of a move restores the previous replicas."""
 
     def test_the_added_ones_go_and_nobody_leaves(self) -> None:
-        """In one put, with their places in the isr."""
+        """Added replicas leave replicas and ISR in one write."""
         back = cancel(KEY, moving(1, "1234"), brokers(R1, R2, R3, R4))
 
         assert kept_by(back) == "231"
@@ -75,7 +75,7 @@ class TestCancel:
         assert not is_under_way(back)
 
     def test_the_leader_first_goes_to_one_who_stays(self) -> None:
-        """It is never removed while it leads."""
+        """An added leader first hands leadership to a staying replica."""
         there = brokers(R1, R2, R3, R4)
         moved = cancel(KEY, moving(4, "234"), there)
 
@@ -93,27 +93,27 @@ class TestCancel:
         ],
     )
     def test_waits(self, found: PartitionRecord) -> None:
-        """Until somebody leads, enough stay in sync, and one of those that stay can lead; broker 1 is gone."""
+        """A cancellation waits for a leader, enough in-sync replicas, and a staying one that can lead."""
         assert cancel(KEY, found, brokers(R2, R3, R4)) is None
 
 
 class TestFinish:
-    """Once everybody added is in sync."""
+    """The end of a move, when every added replica is in sync."""
 
     def test_a_leader_that_stays_finishes_in_one_step(self) -> None:
-        """The leaving ones go from replicas and isr together."""
+        """A staying leader ends the move in one step, by which leaving replicas leave replicas and ISR."""
         done = finish(KEY, moving(3, "1234"), brokers(R1, R2, R3, R4))
 
         assert kept_by(done) == "234"
         assert short(done) == (3, 7, "234", "")
 
     def test_below_the_minimum_nobody_leaves(self) -> None:
-        """Removing them would stop all writes."""
+        """Below min_isr no replica leaves, because all writes would stop."""
         assert finish(KEY, moving(4, "14"), brokers(R1, R4)) is None
         assert isr_without(moving(4, "14"), [BrokerId(1)]) == 1
 
     def test_the_leader_goes_to_nobody_who_stops(self) -> None:
-        """It would have to be moved again at once."""
+        """A stopping broker is not chosen as the next leader."""
         there = brokers(R1, (2, STOPPING), R3, R4)
 
         assert short(finish(KEY, moving(1, "1234"), there)) == (3, 8, "314", "")

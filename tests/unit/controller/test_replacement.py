@@ -1,4 +1,4 @@
-"""Other brokers take the places of those that are to keep nothing."""
+"""Other brokers replace those that are to keep no replica."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def replaced(
     racks: dict[int, str | None],
     load: dict[int, int] | None = None,
 ) -> tuple[int, ...]:
-    """Replace with plain numbers; every broker with a rack entry can be given replicas."""
+    """Replace with plain numbers; every broker with a rack entry can get replicas."""
     placed = replace_replicas(
         [BrokerId(n) for n in replicas],
         {BrokerId(n) for n in leaving},
@@ -28,40 +28,40 @@ def replaced(
 
 
 def test_nobody_leaves_nothing_changes() -> None:
-    """Whoever else there is."""
+    """Without a leaving broker the replicas stay."""
     assert replaced([1, 2], set(), {1: None, 2: None, 3: None}) == (1, 2)
 
 
 def test_the_one_with_least_to_keep_comes_in_the_place_of_the_leaving_one() -> None:
-    """The lowest id among equals."""
+    """The broker with the fewest replicas takes the leaving broker's position, the lowest id on a tie."""
     nowhere = dict.fromkeys((1, 2, 3, 4, 5))
 
     assert replaced([1, 2], {1}, nowhere, {3: 5, 4: 2, 5: 2}) == (4, 2)
 
 
 def test_a_rack_without_a_replica_comes_first() -> None:
-    """Whatever its brokers keep: losing a rack must not lose two replicas where that can be avoided."""
+    """A broker in a rack without a replica comes first, whatever number of replicas it has."""
     racks: dict[int, str | None] = {1: "a", 2: "b", 3: "a", 4: "c"}
 
     assert replaced([1, 2], {2}, racks, {3: 0, 4: 100}) == (1, 4)
 
 
 def test_the_leaving_ones_own_rack_counts_as_free() -> None:
-    """It goes away itself."""
+    """The rack of the leaving broker counts as free."""
     racks: dict[int, str | None] = {1: "a", 2: "b", 3: "a", 4: "b"}
 
     assert replaced([1, 2], {2}, racks, {3: 0, 4: 100}) == (1, 4)
 
 
 def test_two_that_leave_get_two_different_ones_of_different_racks() -> None:
-    """The first that was placed counts for the second."""
+    """Two leaving brokers are replaced by two brokers in different racks."""
     racks: dict[int, str | None] = {1: "a", 2: "b", 3: "c", 4: "c", 5: "d"}
 
     assert replaced([1, 2], {1, 2}, racks) == (3, 5)
 
 
 def test_where_nobody_is_left_the_replica_stays() -> None:
-    """A copy on a draining broker is better than none."""
+    """Without a possible target the replica stays."""
     assert replaced([1, 2], {1, 2}, {1: None, 2: None, 3: None}) == (3, 2)
 
 
@@ -74,7 +74,7 @@ def test_where_nobody_is_left_the_replica_stays() -> None:
 def test_always_as_many_different_brokers_and_who_stays_keeps_its_place(
     replicas: list[int], leaving: set[int], racks: dict[int, str | None], load: dict[int, int]
 ) -> None:
-    """Nobody comes who leaves, and a leaving one stays only if everybody else has a replica."""
+    """The brokers stay as many and distinct, staying ones keep their position, and no leaving broker is added."""
     placed = replaced(replicas, leaving, racks, load)
 
     assert len(placed) == len(set(placed)) == len(replicas)

@@ -42,7 +42,7 @@ def place(
 
 
 def test_kafkas_example_without_racks() -> None:
-    """Ten partitions of three replicas on five brokers lie as in Kafka's own test."""
+    """Ten partitions of three replicas on five brokers are placed as in Kafka's own test."""
     assert place(brokers(5), 10, 3) == {
         0: (0, 1, 2),
         1: (1, 2, 3),
@@ -66,12 +66,12 @@ def test_kafkas_example_without_racks() -> None:
     ],
 )
 def test_brokers_are_taken_from_each_rack_in_turn(racks: dict[int, str], order: list[int]) -> None:
-    """The order is Kafka's: racks by name, brokers by id, racks that are used up left out."""
+    """Brokers alternate between racks as in Kafka: racks by name, brokers by id, exhausted racks left out."""
     assert alternate_racks({BrokerId(broker): rack for broker, rack in racks.items()}) == order
 
 
 def test_kafkas_example_with_racks() -> None:
-    """Twelve partitions of three replicas: each on three racks, each broker leads two and keeps six."""
+    """Twelve partitions of three replicas lie on three racks each; every broker leads two and keeps six."""
     placed = place(racked(RACKS), 12, 3)
     keeps = [broker for replicas in placed.values() for broker in replicas]
     leads = [replicas[0] for replicas in placed.values()]
@@ -82,27 +82,27 @@ def test_kafkas_example_with_racks() -> None:
 
 
 def test_a_rack_gets_a_second_replica_when_every_rack_has_one() -> None:
-    """With more replicas than racks every rack has at least one."""
+    """With more replicas than racks every rack has at least one replica."""
     placed = place(racked({0: "a", 1: "a", 2: "a", 3: "b"}), 8, 3)
 
     assert all(3 in replicas for replicas in placed.values())
 
 
 def test_racks_count_only_if_every_broker_has_one() -> None:
-    """One broker without a rack: the placement is that without racks."""
+    """Racks are ignored if a broker has none."""
     mixed = [*racked({0: "a", 1: "a"}), *[PlaceableBroker(BrokerId(2))]]
 
     assert place(mixed, 6, 2) == place(brokers(3), 6, 2)
 
 
 def test_one_broker_keeps_everything() -> None:
-    """With one broker there is nothing to spread."""
+    """A single broker gets every partition."""
     assert place(brokers(1), 3, 1, start_index=7, shift=7) == {0: (0,), 1: (0,), 2: (0,)}
 
 
 @pytest.mark.parametrize(("count", "factor"), [(2, 3), (0, 1), (3, 0)])
 def test_more_replicas_than_brokers_are_refused(count: int, factor: int) -> None:
-    """The message has both numbers."""
+    """More replicas than brokers are refused with both numbers."""
     with pytest.raises(ValueError, match=f"{factor} replicas cannot be placed on {count} brokers"):
         place(brokers(count), 1, factor)
 
@@ -117,7 +117,7 @@ def test_more_replicas_than_brokers_are_refused(count: int, factor: int) -> None
 def test_every_placement_is_valid_and_even(
     racks: list[str | None], count: int, factor: int, start_index: int, shift: int
 ) -> None:
-    """Replicas are different brokers, on as many racks as there can be; leaders differ by one partition at most."""
+    """Replicas are distinct brokers on as many racks as possible, and leaders differ by at most one partition."""
     factor = min(factor, len(racks))
     where = [PlaceableBroker(BrokerId(10 * broker), rack) for broker, rack in enumerate(racks)]
     placed = place(where, count, factor, start_index=start_index, shift=shift)
@@ -138,7 +138,7 @@ def test_every_placement_is_valid_and_even(
 def test_growing_places_as_if_all_had_been_made_at_once(
     count: int, cut: int, start_index: int, with_racks: bool
 ) -> None:
-    """A plan that is taken up again where it was cut off goes on with the same placement."""
+    """Partitions that are added later are placed as if all had been placed at once."""
     where = racked(RACKS) if with_racks else brokers(6)
     cut = min(cut, count - 1)
     whole = place(where, count, 3, start_index=start_index, shift=start_index)

@@ -34,13 +34,13 @@ def create(world: Any, kit: Any, partitions: int = 3, **about: Any) -> None:
 
 
 def complete(world: Any, **about: Any) -> Sequence[Transaction]:
-    """Plan what is left of the topic."""
+    """Plan the rest of the topic."""
     topic = world.topic(NAME)
     return plan_completion(world.planning(**about), NAME, topic, world.partitions(topic.value.topic_id))
 
 
 def test_a_created_topic_is_ready_with_all_of_its_partitions(world: Any, kit: Any) -> None:
-    """Announcement, partitions, done: three transactions for a small topic, and none after them."""
+    """A small topic is created in three transactions: announcement, partitions, ready."""
     epoch = world.metadata.brokers[1].create_revision
     results = run(world, plan_creation(world.planning(), NAME, kit.new_topic(3, durability="replicated")))
     topic, partitions = world.topic(NAME).value, world.partitions()
@@ -59,7 +59,7 @@ def test_a_created_topic_is_ready_with_all_of_its_partitions(world: Any, kit: An
 
 
 def test_replicas_lie_on_different_brokers_and_in_their_directories(world: Any, kit: Any) -> None:
-    """Placement begins where the plan says; every replica is in sync in the life that its broker is in."""
+    """Replicas lie on distinct brokers in their directories from the planned position on, and are in sync."""
     epochs = {1: world.metadata.brokers[1].create_revision}
     for broker in (2, 3):
         epochs[broker] = world.register(broker, kit.registration(f"d{broker}"))
@@ -74,7 +74,7 @@ def test_replicas_lie_on_different_brokers_and_in_their_directories(world: Any, 
 
 
 def test_many_partitions_take_sixty_a_transaction(world: Any, kit: Any) -> None:
-    """A plan of 130 partitions has five transactions; a smaller portion makes more."""
+    """130 partitions take five transactions of sixty at most, and a smaller portion takes more."""
     record = kit.new_topic(130)
     sizes = [len(each.success) for each in plan_creation(world.planning(), NAME, record)]
     halved = [len(each.success) for each in plan_creation(world.planning(partitions_max=30), NAME, record)]
@@ -84,7 +84,7 @@ def test_many_partitions_take_sixty_a_transaction(world: Any, kit: Any) -> None:
 
 
 def test_a_name_is_created_once(world: Any, kit: Any) -> None:
-    """Of two plans for one name the second changes nothing."""
+    """The second of two plans for one name changes nothing."""
     first = plan_creation(world.planning(), NAME, kit.new_topic(3))
     other = msgspec.structs.replace(
         kit.new_topic(5), topic_id=TopicId("00000000-0000-4000-8000-000000000000")
@@ -97,7 +97,7 @@ def test_a_name_is_created_once(world: Any, kit: Any) -> None:
 
 
 def test_an_id_with_a_tombstone_is_not_used_again(world: Any, kit: Any) -> None:
-    """Its folders are deleted wherever they are found."""
+    """The id of a deleted topic is not used again."""
     create(world, kit)
     plan = plan_creation(world.planning(), NAME, kit.new_topic(3))
     assert all(run(world, plan_deletion(world.planning(), NAME, world.topic(NAME), world.partitions())))
@@ -106,7 +106,7 @@ def test_an_id_with_a_tombstone_is_not_used_again(world: Any, kit: Any) -> None:
 
 
 def test_growth_keeps_what_is_there(world: Any, kit: Any) -> None:
-    """The count that may be used changes last; existing partitions are not touched."""
+    """Growth changes the usable count last, and keeps existing partitions."""
     create(world, kit, 2)
     before = dict(world.partitions())
     plan = plan_growth(world.planning(), NAME, world.topic(NAME), world.partitions(), 5)
@@ -122,14 +122,14 @@ def test_growth_keeps_what_is_there(world: Any, kit: Any) -> None:
 
 
 def test_growing_to_the_same_count_is_nothing_to_do(world: Any, kit: Any) -> None:
-    """The plan is empty."""
+    """Growth to the present count has an empty plan."""
     create(world, kit, 2)
 
     assert plan_growth(world.planning(), NAME, world.topic(NAME), world.partitions(), 2) == ()
 
 
 def test_shrinking_is_a_mistake_of_the_caller(world: Any, kit: Any) -> None:
-    """Who calls has refused it before."""
+    """A plan with fewer partitions is rejected by an assertion, because its caller refuses it."""
     create(world, kit, 2)
 
     with pytest.raises(AssertionError, match="would shrink to 1"):
@@ -137,7 +137,7 @@ def test_shrinking_is_a_mistake_of_the_caller(world: Any, kit: Any) -> None:
 
 
 def test_an_alteration_reaches_the_partitions(world: Any, kit: Any) -> None:
-    """Configuration that stands in partition records is written there too, with new partitions in one plan."""
+    """An alteration updates configuration in partition records and adds partitions in one plan."""
     create(world, kit, 2, durability="replicated")
     config = {"durability": "synced", "segment.bytes": "1048576"}
     plan = plan_alteration(
@@ -153,7 +153,7 @@ def test_an_alteration_reaches_the_partitions(world: Any, kit: Any) -> None:
 
 
 def test_a_changed_default_of_the_cluster_reaches_the_partitions(world: Any, kit: Any) -> None:
-    """What the topic does not say itself follows the cluster."""
+    """A changed default of the cluster reaches partitions whose topic does not set the value."""
     for broker in (2, 3):
         world.register(broker, kit.registration(f"d{broker}"))
     create(world, kit, 2, replication_factor=3)
@@ -165,7 +165,7 @@ def test_a_changed_default_of_the_cluster_reaches_the_partitions(world: Any, kit
 
 
 def test_a_partition_without_a_live_leader_gets_its_settings_later(world: Any, kit: Any) -> None:
-    """The controller elects first; and whoever is complete because all was synced stays so until there is a leader."""
+    """A partition without a live leader gets its settings after the election."""
     create(world, kit, 3)
     settings = kit.cluster_config(durability="replicated", **{"unclean.leader.election.enable": "true"})
     for index, durability in ((1, DurabilityState.SYNCED), (2, DurabilityState.REPLICATED)):
@@ -186,7 +186,7 @@ def test_a_partition_without_a_live_leader_gets_its_settings_later(world: Any, k
 
 
 def test_a_deleted_topic_leaves_its_tombstone(world: Any, kit: Any) -> None:
-    """The tombstone comes with the freeing of the name, when no partition is left."""
+    """The last transaction of a deletion frees the name and writes the tombstone."""
     create(world, kit, 70)
     plan = plan_deletion(world.planning(), NAME, world.topic(NAME), world.partitions())
     seen = []
@@ -243,12 +243,12 @@ def deletion(world: Any, kit: Any) -> Sequence[Transaction]:
 def test_cut_off_anywhere_completion_comes_to_the_same_end(
     world: Any, kit: Any, make: Callable[[Any, Any], Sequence[Transaction]], cut: int
 ) -> None:
-    """After a crash between two transactions another controller finishes from what it finds."""
+    """A new controller completes a plan that was cut off after any transaction."""
     plan = make(world, kit)
     assert len(plan) > cut - (make is alteration), "the plan is longer than what is run of it"
     assert all(run(world, plan[:cut]))
     world.start_term()
-    # What a late transaction of the former controller would do is refused.
+    # A late transaction of the previous controller is refused.
     assert run(world, plan[cut:]) == [False] * len(plan[cut:])
     while NAME in world.metadata.topics and (rest := complete(world, partitions_max=40)):
         assert all(run(world, rest))
@@ -266,7 +266,7 @@ def test_cut_off_anywhere_completion_comes_to_the_same_end(
 
 
 def test_completion_fills_every_gap(world: Any, kit: Any) -> None:
-    """Whichever partitions are missing are written, the others left as they are."""
+    """The completion writes the missing partitions, and leaves the others unchanged."""
     plan = plan_creation(world.planning(partitions_max=2), NAME, kit.new_topic(8))
     assert run(world, [plan[0], plan[2], plan[4]]) == [True] * 3
     kept = dict(world.partitions())
@@ -278,7 +278,7 @@ def test_completion_fills_every_gap(world: Any, kit: Any) -> None:
 
 
 def test_a_topic_being_created_can_be_deleted(world: Any, kit: Any) -> None:
-    """The rest of its creation is refused from then on."""
+    """A topic that is being created can be deleted, and the rest of its creation is refused."""
     plan = plan_creation(world.planning(), NAME, kit.new_topic(100))
     assert run(world, plan[:2]) == [True, True]
     doom = plan_deletion(world.planning(), NAME, world.topic(NAME), world.partitions())
@@ -292,7 +292,7 @@ def test_a_topic_being_created_can_be_deleted(world: Any, kit: Any) -> None:
 
 
 def test_deleting_again_completes_the_deletion(world: Any, kit: Any) -> None:
-    """A plan for a topic that is being deleted does not announce it twice."""
+    """A second plan for a deletion completes it without another announcement."""
     create(world, kit)
     assert world.run(plan_deletion(world.planning(), NAME, world.topic(NAME), world.partitions())[0])
     plan = plan_deletion(world.planning(), NAME, world.topic(NAME), world.partitions())
@@ -302,7 +302,7 @@ def test_deleting_again_completes_the_deletion(world: Any, kit: Any) -> None:
 
 
 def test_a_leaders_write_in_between_holds_the_settings_back(world: Any, kit: Any) -> None:
-    """The partition's mod revision guards the controller's write; a new plan is made on the new record."""
+    """A leader's write in between refuses the controller's write, and a new plan uses the new record."""
     create(world, kit, 1)
     world.put(kit.keys.cluster_config, kit.cluster_config(durability="replicated"))
     [planned] = complete(world)
@@ -313,7 +313,7 @@ def test_a_leaders_write_in_between_holds_the_settings_back(world: Any, kit: Any
 
 
 def test_a_dead_leader_is_not_installed(world: Any, kit: Any) -> None:
-    """Partitions planned for a life of a broker that ended meanwhile are not written."""
+    """Partitions that are planned for an ended incarnation are not written."""
     plan = plan_creation(world.planning(), NAME, kit.new_topic(1))
     world.register(1, kit.registration())
 
@@ -322,7 +322,7 @@ def test_a_dead_leader_is_not_installed(world: Any, kit: Any) -> None:
 
 
 def test_new_partitions_wait_for_brokers(world: Any, kit: Any) -> None:
-    """With fewer brokers than replicas a cut-off creation stays as it is."""
+    """With fewer brokers than replicas an incomplete creation stays as it is."""
     second = world.register(2, kit.registration("d2"))
     plan = plan_creation(world.planning(), NAME, kit.new_topic(1, replication_factor=2))
     assert world.run(plan[0])
@@ -338,7 +338,7 @@ def test_new_partitions_wait_for_brokers(world: Any, kit: Any) -> None:
 def test_what_is_placed_already_waits_for_no_broker(
     world: Any, kit: Any, make: Callable[[Any, Any], Sequence[Transaction]]
 ) -> None:
-    """Where a controller went after the last partition, its successor makes the topic ready without it."""
+    """A topic whose partitions are all written is made ready without the planned brokers."""
     plan = make(world, kit)
     assert all(run(world, plan[:-1]))
     world.delete(kit.keys.broker(BrokerId(1)))
@@ -351,7 +351,7 @@ def test_what_is_placed_already_waits_for_no_broker(
 
 
 def test_only_running_brokers_with_a_directory_take_replicas(world: Any, kit: Any) -> None:
-    """A draining or stopping one and one without a healthy directory get nothing new."""
+    """Brokers that drain, stop or lack a healthy directory get no new replicas."""
     world.register(2, kit.registration("d2", state=BrokerState.DRAINING))
     world.register(3, kit.registration("d3", state=BrokerState.STOPPING))
     world.register(4, msgspec.structs.replace(kit.registration("d4"), directories=()))
@@ -361,7 +361,7 @@ def test_only_running_brokers_with_a_directory_take_replicas(world: Any, kit: An
 
 
 def test_tombstones_are_forgotten_after_fourteen_days(world: Any, kit: Any) -> None:
-    """Younger ones stay; a tombstone that was changed meanwhile stays too."""
+    """Tombstones are deleted fourteen days after their last change."""
     ids = [TopicId(f"00000000-0000-4000-8000-{n:012}") for n in range(130)]
     for n, topic_id in enumerate(ids):
         record = DeletedTopicRecord(name=f"t{n}", deleted_us=kit.now_us + n)

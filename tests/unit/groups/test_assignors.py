@@ -1,4 +1,4 @@
-"""Targets are balanced, complete and sticky, and prefer racks where that costs nothing."""
+"""Assignments are balanced, complete and sticky, and prefer replicas in the member's rack if the balance allows it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def counts(target: Target, members: Candidates) -> dict[str, int]:
 
 
 def owners(target: Target) -> dict[tuple[TopicId, int], str]:
-    """Every partition's member; fails if one has two."""
+    """The member of every partition; fails if a partition has two."""
     found: dict[tuple[TopicId, int], str] = {}
     for topic_id, by_member in target.items():
         for member_id, partitions in by_member.items():
@@ -60,7 +60,7 @@ NAMES = st.text("klmnopqrst", min_size=1, max_size=10).map(lambda text: "".join(
 
 @given(topics=TOPICS, names=NAMES, later=NAMES)
 def test_uniform_is_complete_balanced_and_moves_the_least(topics: Shapes, names: str, later: str) -> None:
-    """From any balanced target to any other set of members; the least is what the quotas leave each one."""
+    """After any change the uniform assignment is complete and balanced, and moves as few partitions as possible."""
     before = assign("uniform", consumers(names, topics), topics, {})
     members = consumers(later, topics)
     after = assign("uniform", members, topics, before)
@@ -80,7 +80,7 @@ def test_uniform_is_complete_balanced_and_moves_the_least(topics: Shapes, names:
 def test_range_is_complete_balanced_in_each_topic_and_puts_equal_numbers_together(
     topics: Shapes, names: str, later: str
 ) -> None:
-    """Also after members came and went."""
+    """After any change the range assignment is complete, balanced in each topic, and equal for topics of equal size."""
     before = assign("range", consumers(names, topics), topics, {})
     members = consumers(later, topics)
     after = assign("range", members, topics, before)
@@ -107,7 +107,7 @@ def test_members_that_consume_different_topics_get_only_those_and_no_move_would_
     later: Mapping[str, frozenset[str]],
     assignor: str,
 ) -> None:
-    """Whoever came, went or subscribed anew in between; the level is that of the uniform assignor."""
+    """Members get partitions of their topics only, and no move would make a uniform assignment more even."""
     target: Target = {}
     members: Candidates = {}
     for subscriptions in (wanted, later):
@@ -129,7 +129,7 @@ def test_members_that_consume_different_topics_get_only_those_and_no_move_would_
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
 def test_nothing_moves_when_nothing_changed(assignor: str) -> None:
-    """A second look at the same members gives the same target."""
+    """The same members and topics give the same assignment again."""
     topics = shapes(a=7, b=7, c=4)
     members = consumers("klm", topics) | {"z": Candidate(frozenset({C}))}
     target = assign(assignor, members, topics, {})
@@ -138,7 +138,7 @@ def test_nothing_moves_when_nothing_changed(assignor: str) -> None:
 
 
 def test_range_gives_rows_of_partitions() -> None:
-    """The first members get what is left over."""
+    """The range assignor gives consecutive partitions, and the remainder to the first members."""
     topics = shapes(a=7)
 
     assert assign("range", consumers("klm", topics), topics, {}) == {
@@ -147,7 +147,7 @@ def test_range_gives_rows_of_partitions() -> None:
 
 
 def test_range_shares_what_a_member_leaves_in_rows() -> None:
-    """The others keep what they have."""
+    """Remaining members keep their partitions and get consecutive ones of the member that left."""
     topics = shapes(a=6)
     before = assign("range", consumers("klm", topics), topics, {})
 
@@ -155,7 +155,7 @@ def test_range_shares_what_a_member_leaves_in_rows() -> None:
 
 
 def test_range_orders_static_members_by_their_instance_before_the_others() -> None:
-    """So that a restart under another member id finds the same row."""
+    """Static members come first by instance id, so that a restarted one gets the same partitions."""
     topics = shapes(a=3)
     members = {
         "k": Candidate(frozenset({A})),
@@ -167,7 +167,7 @@ def test_range_orders_static_members_by_their_instance_before_the_others() -> No
 
 
 def test_uniform_spreads_each_topic() -> None:
-    """Nobody gets a topic for itself, at the start and when another comes."""
+    """The uniform assignor spreads each topic over all members, at the start and when members join."""
     topics = shapes(a=4, b=4)
     before = assign("uniform", consumers("kl", topics), topics, {})
     after = assign("uniform", consumers("klmn", topics), topics, before)
@@ -180,7 +180,7 @@ def test_uniform_spreads_each_topic() -> None:
 
 
 def test_the_last_partition_of_a_topic_may_go_too() -> None:
-    """To somebody with less, from a member that has others."""
+    """The only partition of a topic moves to a member with fewer partitions."""
     topics = shapes(a=1, b=2)
     members = {"k": Candidate(frozenset({A, B})), "l": Candidate(frozenset({A}))}
 
@@ -191,13 +191,13 @@ def test_the_last_partition_of_a_topic_may_go_too() -> None:
 
 
 def racked(racks: Sequence[str]) -> dict[TopicId, TopicShape]:
-    """A topic whose partitions are kept in these racks, each named by letters."""
+    """A topic whose partitions have replicas in these racks, each named by letters."""
     return {A: TopicShape(A, len(racks), tuple(map(frozenset, racks)))}
 
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
 def test_partitions_go_to_members_in_a_rack_of_theirs(assignor: str) -> None:
-    """As far as equal shares allow it; a partition far from everybody goes to who is left."""
+    """A partition goes to a member in a rack of its replicas, as far as equal shares allow it."""
     topics = racked(["x", "y", "y", "x", "z", "z"])
     members = {
         "k": Candidate(frozenset({A}), rack="y"),
@@ -209,7 +209,7 @@ def test_partitions_go_to_members_in_a_rack_of_theirs(assignor: str) -> None:
 
 
 def test_near_ones_come_first_among_equals_where_members_consume_different_topics() -> None:
-    """Balance goes before nearness; a rack without consumers is nobody's."""
+    """Among members of different topics, balance comes before racks; a rack without members has no effect."""
     topics = racked(["y", "zx", "x", "y"]) | shapes(b=1)
     members = {
         "k": Candidate(frozenset({A})),
@@ -221,7 +221,7 @@ def test_near_ones_come_first_among_equals_where_members_consume_different_topic
 
 
 def test_a_member_with_too_many_gives_up_the_far_ones() -> None:
-    """And keeps far ones that it need not give up."""
+    """A member with too many partitions gives up those without a replica in its rack first, and no more than needed."""
     topics = racked(["x", "y", "x", "y"])
     before = {A: {"k": (0, 1, 2, 3)}}
     members = {"k": Candidate(frozenset({A}), rack="y"), "l": Candidate(frozenset({A}), rack="x")}
@@ -231,7 +231,7 @@ def test_a_member_with_too_many_gives_up_the_far_ones() -> None:
 
 
 def test_racks_of_alike_topics_count_where_all_have_a_replica() -> None:
-    """The range assignor gives both topics' partition to one member."""
+    """The range assignor gives the same partition of both topics to one member, in a rack where both have a replica."""
     topics = {
         A: TopicShape(A, 2, (frozenset("xy"), frozenset("xy"))),
         B: TopicShape(B, 2, (frozenset("y"), frozenset("x"))),
@@ -246,7 +246,7 @@ def test_racks_of_alike_topics_count_where_all_have_a_replica() -> None:
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
 def test_nobody_and_nothing_make_an_empty_target(assignor: str) -> None:
-    """No members, or members that consume nothing."""
+    """No members, and members without topics, give an empty assignment."""
     topics = shapes(a=3)
 
     assert assign(assignor, {}, topics, {}) == {}
@@ -254,6 +254,6 @@ def test_nobody_and_nothing_make_an_empty_target(assignor: str) -> None:
 
 
 def test_an_assignor_that_does_not_exist_is_refused() -> None:
-    """The refusal names those that do."""
+    """An unknown assignor is refused, and the refusal names the known ones."""
     with pytest.raises(ProblemError, match="range, uniform"):
         check_assignor("cooperative-sticky")

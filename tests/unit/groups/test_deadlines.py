@@ -1,4 +1,4 @@
-"""Ends of sessions, moved on with each heartbeat: the first one is found, and nothing is left of what was moved."""
+"""Ends of sessions: each heartbeat moves one, and the earliest is found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MEMBERS = ("m1", "m2", "m3", "m4")
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_first_end_is_that_of_a_plain_table(seed: int) -> None:
-    """However ends were set, moved, brought forward and dropped."""
+    """The earliest end equals that of a plain table after any ends were set, moved, brought forward and dropped."""
     chance, deadlines, table = Random(seed), Deadlines(), dict[str, float]()
     for step in range(300):
         member = chance.choice(MEMBERS)
@@ -33,7 +33,7 @@ def test_the_first_end_is_that_of_a_plain_table(seed: int) -> None:
 
 
 def test_a_member_that_comes_again_and_again_takes_one_place() -> None:
-    """It restarts sooner than its session would have ended, and under the same id."""
+    """A member that restarts repeatedly under the same id has one entry."""
     deadlines = Deadlines()
     for now in range(1000):
         deadlines.set("m1", now + 45.0)

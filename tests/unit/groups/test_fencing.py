@@ -1,4 +1,4 @@
-"""Who may heartbeat, commit and hold a place: epochs, lost answers, static instances, silence."""
+"""Which heartbeats and commits are accepted: member epochs, lost answers, static members, expired sessions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def partition_code(driven: Driven, member_id: str | None, partition: int) -> str
 
 
 def test_who_is_unknown_is_asked_to_join(driven: Driven) -> None:
-    """In a group without members and in one with others."""
+    """A heartbeat of an unknown member is refused so that it joins, in an empty group and in one with members."""
     dead = driven.refused(Heartbeat("b", 3))
     driven.join("a")
 
@@ -58,7 +58,7 @@ def test_who_is_unknown_is_asked_to_join(driven: Driven) -> None:
 
 
 def test_an_epoch_that_is_not_the_members_is_fenced(driven: Driven) -> None:
-    """A higher one, and one from before the last; nothing is changed."""
+    """A higher epoch, and one before the previous epoch, are fenced and change nothing."""
     driven.join("a")
     driven.join("b")
     driven.settle("a", "b")
@@ -74,7 +74,7 @@ def test_an_epoch_that_is_not_the_members_is_fenced(driven: Driven) -> None:
 
 
 def test_the_epoch_before_counts_once_more_for_who_missed_the_answer(driven: Driven) -> None:
-    """It gets the whole assignment; whoever owns what it should have given up, or says nothing, is fenced."""
+    """A heartbeat in the previous epoch gets the whole assignment, unless revoked partitions are still owned."""
     driven.join("a")
     driven.join("b")
     driven.settle("b")
@@ -88,7 +88,7 @@ def test_the_epoch_before_counts_once_more_for_who_missed_the_answer(driven: Dri
 
 
 def test_the_epoch_before_releases_nothing(driven: Driven) -> None:
-    """It was sent before its member could know what to give up, so what it leaves out proves nothing."""
+    """A heartbeat in the previous epoch releases no partition, because it was sent before the revocation."""
     driven.join("a")
     driven.join("b")
     driven.settle("a", "b")
@@ -104,7 +104,7 @@ def test_the_epoch_before_releases_nothing(driven: Driven) -> None:
 
 
 def test_two_repeats_of_one_heartbeat_in_a_turn_are_decided_one_after_the_other(driven: Driven) -> None:
-    """The first moves the member on, so the second comes with the epoch before."""
+    """A repeated heartbeat in one turn is decided after the first, which has advanced the member's epoch."""
     driven.join("a")
     driven.join("b")
     driven.now += 1
@@ -122,7 +122,7 @@ def test_two_repeats_of_one_heartbeat_in_a_turn_are_decided_one_after_the_other(
 
 
 def test_who_joins_again_owns_nothing_and_gets_everything_again(driven: Driven) -> None:
-    """Fenced members come back so; what they were to give up is free."""
+    """A fenced member that joins again owns no partition, and is granted its whole assignment."""
     driven.join("a")
     driven.join("b")
     driven.now += 1
@@ -140,7 +140,7 @@ def test_who_joins_again_owns_nothing_and_gets_everything_again(driven: Driven) 
 
 
 def test_a_member_commits_at_its_very_epoch_what_it_has(driven: Driven) -> None:
-    """Also what it was told to give up, until it has."""
+    """A member commits only in its current epoch, for its own partitions and for revoked ones until their release."""
     driven.join("a")
     driven.join("b")
     driven.now += 1
@@ -158,7 +158,7 @@ def test_a_member_commits_at_its_very_epoch_what_it_has(driven: Driven) -> None:
 
 
 def test_who_is_no_member_commits_only_while_there_is_none(driven: Driven) -> None:
-    """And then whatever partition."""
+    """A commit without a member is accepted for any partition while the group has no members."""
     before = (commit_code(driven, None, -1), partition_code(driven, None, 0), partition_code(driven, "a", 0))
     driven.join("a")
     during = (commit_code(driven, None, -1), commit_code(driven, "a", -1))
@@ -169,11 +169,11 @@ def test_who_is_no_member_commits_only_while_there_is_none(driven: Driven) -> No
     assert commit_code(driven, None, -1) is None
 
 
-# -- silence
+# -- expired sessions
 
 
 def test_a_silent_member_is_put_out_when_its_session_ends(driven: Driven) -> None:
-    """The others are told to come just after that, and get its partitions then."""
+    """A member without heartbeats is removed when its session ends; the others' next heartbeats are due then."""
     driven.join("a", wanting("flights", session_timeout_ms=6_000))
     driven.join("b", wanting("flights", session_timeout_ms=60_000))
     driven.settle("a", "b")
@@ -195,7 +195,7 @@ def test_a_silent_member_is_put_out_when_its_session_ends(driven: Driven) -> Non
 
 
 def test_who_comes_in_the_turn_that_ends_anothers_session_comes_again_soon(driven: Driven) -> None:
-    """Never at once and never in the past, however late the turn is."""
+    """A heartbeat in the turn that ends another session makes the next one due soon, however late the turn is."""
     driven.topics = {"flights": TopicShape(T, 1)}
     driven.join("a", wanting("flights", session_timeout_ms=60_000))
     driven.join("b", wanting("flights", session_timeout_ms=6_000))
@@ -208,7 +208,7 @@ def test_who_comes_in_the_turn_that_ends_anothers_session_comes_again_soon(drive
 
 
 def test_who_leaves_in_a_turn_that_is_not_written_is_put_out_by_the_next(driven: Driven) -> None:
-    """Its session was over: nobody else would ever miss it."""
+    """A member whose session has ended, and that leaves in a turn that is not written, is removed in the next turn."""
     driven.join("a", wanting("flights", session_timeout_ms=6_000))
     driven.join("b", wanting("flights", session_timeout_ms=60_000))
     driven.settle("a", "b")
@@ -221,7 +221,7 @@ def test_who_leaves_in_a_turn_that_is_not_written_is_put_out_by_the_next(driven:
 
 
 def test_a_heartbeat_in_the_queue_saves_a_session(driven: Driven) -> None:
-    """A coordinator that was slow itself puts nobody out for that."""
+    """A heartbeat that waits in the coordinator's queue renews its session, however slow the coordinator is."""
     driven.join("a")
     driven.now += 45
 
@@ -229,7 +229,7 @@ def test_a_heartbeat_in_the_queue_saves_a_session(driven: Driven) -> None:
 
 
 def test_a_member_that_does_not_give_up_in_time_is_put_out(driven: Driven) -> None:
-    """However well it sends heartbeats; the time runs from when it was told."""
+    """A member that does not release its partitions in the rebalance timeout is removed, whatever it sends."""
     driven.join("a", wanting("flights", rebalance_timeout_ms=10_000))
     driven.join("b")
     driven.now += 1
@@ -252,7 +252,7 @@ def test_a_member_that_does_not_give_up_in_time_is_put_out(driven: Driven) -> No
 
 
 def test_the_time_to_give_up_does_not_start_again(driven: Driven) -> None:
-    """Whatever else the member says meanwhile; it is over when the member has given up."""
+    """The rebalance timeout of a member does not start again before it has released its partitions."""
     driven.join("a", wanting("flights", rebalance_timeout_ms=10_000))
     driven.join("b")
     driven.now += 1
@@ -267,7 +267,7 @@ def test_the_time_to_give_up_does_not_start_again(driven: Driven) -> None:
 
 
 def test_giving_up_in_the_last_moment_is_in_time(driven: Driven) -> None:
-    """Even if the turn comes late."""
+    """A release within the rebalance timeout is in time even if its turn is late."""
     driven.join("a", wanting("flights", rebalance_timeout_ms=10_000))
     driven.join("b")
     driven.now += 1
@@ -280,7 +280,7 @@ def test_giving_up_in_the_last_moment_is_in_time(driven: Driven) -> None:
 
 
 def test_a_shorter_session_timeout_counts_from_the_heartbeat_that_brings_it(driven: Driven) -> None:
-    """The one before is forgotten, however late it would have ended."""
+    """A shorter session timeout applies from the heartbeat that sets it."""
     driven.join("a")
     driven.turn(Heartbeat("a", 1, Subscription(session_timeout_ms=3_000)))
     shorter = driven.group.deadline()
@@ -298,7 +298,7 @@ def static(instance_id: str = "i") -> Subscription:
 
 
 def settings(driven: Driven, member_id: str) -> list[object]:
-    """Return what a member has said about itself, as written."""
+    """Return the stored settings of a member."""
     record = driven.members[member_id]
     return [
         record.topics,
@@ -311,7 +311,7 @@ def settings(driven: Driven, member_id: str) -> list[object]:
 
 
 def test_a_static_member_comes_back_to_its_place(driven: Driven) -> None:
-    """Under another member id: same partitions, nobody else moves, no new target."""
+    """A static member that joins under another member id gets its partitions back, without a new assignment."""
     driven.join("a", static())
     driven.join("b")
     driven.settle("a", "b")
@@ -329,7 +329,7 @@ def test_a_static_member_comes_back_to_its_place(driven: Driven) -> None:
 
 
 def test_a_static_member_comes_back_under_its_own_member_id(driven: Driven) -> None:
-    """While it is away nothing counts but a join."""
+    """Before a static member that left joins again under its own id, its heartbeats and commits are refused."""
     driven.join("a", static())
     driven.leave("a", static=True)
     codes = [driven.refused(Heartbeat("a", epoch, owned={})) for epoch in (1, -2)]
@@ -341,7 +341,7 @@ def test_a_static_member_comes_back_under_its_own_member_id(driven: Driven) -> N
 
 
 def test_a_place_is_kept_until_the_session_ends(driven: Driven) -> None:
-    """Counted from the leave; then the others share what it had."""
+    """Partitions of a static member that left stay with it until its session ends; then other members get them."""
     driven.join("a", static())
     driven.join("b")
     driven.settle("a", "b")
@@ -356,7 +356,7 @@ def test_a_place_is_kept_until_the_session_ends(driven: Driven) -> None:
 
 
 def test_a_second_living_member_under_one_instance_id_is_fenced(driven: Driven) -> None:
-    """The first keeps its place; a third under another id is welcome."""
+    """A second member under an instance id in use is fenced; one under another instance id joins."""
     driven.join("a", static())
 
     assert driven.refused(Heartbeat("b", 0, static())) == "instance_fenced"
@@ -371,7 +371,7 @@ def test_a_second_living_member_under_one_instance_id_is_fenced(driven: Driven) 
 def test_a_member_keeps_the_instance_id_of_its_join(
     driven: Driven, instance_id: str | None, said: str
 ) -> None:
-    """Also when it joins again; the refusal says what it joined as, for nobody else has the place."""
+    """A member that joins again with another instance id is refused, and the refusal names the known instance id."""
     driven.join("a", wanting("flights", instance_id=instance_id))
     (refusal,) = driven.turn(Heartbeat("a", 0, static("other")))
 
@@ -382,7 +382,7 @@ def test_a_member_keeps_the_instance_id_of_its_join(
 
 
 def test_a_static_member_that_crashed_is_followed_before_its_session_ends(driven: Driven) -> None:
-    """When it has missed two heartbeats. What it had is granted once its removal is written."""
+    """A static member that misses two heartbeats can be replaced before its session ends."""
     driven.join("a", static())
     driven.now += 10
     early = driven.refused(Heartbeat("b", 0, static()))
@@ -398,7 +398,7 @@ def test_a_static_member_that_crashed_is_followed_before_its_session_ends(driven
 
 
 def test_members_of_a_crowded_broker_come_less_often_and_are_missed_later(driven: Driven) -> None:
-    """But three times in a session at least; what is in the way of another still comes soon."""
+    """Members of a crowded broker send fewer heartbeats, but three in a session, and soon when they block another."""
     driven.join("a", static())
     driven.settle("a")
     intervals = []
@@ -415,7 +415,7 @@ def test_members_of_a_crowded_broker_come_less_often_and_are_missed_later(driven
 
 
 def test_a_static_member_that_leaves_for_good_leaves_no_place(driven: Driven) -> None:
-    """And a member without an instance id has none to keep."""
+    """A static member that leaves for good keeps no partitions, and a member without an instance id never does."""
     driven.join("a", static())
     driven.join("b")
     driven.leave("a")
@@ -426,7 +426,7 @@ def test_a_static_member_that_leaves_for_good_leaves_no_place(driven: Driven) ->
 
 
 def test_a_join_takes_nothing_over_from_a_life_before(driven: Driven) -> None:
-    """Of the member or of the static place: what the join leaves out is the default, and what it has stays its own."""
+    """A repeated join takes the defaults for omitted settings, and keeps the member's partitions."""
     said = wanting(
         "weather",
         pattern="fl.*",
@@ -449,7 +449,7 @@ def test_a_join_takes_nothing_over_from_a_life_before(driven: Driven) -> None:
 
 
 def test_who_asks_for_other_topics_gets_none_of_the_target_before(driven: Driven) -> None:
-    """A new target waits for its second; until then neither a join nor a heartbeat is granted what is not consumed."""
+    """A member with another subscription is granted no partition outside of it, while the new assignment is due."""
     driven.topics = BOTH
     driven.join("a", static())
     driven.leave("a", static=True)
@@ -470,7 +470,7 @@ def test_who_asks_for_other_topics_gets_none_of_the_target_before(driven: Driven
 
 
 def test_another_subscription_in_an_old_place_makes_a_new_target(driven: Driven) -> None:
-    """The place is the same, what it consumes is not."""
+    """A static member that returns with another subscription causes a new assignment."""
     driven.join("a", static())
     driven.leave("a", static=True)
     driven.now += 1

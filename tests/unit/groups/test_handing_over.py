@@ -1,4 +1,4 @@
-"""Partitions go from member to member without ever having two, and what stays does not pause."""
+"""A partition moves from member to member without having two owners, and members keep the others without a pause."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def driven() -> Driven:
 
 
 def test_the_first_member_gets_everything_in_the_answer_to_its_join(driven: Driven) -> None:
-    """And the group comes into being."""
+    """The first join creates the group, and its answer grants all partitions."""
     dead = driven.group.state
     reply = driven.join("a")
 
@@ -36,7 +36,7 @@ def test_the_first_member_gets_everything_in_the_answer_to_its_join(driven: Driv
 
 
 def test_a_second_member_waits_for_a_target_then_for_what_the_first_gives_up(driven: Driven) -> None:
-    """Everybody keeps what stays; the released half is granted to the other once the release is written."""
+    """A second member is granted its half after the first member's release is written; the first keeps the rest."""
     driven.join("a")
     waiting = driven.join("b")
     assigning = driven.group.state
@@ -62,7 +62,7 @@ def test_a_second_member_waits_for_a_target_then_for_what_the_first_gives_up(dri
 
 
 def test_a_heartbeat_that_says_nothing_about_partitions_releases_none(driven: Driven) -> None:
-    """However often it comes."""
+    """A heartbeat without partitions releases none."""
     driven.join("a")
     driven.join("b")
     driven.now += 1
@@ -75,7 +75,7 @@ def test_a_heartbeat_that_says_nothing_about_partitions_releases_none(driven: Dr
 
 
 def test_what_is_given_up_and_wanted_in_one_turn_is_granted_in_the_next(driven: Driven) -> None:
-    """A change may be written in portions: no grant may stand on a release beside it."""
+    """A released partition is granted in the next turn, because a change may be written in portions."""
     driven.join("a")
     driven.join("b")
     driven.now += 1
@@ -89,7 +89,7 @@ def test_what_is_given_up_and_wanted_in_one_turn_is_granted_in_the_next(driven: 
 
 
 def test_idle_members_take_over_what_others_leave(driven: Driven) -> None:
-    """More members than partitions: the extra ones have none, and get some as soon as there are."""
+    """Members beyond the number of partitions are idle, and get partitions as soon as others leave."""
     for member_id in "abcdefgh":
         driven.join(member_id)
     driven.settle(*"abcdefgh")
@@ -103,7 +103,7 @@ def test_idle_members_take_over_what_others_leave(driven: Driven) -> None:
 
 
 def test_heartbeats_of_members_at_rest_write_nothing(driven: Driven) -> None:
-    """With what they own or without."""
+    """Heartbeats of members without pending changes write nothing."""
     driven.join("a")
     driven.come("a")
     writes = driven.writes
@@ -114,7 +114,7 @@ def test_heartbeats_of_members_at_rest_write_nothing(driven: Driven) -> None:
 
 
 def test_a_member_that_owns_something_else_is_told_what_it_has(driven: Driven) -> None:
-    """So a lost grant is told again; and so it is when everything is sent."""
+    """A member that reports other partitions than its own, or sends its whole state, gets its assignment again."""
     driven.join("a")
     lost = driven.heard(Heartbeat("a", 1, owned={}))
     full = driven.heard(Heartbeat("a", 1, wanting("flights"), lost.assignment))
@@ -123,7 +123,7 @@ def test_a_member_that_owns_something_else_is_told_what_it_has(driven: Driven) -
 
 
 def test_an_assignment_is_told_until_the_member_says_that_it_has_it(driven: Driven) -> None:
-    """A grant may have been in an answer that nobody listened to: that of an attempt to join given up long ago."""
+    """An assignment is sent until the member confirms it, because the answer may have been lost."""
     driven.join("a")
     driven.join("b")
     driven.settle("a")
@@ -145,7 +145,7 @@ def test_an_assignment_is_told_until_the_member_says_that_it_has_it(driven: Driv
 
 
 def test_a_hundred_joins_in_one_turn_make_one_target(driven: Driven) -> None:
-    """And one group epoch."""
+    """A hundred joins in one turn make one assignment and one group epoch."""
     replies = driven.turn(*(Heartbeat(f"m{n}", 0, wanting("flights")) for n in range(100)))
 
     assert {reply.member_epoch for reply in replies if isinstance(reply, HeartbeatReply)} == {1}
@@ -154,7 +154,7 @@ def test_a_hundred_joins_in_one_turn_make_one_target(driven: Driven) -> None:
 
 
 def test_a_second_passes_between_two_targets(driven: Driven) -> None:
-    """The deadline says when the next one may be made."""
+    """One second passes between two assignments, and the deadline gives the time of the next."""
     driven.join("a")
     driven.join("b")
     due_at = driven.group.deadline()
@@ -172,7 +172,7 @@ def test_a_second_passes_between_two_targets(driven: Driven) -> None:
 
 
 def test_topics_that_come_grow_and_go_make_a_new_target(driven: Driven) -> None:
-    """A pattern finds the new one; nobody keeps what is gone."""
+    """A created, grown or deleted topic makes a new assignment; partitions of a deleted topic are removed."""
     driven.join("a", Subscription(pattern="flights|wea.*"))
     driven.topics = BOTH
     driven.settle("a")
@@ -186,7 +186,7 @@ def test_topics_that_come_grow_and_go_make_a_new_target(driven: Driven) -> None:
 
 
 def test_topics_that_nobody_consumes_change_nothing(driven: Driven) -> None:
-    """They cost a look, no write."""
+    """Changes of topics outside of all subscriptions write nothing."""
     driven.join("a")
     writes = driven.writes
     driven.topics = BOTH
@@ -196,7 +196,7 @@ def test_topics_that_nobody_consumes_change_nothing(driven: Driven) -> None:
 
 
 def test_a_changed_subscription_moves_only_what_it_concerns(driven: Driven) -> None:
-    """Fields that are not given stay as they are."""
+    """A changed subscription moves the affected partitions only, and omitted fields keep their values."""
     driven.topics = BOTH
     driven.join("a", wanting("flights", rack="r", session_timeout_ms=9_000))
     driven.now += 1
@@ -220,7 +220,7 @@ def test_a_changed_subscription_moves_only_what_it_concerns(driven: Driven) -> N
 
 
 def test_most_members_choose_the_assignor(driven: Driven) -> None:
-    """The first by name where two are asked for equally often; uniform where none is."""
+    """The assignor with the most votes is used: the first by name on a tie, uniform without a vote."""
     driven.join("a", wanting("flights", assignor="uniform"))
     one = driven.group.assignor
     driven.join("b", wanting("flights", assignor="range"))
@@ -233,7 +233,7 @@ def test_most_members_choose_the_assignor(driven: Driven) -> None:
 
 
 def test_the_last_one_to_leave_empties_the_group(driven: Driven) -> None:
-    """The time is noted, for offsets grow old from then on; who comes again finds higher epochs."""
+    """The leave of the last member empties the group and notes the time; the next member gets a higher epoch."""
     driven.join("a")
     driven.leave("a")
     emptied = (driven.group.state, driven.group.emptied_us, dict(driven.targets), driven.group.deadline())
@@ -245,7 +245,7 @@ def test_the_last_one_to_leave_empties_the_group(driven: Driven) -> None:
 
 
 def test_who_joins_and_leaves_in_one_turn_was_never_there(driven: Driven) -> None:
-    """The join is answered as by a group that does not know the member."""
+    """A member that joins and leaves in one turn does not appear in the group, and its join is answered as unknown."""
     join, leave = driven.turn(Heartbeat("a", 0, wanting("flights")), Leave("a"))
 
     assert isinstance(join, ProblemError)
@@ -258,7 +258,7 @@ def test_who_joins_and_leaves_in_one_turn_was_never_there(driven: Driven) -> Non
 
 
 def test_a_dropped_turn_leaves_no_trace(driven: Driven) -> None:
-    """Nothing that a turn decides is visible before its write stands; the next one decides the same again."""
+    """A dropped turn changes nothing, and the next turn decides the same."""
     driven.join("a")
     driven.topics = BOTH
     events = (Heartbeat("b", 0, wanting("weather")), Leave("a"))
@@ -276,7 +276,7 @@ def test_a_dropped_turn_leaves_no_trace(driven: Driven) -> None:
 
 
 def test_a_turn_without_a_change_cannot_be_committed(driven: Driven) -> None:
-    """There is nothing to replay."""
+    """A turn without a change cannot be committed."""
     turn = driven.group.turn((), FLIGHTS, driven.now, 0)
 
     assert turn.change is None
@@ -285,7 +285,7 @@ def test_a_turn_without_a_change_cannot_be_committed(driven: Driven) -> None:
 
 
 def test_only_heartbeats_at_rest_are_answered_without_a_turn(driven: Driven) -> None:
-    """Others, and all while something is due, wait for one."""
+    """Only heartbeats without pending changes are answered outside of a turn."""
     driven.join("a")
     driven.come("a")
     answered = driven.group.reply_at_rest(Heartbeat("a", 1), FLIGHTS, driven.now)
@@ -304,7 +304,7 @@ def test_only_heartbeats_at_rest_are_answered_without_a_turn(driven: Driven) -> 
 
 
 def test_founding_and_dissolving(driven: Driven) -> None:
-    """A group for commits of those who are no members; founding it again changes nothing."""
+    """A group is created for commits without members; creating it again changes nothing."""
     driven.stand(driven.group.founding(driven.now, 5))
     founded = (driven.group.state, driven.group.emptied_us, driven.group.epoch)
     again = driven.group.founding(driven.now, 6)
@@ -320,7 +320,7 @@ def test_founding_and_dissolving(driven: Driven) -> None:
 
 
 def test_a_group_without_records_is_nothing() -> None:
-    """Until somebody joins."""
+    """A group without records is absent until a member joins."""
     group = Group("g", GroupRecords(), 0.0)
 
     assert (group.state, group.members, group.deadline()) == (GroupState.DEAD, {}, None)

@@ -1,4 +1,4 @@
-"""A group goes on with another coordinator, whatever part of a change the one before has written."""
+"""A new coordinator continues a group after any part of its predecessor's change was written."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def driven() -> Driven:
 
 
 def test_a_take_over_moves_nothing_and_writes_nothing(driven: Driven) -> None:
-    """Sessions and rebalance timeouts start full."""
+    """A takeover moves and writes nothing; sessions and rebalance timeouts start again."""
     driven.join("a", wanting("flights", rebalance_timeout_ms=10_000))
     driven.join("b", wanting("flights", instance_id="i"))
     driven.now += 1
@@ -48,7 +48,7 @@ def test_a_take_over_moves_nothing_and_writes_nothing(driven: Driven) -> None:
 
 
 def test_a_pending_target_is_made_at_once_after_a_take_over(driven: Driven) -> None:
-    """Nobody knows when the last one was."""
+    """A pending assignment is made at once after a takeover, because the time of the last one is unknown."""
     driven.join("a")
     driven.join("b")
     driven.loaded()
@@ -64,7 +64,7 @@ def test_a_pending_target_is_made_at_once_after_a_take_over(driven: Driven) -> N
 
 
 def test_a_topic_that_grew_between_two_coordinators_is_noticed(driven: Driven) -> None:
-    """By the target alone: it does not cover the new partitions."""
+    """A topic that grew before a takeover is recognised by the partitions that the assignment lacks."""
     driven.join("a", wanting("flights", "weather"))
     driven.topics = BOTH
     driven.loaded()
@@ -74,7 +74,7 @@ def test_a_topic_that_grew_between_two_coordinators_is_noticed(driven: Driven) -
 
 
 def prefixes(records: GroupRecords, change: GroupChange) -> list[GroupRecords]:
-    """Every state that the store can be left in when a change is written key by key."""
+    """Every stored state that a partly written change can leave."""
     found = []
     for portion in change.portions(1):
         records = written(records, portion)
@@ -83,7 +83,7 @@ def prefixes(records: GroupRecords, change: GroupChange) -> list[GroupRecords]:
 
 
 def test_a_place_taken_in_part_makes_a_new_target() -> None:
-    """Members were written, the target of one topic was not: it names somebody who is gone."""
+    """A partly written change of members makes a new assignment, because one still names a removed member."""
     driven = Driven(topics=BOTH)
     driven.join("a", wanting("flights", "weather", instance_id="i"))
     driven.join("b", wanting("flights", "weather"))
@@ -106,7 +106,7 @@ def test_a_place_taken_in_part_makes_a_new_target() -> None:
 
 @pytest.mark.parametrize("case", ["founding", "joining", "leaving", "emptying"])
 def test_after_any_part_of_a_change_the_group_goes_on(case: str) -> None:
-    """Members join anew at an epoch that no record has seen, and get everything."""
+    """After any part of a change, members join at an epoch without records, and get all partitions."""
     driven = Driven()
     events: tuple[Heartbeat | Leave, ...] = tuple(Heartbeat(each, 0, wanting("flights")) for each in "xy")
     if case != "founding":
@@ -133,7 +133,7 @@ def test_after_any_part_of_a_change_the_group_goes_on(case: str) -> None:
 
 
 def test_targets_without_a_group_are_cleared() -> None:
-    """What a deletion left that was written in part."""
+    """Assignments without a group, left by a partly written deletion, are deleted."""
     driven = Driven(records=GroupRecords(targets={T: TargetRecord(epoch=3, members={"a": (0,)})}))
     driven.turn()
 
@@ -142,7 +142,7 @@ def test_targets_without_a_group_are_cleared() -> None:
 
 
 def test_portions_go_from_what_ends_to_the_state() -> None:
-    """Deleted members, members, targets, the state; never more keys than asked for."""
+    """Portions of a change are deleted members, members, assignments and the state, within the allowed keys."""
     member = MemberRecord(session_timeout_ms=1, rebalance_timeout_ms=1, epoch=1, previous_epoch=0)
     change = GroupChange(
         {
@@ -164,14 +164,14 @@ def test_portions_go_from_what_ends_to_the_state() -> None:
 
 
 def test_a_record_under_a_key_of_another_kind_ends_the_coordinator() -> None:
-    """It cannot be."""
+    """A record under a key of another kind stops the coordinator."""
     roster = WrittenRoster(GroupRecords())
     with pytest.raises(AssertionError, match="MemberKey"):
         roster.apply(GroupChange({MemberKey("a"): TargetRecord(epoch=1, members={})}, frozenset()))
 
 
 def test_two_owners_in_the_store_end_the_coordinator() -> None:
-    """Nothing that this room writes can lead there."""
+    """A partition with two stored owners stops the coordinator."""
     record = MemberRecord(
         session_timeout_ms=1, rebalance_timeout_ms=1, epoch=1, previous_epoch=0, assigned={T: (0,)}
     )
@@ -190,7 +190,7 @@ ACTS = st.lists(
 
 @given(acts=ACTS)
 def test_whatever_happens_everything_is_owned_once_in_the_end(acts: list[tuple[str, str]]) -> None:
-    """Two owners at any moment would end the roster; members that stay keep what stays theirs without a pause."""
+    """After any events every partition has one owner; remaining members keep theirs without a pause."""
     driven = Driven()
     for act, member_id in acts:
         there = member_id in driven.clients and member_id in driven.members
@@ -223,7 +223,7 @@ def test_whatever_happens_everything_is_owned_once_in_the_end(acts: list[tuple[s
 
 
 def test_a_join_is_answered_alike_by_two_coordinators(driven: Driven) -> None:
-    """The same events at the same time give the same change and the same replies."""
+    """Two coordinators answer the same events at the same time with the same change and replies."""
     other = Driven()
     events = [Heartbeat(each, 0, wanting("flights")) for each in "cab"]
 

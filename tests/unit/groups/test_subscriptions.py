@@ -21,7 +21,7 @@ def shape(name: str, partitions: int = 1) -> dict[str, TopicShape]:
 
 
 def test_a_pattern_has_to_match_the_whole_name() -> None:
-    """Names that do not exist are no topics, and are when they come."""
+    """A pattern matches whole names; topics that are created later are matched too."""
     subscribed = SubscribedTopics()
     subscribed.learn(shape("eu.orders") | shape("eu.orders.old") | shape("us"))
     before = subscribed.resolve(("later", "us"), "eu[.]orders")
@@ -32,7 +32,7 @@ def test_a_pattern_has_to_match_the_whole_name() -> None:
 
 
 def test_topics_that_come_and_go_are_matched_again() -> None:
-    """Only others than before; the same object is no news."""
+    """Topics are matched again only when they have changed."""
     subscribed = SubscribedTopics()
     topics = shape("aa") | shape("b")
     news = [subscribed.learn(topics), subscribed.learn(topics)]
@@ -46,7 +46,7 @@ def test_topics_that_come_and_go_are_matched_again() -> None:
 
 
 def test_what_was_resolved_is_forgotten_in_time() -> None:
-    """Neither patterns nor subscriptions of members that are gone pile up."""
+    """The cache drops patterns and subscriptions of removed members."""
     subscribed = SubscribedTopics()
     subscribed.learn(shape("n7"))
     found = [subscribed.resolve((), f"n{number}|x{number}") for number in range(40)]
@@ -73,7 +73,7 @@ def test_what_was_resolved_is_forgotten_in_time() -> None:
     ],
 )
 def test_patterns_that_do_not_compile_or_cost_too_much_are_refused(pattern: str) -> None:
-    """Look-around, back references, too many repetitions or ways, too long; the refusal shows the pattern cut short."""
+    """Patterns with look-around, back references, or too high cost or length are refused."""
     with pytest.raises(ProblemError) as refused:
         check_pattern(pattern)
 
@@ -85,13 +85,13 @@ def test_patterns_that_do_not_compile_or_cost_too_much_are_refused(pattern: str)
     "pattern", ["a" * 1_000, "|".join(f"orders-{number}" for number in range(90)), "(.*)" * 240]
 )
 def test_patterns_of_names_are_taken_up_to_their_length(pattern: str) -> None:
-    """And groups in them cost nothing: nobody asks what each of them matched."""
+    """Patterns are accepted up to the length limit, and their capture groups cost nothing."""
     assert check_pattern(pattern) == pattern
     assert _compiled(pattern).groups == 0
 
 
 def test_a_pattern_of_another_time_goes_on() -> None:
-    """It is written, and was within the limits when it was asked for: its group must not break by it."""
+    """A stored pattern beyond the present limits keeps working."""
     pattern = "(?:a?){900}"
     driven = Driven(topics=shape("aaa") | shape("b"))
     driven.join("a", wanting("b"))
@@ -106,7 +106,7 @@ def test_a_pattern_of_another_time_goes_on() -> None:
 
 
 def test_a_refused_subscription_changes_nothing() -> None:
-    """Neither at the join nor later."""
+    """A refused subscription changes nothing, at the join and later."""
     driven = Driven(topics=BOTH)
     joins = [
         driven.refused(Heartbeat("a", 0, Subscription(pattern="("))),
@@ -125,14 +125,14 @@ def test_a_refused_subscription_changes_nothing() -> None:
 
 
 def test_a_member_may_consume_nothing() -> None:
-    """An empty list of topics is an answer; None is none."""
+    """A member with an empty list of topics consumes nothing; None is no subscription."""
     driven = Driven()
 
     assert driven.join("a", wanting()).assignment == {}
 
 
 def test_a_group_has_at_most_a_thousand_members() -> None:
-    """Who is in stays in, and a static member's place does not count twice."""
+    """A group has at most a thousand members; existing members stay, and a static member counts once."""
     driven = Driven()
     driven.turn(
         *(
@@ -148,7 +148,7 @@ def test_a_group_has_at_most_a_thousand_members() -> None:
 
 
 def test_a_group_consumes_at_most_ten_thousand_partitions() -> None:
-    """Counted once however many consume them; what grows later is served."""
+    """A group subscribes to at most ten thousand distinct partitions; partitions that are added later are served."""
     driven = Driven(topics=shape("a", 6_000) | shape("b", 4_000) | shape("c", 1))
     driven.join("x", wanting("a"))
     driven.join("y", wanting("a", "b"))
@@ -165,7 +165,7 @@ def test_a_group_consumes_at_most_ten_thousand_partitions() -> None:
 
 
 def test_what_nobody_consumes_any_more_does_not_count() -> None:
-    """Who takes another topic gives up the one before, also in the place of a static member; who goes gives up all."""
+    """Topics of replaced subscriptions and removed members are not counted, also for static members."""
     driven = Driven(topics=shape("a", 6_000) | shape("b", 6_000) | shape("c", 6_000))
     driven.join("x", wanting("a", instance_id="i"))
     taken = driven.heard(Heartbeat("x", 1, wanting("b")))
@@ -183,7 +183,7 @@ def test_what_nobody_consumes_any_more_does_not_count() -> None:
 
 
 def test_who_leaves_makes_room_within_the_turn() -> None:
-    """What was counted for an earlier event of the turn is no reason to refuse a later one."""
+    """A member that leaves in a turn makes room for later events of the turn."""
     driven = Driven(topics=shape("a", 6_000) | shape("b", 4_000) | shape("c", 4_000))
     driven.join("x", wanting("a"))
     driven.join("y", wanting("b"))
@@ -199,7 +199,7 @@ def test_who_leaves_makes_room_within_the_turn() -> None:
 
 
 def test_a_group_uses_at_most_sixteen_patterns() -> None:
-    """One that is in use already is welcome, and keeping one's own."""
+    """A group uses at most sixteen patterns; a pattern in use counts once."""
     driven = Driven()
     for number in range(PATTERNS_MAX):
         driven.join(f"m{number}", Subscription(pattern=f"f{number}"))
@@ -211,7 +211,7 @@ def test_a_group_uses_at_most_sixteen_patterns() -> None:
 
 
 def test_who_takes_another_pattern_gives_its_own_up() -> None:
-    """Unless another member uses that as well."""
+    """A replaced pattern is not counted, unless another member uses it."""
     driven = Driven()
     for number in range(PATTERNS_MAX):
         driven.join(f"m{number}", Subscription(pattern=f"f{number}"))

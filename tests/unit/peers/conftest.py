@@ -49,11 +49,11 @@ CLUSTER_ID = "11111111-2222-4333-8444-555555555555"
 
 @dataclass
 class Replicas:
-    """Answers what it is given, and keeps what it was asked."""
+    """Replicas that return given answers and keep the received requests."""
 
     answer: ReplicaFetchAnswer = field(default_factory=lambda: ReplicaFetchAnswer(1, []))
     parked: asyncio.Event | None = None
-    """A fetch waits for it."""
+    """Event for which a fetch waits."""
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[tuple[PeerIncarnation, object]] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Replicas:
         self.asked.append((peer, request))
 
     def log_ends(self, partitions: Sequence[TopicIdPartition]) -> list[LogEnd]:
-        """Tell those that are known."""
+        """Return the known log ends."""
         return [self.ends[key] for key in partitions if key in self.ends]
 
     async def positions(self, asked: Sequence[PositionAsked]) -> list[PositionTold]:
@@ -99,7 +99,7 @@ class Replicas:
 
 @dataclass
 class Broker:
-    """One broker: its calls out, its calls in."""
+    """One broker: its outgoing calls and its peer listener."""
 
     id: BrokerId
     secret: str
@@ -127,7 +127,7 @@ class World:
     async def register(
         self, broker: BrokerId, peer_address: str, secret: str, state: BrokerState = BrokerState.RUNNING
     ) -> BrokerEpoch:
-        """Put a registration, a new life each time."""
+        """Put a registration with a new incarnation."""
         registration = BrokerRegistration(
             state=state,
             addresses=Addresses(data="127.0.0.1:1", peer=peer_address, ops="127.0.0.1:2"),
@@ -174,7 +174,7 @@ class World:
         return started
 
     async def settle(self) -> None:
-        """Have every mirror know what the store knows now."""
+        """Wait until every mirror has the store's present revision."""
         result = await self.coordination.transact((), (Put(self.keys.cluster, _cluster()),))
         for broker in self.brokers:
             await broker.side.wait_for(result.revision)
@@ -206,7 +206,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 @pytest.fixture
 async def pair(world: World) -> tuple[Broker, Broker]:
-    """Two brokers that know each other."""
+    """Two brokers with each other's registration."""
     first, second = await world.start(1), await world.start(2)
     await world.settle()
     return first, second

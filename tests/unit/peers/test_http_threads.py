@@ -1,9 +1,9 @@
-"""Brokers that have called others end with the exit code that they mean."""
+"""Programs that have called other brokers end with their own exit code."""
 
 import asyncio
 import sys
 
-# The last result arrives just before the program ends: without the waiting, one such program in three aborts.
+# The last result arrives just before the program ends: without the wait, one such program in three aborts.
 PROGRAM = """
 import asyncio
 from types import SimpleNamespace

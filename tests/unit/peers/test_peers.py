@@ -1,4 +1,4 @@
-"""Calls between brokers over real HTTP/2, and who is let in."""
+"""Calls between brokers over real HTTP/2, and the callers that are admitted."""
 
 import asyncio
 import socket
@@ -63,7 +63,7 @@ def result(partition: int, *data: bytes, **about: object) -> ReplicaFetchResult:
 
 
 async def test_fetch_brings_bytes_and_offsets(pair) -> None:
-    """Batches arrive as they were, several pieces as one view; offsets, divergence and problems beside them."""
+    """A fetch returns batches unchanged, in one view for several pieces, with offsets, divergence and problems."""
     follower, leader = pair
     leader.replicas.answer = ReplicaFetchAnswer(
         77,
@@ -89,7 +89,7 @@ async def test_fetch_brings_bytes_and_offsets(pair) -> None:
 
 
 async def test_received_batches_share_one_buffer(pair) -> None:
-    """What a follower gets of several partitions are views of one body: nothing is copied a partition."""
+    """Batches of several partitions are views of one body, without a copy for each partition."""
     follower, leader = pair
     leader.replicas.answer = ReplicaFetchAnswer(1, [result(0, b"x" * 800), result(1, b"y" * 800)])
 
@@ -99,7 +99,7 @@ async def test_received_batches_share_one_buffer(pair) -> None:
 
 
 async def test_progress_and_log_ends(pair) -> None:
-    """A follower tells what it has synced; log ends come for the partitions that are held there."""
+    """A follower reports its synced offset; log ends are returned for partitions of the peer."""
     follower, leader = pair
     held, unknown = TopicIdPartition(TOPIC, PartitionIndex(1)), TopicIdPartition(TOPIC, OTHER)
     end = LogEnd(topic_id=TOPIC, partition=PartitionIndex(1), epoch=None, end_offset=Offset(0))
@@ -124,7 +124,7 @@ async def test_progress_and_log_ends(pair) -> None:
 
 
 async def test_revisions_travel_both_ways(pair) -> None:
-    """Each side of a call learns how far the mirror of the other has come, and never forgets the highest."""
+    """Both sides of a call learn each other's mirror revision and keep the highest."""
     follower, leader = pair
     await follower.peers.log_ends(leader.id, [])
 
@@ -134,7 +134,7 @@ async def test_revisions_travel_both_ways(pair) -> None:
 
 
 async def test_parked_fetch_ends_when_its_follower_goes(pair) -> None:
-    """A long poll of a follower that has given up is cancelled at the leader."""
+    """The leader cancels the long poll of a follower that has disconnected."""
     follower, leader = pair
     leader.replicas.parked = asyncio.Event()
     async with asyncio.timeout(10):
@@ -147,7 +147,7 @@ async def test_parked_fetch_ends_when_its_follower_goes(pair) -> None:
 
 
 async def test_dead_peer_is_told_at_once(pair, world) -> None:
-    """Nobody listens: the call fails quickly and says that nothing was sent."""
+    """A call to a closed port fails quickly, and reports that nothing was sent."""
     first, _ = pair
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -161,7 +161,7 @@ async def test_dead_peer_is_told_at_once(pair, world) -> None:
 
 
 async def test_nobody_wonders_that_a_stopping_peer_does_not_answer(pair, world) -> None:
-    """Its registration says why."""
+    """A call to a stopping peer fails without a warning, because its registration says that it stops."""
     first, _ = pair
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -175,7 +175,7 @@ async def test_nobody_wonders_that_a_stopping_peer_does_not_answer(pair, world) 
 
 
 async def test_peer_that_goes_under_a_call_may_have_acted(pair, world) -> None:
-    """A connection that breaks when the request has arrived, as that of a killed broker does, proves nothing."""
+    """A connection that breaks after the request, as that of a killed broker, leaves the outcome unknown."""
     first, _ = pair
     arrived = b""
 
@@ -197,7 +197,7 @@ async def test_peer_that_goes_under_a_call_may_have_acted(pair, world) -> None:
 
 
 async def test_silent_peer_is_given_up(pair, world) -> None:
-    """A peer that takes the request and never answers is given up after the call's time; it may have acted."""
+    """A call to a silent peer ends after its timeout, and leaves the outcome unknown."""
     first, _ = pair
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -212,13 +212,13 @@ async def test_silent_peer_is_given_up(pair, world) -> None:
 
 
 async def test_unregistered_peer_is_not_called(pair) -> None:
-    """Without a registration there is no address."""
+    """A broker without a registration cannot be called, because its address is unknown."""
     with pytest.raises(PeerUnavailable, match="broker 9 does not answer: it is not registered"):
         await pair[0].peers.log_ends(BrokerId(9), [])
 
 
 async def test_calls_after_close_fail(pair) -> None:
-    """A broker that stops calls nobody any more."""
+    """Calls fail after the broker has closed its connections."""
     first, second = pair
     await first.peers.close()
     with pytest.raises(PeerUnavailable, match="this broker is stopping"):
@@ -226,7 +226,7 @@ async def test_calls_after_close_fail(pair) -> None:
 
 
 def as_other(real, **changes: object) -> Peers:
-    """Calls of somebody who claims to be a broker, with some of that wrong."""
+    """Calls with a broker's headers, of which some are wrong."""
     own = real.peers.own
     claimed = {name: getattr(own, name) for name in ("cluster_id", "broker", "secret", "epoch", "revision")}
     identity = type(own)(**{**claimed, **changes})
@@ -241,7 +241,7 @@ def as_other(real, **changes: object) -> Peers:
     ],
 )
 async def test_impostors_are_refused(pair, changes: dict, reason: str) -> None:
-    """Whoever cannot prove to be a registered broker is refused with the reason, and changes nothing."""
+    """A caller without proof of its registration is refused with the reason, and changes nothing."""
     first, second = pair
     peers = as_other(first, **changes)
     try:
@@ -256,7 +256,7 @@ async def test_impostors_are_refused(pair, changes: dict, reason: str) -> None:
 
 
 async def test_peers_of_another_cluster_do_not_talk(world) -> None:
-    """A broker whose address leads to another cluster hears nothing that it could take for an answer."""
+    """A call that reaches a broker of another cluster fails."""
     stranger, member = (
         await world.start(1, cluster_id="99999999-2222-4333-8444-555555555555"),
         await world.start(2),
@@ -269,7 +269,7 @@ async def test_peers_of_another_cluster_do_not_talk(world) -> None:
 
 
 async def test_calls_of_an_older_life_are_refused(pair, world) -> None:
-    """A broker that has registered anew is not served in its former epoch."""
+    """Calls of a broker's previous incarnation are refused."""
     first, second = pair
     await world.coordination.transact((), (Delete(world.keys.broker(first.id)),))
     newer = await world.register(first.id, str(first.bound), first.secret)
@@ -283,7 +283,7 @@ async def test_calls_of_an_older_life_are_refused(pair, world) -> None:
 
 
 async def test_a_newer_life_waits_for_the_mirror(pair, world) -> None:
-    """A peer whose new registration this mirror has not seen yet is served as soon as it has."""
+    """A call of a new incarnation waits until this mirror shows its registration."""
     first, second = pair
     await world.coordination.transact((), (Delete(world.keys.broker(first.id)),))
     newer = await world.register(first.id, str(first.bound), first.secret)
@@ -297,7 +297,7 @@ async def test_a_newer_life_waits_for_the_mirror(pair, world) -> None:
 
 
 async def test_nonsense_is_refused(pair) -> None:
-    """A body that is no message is refused, naming what is wrong; so is an answer's."""
+    """A malformed body is refused with its fault, in a request and in an answer."""
     first, second = pair
     body = msgspec.json.encode({"max_wait_ms": -1})
     answer = await first.peers.call(second.id, "POST", "/peer/v1/replica-fetch", body=body, timeout_seconds=5)

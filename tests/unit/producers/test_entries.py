@@ -1,4 +1,4 @@
-"""What is remembered of one producer."""
+"""The entry of one producer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fairlead_broker.producers import ProducerEntry, stored_batch
 
 
 def test_the_last_five_batches_are_remembered() -> None:
-    """The sixth pushes the first one out."""
+    """An entry keeps five batches, and the sixth replaces the oldest."""
     entry = ProducerEntry(ProducerEpoch(0), (stored_batch(0, 9, 100, 1),))
     for number in range(1, 6):
         entry = entry.followed_by(stored_batch(10 * number, 9, 100 + 10 * number, 1 + number))
@@ -20,7 +20,7 @@ def test_the_last_five_batches_are_remembered() -> None:
 
 
 def test_a_batch_knows_its_offsets_over_the_end_of_the_numbers() -> None:
-    """The last sequence wraps, the last offset does not."""
+    """The last sequence of a batch wraps at the limit, its last offset does not."""
     batch = stored_batch(2**31 - 2, 4, 1000, 7)
 
     assert (batch.last_sequence, batch.last_offset, batch.append_time_us) == (2, 1004, 7)

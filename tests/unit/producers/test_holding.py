@@ -1,4 +1,4 @@
-"""Batches that wait for others."""
+"""Batches that wait for earlier sequences."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def arrived(producer_id: int, sequence: int, now: float) -> SequencedArrived[obj
 
 
 def test_a_producer_holds_four_and_another_one_its_own() -> None:
-    """The limit is a producer's; nobody pays for another."""
+    """A producer has four held batches at most, whatever other producers hold."""
     held: HeldBatches[object] = HeldBatches()
 
     assert [held.add(arrived(1, n, 0.0)) for n in range(HELD_BATCHES_MAX + 1)] == [True] * 4 + [False]
@@ -24,7 +24,7 @@ def test_a_producer_holds_four_and_another_one_its_own() -> None:
 
 
 def test_the_first_to_come_is_the_first_due() -> None:
-    """Each waits equally long."""
+    """The batch that arrived first is due first."""
     held: HeldBatches[object] = HeldBatches()
     first, second, third = arrived(1, 5, 1.0), arrived(2, 5, 2.0), arrived(1, 6, 3.0)
     for batch in (first, second, third):
@@ -41,7 +41,7 @@ def test_the_first_to_come_is_the_first_due() -> None:
 
 
 def test_a_batch_is_found_by_its_request() -> None:
-    """By identity: two requests may be equal."""
+    """A held batch is found by the identity of its request, because two requests may be equal."""
     held: HeldBatches[object] = HeldBatches()
     batch = arrived(1, 5, 1.0)
     held.add(batch)

@@ -1,4 +1,4 @@
-"""The machine: facts in, orders out."""
+"""The machine of producers: events in, effects out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TestSequences:
     """Rule 6.1 and 6.2."""
 
     def test_the_next_batch_is_appended(self, shell: Shell) -> None:
-        """One behind the other, with any counts."""
+        """Batches with consecutive sequences are appended, whatever their counts are."""
         shell.send(0, 3)
         shell.append()
         shell.send(3, 2)
@@ -40,14 +40,14 @@ class TestSequences:
         assert [request.sequence for request in shell.log] == [0, 3]
 
     def test_a_group_chains(self, shell: Shell) -> None:
-        """Batches behind each other go in one append, before any of them is stored."""
+        """Consecutive batches go in one append, before any of them is stored."""
         requests = [shell.send(0, 2), shell.send(2, 1), shell.send(3, 4)]
         shell.append()
 
         assert [shell.answers[request] for request in requests] == [(0, 1), (2, 2), (3, 6)]
 
     def test_a_repeat_of_the_last_five_is_answered_with_its_offset(self, shell: Shell) -> None:
-        """Of any of them, any number of times, without an append."""
+        """A repeat of any of the last five batches is answered with its offset every time, without an append."""
         shell.store(*range(7))
         repeats = [shell.send(sequence) for sequence in (2, 6, 2, 4)]
 
@@ -55,14 +55,14 @@ class TestSequences:
         assert shell.group == []
 
     def test_a_repeat_older_than_five_is_refused(self, shell: Shell) -> None:
-        """It cannot be told from a mistake; the expected sequence is named."""
+        """A repeat older than five batches is refused with the expected sequence."""
         shell.store(*range(7))
         late = shell.send(1)
 
         assert shell.answers[late] == OutOfOrder(7, 0, 1, 7)
 
     def test_a_batch_cut_anew_is_no_repeat(self, shell: Shell) -> None:
-        """The same first sequence with another count is refused: a part of it is stored already."""
+        """A batch with a stored first sequence and another count is refused, because a part of it is stored."""
         shell.send(0, 3)
         shell.append()
         cut = shell.send(0, 2)
@@ -70,7 +70,7 @@ class TestSequences:
         assert shell.answers[cut] == OutOfOrder(7, 0, 0, 3)
 
     def test_a_repeat_in_the_same_group_follows_its_original(self, shell: Shell) -> None:
-        """Whatever becomes of the first one answers the second."""
+        """A repeat in the same group gets the result of its original."""
         first, second = shell.send(0), shell.send(0)
         third = shell.send(1)
         shell.append()
@@ -79,7 +79,7 @@ class TestSequences:
         assert len(shell.log) == 2
 
     def test_a_repeat_of_a_stored_batch_beside_an_ordered_one(self, shell: Shell) -> None:
-        """The stored ones are still known while another is on its way."""
+        """A stored batch is recognised while another append runs."""
         shell.store(0)
         shell.send(1)
         repeat = shell.send(0)
@@ -89,7 +89,7 @@ class TestSequences:
         assert shell.answers[other] == OutOfOrder(7, 0, 1, 2)
 
     def test_a_failed_append_leaves_no_trace(self, shell: Shell) -> None:
-        """Originals, repeats and those behind them fail together; afterwards all is as before."""
+        """A failed append fails its batches, their repeats and later batches, and leaves the state unchanged."""
         shell.store(0)
         failed = [shell.send(1), shell.send(1), shell.send(2)]
         shell.fail()
@@ -100,7 +100,7 @@ class TestSequences:
         assert [shell.answers[request] for request in again] == [(1, 1), (2, 2)]
 
     def test_a_failed_first_batch_leaves_its_producer_unknown(self, shell: Shell) -> None:
-        """Only sequence 0 begins."""
+        """A failed first batch leaves its producer unknown, so that only sequence 0 is accepted."""
         shell.send(0)
         shell.fail()
         waiting = shell.send(1)
@@ -109,7 +109,7 @@ class TestSequences:
         assert shell.answers[waiting] == UnknownProducer(7, 0, 1)
 
     def test_sequences_wrap(self) -> None:
-        """In one batch and between two."""
+        """Sequences wrap within a batch and between two batches."""
         state = ProducerState()
         state.replay(ProducerId(7), ProducerEpoch(0), stored_batch(2**31 - 5, 1, 0, 1))
         shell = Shell(PartitionProducers(state))
@@ -122,13 +122,13 @@ class TestSequences:
 
 
 class TestHolding:
-    """HTTP/2 requests overtake each other."""
+    """HTTP/2 requests can overtake each other."""
 
     @pytest.mark.parametrize("order", list(itertools.permutations(range(5)))[::5])
     def test_five_in_any_order_become_the_log_of_the_sender(
         self, shell: Shell, order: tuple[int, ...]
     ) -> None:
-        """A new producer's as well: its later batches wait for the first."""
+        """Five batches that arrive in any order are appended in the order of their sequences."""
         for sequence in order:
             shell.send(sequence)
         shell.append()
@@ -137,7 +137,7 @@ class TestHolding:
         assert shell.machine.held_count == 0
 
     def test_a_held_batch_is_released_with_all_behind_it(self, shell: Shell) -> None:
-        """Also those that came before it."""
+        """A held batch is released together with all held batches that follow it."""
         shell.store(0)
         held = [shell.send(sequence) for sequence in (4, 2, 3)]
         assert list(shell.machine.held()) == held
@@ -146,7 +146,7 @@ class TestHolding:
         assert [request.sequence for request in shell.group] == [1, 2, 3, 4]
 
     def test_four_wait_and_the_fifth_is_refused(self, shell: Shell) -> None:
-        """Nobody has more than five in flight."""
+        """Four batches are held and the fifth is refused, because a producer has at most five in flight."""
         shell.store(0)
         held = [shell.send(sequence) for sequence in range(2, 6)]
         fifth = shell.send(6)
@@ -155,7 +155,7 @@ class TestHolding:
         assert list(shell.machine.held()) == held
 
     def test_a_second_and_no_longer(self, shell: Shell) -> None:
-        """Each from its own arrival; then it is refused with what is expected."""
+        """Each batch is held for one second from its own arrival, and then refused with the expected sequence."""
         shell.store(0)
         first = shell.send(2)
         shell.wait(HOLD_SECONDS / 2)
@@ -167,7 +167,7 @@ class TestHolding:
         assert shell.machine.next_deadline() == shell.now + HOLD_SECONDS / 2
 
     def test_a_withdrawn_batch_is_not_appended(self, shell: Shell) -> None:
-        """Its sender was told that it is not stored."""
+        """A withdrawn batch is not appended."""
         shell.store(0)
         gone = shell.send(2)
         shell.withdraw(gone)
@@ -178,7 +178,7 @@ class TestHolding:
         assert [request.sequence for request in shell.log] == [0, 1]
 
     def test_a_repeat_of_a_held_batch_is_held_too(self, shell: Shell) -> None:
-        """And both are answered alike."""
+        """A repeat of a held batch is held too, and gets the same answer."""
         shell.store(0)
         held, repeat = shell.send(2), shell.send(2)
         shell.send(1)
@@ -188,7 +188,7 @@ class TestHolding:
         assert len(shell.log) == 3
 
     def test_producers_do_not_wait_for_each_other(self, shell: Shell) -> None:
-        """One with a gap holds nobody else up, nor is it released by another."""
+        """A batch that waits for its producer's sequence neither delays nor is released by other producers."""
         shell.store(0)
         held = shell.send(2)
         other = shell.send(0, producer_id=8)
@@ -199,17 +199,17 @@ class TestHolding:
 
 
 class TestEpochs:
-    """Who is unknown, who is over."""
+    """Unknown producers and producer epochs."""
 
     def test_an_unknown_producer_begins_at_zero(self, shell: Shell) -> None:
-        """Anything else waits for the zero, and is then refused."""
+        """An unknown producer begins at sequence 0; another batch waits for it and is then refused."""
         waiting = shell.send(3)
         shell.wait(HOLD_SECONDS)
 
         assert shell.answers[waiting] == UnknownProducer(7, 0, 3)
 
     def test_a_higher_epoch_begins_at_zero(self, shell: Shell) -> None:
-        """Its later batches wait; the lower epoch goes on until the zero is there."""
+        """A higher epoch begins at sequence 0; its later batches wait, and the lower epoch is accepted until then."""
         shell.store(0)
         early = shell.send(1, epoch=1)
         lower = shell.send(1)
@@ -220,7 +220,7 @@ class TestEpochs:
         assert shell.answers[early] == (3, 3)
 
     def test_a_higher_epoch_without_its_zero_is_unknown(self, shell: Shell) -> None:
-        """However much of the lower one is known."""
+        """A batch of a higher epoch without its sequence 0 is refused as unknown."""
         shell.store(0)
         waiting = shell.send(4, epoch=1)
         shell.wait(HOLD_SECONDS)
@@ -228,7 +228,7 @@ class TestEpochs:
         assert shell.answers[waiting] == UnknownProducer(7, 1, 4)
 
     def test_a_lower_epoch_is_fenced(self, shell: Shell) -> None:
-        """From the first batch of the higher one on: new ones, repeats, and those that were held."""
+        """Batches of a lower epoch are fenced after the first batch of a higher one: new, repeated and held batches."""
         shell.store(0, 1)
         held = shell.send(3)
         shell.send(0, epoch=4)
@@ -238,7 +238,7 @@ class TestEpochs:
         assert {shell.answers[request] for request in (held, new, repeat)} == {ProducerFenced(7, 0, 4)}
 
     def test_repeats_of_a_new_epoch_are_not_those_of_the_old_one(self, shell: Shell) -> None:
-        """Sequence 0 of epoch 1 is another batch than that of epoch 0, before its append and after."""
+        """Sequence 0 of epoch 1 is no repeat of sequence 0 of epoch 0, before and after its append."""
         shell.store(0)
         new, repeat = shell.send(0, epoch=1), shell.send(0, epoch=1)
         other = shell.send(0, 2, epoch=1)
@@ -248,7 +248,7 @@ class TestEpochs:
         assert shell.answers[other] == OutOfOrder(7, 1, 0, 1)
 
     def test_an_expired_producer_is_unknown(self, shell: Shell) -> None:
-        """A day behind the newest append of the partition."""
+        """A producer is unknown a day of append time after its last batch."""
         shell.store(0)
         assert shell.machine.knows_producer(ProducerId(7))
         shell.machine.step(Appended([], [], TimestampUs(shell.time_us + RETENTION_US + 1)))
@@ -263,7 +263,7 @@ class TestKeys:
     """Requests with an idempotency key."""
 
     def test_a_repeat_is_answered_with_the_first_offsets(self, shell: Shell) -> None:
-        """In the same group and later."""
+        """A repeat with a known key is answered with the first offsets, in the same group and later."""
         first, beside = shell.send_key(b"k"), shell.send_key(b"k")
         shell.append()
         later = shell.send_key(b"k")
@@ -272,7 +272,7 @@ class TestKeys:
         assert len(shell.log) == 1
 
     def test_another_body_is_refused(self, shell: Shell) -> None:
-        """In the same group and later."""
+        """A known key with another body is refused, in the same group and later."""
         shell.send_key(b"k", b"one")
         assert shell.machine.digest_of(b"k") == b"one"
         beside = shell.send_key(b"k", b"two")
@@ -283,7 +283,7 @@ class TestKeys:
         assert (shell.machine.digest_of(b"k"), shell.machine.digest_of(b"other")) == (b"one", None)
 
     def test_a_failed_append_frees_the_key(self, shell: Shell) -> None:
-        """Another body may use it then."""
+        """A failed append releases the key for another body."""
         shell.send_key(b"k", b"one")
         shell.fail()
         other = shell.send_key(b"k", b"two")
@@ -292,7 +292,7 @@ class TestKeys:
         assert shell.answers[other] == (0, 0)
 
     def test_a_partition_remembers_so_many(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Then new ones are told to wait until the oldest is a day old; known ones are answered."""
+        """A partition with the maximum of keys refuses new ones until the oldest expires, and answers known ones."""
         monkeypatch.setattr("fairlead_broker.producers.partition_producers.KEYS_MAX", 2)
         state = ProducerState()
         state.replay_key(b"old", KeyEntry(b"body", Offset(4), Offset(5), TimestampUs(1_000_000)))
@@ -307,7 +307,7 @@ class TestKeys:
     def test_keys_that_are_all_on_their_way_take_a_day(
         self, shell: Shell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Nothing stored yet says when room is made."""
+        """A partition whose keys are all in flight gives one day as the time of a retry."""
         monkeypatch.setattr("fairlead_broker.producers.partition_producers.KEYS_MAX", 1)
         shell.send_key(b"a")
         refused = shell.send_key(b"b")
@@ -316,7 +316,7 @@ class TestKeys:
 
 
 def test_keys_and_sequences_share_a_group(shell: Shell) -> None:
-    """The offsets of `Appended` go to whom they belong."""
+    """The offsets of `Appended` go to the right requests in a group with keys and sequences."""
     shell.send(0, 2)
     key = shell.send_key(b"k")
     shell.send(2, 3)
@@ -336,7 +336,7 @@ def test_keys_and_sequences_share_a_group(shell: Shell) -> None:
 def test_any_arrival_order_within_the_window_gives_the_log_in_order_exactly_once(
     batches: list[int], seed: int, failing: float, losing: float, start: int
 ) -> None:
-    """A sender with five in flight that repeats what fails or is lost, over a network that reorders and doubles."""
+    """Repeats over a network that reorders and duplicates requests store each batch once, in order."""
     chance = random.Random(seed)
     state = ProducerState()
     if start:

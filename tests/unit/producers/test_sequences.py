@@ -13,13 +13,13 @@ sequences = st.integers(0, SEQUENCE_MAX)
 
 @given(sequences, st.integers(1, 2**31 - 1))
 def test_a_batch_has_the_records_between_its_sequences(first: int, count: int) -> None:
-    """First and last tell the count, also over the end of the numbers."""
+    """First and last sequence give the number of records, also across the wrap."""
     assert record_count(first, advanced(first, count - 1)) == count
 
 
 @given(sequences, st.integers(1, 2**30 - 1))
 def test_what_comes_later_is_ahead_and_never_the_other_way_round(expected: int, distance: int) -> None:
-    """Within half the circle there is one answer."""
+    """Of two sequences within half the circle exactly one is ahead."""
     later = advanced(expected, distance)
 
     assert is_ahead(later, expected)
@@ -35,5 +35,5 @@ def test_sequences_wrap_to_zero(sequence: int, records: int, following: int) -> 
 
 
 def test_the_expected_sequence_is_not_ahead() -> None:
-    """Nothing has to wait for it."""
+    """The expected sequence is not ahead, so its batch does not wait."""
     assert not is_ahead(5, 5)

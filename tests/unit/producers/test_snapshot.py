@@ -25,7 +25,7 @@ times = st.integers(10**15, 10**15 + 10**9)
 
 @st.composite
 def states(draw: st.DrawFn) -> ProducerState:
-    """A state that some log could have left."""
+    """A state that a log could have."""
     state = ProducerState()
     for _ in range(draw(st.integers(0, 20))):
         batch = stored_batch(
@@ -49,7 +49,7 @@ def states(draw: st.DrawFn) -> ProducerState:
 
 @given(states(), st.integers(0, 2**62))
 def test_a_snapshot_brings_everything_back(state: ProducerState, offset: int) -> None:
-    """State, order and time; and the same state makes the same bytes."""
+    """A snapshot restores state, order and time; the same state gives the same bytes."""
     data = encode_snapshot(Snapshot(Offset(offset), state))
     found = decode_snapshot(data)
 
@@ -63,12 +63,12 @@ def test_a_snapshot_brings_everything_back(state: ProducerState, offset: int) ->
 
 @given(states(), st.data())
 def test_a_damaged_snapshot_is_never_believed(state: ProducerState, data: st.DataObject) -> None:
-    """One bit anywhere, one byte less, one byte more."""
+    """A snapshot with a changed bit, a missing byte or an extra byte is rejected."""
     good = encode_snapshot(Snapshot(Offset(5), state))
     bit = data.draw(st.integers(0, len(good) * 8 - 1))
     flipped = bytearray(good)
     flipped[bit // 8] ^= 1 << bit % 8
-    # The two bytes behind the version are zero and mean nothing, but the checksum covers them.
+    # The two bytes after the version are zero and unused, but the checksum covers them.
     assert decode_snapshot(bytes(flipped)) is None
     assert decode_snapshot(good[:-1]) is None
     assert decode_snapshot(good + b"\0") is None
@@ -77,12 +77,12 @@ def test_a_damaged_snapshot_is_never_believed(state: ProducerState, data: st.Dat
 
 @pytest.mark.parametrize("data", [None, b"", b"FLPR", bytes(HEADER_BYTES)])
 def test_what_is_no_snapshot_is_none(data: bytes | None) -> None:
-    """A missing file, an empty one, a header alone, zeros."""
+    """A missing file, an empty one, a header alone and zeros are no snapshot."""
     assert decode_snapshot(data) is None
 
 
 def test_a_snapshot_of_a_later_release_is_done_without() -> None:
-    """It may mean something else."""
+    """A snapshot of a later release is ignored."""
     good = encode_snapshot(Snapshot(Offset(5), ProducerState()))
     head = good[:4] + struct.pack("<H", 2) + good[6:12]
     body = good[HEADER_BYTES:]
@@ -92,7 +92,7 @@ def test_a_snapshot_of_a_later_release_is_done_without() -> None:
 
 
 def test_what_has_expired_is_left_out() -> None:
-    """A snapshot does not carry the past along."""
+    """A snapshot leaves out expired entries."""
     state = ProducerState()
     state.replay(ProducerId(7), ProducerEpoch(0), stored_batch(0, 0, 0, 1))
     state.advance(30 * 1_000_000)

@@ -1,4 +1,4 @@
-"""What the log says about producers, and how it grows old."""
+"""The state of producers that follows from the log, and its expiry."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def key_entry(time_us: int) -> KeyEntry:
 
 
 def test_an_entry_lives_a_day_behind_the_newest_append() -> None:
-    """To the microsecond, whoever made the newest append."""
+    """An entry expires a day after the newest append time of the partition, whichever producer appended."""
     known = ProducerState()
     known.replay(ProducerId(7), EPOCH, stored_batch(0, 0, 0, 1000))
     known.replay_key(b"once", key_entry(1000))
@@ -35,7 +35,7 @@ def test_an_entry_lives_a_day_behind_the_newest_append() -> None:
 
 
 def test_time_that_steps_back_makes_nothing_younger() -> None:
-    """The newest append time counts, and an older entry behind a younger one is not believed either."""
+    """An earlier append time after a later one does not extend the life of an entry."""
     known = ProducerState()
     known.replay(ProducerId(1), EPOCH, stored_batch(0, 0, 0, 10 * DAY))
     known.replay(ProducerId(2), EPOCH, stored_batch(0, 0, 1, 8 * DAY))
@@ -48,7 +48,7 @@ def test_time_that_steps_back_makes_nothing_younger() -> None:
 
 
 def test_another_epoch_begins_anew() -> None:
-    """The batches of the one before are nobody's repeats any more."""
+    """Another epoch forgets the batches of the previous one."""
     known = ProducerState()
     known.replay(ProducerId(7), EPOCH, stored_batch(0, 0, 0, 1))
     known.replay(ProducerId(7), ProducerEpoch(1), stored_batch(0, 3, 1, 2))
@@ -59,7 +59,7 @@ def test_another_epoch_begins_anew() -> None:
 
 
 def test_a_copy_changes_by_itself() -> None:
-    """The log goes on with its own."""
+    """A copy of the state does not change with the original."""
     known = ProducerState()
     known.replay(ProducerId(7), EPOCH, stored_batch(0, 0, 0, 1))
     copy = known.copy()
@@ -71,7 +71,7 @@ def test_a_copy_changes_by_itself() -> None:
 
 
 def test_the_least_recently_active_producer_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients that never use an id twice cannot fill the memory."""
+    """The least recently active producer is dropped first, so that unused ids do not fill the memory."""
     monkeypatch.setattr(state, "PRODUCERS_MAX", 3)
     known = ProducerState()
     for offset, producer_id in enumerate((1, 2, 3, 1, 4)):
@@ -82,7 +82,7 @@ def test_the_least_recently_active_producer_is_forgotten_first(monkeypatch: pyte
 
 
 def test_expired_entries_go_by_themselves() -> None:
-    """Without anybody asking for them, within a minute of append time."""
+    """Expired entries are removed within a minute of append time, without a lookup."""
     known = ProducerState()
     known.replay(ProducerId(7), EPOCH, stored_batch(0, 0, 0, 1))
     known.replay_key(b"once", key_entry(1))

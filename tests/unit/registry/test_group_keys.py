@@ -1,4 +1,4 @@
-"""Keys of groups: built and read the same way, and in an order that a list can skip through."""
+"""Keys of groups: parsed as they were built, in an order in which a list can skip groups."""
 
 from __future__ import annotations
 
@@ -48,23 +48,23 @@ def test_a_key_that_was_built_is_parsed(built: str, parsed: FoundGroupKey) -> No
     ["", "later", "targets/", "members/", "members/a/b", f"offsets/{ID}", f"offsets/{ID}/x", "offsets//1"],
 )
 def test_keys_of_a_later_release_are_nothing_known(rest: str) -> None:
-    """They are neither an error nor taken for something else."""
+    """Keys of a later release parse to no known key."""
     assert KEYS.parse(KEYS.prefix + rest) is None
 
 
 def test_keys_of_another_group_are_not_read() -> None:
-    """A group whose name begins with this one's is another group."""
+    """Keys of a group whose name begins with this group's name are not listed."""
     assert KEYS.parse(GroupKeys(CLUSTER, "etl-2").state) is None
 
 
 @pytest.mark.parametrize("key", [CLUSTER.cluster, all_groups(CLUSTER), all_groups(CLUSTER) + "etl"])
 def test_what_is_no_key_of_a_group_has_no_group(key: str) -> None:
-    """Only keys under a group's prefix belong to it."""
+    """A key outside of a group's prefix belongs to no group."""
     assert group_of(CLUSTER, key) is None
 
 
 def test_a_list_skips_from_group_to_group() -> None:
-    """Behind every key of a group, before every key of whichever comes next in the order of keys."""
+    """The next start of a list lies after every key of a group, and before every key of the next group."""
     names = ["a", "a.b", "a-b", "ab", "a0", "A", "_"]
     ordered = sorted(names, key=lambda name: GroupKeys(CLUSTER, name).prefix)
     for before, following in itertools.pairwise(ordered):
@@ -74,7 +74,7 @@ def test_a_list_skips_from_group_to_group() -> None:
 
 
 def test_prefixes_hold_their_keys() -> None:
-    """A list of a prefix sees exactly what belongs to it."""
+    """A prefix selects exactly the keys of its group."""
     assert KEYS.prefix == all_groups(CLUSTER) + "etl/"
     assert KEYS.target(ID).startswith(KEYS.targets)
     assert KEYS.member("m").startswith(KEYS.members)

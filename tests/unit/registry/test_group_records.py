@@ -1,4 +1,4 @@
-"""Records of groups survive the way through the store, with whatever a later release has added."""
+"""Records of groups are restored from the store, with the fields of a later release."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ RECORDS: list[Record] = [
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
 def test_a_record_comes_back_as_it_was_written(record: Record) -> None:
-    """Fields of a later release are kept beside the known ones."""
+    """A record is restored as it was written, with the fields of a later release."""
     later = msgspec.structs.replace(record, unknown={"later": [1]})
 
     assert decode("k", encode(record), type(record)) == record
@@ -57,7 +57,7 @@ def test_a_record_comes_back_as_it_was_written(record: Record) -> None:
 
 
 def test_an_offset_keeps_what_a_later_release_has_added_to_it() -> None:
-    """A commit beside it must not drop it."""
+    """A commit keeps the fields of a later release in other offsets."""
     written = b'{"v":1,"entries":[{"partition":1,"offset":5,"committed_us":3,"later":true}]}'
 
     record = decode("k", written, OffsetsRecord)
@@ -67,6 +67,6 @@ def test_an_offset_keeps_what_a_later_release_has_added_to_it() -> None:
 
 
 def test_a_value_that_is_no_such_record_is_named() -> None:
-    """Whoever reads it learns which key is broken."""
+    """A value that is no such record is refused by its key."""
     with pytest.raises(RecordUnreadable, match="groups/etl/state"):
         decode("groups/etl/state", b'{"v":1,"epoch":-1}', GroupRecord)

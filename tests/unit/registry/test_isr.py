@@ -11,7 +11,7 @@ from fairlead_broker.registry.records import DurabilityState, InSync, PartitionR
 
 
 def entries(*brokers: int, epoch: int = 5) -> tuple[InSync, ...]:
-    """Lives of brokers in one epoch."""
+    """Replicas of brokers in one broker epoch."""
     return tuple(InSync(broker=BrokerId(n), broker_epoch=BrokerEpoch(epoch)) for n in brokers)
 
 
@@ -29,21 +29,21 @@ def record(isr: tuple[InSync, ...], elr: tuple[InSync, ...] = (), min_isr: int =
 
 
 def test_an_isr_that_is_large_enough_needs_no_eligible_replicas() -> None:
-    """Whoever was eligible is forgotten: the high watermark goes on without it."""
+    """An ISR of at least `min_isr` empties the ELR, because the high watermark advances without those replicas."""
     changed = with_isr(record(entries(1), entries(2)), isr=entries(1, 3), min_isr=2)
 
     assert (changed.isr, changed.elr) == (entries(1, 3), ())
 
 
 def test_who_leaves_an_isr_that_becomes_too_small_is_eligible() -> None:
-    """The high watermark stands still from then on, so it stays complete."""
+    """A replica that leaves a too small ISR becomes eligible, because the high watermark stops there."""
     changed = with_isr(record(entries(1, 2, 3)), isr=entries(1), min_isr=2)
 
     assert changed.elr == entries(2, 3)
 
 
 def test_eligible_replicas_stay_until_they_are_in_sync_again() -> None:
-    """Joining the isr takes a broker out of elr, in its new life too."""
+    """A replica that joins the ISR leaves the ELR, also in a new incarnation."""
     kept = with_isr(
         record(entries(1), entries(2, 3), min_isr=3), isr=(*entries(1), *entries(2, epoch=9)), min_isr=3
     )
@@ -52,14 +52,14 @@ def test_eligible_replicas_stay_until_they_are_in_sync_again() -> None:
 
 
 def test_a_lower_min_isr_can_make_them_superfluous() -> None:
-    """The rule holds for every writer of min_isr."""
+    """A lower `min_isr` empties the ELR."""
     changed = with_isr(record(entries(1), entries(2)), isr=entries(1), min_isr=1)
 
     assert (changed.min_isr, changed.elr) == (1, ())
 
 
 def test_who_leaves_or_is_quarantined_is_not_eligible() -> None:
-    """Neither a broker out of `replicas` nor one that distrusts its bytes may be elected."""
+    """A broker outside of `replicas` and a quarantined replica are not eligible."""
     before = record(entries(1, 2, 3), min_isr=3)
     changed = with_isr(before, isr=entries(1), min_isr=3, leaving=[BrokerId(2)], quarantined=[BrokerId(3)])
 
@@ -67,13 +67,13 @@ def test_who_leaves_or_is_quarantined_is_not_eligible() -> None:
 
 
 def test_isr_and_elr_are_never_empty_together() -> None:
-    """Nobody would be left to lead."""
+    """A change that would empty both ISR and ELR is rejected."""
     with pytest.raises(AssertionError, match="never empty together"):
         with_isr(record(entries(1)), isr=(), min_isr=1, quarantined=[BrokerId(1)])
 
 
 def test_nothing_else_of_the_record_changes() -> None:
-    """Unknown fields stay too."""
+    """Other fields of the record, unknown ones included, keep their values."""
     before = msgspec.structs.replace(record(entries(1, 2)), unknown={"later": 1})
     changed = with_isr(before, isr=entries(1), min_isr=2)
 
@@ -82,7 +82,7 @@ def test_nothing_else_of_the_record_changes() -> None:
 
 @given(data=st.data())
 def test_the_rule_for_every_isr(data: st.DataObject) -> None:
-    """Elr' is empty if |isr'| >= min_isr', else what was in isr or elr and is not in isr', leaving or quarantined."""
+    """ELR' is empty if |ISR'| >= min_isr', else the rest of ISR and ELR, without leaving and quarantined replicas."""
     brokers = st.sets(st.integers(1, 6))
     isr, elr = data.draw(brokers), data.draw(brokers)
     elr -= isr
@@ -103,10 +103,10 @@ def test_the_rule_for_every_isr(data: st.DataObject) -> None:
 
 
 class TestTakenOut:
-    """A broker that is about to drop or distrust its bytes."""
+    """A broker that is about to drop or distrust its stored bytes."""
 
     def test_leaves_isr_and_elr_for_another_generation(self) -> None:
-        """Nothing that it reported before may count again, and nobody may elect it."""
+        """The replica leaves ISR and ELR with a higher generation, so that its earlier reports do not count."""
         before = msgspec.structs.replace(record(entries(1, 2)), leader=entries(1)[0])
         after = taken_out(before, BrokerId(2))
 
@@ -115,28 +115,28 @@ class TestTakenOut:
         assert [replica.generation for replica in after.replicas] == [0, 1, 0]
 
     def test_is_taken_out_of_elr_alone_too(self) -> None:
-        """The others stay eligible."""
+        """The replica leaves the ELR, and the other replicas stay eligible."""
         after = taken_out(record(entries(1), entries(2, 3), min_isr=3), BrokerId(3))
 
         assert after is not None
         assert (after.isr, after.elr) == (entries(1), entries(2))
 
     def test_writes_the_directory_that_it_has_by_now(self) -> None:
-        """Else the generation there would be 0 before and after."""
+        """The record gets the broker's present directory, with a higher generation."""
         after = taken_out(record(entries(1)), BrokerId(2), "new")
 
         assert after is not None
         assert after.replicas[1] == Replica(broker=BrokerId(2), directory="new", generation=1)
 
     def test_the_others_of_an_isr_that_gets_too_small_stay(self) -> None:
-        """Who was eligible is so still."""
+        """The other replicas of a too small ISR stay eligible."""
         after = taken_out(record(entries(1, 2), entries(3), min_isr=3), BrokerId(2))
 
         assert after is not None
         assert (after.isr, after.elr) == (entries(1), entries(3))
 
     def test_a_leader_gives_up_its_office(self) -> None:
-        """The controller elects another."""
+        """A leader leaves its leadership, so that the controller elects another."""
         before = msgspec.structs.replace(record(entries(1, 2)), leader=entries(1)[0])
         after = taken_out(before, BrokerId(1))
 
@@ -148,12 +148,12 @@ class TestTakenOut:
         "before", [record(entries(1), min_isr=1), record((), entries(1)), record(entries(1), entries(1))]
     )
     def test_the_last_one_may_not_go(self, before: PartitionRecord) -> None:
-        """Nobody would be left to lead: it keeps what it has."""
+        """The last replica of ISR and ELR stays, because no replica could be elected."""
         assert taken_out(before, BrokerId(1)) is None
 
 
 def test_a_directory_that_is_new_to_the_record_starts_at_generation_0() -> None:
-    """What was reported of another disk is of another life of the broker as well."""
+    """A directory that the record does not have starts at generation 0."""
     replica = Replica(broker=BrokerId(1), directory="d", generation=4)
 
     assert (generation_in(replica, "d"), generation_in(replica, "e")) == (4, 0)

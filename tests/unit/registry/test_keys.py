@@ -45,13 +45,13 @@ def test_a_key_that_was_built_is_parsed(built: str, parsed: MetaKey) -> None:
 
 
 def test_the_permit_to_restart_lies_in_the_cluster_and_is_not_followed() -> None:
-    """Whoever asks for it reads the key itself; the mirrors of all brokers pass it over."""
+    """The key of the restart permit lies below the cluster's prefix and outside of the mirrored keys."""
     assert KEYS.restart_permit == "/fairlead/prod/meta/restart-permit"
     assert KEYS.parse(KEYS.restart_permit) is None
 
 
 def test_prefixes_hold_their_keys() -> None:
-    """Lists and watches of a prefix see exactly what belongs to it."""
+    """A prefix selects exactly its keys."""
     assert KEYS.prefix == "/fairlead/prod/"
     assert KEYS.meta == "/fairlead/prod/meta/"
     assert KEYS.broker(BrokerId(1)).startswith(KEYS.brokers)
@@ -83,13 +83,13 @@ def test_prefixes_hold_their_keys() -> None:
     ],
 )
 def test_what_is_no_key_of_this_release_is_nothing(key: str) -> None:
-    """Keys of another cluster, outside `meta/`, or of a later release are passed over."""
+    """Keys of another cluster, outside of `meta/`, or of a later release parse to no key."""
     assert KEYS.parse(key) is None
 
 
 @given(name=st.text(min_size=1, max_size=80))
 def test_every_name_is_found_again_in_its_key(name: str) -> None:
-    """Percent-encoding loses nothing and keeps keys ASCII, whatever the name."""
+    """A percent-encoded name is ASCII and is decoded unchanged."""
     assume(not any("\ud800" <= letter <= "\udfff" for letter in name))
     assume(len(name.encode()) * 3 <= NAME_BYTES_MAX)
     key = KEYS.topic(name)
@@ -100,7 +100,7 @@ def test_every_name_is_found_again_in_its_key(name: str) -> None:
 
 
 def test_names_take_at_most_255_bytes() -> None:
-    """A longer one, or none, is refused with its length."""
+    """A name of more than 255 bytes, and an empty one, are refused with their length."""
     assert len(encode_name("a" * 255)) == 255
     with pytest.raises(ValueError, match="takes 256 bytes"):
         encode_name("a" * 256)
@@ -111,5 +111,5 @@ def test_names_take_at_most_255_bytes() -> None:
 
 
 def test_the_name_of_a_cluster_is_encoded() -> None:
-    """A cluster cannot reach into another one's keys."""
+    """The encoded name of a cluster cannot reach another cluster's keys."""
     assert Keys("a/meta").prefix == "/fairlead/a%2Fmeta/"

@@ -89,7 +89,7 @@ def apply(metadata: ClusterMetadata, revision: int, *items: KeyValue, gone: tupl
 
 
 def test_every_key_is_shown_with_its_revisions(metadata: ClusterMetadata) -> None:
-    """What is put under `meta/` is read back, typed."""
+    """Each value below `meta/` is shown as a typed record, with the revisions of its key."""
     config_key = KEYS.broker_config(ONE)
     apply(
         metadata,
@@ -121,7 +121,7 @@ def test_every_key_is_shown_with_its_revisions(metadata: ClusterMetadata) -> Non
 
 
 def test_what_is_not_there_is_nothing(metadata: ClusterMetadata) -> None:
-    """An empty store shows no records."""
+    """Metadata of an empty store has no records."""
     assert (metadata.cluster, metadata.controller, metadata.cluster_config) == (None, None, None)
     assert metadata.topic_by_id(ID) is None
     assert metadata.topic_name(ID) is None
@@ -130,7 +130,7 @@ def test_what_is_not_there_is_nothing(metadata: ClusterMetadata) -> None:
 
 
 def test_changes_say_what_was_and_what_is(metadata: ClusterMetadata) -> None:
-    """Every kind of key has its own kind of change."""
+    """Each kind of key has its own kind of change, with the previous and the present record."""
     partition = KEYS.partition(ID, PartitionIndex(0))
     put = apply(
         metadata,
@@ -186,7 +186,7 @@ def test_changes_say_what_was_and_what_is(metadata: ClusterMetadata) -> None:
 
 
 def test_a_recreated_topic_is_another_one(metadata: ClusterMetadata) -> None:
-    """The name leads to the new id, the old id to nothing."""
+    """The name of a recreated topic leads to its new id, and the old id to no topic."""
     apply(metadata, 2, item(KEYS.topic("t"), topic(), 2))
     apply(metadata, 4, item(KEYS.topic("t"), topic(OTHER_ID), 4))
 
@@ -195,7 +195,7 @@ def test_a_recreated_topic_is_another_one(metadata: ClusterMetadata) -> None:
 
 
 def test_the_metadata_revision_grows_with_changes_only(metadata: ClusterMetadata) -> None:
-    """It names one state: progress does not move it, a deletion does."""
+    """The metadata revision rises with each change, deletions included, and not with progress."""
     seen = []
     apply(metadata, 2, item(KEYS.topic("t"), topic(), 2))
     seen.append((metadata.revision, metadata.metadata_revision))
@@ -208,14 +208,14 @@ def test_the_metadata_revision_grows_with_changes_only(metadata: ClusterMetadata
 
 
 def test_keys_of_a_later_release_are_passed_over(metadata: ClusterMetadata) -> None:
-    """They are not even read."""
+    """Keys of a later release are skipped without reading their values."""
     later = KeyValue(f"{KEYS.meta}later/x", b"?", Revision(2), Revision(2))
 
     assert metadata.apply(Revision(2), {later.key: later}) == ()
 
 
 def test_a_value_that_cannot_be_read_is_not_passed_over(metadata: ClusterMetadata) -> None:
-    """Deciding without it would be deciding on something else than what is written."""
+    """An unreadable value is an error, so that no decision is made without it."""
     broken = KeyValue(KEYS.topic("t"), b"?", Revision(2), Revision(2))
 
     with pytest.raises(RecordUnreadable, match=KEYS.topic("t")):
@@ -223,14 +223,14 @@ def test_a_value_that_cannot_be_read_is_not_passed_over(metadata: ClusterMetadat
 
 
 def test_revisions_do_not_go_back(metadata: ClusterMetadata) -> None:
-    """Who applies keeps their order."""
+    """A lower revision than the last one is rejected."""
     apply(metadata, 5)
     with pytest.raises(AssertionError, match="below 5"):
         apply(metadata, 4)
 
 
 def test_views_cannot_be_written(metadata: ClusterMetadata) -> None:
-    """Only `apply` changes anything."""
+    """Views are read-only."""
     with pytest.raises(TypeError):
         metadata.topics["t"] = None  # type: ignore[index]
     with pytest.raises(TypeError):
@@ -238,7 +238,7 @@ def test_views_cannot_be_written(metadata: ClusterMetadata) -> None:
 
 
 def test_the_configuration_of_brokers_outlives_their_registrations(metadata: ClusterMetadata) -> None:
-    """A drain goes on while the broker is away; the view follows, and nobody can write through it."""
+    """A broker's configuration remains after its registration ends, in a read-only view."""
     apply(metadata, 5, item(KEYS.broker(ONE), BROKER, 4), item(KEYS.broker_config(ONE), CONFIG, 5))
     configs = metadata.broker_configs
     apply(metadata, 6, gone=(KEYS.broker(ONE),))

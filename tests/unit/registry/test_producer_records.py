@@ -1,4 +1,4 @@
-"""The keys and values of `producers/...`; tests/contract holds how they lie in stores."""
+"""The keys and values below `producers/`; tests/contract holds their stored form."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ KEYS = Keys("prod")
 
 
 def test_producers_are_not_mirrored() -> None:
-    """Their keys are outside of what every broker follows."""
+    """Keys of producers lie outside of the mirrored keys."""
     assert KEYS.parse(KEYS.producer_ids) is None
     assert KEYS.producer_name("a").startswith(KEYS.producer_names)
     assert not KEYS.producer_names.startswith(KEYS.meta)
 
 
 def test_ids_never_fall_below_zero() -> None:
-    """A value that says so is not believed."""
+    """A negative producer id is rejected."""
     with pytest.raises(RecordUnreadable):
         decode(KEYS.producer_ids, b'{"v": 1, "next_id": -1}', ProducerIdsRecord)

@@ -120,7 +120,7 @@ STORED: list[tuple[Any, dict[str, Any]]] = [
 ]
 IDS = [type(record).__name__ for record, _ in STORED]
 
-# Names that no release uses, so that an invented field never is a known one.
+# No release uses these names, so an invented field is never a known one.
 NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.recursive(
     st.none() | st.booleans() | NUMBERS | st.text(max_size=8),
@@ -139,7 +139,7 @@ FIELDS = st.dictionaries(
 def test_unknown_fields_are_kept_on_rewrite(
     record: Record, document: dict[str, Any], data: st.DataObject
 ) -> None:
-    """Fields of a later release survive, at the top and in every nested object, in order and value."""
+    """Fields of a later release are kept at the top and in every nested object, in order and value."""
     enriched = json.loads(json.dumps(document))
     enriched.update(data.draw(FIELDS))
     for name in type(record).nested:
@@ -154,7 +154,7 @@ def test_unknown_fields_are_kept_on_rewrite(
 
 
 def test_unknown_fields_go_with_the_entry_that_is_replaced() -> None:
-    """A successor made by replacing fields keeps them."""
+    """A successor made by replacing fields keeps the unknown ones."""
     document = {**STORED[-1][1], "leader": {"broker": 1, "broker_epoch": 9, "term": 4}, "later": [1]}
     record = decode("/k", json.dumps(document).encode(), PartitionRecord)
     assert record.leader is not None
@@ -169,7 +169,7 @@ def test_unknown_fields_go_with_the_entry_that_is_replaced() -> None:
 
 
 def test_no_leader_is_null() -> None:
-    """The field stays, so that every reader sees that nobody leads."""
+    """The leader of a partition without a leader is stored as null."""
     record = msgspec.structs.replace(STORED[-1][0], leader=None)
     written = encode(record)
 
@@ -178,7 +178,7 @@ def test_no_leader_is_null() -> None:
 
 
 def test_fields_with_a_default_may_be_missing() -> None:
-    """A record of a release that did not have them reads as if they were not used."""
+    """Missing fields take their defaults."""
     document = {k: v for k, v in STORED[-1][1].items() if k not in ("adding", "removing", "elr", "unclean")}
     record = decode("/k", json.dumps(document).encode(), PartitionRecord)
 
@@ -201,7 +201,7 @@ def test_fields_with_a_default_may_be_missing() -> None:
     ],
 )
 def test_what_cannot_be_read_names_the_key_and_the_reason(value: bytes, reason: str) -> None:
-    """Damage, another type, a missing field, or a later version: never half a record."""
+    """A damaged value, another type, a missing field or a later version is refused with its key and the reason."""
     with pytest.raises(RecordUnreadable, match="/k") as error:
         decode("/k", value, ControllerEpochRecord)
 
@@ -210,14 +210,14 @@ def test_what_cannot_be_read_names_the_key_and_the_reason(value: bytes, reason: 
 
 
 def test_a_nested_entry_of_another_type_is_refused() -> None:
-    """Lists of something else than objects do not pass for entries."""
+    """A list entry that is no object is refused."""
     document = {**STORED[-1][1], "isr": [1, 2]}
     with pytest.raises(RecordUnreadable, match="isr"):
         decode("/k", json.dumps(document).encode(), PartitionRecord)
 
 
 def test_configuration_is_read_in_the_form_in_which_it_is_stored() -> None:
-    """Whoever wrote numbers or booleans meant the text that this release writes."""
+    """Stored numbers and booleans of a configuration are read as their text."""
     values = {"a": True, "b": False, "c": 5, "d": 0.5, "e": "Text"}
 
     assert config_texts(values) == {"a": "true", "b": "false", "c": "5", "d": "0.5", "e": "Text"}

@@ -1,4 +1,4 @@
-"""Where two logs part (protocol section 4, rule 8)."""
+"""The offset at which two logs diverge (protocol section 4, rule 8)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LIST = [EpochStart(LeaderEpoch(2), Offset(10)), EpochStart(LeaderEpoch(5), Offse
     [(1, (1, 10)), (2, (2, 20)), (3, (2, 20)), (4, (2, 20)), (5, (5, 30)), (6, None)],
 )
 def test_end_of_an_epoch(asked: int, found: tuple[int, int] | None) -> None:
-    """The largest epoch that is not newer, ending where the next one starts; the newest at the log's end."""
+    """The end of an epoch is the start of the next one; the newest epoch ends at the end of the log."""
     end = epoch_end(LIST, asked, Offset(30))
 
     assert (end and (end.epoch, end.end_offset)) == found
@@ -65,14 +65,14 @@ def test_end_of_an_epoch(asked: int, found: tuple[int, int] | None) -> None:
 def test_what_a_leader_answers(
     last: LeaderEpoch | None, fetch_offset: Offset, found: tuple[int, int] | None
 ) -> None:
-    """Nothing where the follower's last record can be its own; else how far it could be."""
+    """A leader answers nothing to a follower whose last record it has, else the end of the common epoch."""
     end = divergence(LIST, Offset(30), last, fetch_offset)
 
     assert (end and (end.epoch, end.end_offset)) == found
 
 
 def test_a_leader_without_records_has_none_of_the_follower() -> None:
-    """Everything is cut, also of the oldest epoch."""
+    """A leader without records cuts the whole log of the follower, its oldest epoch included."""
     end = divergence([], Offset(0), LeaderEpoch(0), Offset(3))
 
     assert end is not None
@@ -80,7 +80,7 @@ def test_a_leader_without_records_has_none_of_the_follower() -> None:
 
 
 def test_a_follower_cuts_at_the_least_of_three() -> None:
-    """The leader's end of the epoch, the own end of it, the own end."""
+    """A follower cuts at the least of the leader's end of the epoch, its own end of it, and its log end offset."""
     own = starts([2, 2, 2, 4, 4])
 
     assert truncation_point(EpochEnd(LeaderEpoch(2), Offset(2)), own, Offset(5)) == 2
@@ -98,18 +98,18 @@ def test_a_follower_cuts_at_the_least_of_three() -> None:
 def test_where_a_leader_ends_for_an_emptied_follower(
     deleted: LeaderEpoch | None, begins_at: Offset, found: int | None
 ) -> None:
-    """Before its beginning, where the leader never had the epoch that it deleted last, or has less of it."""
+    """A leader ends before an emptied follower's log if it lacks the last deleted epoch, or has less of it."""
     assert end_before(LIST, Offset(30), deleted, begins_at) == found
 
 
 def test_a_leader_that_knows_no_epoch_sends_no_emptied_follower_back() -> None:
-    """It has no record, and nothing to compare."""
+    """A leader without epochs does not object to an emptied follower, because it has no record to compare."""
     assert end_before([], Offset(10), LeaderEpoch(3), Offset(10)) is None
 
 
 @pytest.mark.parametrize(("offset", "found"), [(0, None), (10, None), (11, 2), (20, 2), (21, 5), (30, 5)])
 def test_the_epoch_before_an_offset(offset: Offset, found: int | None) -> None:
-    """An epoch that begins at the offset has no record before it."""
+    """An epoch that begins at an offset has no record before it."""
     before = epoch_before(LIST, offset)
 
     assert (before and before.epoch) == found
@@ -123,15 +123,15 @@ def test_the_epoch_before_an_offset(offset: Offset, found: int | None) -> None:
     ],
 )
 def test_the_epochs_of_a_range(first: Offset, end: Offset, found: list[int]) -> None:
-    """Also one that began before it; one that begins at its end has no record in it."""
+    """A range has the epoch that began before it, and not one that begins at its end."""
     assert [each.epoch for each in epochs_between(LIST, first, end)] == found
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[Log, Log]:
-    """Two logs of a cluster: each epoch is written by one leader only, on top of what it had.
+    """Two logs of a cluster: each epoch is written by one leader only, on top of its log.
 
-    Leaders are elected as they come, with whatever log they have, so that tails are lost and epochs interleave.
+    Leaders are elected with any log, so that tails are lost and epochs interleave.
     """
     logs: list[Log] = [[], [], []]
     for epoch in range(draw(st.integers(1, 8))):
@@ -145,7 +145,7 @@ def histories(draw: st.DrawFn) -> tuple[Log, Log]:
 
 
 def reconcile(leader: Log, follower: Log) -> tuple[Log, int]:
-    """Ask and cut until the leader has nothing to object to; answer what is left, and how often it was cut."""
+    """Fetch and cut until the leader has no objection; return the rest of the log, and the number of cuts."""
     for cuts in range(len(leader) + len(follower) + 2):
         end = divergence(starts(leader), Offset(len(leader)), last_epoch(follower), Offset(len(follower)))
         if end is None:
@@ -156,7 +156,7 @@ def reconcile(leader: Log, follower: Log) -> tuple[Log, int]:
 
 @given(histories())
 def test_a_follower_ends_with_a_prefix_of_its_leader(logs: tuple[Log, Log]) -> None:
-    """Epochs and offsets alone tell it, and nothing that both have is cut."""
+    """A follower ends with a prefix of its leader's log by epochs and offsets alone, and no common record is cut."""
     leader, follower = logs
     left, _ = reconcile(leader, follower)
     common = next(
@@ -170,7 +170,7 @@ def test_a_follower_ends_with_a_prefix_of_its_leader(logs: tuple[Log, Log]) -> N
 
 @given(histories())
 def test_a_follower_with_a_part_of_the_log_is_left_alone(logs: tuple[Log, Log]) -> None:
-    """Nobody who only lacks something is cut."""
+    """A follower whose log is a prefix of the leader's is not cut."""
     leader, _ = logs
     for length in range(len(leader) + 1):
         assert reconcile(leader, leader[:length]) == (leader[:length], 0)
@@ -180,7 +180,7 @@ def test_a_follower_with_a_part_of_the_log_is_left_alone(logs: tuple[Log, Log]) 
 def test_an_emptied_follower_goes_on_exactly_where_its_leader_has_what_it_deleted(
     logs: tuple[Log, Log],
 ) -> None:
-    """A leader with other records before its end, or none, is told by the epoch of the last one that it deleted."""
+    """An emptied follower goes on only if the leader has the epoch of its last deleted record up to its log end."""
     leader, follower = logs
     for start in range(1, len(follower) + 1):
         deleted = LeaderEpoch(follower[start - 1])

@@ -1,4 +1,4 @@
-"""When a replica had everything that the leader had."""
+"""The last time at which a replica had every record of the leader."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ STEP_SECONDS = LAG_SECONDS / ENTRIES_PER_LAG
 
 
 def at(ring: EndOffsets, counted: int, now: float) -> float | None:
-    """Ask with a plain number."""
+    """Return the time for a plain number."""
     return ring.caught_up_at(Offset(counted), now)
 
 
 def test_who_has_everything_has_it_now() -> None:
-    """An idle partition loses nobody, however long nothing was written."""
+    """A replica at the log end is complete now, however long the partition has been idle."""
     ring = EndOffsets(Offset(10), 0.0, LAG_SECONDS)
     ring.note(500.0)
 
@@ -26,7 +26,7 @@ def test_who_has_everything_has_it_now() -> None:
 
 
 def test_who_lacks_the_newest_had_everything_until_it_was_written() -> None:
-    """Each end of the log held until the next append."""
+    """A replica without the newest records was complete until they were appended."""
     ring = EndOffsets(Offset(10), 0.0, LAG_SECONDS)
     ring.appended(Offset(20), 3.0)
     ring.appended(Offset(30), 5.0)
@@ -37,7 +37,7 @@ def test_who_lacks_the_newest_had_everything_until_it_was_written() -> None:
 
 
 def test_who_never_had_everything_within_the_lag_time_gets_no_answer() -> None:
-    """It is behind the oldest end that is remembered."""
+    """A replica behind the oldest remembered log end has no time."""
     ring = EndOffsets(Offset(10), 0.0, LAG_SECONDS)
     ring.appended(Offset(20), 3.0)
 
@@ -45,7 +45,7 @@ def test_who_never_had_everything_within_the_lag_time_gets_no_answer() -> None:
 
 
 def test_what_is_older_than_the_lag_time_is_forgotten() -> None:
-    """Who was last complete before that is late."""
+    """Log ends older than the lag time are forgotten, because a replica that was complete then is late."""
     ring = EndOffsets(Offset(10), 0.0, LAG_SECONDS)
     ring.appended(Offset(20), 3.0)
     ring.note(13.0)
@@ -59,7 +59,7 @@ def test_what_is_older_than_the_lag_time_is_forgotten() -> None:
 
 
 def test_appends_in_quick_succession_share_an_entry() -> None:
-    """A replica then looks complete at an earlier time than it was, never at a later one."""
+    """Appends in quick succession share an entry, which gives an earlier time and never a later one."""
     ring = EndOffsets(Offset(0), 0.0, LAG_SECONDS)
     for n in range(1, 100):
         ring.appended(Offset(n), n * STEP_SECONDS / 100)
@@ -72,7 +72,7 @@ def test_appends_in_quick_succession_share_an_entry() -> None:
     st.integers(0, 100),
 )
 def test_never_tells_a_later_time_than_the_true_one(history: list[tuple[int, float]], counted: int) -> None:
-    """Nor one at which the log's end was above what the replica counts to."""
+    """The returned time is never later than the true one."""
     ring = EndOffsets(Offset(0), 0.0, LAG_SECONDS)
     now, end, complete_until = 0.0, 0, 0.0
     for grown, seconds in history:

@@ -37,7 +37,7 @@ def following(
     high_watermark: int = 0,
     last_epoch: int | None = 4,
 ) -> PartitionFollower:
-    """A follower that has just learned of its leader."""
+    """A follower that has just learned its leader."""
     return PartitionFollower(
         BrokerId(2),
         BrokerEpoch(12),
@@ -59,22 +59,22 @@ def fetched(
     log_start: int = 0,
     epoch: int = EPOCH,
 ) -> list[FollowerEffect]:
-    """An answer without objection."""
+    """An answer without divergence."""
     known = None if high_watermark is None else Offset(high_watermark)
     return follower.step(Fetched(LeaderEpoch(epoch), known, Offset(log_start), nbytes))
 
 
 def diverged(follower: PartitionFollower, end: int, own_end: int | None) -> list[FollowerEffect]:
-    """An answer that says where the leader's records of epoch 3 end."""
+    """An answer with the end of epoch 3 in the leader's log."""
     own = None if own_end is None else EpochEnd(LeaderEpoch(3), Offset(own_end))
     return follower.step(Diverged(LeaderEpoch(3), Offset(end), own))
 
 
 class TestFetching:
-    """What it asks."""
+    """Requests of the follower."""
 
     def test_says_all_that_the_leader_has_to_know(self) -> None:
-        """Its life, generation, the epoch it follows, its last record, and how far it is."""
+        """A fetch has the incarnation, generation, leader epoch, last epoch and offset of the follower."""
         report = following(end=10, synced=8, log_start=2).next_fetch()
 
         assert report == FollowerReport(
@@ -82,7 +82,7 @@ class TestFetching:
         )
 
     def test_shows_whom_it_follows_as_what_and_how_far_it_is(self) -> None:
-        """Its shell needs that to place what comes, and to tell this machine from the next."""
+        """The machine shows leader, leader epoch and offset, by which its shell places answers."""
         follower = following(end=10)
 
         assert (follower.leader_epoch, follower.generation) == (EPOCH, 3)
@@ -94,7 +94,7 @@ class TestFetching:
         assert follower.end_offset == 14
 
     def test_asks_nothing_while_records_are_being_appended(self) -> None:
-        """The next question depends on them."""
+        """A follower sends no fetch while records are being appended, because the next offset depends on them."""
         follower = following()
         fetched(follower, nbytes=100)
 
@@ -107,7 +107,7 @@ class TestFetching:
         assert (report.fetch_offset, report.last_epoch) == (14, EPOCH)
 
     def test_passes_what_the_leader_has_lost_at_its_end(self) -> None:
-        """Nothing comes for that, and without it the log would never reach what is committed."""
+        """A follower skips lost offsets at the end of the leader's log, so that its log reaches the high watermark."""
         follower = following(end=10)
 
         lost = (EpochStart(LeaderEpoch(4), Offset(3)),)
@@ -122,21 +122,21 @@ class TestFetching:
         assert (follower.end_offset, follower.high_watermark) == (14, 14)
 
     def test_passes_nothing_that_it_has(self) -> None:
-        """Its own copy of what the leader has lost is as good as ever."""
+        """A follower keeps its own records where the leader has lost them."""
         follower = following(end=10)
 
         assert follower.step(Fetched(EPOCH, Offset(0), Offset(0), 0, Offset(10))) == []
         assert follower.next_fetch() is not None
 
     def test_an_answer_of_another_epoch_is_ignored(self) -> None:
-        """It was asked for before this machine was made."""
+        """An answer to a fetch of another leader epoch is ignored."""
         follower = following()
 
         assert fetched(follower, epoch=4, high_watermark=9) == []
         assert not follower.reconciled
 
     def test_a_log_ahead_of_its_leader_is_not_touched(self) -> None:
-        """A restored store has issued an epoch again: such a replica is quarantined, never cut."""
+        """A log with a higher epoch than its leader's is quarantined and never cut."""
         follower = following(last_epoch=6)
 
         assert follower.is_ahead
@@ -145,7 +145,7 @@ class TestFetching:
         assert follower.step(FetchOutOfRange(Offset(20), Offset(30))) == []
 
     def test_copies_never_take_the_log_back(self) -> None:
-        """Only a cut does."""
+        """Copied records never reduce the log end offset; only a cut does."""
         follower = following()
         fetched(follower, nbytes=1)
 
@@ -153,14 +153,14 @@ class TestFetching:
             follower.step(CopiesAppended(Offset(9), EPOCH))
 
     def test_a_log_without_records_parts_from_nothing(self) -> None:
-        """Everything up to its end is deleted: it names no epoch, or it would be asked to cut what is not there."""
+        """A log whose records are all deleted names no last epoch, so that the leader does not ask for a cut."""
         report = following(end=10, log_start=10, last_epoch=4).next_fetch()
 
         assert report is not None
         assert report.last_epoch is None
 
     def test_a_log_without_records_says_what_it_deleted(self) -> None:
-        """By the epoch of that the leader knows whether it had the same; one with records needs no such thing."""
+        """A log whose records are all deleted names their last epoch; a log with records does not."""
         emptied = following(end=10, log_start=10, last_epoch=4).next_fetch()
         whole = following(end=10, log_start=9, last_epoch=4).next_fetch()
 
@@ -171,10 +171,10 @@ class TestFetching:
 
 
 class TestFollowing:
-    """The leader's high watermark and log start."""
+    """High watermark and log start offset follow the leader's."""
 
     def test_high_watermark_goes_as_far_as_the_own_log(self) -> None:
-        """What is committed but not here yet cannot be served."""
+        """The follower's high watermark is at most its own log end offset."""
         follower = following()
 
         assert fetched(follower, nbytes=1, high_watermark=12) == [AdvanceHighWatermark(Offset(10))]
@@ -182,7 +182,7 @@ class TestFollowing:
         assert follower.high_watermark == 12
 
     def test_high_watermark_never_goes_back(self) -> None:
-        """A new leader learns it late."""
+        """The follower's high watermark does not fall when a new leader knows a lower one."""
         follower = following(high_watermark=8)
 
         assert fetched(follower, high_watermark=5) == []
@@ -190,7 +190,7 @@ class TestFollowing:
         assert follower.high_watermark == 8
 
     def test_log_start_follows(self) -> None:
-        """Only leaders decide what is deleted; it was committed, also where the leader does not know how much is."""
+        """The log start offset follows the leader's, also where the leader does not know its high watermark."""
         follower = following(log_start=2)
 
         assert fetched(follower, log_start=7, high_watermark=None) == [
@@ -202,10 +202,10 @@ class TestFollowing:
 
 
 class TestProgress:
-    """What it says about its disk."""
+    """Reports of synced offsets."""
 
     def test_reports_what_is_synced(self) -> None:
-        """Once each time that it grows."""
+        """Each rise of the synced offset is reported once."""
         follower = following(end=10, synced=4)
         fetched(follower)
 
@@ -214,7 +214,7 @@ class TestProgress:
         assert follower.synced_offset == 9
 
     def test_says_nothing_before_the_leader_has_agreed_to_the_log(self) -> None:
-        """The leader would count other records at the same offsets; the next fetch says it."""
+        """No offset is reported before the leader has agreed to the log; the next fetch carries it."""
         follower = following(end=10, synced=4)
 
         assert follower.step(FollowerLogSynced(Offset(10))) == []
@@ -227,7 +227,7 @@ class TestProgress:
         assert report.synced_offset == 10
 
     def test_an_fsync_cannot_vouch_for_what_was_not_told_yet(self) -> None:
-        """A round may sync copies whose append has not been heard of."""
+        """A sync does not count for records whose append has not been reported yet."""
         follower = following(end=10, synced=4)
         fetched(follower, nbytes=1)
 
@@ -235,13 +235,13 @@ class TestProgress:
 
 
 class TestCutting:
-    """A log that is not the leader's."""
+    """Logs that diverge from the leader's."""
 
     @pytest.mark.parametrize(
         ("leader_end", "own_end", "cut_at"), [(7, 9, 7), (9, 7, 7), (20, 15, 10), (8, None, 8)]
     )
     def test_cuts_at_the_least_of_three(self, leader_end: int, own_end: int | None, cut_at: int) -> None:
-        """The leader's end of the epoch, the own end of it, the own end; and then asks again."""
+        """The follower cuts at the least of the epoch's end at the leader, its own end of it and its log end."""
         follower = following()
 
         assert diverged(follower, leader_end, own_end) == [TruncateTo(Offset(cut_at))]
@@ -255,12 +255,12 @@ class TestCutting:
         assert (report.fetch_offset, report.last_epoch, report.synced_offset) == (cut_at, 3, cut_at)
 
     def test_never_cuts_by_the_high_watermark(self) -> None:
-        """It is known one round trip late: what lies above may be committed, and what below may not be the leader's."""
+        """The follower does not cut at its high watermark, which is one round trip late."""
         assert diverged(following(high_watermark=2), 7, 9) == [TruncateTo(Offset(7))]
         assert diverged(following(high_watermark=9), 7, 9) == [TruncateTo(Offset(7))]
 
     def test_what_is_cut_is_not_committed(self) -> None:
-        """After an unclean election."""
+        """A cut below the high watermark lowers it, after an unclean election."""
         follower = following(high_watermark=9)
         diverged(follower, 7, 9)
         follower.step(Truncated(Offset(7), LeaderEpoch(3)))
@@ -268,11 +268,11 @@ class TestCutting:
         assert follower.high_watermark == 7
 
     def test_never_cuts_below_its_log_start(self) -> None:
-        """There is nothing."""
+        """A cut does not go below the log start offset."""
         assert diverged(following(log_start=5), 3, 3) == [TruncateTo(Offset(5))]
 
     def test_an_answer_that_comes_while_something_is_ordered_is_ignored(self) -> None:
-        """It answers an older question."""
+        """An answer that arrives while a cut or an append runs is ignored."""
         follower = following()
         diverged(follower, 7, 9)
 
@@ -282,10 +282,10 @@ class TestCutting:
 
 
 class TestRestarting:
-    """A log that the leader's does not reach any more."""
+    """Logs that end before the leader's log start offset."""
 
     def test_begins_anew_where_the_leader_begins(self) -> None:
-        """The leader has deleted what would come next."""
+        """A follower whose next record the leader has deleted restarts at the leader's log start."""
         follower = following()
 
         assert follower.step(FetchOutOfRange(Offset(50), Offset(80))) == [RestartAt(Offset(50))]
@@ -300,7 +300,7 @@ class TestRestarting:
         assert follower.high_watermark == 50
 
     def test_keeps_the_epoch_of_what_was_deleted_before(self) -> None:
-        """The leader has told it, and the next leader is told it."""
+        """A restarted log keeps the epoch of the deleted records, and reports it to the next leader."""
         follower = following()
         before = EpochStart(LeaderEpoch(3), Offset(20))
 
@@ -314,7 +314,7 @@ class TestRestarting:
 
     @pytest.mark.parametrize("last_epoch", [None, 4])
     def test_an_empty_log_beyond_the_leader_begins_anew(self, last_epoch: int | None) -> None:
-        """It has no record by whose epoch the leader could object."""
+        """An empty log beyond the leader's end restarts, because the leader has no epoch to object by."""
         follower = following(end=90, synced=90, log_start=90, last_epoch=last_epoch)
 
         assert follower.step(FetchOutOfRange(Offset(50), Offset(80))) == [RestartAt(Offset(50))]
@@ -323,5 +323,5 @@ class TestRestarting:
     def test_drops_nothing_that_the_leader_could_still_object_to(
         self, leader_start: int, leader_end: int
     ) -> None:
-        """Records are cut by epochs only."""
+        """A log with records beyond the leader's end is not dropped, because records are cut by epochs only."""
         assert following().step(FetchOutOfRange(Offset(leader_start), Offset(leader_end))) == []

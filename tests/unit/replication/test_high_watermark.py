@@ -1,4 +1,4 @@
-"""How far a partition is committed (protocol section 4, rules 2, 4 and 9)."""
+"""The advance of the high watermark (protocol section 4, rules 2, 4 and 9)."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from replication_kit import (
 
 
 def alone(**fields: object) -> Office:
-    """A leader whose isr is itself, and needs nobody else."""
+    """A leader that is the only in-sync replica, with a minimum of one."""
     return Office(partition_record(isr=entries([LEADER]), min_isr=1, **fields))
 
 
 class TestCounting:
-    """Which offsets count."""
+    """Offsets that count towards the high watermark."""
 
     def test_synced_partition_commits_only_what_is_fsynced(self) -> None:
-        """With durability=synced an append alone moves nothing; the fsync does."""
+        """With durability=synced the high watermark advances with the fsync and not with the append."""
         leadership = alone(durability=DurabilityState.SYNCED)
 
         assert leadership.append(10) == []
@@ -41,7 +41,7 @@ class TestCounting:
         assert leadership.machine.counts_synced
 
     def test_replicated_partition_commits_what_is_appended(self) -> None:
-        """With durability=replicated the append itself counts."""
+        """With durability=replicated the high watermark advances with the append."""
         leadership = alone()
 
         assert advanced(leadership.append(10)) == [10]
@@ -49,14 +49,14 @@ class TestCounting:
         assert not leadership.machine.counts_synced
 
     def test_syncing_partition_counts_as_synced(self) -> None:
-        """On the way to synced only fsynced bytes count already."""
+        """With durability=syncing only synced bytes count."""
         leadership = alone(durability=DurabilityState.SYNCING)
 
         assert advanced(leadership.append(10)) == []
         assert advanced(leadership.sync(10)) == [10]
 
     def test_followers_count_by_what_they_have_synced(self) -> None:
-        """What a follower has only appended is not safe from the loss of power."""
+        """A follower counts up to its synced offset, because appended bytes may be lost with the power."""
         leadership = Office(partition_record(durability=DurabilityState.SYNCED))
         leadership.append(10)
         leadership.sync(10)
@@ -67,7 +67,7 @@ class TestCounting:
         assert advanced(leadership.progress(THIRD, 9)) == [9]
 
     def test_progress_can_come_before_the_fetch_that_would_say_it(self) -> None:
-        """The fetch is parked at the leader while the follower's fsync ends."""
+        """Reported progress counts while the follower's fetch is parked at the leader."""
         leadership = Office(partition_record(durability=DurabilityState.SYNCED))
         leadership.append(10)
         leadership.sync(10)
@@ -77,7 +77,7 @@ class TestCounting:
         assert advanced(leadership.progress(THIRD, 10)) == [10]
 
     def test_late_sync_report_changes_nothing(self) -> None:
-        """An older fsync that reports late does not pull the progress back."""
+        """A late report of an earlier fsync does not reduce the synced offset."""
         leadership = alone(durability=DurabilityState.SYNCED)
         leadership.append(10)
         leadership.sync(10)
@@ -87,10 +87,10 @@ class TestCounting:
 
 
 class TestMaximalIsr:
-    """Everybody who may be in the isr has to have it."""
+    """Every member of the maximal ISR must have a record before it is committed."""
 
     def test_is_the_least_of_all_members(self) -> None:
-        """A member that has not reported blocks it; then the slowest one decides."""
+        """The high watermark is the least offset of all members, and a member without a report blocks it."""
         leadership = Office()
         leadership.append(10)
         leadership.fetch(SECOND, 10)
@@ -100,7 +100,7 @@ class TestMaximalIsr:
         assert advanced(leadership.fetch(THIRD, 10)) == [10]
 
     def test_does_not_pass_who_is_proposed_to_leave(self) -> None:
-        """Until the smaller isr is stored, the one that leaves can still be elected."""
+        """A proposed leave does not count before it is stored, because the replica can still be elected."""
         leadership = Office()
         leadership.append(10)
         leadership.fetch(SECOND, 10)
@@ -113,7 +113,7 @@ class TestMaximalIsr:
         assert advanced(leadership.answer(write, WriteOutcome.STORED, 51)) == [10]
 
     def test_does_not_pass_who_is_proposed_to_join(self) -> None:
-        """From the order to write on it may be stored, and the joiner elected."""
+        """A proposed join counts from the write on, because it may be stored and the joiner elected."""
         leadership = Office(partition_record(isr=entries([LEADER, SECOND])))
         leadership.append(10)
         leadership.fetch(SECOND, 10)
@@ -126,7 +126,7 @@ class TestMaximalIsr:
         assert advanced(leadership.fetch(THIRD, 15)) == [15]
 
     def test_a_report_that_comes_late_takes_nothing_back(self) -> None:
-        """Within one life, generation and leader epoch a follower only appends."""
+        """A late report of a lower offset changes nothing within one incarnation, generation and leader epoch."""
         leadership = Office()
         leadership.append(10)
         leadership.fetch(SECOND, 10)
@@ -135,7 +135,7 @@ class TestMaximalIsr:
         assert leadership.machine.counted_of(SECOND) == 10
 
     def test_another_life_starts_from_what_it_says(self) -> None:
-        """It may have lost what the one before had."""
+        """A new incarnation counts from its own report only."""
         leadership = Office()
         leadership.append(10)
         leadership.fetch(SECOND, 10)
@@ -147,10 +147,10 @@ class TestMaximalIsr:
 
 
 class TestGate:
-    """When it moves at all."""
+    """Conditions under which the high watermark advances."""
 
     def test_stands_still_below_min_isr(self) -> None:
-        """Too few stored in-sync replicas hold it back for every acks level; enough let it go on."""
+        """Below min_isr stored in-sync replicas the high watermark stops, for every acks level."""
         leadership = Office(partition_record(isr=entries([LEADER])))
 
         assert leadership.append(5) == []
@@ -158,7 +158,7 @@ class TestGate:
         assert advanced(leadership.change(51, min_isr=1)) == [5]
 
     def test_a_proposed_member_does_not_open_it(self) -> None:
-        """The write may never be stored."""
+        """A proposed member does not count towards min_isr, because the write may never be stored."""
         leadership = Office(partition_record(isr=entries([LEADER]), elr=entries([SECOND])))
         leadership.append(5)
         effects = leadership.fetch(SECOND, 5)
@@ -168,7 +168,7 @@ class TestGate:
         assert advanced(leadership.answer(write, WriteOutcome.STORED, 51)) == [5]
 
     def test_replicas_being_added_do_not_count_towards_min_isr(self) -> None:
-        """A reassignment cannot satisfy min_isr with replicas that may be taken away again."""
+        """A replica that is being added does not count towards min_isr."""
         leadership = Office(partition_record(isr=entries([LEADER, SECOND]), adding=(SECOND,)))
         leadership.append(5)
 
@@ -176,7 +176,7 @@ class TestGate:
         assert advanced(leadership.change(51, adding=())) == [5]
 
     def test_stands_still_after_the_directory_failed(self) -> None:
-        """Nothing may be acknowledged that rests on a disk that failed."""
+        """The high watermark stops after the directory has failed."""
         leadership = alone(durability=DurabilityState.SYNCED)
         leadership.append(5)
         leadership.step(DirectoryFailed())
@@ -185,7 +185,7 @@ class TestGate:
 
     @pytest.mark.parametrize("leader", [None, entries([SECOND])[0]])
     def test_stands_still_once_the_record_names_this_incarnation_no_more(self, leader: object) -> None:
-        """Who is next may be elected from the record that was written."""
+        """The high watermark stops when the record no longer names this incarnation."""
         leadership = alone()
         leadership.change(51, leader=leader)
 
@@ -193,7 +193,7 @@ class TestGate:
         assert leadership.machine.resigned
 
     def test_stands_still_with_a_doubtful_lease_alone_and_unclean(self) -> None:
-        """An unclean election may have passed by a leader that is alone in the isr."""
+        """A leader alone in the ISR stops with an expired lease, because an unclean election may have taken place."""
         leadership = alone(unclean=True)
         leadership.step(LeaseChanged(confirmed=False))
 
@@ -204,7 +204,7 @@ class TestGate:
         "fields", [{"isr": entries([LEADER, SECOND]), "unclean": True}, {"isr": entries([LEADER])}]
     )
     def test_goes_on_with_a_doubtful_lease_otherwise(self, fields: dict[str, object]) -> None:
-        """With others in the isr nothing can be elected that has less; alone without unclean nothing at all."""
+        """With an expired lease the high watermark advances if no replica with fewer records can be elected."""
         leadership = Office(partition_record(min_isr=1, **fields))
         leadership.step(LeaseChanged(confirmed=False))
 
@@ -212,10 +212,10 @@ class TestGate:
 
 
 class TestEpochStart:
-    """Rule 9."""
+    """The start of the leader epoch (rule 9)."""
 
     def test_is_unknown_until_it_reaches_the_start_of_the_epoch(self) -> None:
-        """A new leader does not name a high watermark below the start of its epoch."""
+        """The high watermark is unknown until it reaches the start of the leader epoch."""
         record = partition_record(isr=entries([LEADER]), min_isr=1, durability=DurabilityState.SYNCED)
         leadership = Office(record, end=10, synced=4, high_watermark=3)
 
@@ -229,15 +229,15 @@ class TestEpochStart:
         assert leadership.machine.high_watermark == 10
 
     def test_of_an_empty_log_is_known_at_once(self) -> None:
-        """Zero is where the epoch starts."""
+        """The high watermark of an empty log is zero at once."""
         assert Office().machine.high_watermark == 0
 
 
 class TestWaiting:
-    """It waits for who could join (rule 4): alone, it is the leader's own end, which no follower reaches under load."""
+    """The high watermark waits for a replica that could join (rule 4), which otherwise never reaches it under load."""
 
     def test_a_follower_close_behind_joins_under_load(self) -> None:
-        """The high watermark stands still until the follower, always two appends behind, has reached it."""
+        """A follower two appends behind joins under load, because the high watermark waits for it."""
         leadership = alone()
         for end in range(10, 1000, 10):
             leadership.now += 0.05
@@ -249,7 +249,7 @@ class TestWaiting:
         assert leadership.machine.maximal_isr == {LEADER, SECOND}
 
     def test_a_follower_far_behind_stops_nothing(self) -> None:
-        """One that reads old records is not waited for."""
+        """The high watermark does not wait for a follower far behind."""
         leadership = alone()
         leadership.append(100_000)
         leadership.pass_time(30)
@@ -260,7 +260,7 @@ class TestWaiting:
             assert advanced(leadership.append(100_000 + step)) == [100_000 + step]
 
     def test_an_attempt_takes_the_lag_time_at_most(self) -> None:
-        """A follower that gets near and then no further does not stop acknowledgements for longer."""
+        """The high watermark waits for a joiner for the lag time at most."""
         leadership = alone()
         leadership.append(10)
         leadership.fetch(SECOND, 5)
@@ -273,7 +273,7 @@ class TestWaiting:
         assert 0.5 < leadership.now - stopped_at <= LAG_SECONDS
 
     def test_does_not_wait_for_who_may_not_join(self) -> None:
-        """A broker that is stopping will not come."""
+        """The high watermark does not wait for a stopping broker, which may not join."""
         leadership = alone()
         leadership.register(SECOND, joins=False)
         leadership.fetch(SECOND, 0)
@@ -282,7 +282,7 @@ class TestWaiting:
 
 
 class TestDoubtfulLease:
-    """What may be served while somebody else may lead (protocol section 3, rule 7)."""
+    """Requests that a leader with an expired lease may serve (protocol section 3, rule 7)."""
 
     @pytest.mark.parametrize(
         ("fields", "serves"),
@@ -296,7 +296,7 @@ class TestDoubtfulLease:
     def test_weak_acks_need_that_nobody_else_can_be_elected(
         self, fields: dict[str, object], serves: bool
     ) -> None:
-        """With a sure lease they are always served; else only alone, with no one eligible and unclean off."""
+        """Weak acks are served with a valid lease, else only if no other replica can be elected."""
         leadership = Office(partition_record(**fields))
 
         assert leadership.machine.serves_weak_acks
@@ -307,7 +307,7 @@ class TestDoubtfulLease:
         assert not leadership.machine.lease_confirmed
 
     def test_a_proposal_in_doubt_counts_as_somebody_else(self) -> None:
-        """It may be stored, and its joiner elected."""
+        """A proposal with an unknown outcome counts as an electable replica."""
         leadership = alone()
         leadership.fetch(SECOND, 0)
         leadership.step(LeaseChanged(confirmed=False))
@@ -316,20 +316,20 @@ class TestDoubtfulLease:
 
 
 class TestInvariants:
-    """A shell that lies is stopped."""
+    """Events that break an invariant fail an assertion."""
 
     def test_leader_is_in_the_isr(self) -> None:
-        """A broker outside the isr cannot become leader."""
+        """A broker outside of the ISR cannot become leader."""
         with pytest.raises(AssertionError, match="not in the isr"):
             Office(partition_record(isr=entries([SECOND])))
 
     def test_high_watermark_lies_within_the_log(self) -> None:
-        """A checkpoint beyond the end must be clamped before."""
+        """A high watermark beyond the log end is rejected."""
         with pytest.raises(AssertionError, match="within the log"):
             Office(end=3, high_watermark=4)
 
     def test_nothing_is_synced_beyond_the_end(self) -> None:
-        """Neither at the start nor later."""
+        """A synced offset beyond the log end is rejected, at the start and later."""
         with pytest.raises(AssertionError, match="beyond the end"):
             Office(end=3, synced=4)
 
@@ -339,21 +339,21 @@ class TestInvariants:
             leadership.sync(4)
 
     def test_log_of_a_leader_does_not_shrink(self) -> None:
-        """Only followers cut their logs."""
+        """The log of a leader does not shrink; only followers cut theirs."""
         leadership = Office(end=3)
 
         with pytest.raises(AssertionError, match="went back"):
             leadership.append(2)
 
     def test_other_leader_epoch_needs_another_machine(self) -> None:
-        """Progress of one epoch says nothing in the next."""
+        """Another leader epoch needs another machine."""
         leadership = Office()
 
         with pytest.raises(AssertionError, match="another machine"):
             leadership.change(51, leader_epoch=4)
 
     def test_older_version_of_the_record_is_ignored(self) -> None:
-        """A mirror that repeats an old revision changes nothing."""
+        """An older revision of the record is ignored."""
         leadership = Office()
         leadership.change(51, min_isr=3)
 

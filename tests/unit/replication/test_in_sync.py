@@ -33,17 +33,17 @@ TWO = entries([LEADER, SECOND])
 
 
 def without_third(**fields: object) -> Office:
-    """The third replica is not in sync; the log has ten records, the high watermark is 10."""
+    """The third replica is out of sync; the log has ten records, and the high watermark is 10."""
     leadership = Office(partition_record(isr=TWO, **fields), end=10, high_watermark=10)
     leadership.fetch(SECOND, 10)
     return leadership
 
 
 class TestJoin:
-    """Rule 5."""
+    """Joins of the ISR (rule 5)."""
 
     def test_a_replica_with_everything_joins(self) -> None:
-        """The write names the revision that it succeeds, and that of the joiner's registration."""
+        """A replica with every record joins by a write guarded by both revisions, of record and registration."""
         write = only_write(without_third().fetch(THIRD, 10))
 
         assert write.revision == FIRST_REVISION
@@ -51,7 +51,7 @@ class TestJoin:
         assert write.added == ((THIRD, Revision(20 + THIRD)),)
 
     def test_needs_the_high_watermark(self) -> None:
-        """Elected with less it would lose what was acknowledged."""
+        """A replica below the high watermark does not join, because as a leader it would lose acknowledged records."""
         leadership = without_third()
         leadership.append(20)
         leadership.fetch(SECOND, 20)
@@ -61,14 +61,14 @@ class TestJoin:
         assert proposes(leadership.fetch(THIRD, 20))
 
     def test_needs_the_start_of_the_leader_epoch(self) -> None:
-        """Below it the leader does not know yet how far everything is committed."""
+        """A replica below the start of the leader epoch does not join."""
         leadership = Office(partition_record(isr=TWO), end=10, high_watermark=3)
 
         assert writes(leadership.fetch(THIRD, 9)) == []
         assert proposes(leadership.fetch(THIRD, 10))
 
     def test_needs_what_counts(self) -> None:
-        """With durability=synced the log has to be on disk."""
+        """With durability=synced a replica joins by its synced offset."""
         leadership = Office(
             partition_record(isr=TWO, durability=DurabilityState.SYNCED), end=10, high_watermark=10
         )
@@ -78,7 +78,7 @@ class TestJoin:
 
     @pytest.mark.parametrize("fields", [{"epoch": 90}, {"joins": False}, {"directories": ()}])
     def test_needs_the_life_that_is_registered_in_health(self, fields: dict[str, object]) -> None:
-        """Neither a life that is over, nor one that stops, nor one without a healthy disk joins."""
+        """A replica joins only in its registered incarnation, with a healthy directory, and not while it stops."""
         leadership = without_third()
         leadership.fetch(THIRD, 5)
         leadership.register(THIRD, **fields)
@@ -87,7 +87,7 @@ class TestJoin:
         assert proposes([*leadership.register(THIRD), *leadership.fetch(THIRD, 10)])
 
     def test_needs_the_life_to_be_known_here(self) -> None:
-        """A new life fetches before the leader's mirror shows its registration."""
+        """A replica joins after the leader's mirror shows its registration."""
         leadership = without_third()
 
         assert writes(leadership.fetch(THIRD, 10, broker_epoch=90)) == []
@@ -98,7 +98,7 @@ class TestJoin:
         assert write.added == ((THIRD, 95),)
 
     def test_needs_the_generation_of_the_record(self) -> None:
-        """A report from before the replica took itself out for damage says nothing of what it has now."""
+        """A report of an earlier generation does not count for a join."""
         replicas = tuple(
             Replica(broker=broker, directory=f"d{broker}", generation=int(broker == THIRD))
             for broker in EVERYBODY
@@ -109,7 +109,7 @@ class TestJoin:
         assert proposes(leadership.fetch(THIRD, 10, generation=1))
 
     def test_a_new_generation_forgets_what_was_reported(self) -> None:
-        """The bytes behind those reports are dropped."""
+        """A higher generation forgets the reported offsets."""
         leadership = Office(end=10)
         leadership.fetch(SECOND, 10)
         replicas = tuple(
@@ -123,7 +123,7 @@ class TestJoin:
         assert leadership.machine.counted_of(SECOND) is None
 
     def test_writes_the_directory_that_is_registered(self) -> None:
-        """A broker with another disk starts at generation 0 there; who has its old one keeps both."""
+        """A join writes the registered directory: a new one at generation 0, a known one at its generation."""
         replicas = tuple(
             Replica(broker=broker, directory=f"d{broker}", generation=4 * int(broker == THIRD))
             for broker in EVERYBODY
@@ -143,7 +143,7 @@ class TestJoin:
         assert kept.record.replicas == replicas
 
     def test_takes_an_eligible_replica_out_of_elr(self) -> None:
-        """Elr goes with the isr by one rule; it is empty once the isr is large enough."""
+        """A join that fills the ISR up to min_isr empties the ELR."""
         leadership = Office(
             partition_record(isr=entries([LEADER]), elr=entries([SECOND, THIRD]), min_isr=3), end=10
         )
@@ -152,7 +152,7 @@ class TestJoin:
         assert (isr_of(write.record), elr_of(write.record)) == ({LEADER, SECOND}, {THIRD})
 
     def test_another_life_of_a_member_takes_its_place(self) -> None:
-        """It was restarted before anybody took it out."""
+        """A new incarnation of a member takes the place of the previous one."""
         leadership = Office(end=10)
         leadership.register(SECOND, epoch=90)
         write = only_write(leadership.fetch(SECOND, 10, broker_epoch=90))
@@ -161,7 +161,7 @@ class TestJoin:
         assert {entry.broker_epoch for entry in write.record.isr} == {life(LEADER), life(THIRD), 90}
 
     def test_who_is_no_replica_cannot_join(self) -> None:
-        """A replica that was taken away goes on fetching for a while."""
+        """A broker that is no replica cannot join, although it may fetch for a while."""
         leadership = without_third()
         leadership.change(51, replicas=leadership.machine.record.replicas[:2])
 
@@ -176,7 +176,7 @@ class TestProgress:
         "fields", [{"broker_epoch": 11}, {"broker_epoch": 90}, {"generation": 1}, {"leader_epoch": 2}]
     )
     def test_counts_only_for_the_fetch_before_it(self, fields: dict[str, object]) -> None:
-        """It names the life, generation and leader epoch of the follower's last fetch, or it is of another log."""
+        """Progress counts only with the incarnation, generation and leader epoch of the follower's last fetch."""
         leadership = Office(partition_record(durability=DurabilityState.SYNCED), end=10, synced=10)
         leadership.fetch(THIRD, 10)
         leadership.fetch(SECOND, 10, synced_offset=0)
@@ -185,7 +185,7 @@ class TestProgress:
         assert advanced(leadership.progress(SECOND, 10)) == [10]
 
     def test_without_a_fetch_in_this_epoch_it_says_nothing(self) -> None:
-        """The log may hold other records at those offsets."""
+        """Progress without a fetch in this leader epoch is ignored."""
         leadership = Office(partition_record(durability=DurabilityState.SYNCED), end=10, synced=10)
         leadership.fetch(THIRD, 10)
 
@@ -194,17 +194,17 @@ class TestProgress:
 
 
 class TestShrink:
-    """Who lags behind for longer than the lag time leaves."""
+    """A member behind for longer than the lag time leaves the ISR."""
 
     def test_members_have_the_lag_time_from_the_start_of_the_epoch(self) -> None:
-        """A new leader gives everybody time to find it."""
+        """A new leader gives every member the lag time to fetch."""
         leadership = Office(end=10)
 
         assert leadership.pass_time(LAG_SECONDS) == []
         assert isr_of(only_write(leadership.pass_time(1)).record) == {LEADER}
 
     def test_an_idle_partition_loses_nobody(self) -> None:
-        """Who has everything is in sync, however long ago its last fetch was."""
+        """A complete member of an idle partition stays, however old its last fetch is."""
         leadership = Office(end=10)
         leadership.fetch(SECOND, 10)
         leadership.fetch(THIRD, 10)
@@ -217,7 +217,7 @@ class TestShrink:
         assert isr_of(only_write(leadership.pass_time(2)).record) == {LEADER}
 
     def test_a_member_a_little_behind_all_the_time_stays(self) -> None:
-        """It had everything a moment ago."""
+        """A member that is always a little behind stays."""
         leadership = Office()
         orders = []
         for second in range(1, 60):
@@ -229,7 +229,7 @@ class TestShrink:
         assert orders == []
 
     def test_a_member_that_falls_further_behind_leaves(self) -> None:
-        """It fetches without end, and still never has what the leader had within the lag time."""
+        """A member that falls further behind leaves although it fetches all the time."""
         leadership = Office()
         leavers: set[int] = set()
         for second in range(1, 60):
@@ -242,7 +242,7 @@ class TestShrink:
         assert leavers == {THIRD}
 
     def test_who_joined_has_the_lag_time_to_get_the_rest(self) -> None:
-        """While the high watermark stands still a replica far behind can join, and must not go in and out."""
+        """A replica that joined far behind has the lag time to catch up while the high watermark stands still."""
         leadership = Office(partition_record(isr=entries([LEADER])))
         leadership.append(100_000)
         leadership.pass_time(2 * LAG_SECONDS)
@@ -253,7 +253,7 @@ class TestShrink:
         assert isr_of(only_write(leadership.pass_time(1)).record) == {LEADER}
 
     def test_a_dead_follower_does_not_come_back_by_its_last_report(self) -> None:
-        """The high watermark stood still for it, so it still reaches it; it has to report again."""
+        """A stopped follower does not join again by its last report; it must report again."""
         leadership = Office()
         leadership.append(10)
         leadership.fetch(SECOND, 10)
@@ -269,7 +269,7 @@ class TestShrink:
         assert proposes(leadership.fetch(THIRD, 20))
 
     def test_lag_is_told_by_what_counts(self) -> None:
-        """A disk that does not sync makes a replica late, though it has appended everything."""
+        """With durability=synced a member whose disk does not sync is late."""
         leadership = Office(partition_record(durability=DurabilityState.SYNCED))
         leavers: set[int] = set()
         for second in range(1, 30):
@@ -283,7 +283,7 @@ class TestShrink:
         assert leavers == {THIRD}
 
     def test_who_leaves_an_isr_that_gets_too_small_stays_eligible(self) -> None:
-        """The high watermark stands still from then on, so it has everything."""
+        """A member that leaves a too small ISR becomes eligible, because the high watermark stands still."""
         leadership = Office(partition_record(min_isr=3), end=10)
         leadership.fetch(SECOND, 10)
         leadership.append(20)
@@ -294,29 +294,29 @@ class TestShrink:
         assert write.added == ()
 
     def test_a_member_whose_disk_has_failed_leaves_at_once(self) -> None:
-        """It registers no directory any more, and would hold up every acknowledgement for the lag time."""
+        """A member that registers no directory leaves at once, without the lag time."""
         leadership = Office(end=10)
         write = only_write(leadership.register(THIRD, directories=()))
 
         assert isr_of(write.record) == {LEADER, SECOND}
 
     def test_what_an_earlier_or_later_life_registers_says_nothing_of_a_member(self) -> None:
-        """A life begins without a directory; the controller takes the one before out."""
+        """A registration of another incarnation than the member's does not remove it."""
         leadership = Office(end=10)
 
         assert writes(leadership.register(THIRD, epoch=90, directories=())) == []
 
 
 class TestUndecided:
-    """What an outcome says (protocol section 3, rule 4)."""
+    """Outcomes of writes on the record (protocol section 3, rule 4)."""
 
     def propose(self, leadership: Office) -> None:
-        """The third replica is proposed and its write comes to no known end."""
+        """The third replica is proposed, and its write has an unknown outcome."""
         write = only_write(leadership.fetch(THIRD, 10))
         leadership.answer(write, WriteOutcome.UNKNOWN)
 
     def test_an_unknown_outcome_keeps_the_proposal(self) -> None:
-        """It may be stored already, and the joiner elected."""
+        """A proposal with an unknown outcome is kept, because it may be stored and the joiner elected."""
         leadership = without_third()
         self.propose(leadership)
         leadership.append(20)
@@ -326,7 +326,7 @@ class TestUndecided:
         assert advanced(leadership.fetch(THIRD, 15)) == [15]
 
     def test_an_unchanged_record_proves_nothing(self) -> None:
-        """The write may still be on its way."""
+        """An unchanged record does not end the proposal, because the write may still arrive."""
         leadership = without_third()
         self.propose(leadership)
         leadership.change(FIRST_REVISION)
@@ -334,7 +334,7 @@ class TestUndecided:
         assert leadership.machine.maximal_isr == set(EVERYBODY)
 
     def test_a_refused_second_attempt_proves_nothing_about_the_first(self) -> None:
-        """The first may be what the second has lost against."""
+        """A refused second attempt does not end the proposal, because it may have lost to the first."""
         leadership = without_third()
         self.propose(leadership)
         again = only_write(leadership.pass_time(1))
@@ -343,7 +343,7 @@ class TestUndecided:
         assert leadership.machine.maximal_isr == set(EVERYBODY)
 
     def test_a_record_with_a_higher_revision_decides(self) -> None:
-        """Whatever was proposed on top of the one before is in it, or never will be."""
+        """A record with a higher revision ends every proposal on the previous one."""
         leadership = without_third()
         self.propose(leadership)
         leadership.register(THIRD, joins=False)
@@ -354,14 +354,14 @@ class TestUndecided:
         assert advanced(leadership.fetch(SECOND, 20)) == [20]
 
     def test_a_refused_write_is_forgotten(self) -> None:
-        """It never was and never will be stored."""
+        """A refused write ends its proposal."""
         leadership = without_third()
         leadership.answer(only_write(leadership.fetch(THIRD, 10)), WriteOutcome.REFUSED)
 
         assert leadership.machine.maximal_isr == {LEADER, SECOND}
 
     def test_a_stored_write_is_the_record(self) -> None:
-        """The mirror shows it later; the next write goes on top of it."""
+        """A stored write becomes the record before the mirror shows it."""
         leadership = without_third()
         write = only_write(leadership.fetch(THIRD, 10))
         leadership.answer(write, WriteOutcome.STORED, 60)
@@ -371,14 +371,14 @@ class TestUndecided:
         assert leadership.machine.in_sync_count == 3
 
     def test_one_write_is_in_flight_at_a_time(self) -> None:
-        """Two on one revision could not both be stored."""
+        """One write is in flight at a time."""
         leadership = without_third()
         only_write(leadership.fetch(THIRD, 10))
 
         assert writes(leadership.pass_time(3 * LAG_SECONDS)) == []
 
     def test_after_a_write_that_came_to_nothing_time_passes_before_the_next(self) -> None:
-        """A store that refuses at once is not asked in a loop."""
+        """The leader pauses after a write that was not stored."""
         leadership = without_third()
         write = only_write(leadership.fetch(THIRD, 10))
 
@@ -387,7 +387,7 @@ class TestUndecided:
         assert proposes(leadership.pass_time(1))
 
     def test_an_answer_that_comes_after_a_newer_record_is_ignored(self) -> None:
-        """The record has decided."""
+        """An answer that arrives after a newer record is ignored."""
         leadership = without_third()
         write = only_write(leadership.fetch(THIRD, 10))
         leadership.register(THIRD, joins=False)
@@ -397,7 +397,7 @@ class TestUndecided:
         assert (leadership.machine.revision, isr_of(leadership.machine.record)) == (60, {LEADER, SECOND})
 
     def test_without_a_sure_lease_nothing_is_proposed(self) -> None:
-        """The store is away, or this life is over."""
+        """Without a valid lease no change is proposed."""
         leadership = without_third()
         leadership.step(LeaseChanged(confirmed=False))
 
@@ -406,17 +406,17 @@ class TestUndecided:
 
 
 class TestSyncing:
-    """Rule 6: the leader ends `syncing`."""
+    """The end of `syncing` by the leader (rule 6)."""
 
     def leadership(self, **fields: object) -> Office:
-        """Everybody in sync, ten records appended nowhere synced, all committed by counting written bytes."""
+        """All replicas in sync, ten records appended and not synced, all committed by their written bytes."""
         leadership = Office(partition_record(**fields), end=10, synced=0, high_watermark=10)
         for broker in (SECOND, THIRD):
             leadership.fetch(broker, 10, synced_offset=0)
         return leadership
 
     def test_ends_when_everything_promised_is_on_every_disk(self) -> None:
-        """Ordered once a revision."""
+        """Syncing ends when every committed record is synced on every member, with one write for a revision."""
         leadership = self.leadership()
 
         assert leadership.change(51, durability=DurabilityState.SYNCING) == []
@@ -429,7 +429,7 @@ class TestSyncing:
         assert writes(leadership.sync(10)) == []
 
     def test_waits_for_what_was_committed_as_written(self) -> None:
-        """Records below the high watermark were promised before anything had to be synced."""
+        """Syncing waits for the committed records below the high watermark."""
         leadership = self.leadership(durability=DurabilityState.SYNCING)
         leadership.sync(9)
         leadership.progress(SECOND, 10)
@@ -438,7 +438,7 @@ class TestSyncing:
         assert proposes(leadership.sync(10))
 
     def test_waits_for_the_start_of_the_epoch(self) -> None:
-        """A leader that has not synced what it inherited cannot vouch for it."""
+        """Syncing waits for the start of the leader epoch."""
         record = partition_record(isr=entries([LEADER]), min_isr=1, durability=DurabilityState.SYNCING)
         leadership = Office(record, end=10, synced=4)
 
@@ -446,7 +446,7 @@ class TestSyncing:
         assert proposes(leadership.sync(10))
 
     def test_waits_while_there_are_eligible_replicas_outside(self) -> None:
-        """An eligible replica may be elected, so its disk has to be known first."""
+        """Syncing waits while an eligible replica is out of the ISR."""
         record = partition_record(
             isr=TWO, elr=entries([THIRD]), min_isr=3, durability=DurabilityState.SYNCING
         )
@@ -456,7 +456,7 @@ class TestSyncing:
         assert writes(leadership.sync(0)) == []
 
     def test_waits_for_members_that_have_not_reported(self) -> None:
-        """Every in-sync replica must have synced."""
+        """Syncing waits for every in-sync replica's report."""
         leadership = Office(partition_record(durability=DurabilityState.SYNCING))
         leadership.fetch(SECOND, 0)
 
@@ -464,7 +464,7 @@ class TestSyncing:
 
 
 class TestRefusals:
-    """Which fetches are not served, and never counted (rule 8)."""
+    """Fetches that are refused and not counted (rule 8)."""
 
     @pytest.mark.parametrize(
         ("fields", "refusal"),
@@ -478,7 +478,7 @@ class TestRefusals:
         ],
     )
     def test_say_why(self, fields: dict[str, object], refusal: str | None) -> None:
-        """Another leader epoch, another generation, no replica, or a life that is over."""
+        """A fetch is refused for another leader epoch or generation, by no replica, or of an ended incarnation."""
         leadership = Office(end=10)
         report = leadership.report(SECOND, 10, **fields)
         found = leadership.machine.refusal_of(report)
@@ -490,14 +490,14 @@ class TestRefusals:
         assert leadership.machine.counted_of(SECOND) == (Offset(10) if refusal is None else None)
 
     def test_a_broker_that_holds_no_replica_is_refused(self) -> None:
-        """It was taken out of the record, or never was in it."""
+        """A fetch of a broker without a replica is refused."""
         leadership = Office(end=10)
         found = leadership.machine.refusal_of(leadership.report(9, 10))
 
         assert found is FetchRefusal.NOT_A_REPLICA
 
     def test_a_life_that_fetched_later_makes_the_one_before_stale(self) -> None:
-        """Even before its registration is seen here."""
+        """A fetch of a later incarnation makes the earlier one stale, before its registration is mirrored."""
         leadership = Office(end=10)
         leadership.fetch(SECOND, 3, broker_epoch=90)
 

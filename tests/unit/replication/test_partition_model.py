@@ -1,7 +1,7 @@
-"""A leader and its followers over logs in memory, in any order of events: nothing acknowledged is ever missing.
+"""A leader and its followers over logs in memory: in any order of events no acknowledged record is missing.
 
-Records are unique numbers with the epoch of their leader. Writes on the record may be stored late, and their answers
-be lost; a broker may lose what it has not synced; anybody of the isr may be elected next.
+Records are unique numbers with the epoch of their leader. A write on the record may be stored late, and its
+answer be lost; a broker may lose unsynced records; any member of the ISR may be elected next.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Replica:
 
     @property
     def last_epoch(self) -> LeaderEpoch | None:
-        """Of the last record."""
+        """Epoch of the last record."""
         return LeaderEpoch(self.log[-1][0]) if self.log else None
 
 
@@ -83,7 +83,8 @@ class PartitionModel(RuleBasedStateMachine):
         self.now = 0.0
         self.next_record = 0
         self.revision = 50
-        # The third one is still to join, and one is enough: proposals matter from the first step on.
+        # The third replica still has to join, and one is enough: proposals matter from the first step
+        # on.
         self.record = partition_record(
             durability=DurabilityState.SYNCED, isr=entries(EVERYBODY[:2]), min_isr=1
         )
@@ -95,7 +96,7 @@ class PartitionModel(RuleBasedStateMachine):
     # -- the shells
 
     def lead(self, broker: BrokerId) -> None:
-        """The elected broker becomes leader, the others follow it."""
+        """The elected broker becomes leader, and the others follow it."""
         self.leader = self.replicas[broker]
         self.in_flight: WriteRecord | None = None
         for replica in self.replicas.values():
@@ -114,7 +115,7 @@ class PartitionModel(RuleBasedStateMachine):
         )
 
     def registrations(self) -> dict[BrokerId, RegisteredBroker]:
-        """Who is registered in which life."""
+        """The registered incarnation of each broker."""
         return {
             broker: registered(broker, epoch=replica.epoch, revision=Revision(replica.epoch))
             for broker, replica in self.replicas.items()
@@ -136,7 +137,7 @@ class PartitionModel(RuleBasedStateMachine):
                     pass
 
     def store(self, write: WriteRecord) -> bool:
-        """Compare and set."""
+        """Compare and set the record."""
         registrations = self.registrations()
         holds = write.revision == self.revision and all(
             registrations[broker].revision == revision for broker, revision in write.added
@@ -147,7 +148,7 @@ class PartitionModel(RuleBasedStateMachine):
         return holds
 
     def following(self, replica: Replica) -> PartitionFollower:
-        """The machine of a follower, made when it first hears of the leader."""
+        """The machine of a follower, made when it first learns its leader."""
         if replica.follower is None:
             replica.follower = PartitionFollower(
                 replica.broker,
@@ -162,7 +163,7 @@ class PartitionModel(RuleBasedStateMachine):
             )
         return replica.follower
 
-    # -- what happens
+    # -- events
 
     @rule(count=st.integers(1, 3))
     def append(self, count: int) -> None:
@@ -174,7 +175,7 @@ class PartitionModel(RuleBasedStateMachine):
 
     @rule(broker=BROKERS)
     def sync(self, broker: BrokerId) -> None:
-        """A broker syncs its log, and says so."""
+        """A broker syncs its log, and reports it."""
         replica = self.replicas[broker]
         replica.synced = len(replica.log)
         if replica is self.leader:
@@ -229,7 +230,7 @@ class PartitionModel(RuleBasedStateMachine):
     @precondition(lambda self: self.in_flight is not None)
     @rule(arrives=st.sampled_from(["now", "now, unheard", "later"]))
     def write(self, arrives: str) -> None:
-        """The leader's write reaches the store, or is on its way for longer than its answer was waited for."""
+        """The leader's write is stored, or outlasts its timeout."""
         write, self.in_flight = self.in_flight, None
         assert write is not None
         if arrives == "later":
@@ -246,7 +247,7 @@ class PartitionModel(RuleBasedStateMachine):
     @precondition(lambda self: self.on_the_way)
     @rule()
     def late_write(self) -> None:
-        """A write reaches the store that its leader has given up."""
+        """A write is stored after its leader has given it up."""
         self.store(self.on_the_way.pop(0))
 
     @rule()
@@ -259,7 +260,7 @@ class PartitionModel(RuleBasedStateMachine):
 
     @rule(broker=BROKERS)
     def lose_power(self, broker: BrokerId) -> None:
-        """A follower comes back in another life, without what it had not synced."""
+        """A follower restarts in a new incarnation, without its unsynced records."""
         replica = self.replicas[broker]
         if replica is not self.leader:
             self.revision += 1
@@ -269,7 +270,7 @@ class PartitionModel(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def elect(self, data: st.DataObject) -> None:
-        """The leader is gone: anybody who is in the isr, or else eligible, leads next, in the life that it has."""
+        """The leader is lost: any in-sync replica, else an eligible one, leads next in its present incarnation."""
         eligible = [entry.broker for entry in self.record.isr or self.record.elr]
         broker = data.draw(st.sampled_from(eligible))
         self.leader.follower = None
@@ -288,7 +289,7 @@ class PartitionModel(RuleBasedStateMachine):
 
     @invariant()
     def nothing_acknowledged_is_missing(self) -> None:
-        """Whoever may be elected has everything on disk that was ever acknowledged."""
+        """Every replica that may be elected has all acknowledged records on disk."""
         count = len(self.acknowledged)
         for entry in (*self.record.isr, *self.record.elr):
             replica = self.replicas[entry.broker]
@@ -296,7 +297,7 @@ class PartitionModel(RuleBasedStateMachine):
 
     @invariant()
     def the_maximal_isr_covers_the_stored_one(self) -> None:
-        """Whatever the store holds by now, the leader waits for it."""
+        """The leader's maximal ISR includes the stored ISR."""
         if self.record.leader_epoch == self.machine.leader_epoch and self.machine.enough_in_sync:
             assert {entry.broker for entry in self.record.isr} <= self.machine.maximal_isr
 

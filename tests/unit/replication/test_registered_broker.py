@@ -1,4 +1,4 @@
-"""What leaders know of other brokers."""
+"""Registrations of other brokers, as leaders see them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from partition_kit import DRAINING, RUNNING, STOPPING, registered
 
 @pytest.mark.parametrize(("state", "joins"), [(RUNNING, True), (DRAINING, True), (STOPPING, False)])
 def test_a_broker_that_stops_comes_into_no_isr(state: BrokerState, joins: bool) -> None:
-    """One that drains does: until its replicas have moved they count."""
+    """A stopping broker may not join; a draining one may."""
     assert registered_brokers({BrokerId(2): registered(2, 12, state)})[BrokerId(2)].joins is joins
 
 
 def test_life_revision_and_healthy_directories_are_taken_over() -> None:
-    """The life is the create revision, and what guards a join is the mod revision."""
+    """The incarnation is the create revision of the registration, and a join is guarded by its mod revision."""
     [(broker, taken)] = registered_brokers({BrokerId(2): registered(2, 12, directories=("x", "y"))}).items()
 
     assert broker == 2
@@ -25,5 +25,5 @@ def test_life_revision_and_healthy_directories_are_taken_over() -> None:
 
 
 def test_a_broker_without_a_disk_has_no_directory() -> None:
-    """So nobody takes it in."""
+    """A broker without a healthy disk has no directory, so it does not join."""
     assert registered_brokers({BrokerId(2): registered(2, 12, directories=())})[BrokerId(2)].directories == ()

@@ -1,4 +1,4 @@
-"""A leader that gives up for a healthy disk (protocol section 4, rule 3), and how far logs are deleted (rule 12)."""
+"""Resigning of a leader with a bad disk (protocol section 4, rule 3), and the low watermark (rule 12)."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from replication_kit import (
 
 
 class TestFailedDirectory:
-    """Its disk failed: nothing that it says of its log can be believed."""
+    """A leader whose directory has failed."""
 
     def test_leaves_leadership_and_isr_to_the_others(self) -> None:
-        """The leader is null, so that the controller elects another."""
+        """The leader leaves leadership and ISR, so that the controller elects another."""
         leadership = Office(partition_record(durability=DurabilityState.SYNCED))
         write = only_write(leadership.step(DirectoryFailed()))
 
@@ -57,20 +57,20 @@ class TestFailedDirectory:
     def test_is_eligible_only_with_what_was_promised_as_synced(
         self, durability: DurabilityState, eligible: set[int]
     ) -> None:
-        """After a failed fsync written pages may be gone though they look clean."""
+        """The leader stays eligible only with synced durability: a failed fsync may lose written pages."""
         leadership = Office(partition_record(isr=entries([LEADER, SECOND]), durability=durability))
         write = only_write(leadership.step(DirectoryFailed()))
 
         assert elr_of(write.record) == eligible
 
     def test_the_last_member_stays(self) -> None:
-        """Nobody could be elected, and what was committed can still be read."""
+        """The last in-sync replica stays leader, so that committed records can be read."""
         leadership = Office(partition_record(isr=entries([LEADER]), min_isr=1))
 
         assert writes(leadership.step(DirectoryFailed())) == []
 
     def test_stays_while_the_others_are_away(self) -> None:
-        """It resigns once one of them is back in the life that the record names."""
+        """The leader resigns only when another member is registered in the incarnation of the record."""
         leadership = Office(partition_record(isr=entries([LEADER, SECOND])))
         leadership.register(SECOND, epoch=90)
 
@@ -78,14 +78,14 @@ class TestFailedDirectory:
         assert isr_of(only_write(leadership.register(SECOND)).record) == {SECOND}
 
     def test_stays_where_the_disks_of_the_others_have_failed_too(self) -> None:
-        """Somebody has to be there who says what is the matter."""
+        """The leader stays if the directories of the other members have failed too."""
         failed = {LEADER: registered(LEADER), SECOND: registered(SECOND, directories=())}
         leadership = Office(partition_record(isr=entries([LEADER, SECOND])), brokers=failed)
 
         assert writes(leadership.step(DirectoryFailed())) == []
 
     def test_takes_nobody_in_any_more(self) -> None:
-        """Whether a joiner has everything cannot be told by a log that failed."""
+        """A leader with a failed directory adds no replica."""
         leadership = Office(partition_record(isr=entries([LEADER]), min_isr=1))
         leadership.step(DirectoryFailed())
 
@@ -93,10 +93,10 @@ class TestFailedDirectory:
 
 
 class TestSlowDisk:
-    """Its own fsync does not keep up."""
+    """A leader whose own fsync is slow."""
 
     def run(self, leadership: Office, *, follower_synced: bool) -> list[LeaderEffect]:
-        """Records come, the leader syncs none of them, the second replica does."""
+        """Records are appended; the second replica syncs them, the leader does not."""
         effects: list[LeaderEffect] = []
         for second in range(1, int(LAG_SECONDS) + 3):
             effects += leadership.pass_time(1)
@@ -107,7 +107,7 @@ class TestSlowDisk:
         return effects
 
     def test_leaves_to_who_keeps_up(self) -> None:
-        """The leader's counted offset lags beyond the limit."""
+        """The leader resigns when its counted offset lags beyond the limit behind another member."""
         leadership = Office(
             partition_record(durability=DurabilityState.SYNCED, isr=entries([LEADER, SECOND]))
         )
@@ -117,7 +117,7 @@ class TestSlowDisk:
         assert (isr_of(write.record), elr_of(write.record)) == ({SECOND}, {LEADER})
 
     def test_stays_if_nobody_does_better(self) -> None:
-        """Moving the leadership about would help nobody."""
+        """The leader stays if no other member is faster."""
         leadership = Office(
             partition_record(durability=DurabilityState.SYNCED, isr=entries([LEADER, SECOND]))
         )
@@ -126,13 +126,13 @@ class TestSlowDisk:
         assert all(write.record.leader is not None for write in found)
 
     def test_counts_what_counts(self) -> None:
-        """With durability=replicated nobody waits for the disk."""
+        """With durability=replicated a slow fsync does not matter."""
         leadership = Office(partition_record(isr=entries([LEADER, SECOND])))
 
         assert writes(self.run(leadership, follower_synced=False)) == []
 
     def test_has_the_lag_time_from_the_start_of_the_epoch(self) -> None:
-        """It may inherit a tail that it has not synced yet."""
+        """A new leader has the lag time to sync its inherited tail."""
         leadership = Office(
             partition_record(durability=DurabilityState.SYNCED, isr=entries([LEADER, SECOND])),
             end=10,
@@ -145,10 +145,10 @@ class TestSlowDisk:
 
 
 class TestLowWatermark:
-    """Deleted records are gone once every in-sync replica has let them go."""
+    """Offsets below which every in-sync replica has deleted its records."""
 
     def test_is_the_least_log_start_of_the_isr(self) -> None:
-        """Who has not reported yet holds it back; so does who has not followed."""
+        """The low watermark is the least log start offset of the ISR, and a member without a report holds it back."""
         leadership = Office(end=20)
         leadership.step(LogStartMoved(Offset(15)))
         leadership.fetch(SECOND, 20, log_start=Offset(15))
@@ -162,7 +162,7 @@ class TestLowWatermark:
         assert leadership.machine.low_watermark == leadership.machine.log_start == 15
 
     def test_does_not_wait_for_who_is_not_in_sync(self) -> None:
-        """A replica that is away would block deletion for ever."""
+        """The low watermark does not wait for a replica out of the ISR."""
         leadership = Office(partition_record(isr=entries([LEADER, SECOND])), end=20)
         leadership.fetch(SECOND, 20, log_start=Offset(15))
         leadership.fetch(THIRD, 3)
@@ -170,7 +170,7 @@ class TestLowWatermark:
         assert leadership.step(LogStartMoved(Offset(15))) == [AdvanceLowWatermark(Offset(15))]
 
     def test_follows_the_record(self) -> None:
-        """A member that leaves is not waited for any more."""
+        """The low watermark does not wait for a member that has left."""
         leadership = Office(end=20)
         leadership.fetch(SECOND, 20, log_start=Offset(9))
         leadership.step(LogStartMoved(Offset(9)))
@@ -178,7 +178,7 @@ class TestLowWatermark:
         assert AdvanceLowWatermark(Offset(9)) in leadership.change(51, isr=entries([LEADER, SECOND]))
 
     def test_is_told_once(self) -> None:
-        """And never goes back."""
+        """Each low watermark is reported once and never falls."""
         leadership = Office(partition_record(isr=entries([LEADER, SECOND])), end=20, log_start=9)
 
         assert AdvanceLowWatermark(Offset(9)) in leadership.fetch(SECOND, 20, log_start=Offset(9))
@@ -187,7 +187,7 @@ class TestLowWatermark:
         assert leadership.machine.log_start == 9
 
     def test_is_told_again_when_who_came_in_later_has_followed(self) -> None:
-        """A replica that was away during the deletion: whoever asks for it again waits for that one as well."""
+        """The low watermark is reported again when a replica that joined later has deleted its records too."""
         leadership = Office(partition_record(isr=entries([LEADER]), min_isr=1), end=20, log_start=9)
         alone = leadership.step(LogStartMoved(Offset(15)))
         leadership.change(51, isr=entries([LEADER, SECOND]))

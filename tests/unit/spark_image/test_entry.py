@@ -1,4 +1,4 @@
-"""What a container of the Spark image becomes: Spark's contract of arguments and variables, word by word."""
+"""The entry point of the Spark image: Spark's contract of arguments and variables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXECUTOR = {
 
 
 def program(name: str) -> Any:
-    """Load a program of the image, which is no package."""
+    """Load a program of the image, which is not in a package."""
     spec = spec_from_file_location(name, IMAGE / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -39,7 +39,7 @@ entry, submit = program("entry"), program("submit")
 
 
 def test_an_executor_gets_what_spark_said() -> None:
-    """Every variable of the contract becomes the option that the executor's program has for it."""
+    """Each variable of the contract becomes the executor's option."""
     command = entry.command_of(["executor"], EXECUTOR)
     options = dict(zip(command[-14::2], command[-13::2], strict=True))
 
@@ -60,7 +60,7 @@ def test_an_executor_gets_what_spark_said() -> None:
 
 
 def test_options_of_java_keep_their_order() -> None:
-    """They are numbered, and the tenth comes after the second; one may hold spaces."""
+    """Numbered options of Java keep their numeric order, and may contain spaces."""
     numbered = {f"SPARK_JAVA_OPT_{number}": f"-D{number}=a b" for number in (10, 2, 0)}
     command = entry.command_of(["executor"], {**EXECUTOR, **numbered})
 
@@ -68,7 +68,7 @@ def test_options_of_java_keep_their_order() -> None:
 
 
 def test_settings_and_classes_of_the_user_come_before_those_of_spark() -> None:
-    """Folders of settings are first, so that a log4j2.properties of the user is found."""
+    """Settings and classes of the user precede Spark's, so that the user's log4j2.properties is found."""
     more = {
         "SPARK_CONF_DIR": "/opt/spark/conf",
         "HADOOP_CONF_DIR": "/hadoop",
@@ -84,7 +84,7 @@ def test_settings_and_classes_of_the_user_come_before_those_of_spark() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(EXECUTOR) - set(PLACES)))
 def test_an_executor_that_spark_did_not_start_says_what_is_missing(name: str) -> None:
-    """Someone who runs the image by hand is told the variable, before Java is started."""
+    """An executor without a variable of the contract fails with the variable's name, before Java starts."""
     variables = {key: value for key, value in EXECUTOR.items() if key != name}
 
     with pytest.raises(entry.ContractError, match=name):
@@ -92,7 +92,7 @@ def test_an_executor_that_spark_did_not_start_says_what_is_missing(name: str) ->
 
 
 def test_a_driver_is_submitted_in_its_own_pod() -> None:
-    """In cluster mode Spark or an operator starts it: the words that follow are those of spark-submit."""
+    """A driver in cluster mode is started by spark-submit with the given arguments."""
     words = ["driver", "--properties-file", "/conf/spark.properties", "local:///opt/spark/job.py", "mirror"]
     command = entry.command_of(words, {**PLACES, "SPARK_DRIVER_BIND_ADDRESS": "10.0.0.8"})
 
@@ -108,7 +108,7 @@ def test_a_driver_is_submitted_in_its_own_pod() -> None:
 
 
 def test_anything_else_is_a_command() -> None:
-    """It runs as it stands; nothing at all is refused with what there is."""
+    """Another command runs unchanged; an empty command is refused with the known ones."""
     said = run("entry.py", "printf", "%s", "ran")
     empty = run("entry.py")
     unknown = run("entry.py", "no-such-program")
@@ -126,7 +126,7 @@ def run(name: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_what_the_launcher_prints_is_the_command() -> None:
-    """Words end with a null each, behind a line of its own; what comes before is for the reader."""
+    """The command is the launcher's null-terminated words after its separator line; earlier output is passed on."""
     said, command = submit.command_in(b"a warning\n\0\njava\0-cp\0/a b\0Main\0")
 
     assert said == "a warning\n"
@@ -135,7 +135,7 @@ def test_what_the_launcher_prints_is_the_command() -> None:
 
 
 def test_the_launcher_is_asked_as_spark_class_asks_it() -> None:
-    """Its own memory is small, and the words of spark-submit follow unchanged."""
+    """The launcher is called as spark-class calls it, with its own small memory and unchanged arguments."""
     assert submit.launcher_command(["--conf", "a=b c", "x.py"], PLACES) == [
         "/java/bin/java", "-Xmx128m", "-cp", "/spark/jars/*",
         "org.apache.spark.launcher.Main", "org.apache.spark.deploy.SparkSubmit",

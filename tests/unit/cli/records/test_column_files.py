@@ -73,7 +73,7 @@ def loaded(path: Path, key_column: str | None = None) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_rows_become_json_objects(tmp_path: Path, suffix: str) -> None:
-    """Lists and structures are arrays and objects; what JSON has no type for is text, as are keys."""
+    """Lists and structures become arrays and objects; keys, and types that JSON lacks, become text."""
     records = loaded(write(TABLE, tmp_path / f"flights{suffix}"), "carrier")
 
     assert [record["key"] for record in records] == [b"UA", b"AA", None]
@@ -82,7 +82,7 @@ def test_rows_become_json_objects(tmp_path: Path, suffix: str) -> None:
 
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_files_of_records_are_taken_as_they_are(tmp_path: Path, suffix: str) -> None:
-    """A binary column `value` makes it one: bytes, keys and headers stay, other columns are left out."""
+    """A file with a binary column `value` holds records: value, key and headers are kept."""
     headers = [[("trace", b"1")], [], None]
     table = pa.table(
         {
@@ -106,7 +106,7 @@ def test_files_of_records_are_taken_as_they_are(tmp_path: Path, suffix: str) -> 
 
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_a_large_batch_is_taken_in_pieces_whose_sizes_make_up_the_file(tmp_path: Path, suffix: str) -> None:
-    """No piece is much larger than a block, also where the writer made one batch of everything."""
+    """No piece is much larger than a block, even if the file holds a single batch."""
     table = pa.table({"text": [f"{number:0100d}" for number in range(200_000)]})
     file = table_file(write(table, tmp_path / f"large{suffix}"))
     blocks = list(file.blocks(None))
@@ -129,7 +129,7 @@ def test_a_large_batch_is_taken_in_pieces_whose_sizes_make_up_the_file(tmp_path:
 def test_what_cannot_be_a_record_is_refused(
     tmp_path: Path, table: pa.Table, key_column: str | None, said: str
 ) -> None:
-    """The message names the column, and what is allowed."""
+    """The refusal names the column and the allowed types."""
     path = write(table, tmp_path / "odd.parquet")
 
     with pytest.raises(FileError, match=said):
@@ -138,7 +138,7 @@ def test_what_cannot_be_a_record_is_refused(
 
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_damaged_files_are_told_by_name(tmp_path: Path, suffix: str) -> None:
-    """A file cut short, and one that is something else, are refused and name the file."""
+    """A truncated file and a file of another format are refused, and the refusal names the file."""
     path = write(TABLE, tmp_path / f"cut{suffix}")
     path.write_bytes(path.read_bytes()[:300])
     other = tmp_path / f"text{suffix}"
@@ -150,7 +150,7 @@ def test_damaged_files_are_told_by_name(tmp_path: Path, suffix: str) -> None:
 
 
 def test_column_files_are_not_packed_again(tmp_path: Path) -> None:
-    """They are packed inside; a name that says otherwise is refused with what is allowed."""
+    """A compressed column file is refused with the allowed names, because its format compresses by itself."""
     path = tmp_path / "flights.parquet.gz"
     path.write_bytes(b"")
 

@@ -1,4 +1,4 @@
-"""Files that can be loaded: what they are by name, and their rows as records."""
+"""Files that can be loaded: their format by name, and their rows as records."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_packed_files_read_as_if_they_were_not(tmp_path: Path, packed: str) -> N
 
 
 def test_the_blocks_use_exactly_the_bytes_of_the_file(tmp_path: Path) -> None:
-    """The progress bar ends at the size of the file, also over many blocks."""
+    """The sizes of all blocks add up to the size of the file, so that the progress bar ends at 100%."""
     path = tmp_path / "big.csv"
     path.write_bytes(b"a,b\n" + b"1234567,some text\n" * 600_000)
     file = table_file(path)
@@ -62,7 +62,7 @@ def test_the_blocks_use_exactly_the_bytes_of_the_file(tmp_path: Path) -> None:
 
 
 def test_an_ndjson_line_is_the_value_as_it_is(tmp_path: Path) -> None:
-    """Lines are not written anew; a text key loses its quotes, other keys are their JSON text."""
+    """An NDJSON line becomes the value unchanged; a text key loses its quotes, another key is its JSON text."""
     path = tmp_path / "events.ndjson"
     path.write_bytes(b'{"id": "a",  "n": 1}\n\n{"id": 7}\r\n{"id": null}')
 
@@ -99,7 +99,7 @@ def test_an_ndjson_line_is_the_value_as_it_is(tmp_path: Path) -> None:
 def test_what_cannot_be_loaded_is_named(
     tmp_path: Path, name: str, content: bytes, key_column: str | None, named: str
 ) -> None:
-    """The refusal names the file, the place and what is wrong."""
+    """The refusal names the file, the position and the fault."""
     path = tmp_path / name
     path.write_bytes(content)
 
@@ -108,7 +108,7 @@ def test_what_cannot_be_loaded_is_named(
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_row(tmp_path: Path) -> None:
-    """Programs of Windows write one."""
+    """A byte order mark, as programs of Windows write it, is not part of the first row."""
     (tmp_path / "a.ndjson").write_bytes(b'\xef\xbb\xbf{"x": 1}\n{"x": 2}\n')
     (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfx\n1\n")
 
@@ -117,7 +117,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_row(tmp_path: Path) -> None:
 
 
 def test_a_column_that_is_no_text_is_no_key(tmp_path: Path) -> None:
-    """A list has no text of its own."""
+    """A column of lists is refused as the key, because a list has no text form."""
     pq.write_table(pa.table({"x": [[1, 2]]}), tmp_path / "a.parquet")
 
     with pytest.raises(FileError, match=r"column x is list.*, which cannot be a key"):
@@ -125,7 +125,7 @@ def test_a_column_that_is_no_text_is_no_key(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_and_a_zip_of_two_are_refused(tmp_path: Path) -> None:
-    """There must be one file, and one member in it."""
+    """A missing file, and a zip archive with two members, are refused."""
     with zipfile.ZipFile(tmp_path / "two.csv.zip", "w") as archive:
         archive.writestr("1.csv", CSV)
         archive.writestr("2.csv", CSV)
@@ -149,7 +149,7 @@ def test_a_missing_file_and_a_zip_of_two_are_refused(tmp_path: Path) -> None:
 def test_the_rows_before_a_wrong_one_are_handed_out(
     tmp_path: Path, name: str, start: bytes, good: bytes, bad: bytes, named: str, count: int
 ) -> None:
-    """In the first block and in a later one: all rows in front of the wrong one come, none behind it."""
+    """Rows before a malformed row are returned and rows after it are not, in the first block and in a later one."""
     path = tmp_path / name
     path.write_bytes(start + good * count + bad + good)
     came: list[pa.RecordBatch] = []
@@ -162,7 +162,7 @@ def test_the_rows_before_a_wrong_one_are_handed_out(
 
 
 def test_a_line_of_a_file_is_bounded(tmp_path: Path) -> None:
-    """A line beyond the limit is named, and no more than the limit of it is read."""
+    """A line beyond the limit is refused by its number, and at most the limit is read of it."""
     path = tmp_path / "long.ndjson"
     path.write_bytes(b'{"a":1}\n{"a":"' + b"x" * 1000 + b'"}\n')
     blocks = table_file(path).blocks(None, line_bytes_max=100)

@@ -45,7 +45,7 @@ def test_what_json_has_no_number_for_is_null() -> None:
 
 
 def test_names_are_escaped_and_other_types_are_text() -> None:
-    """A column name may hold anything; a date is written as its text."""
+    """A column name may contain any character; a date is written as its text."""
     column = pa.array([0, None], pa.date32())
 
     written = rows_as_json(pa.RecordBatch.from_arrays([column], names=['a"\n']))
@@ -54,7 +54,7 @@ def test_names_are_escaped_and_other_types_are_text() -> None:
 
 
 def test_two_columns_of_one_name_are_refused() -> None:
-    """One of them would be lost to every reader of the object."""
+    """Two columns of one name are refused, because a reader of the object would lose one of them."""
     rows = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
 
     with pytest.raises(RowsError, match="two columns are called 'a'"):
@@ -62,7 +62,7 @@ def test_two_columns_of_one_name_are_refused() -> None:
 
 
 def test_a_table_without_columns_gives_empty_objects() -> None:
-    """No column, no member."""
+    """A table without columns gives one empty object for each row."""
     rows = pa.RecordBatch.from_struct_array(pa.array([{}, {}], pa.struct([])))
 
     assert rows_as_json(rows).to_pylist() == [b"{}", b"{}"]

@@ -1,4 +1,4 @@
-"""Lines as records: cut from any pieces, taken apart, refused by their number after those before them."""
+"""Lines as records: cut from pieces of any size, parsed, and refused by their number after the preceding records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLAIN = line_parser(None, None, None)
 
 
 async def coming(pieces: Sequence[bytes]) -> AsyncIterator[bytes]:
-    """The pieces, as a pipe gives them."""
+    """The pieces, as a pipe delivers them."""
     for piece in pieces:
         yield piece
 
@@ -22,7 +22,7 @@ async def coming(pieces: Sequence[bytes]) -> AsyncIterator[bytes]:
 async def read_until_wrong(
     *pieces: bytes, parse: LineParser = PLAIN, line_bytes_max: int = 100
 ) -> tuple[list[Pair], str | None]:
-    """(key, value) of all records that came, and the message of the refusal that ended them, if one did."""
+    """(key, value) of all returned records, and the message of the refusal that ended them, if any."""
     pairs: list[Pair] = []
     try:
         async for records in read_records(coming(pieces), parse, line_bytes_max):
@@ -33,7 +33,7 @@ async def read_until_wrong(
 
 
 async def test_lines_are_whole_however_their_bytes_come() -> None:
-    """A line over several pieces, both kinds of line breaks, an empty line, and a last line without an end."""
+    """Lines are assembled from several pieces, with both kinds of line breaks, empty lines and no final line break."""
     pairs, wrong = await read_until_wrong(b"on", b"e\r", b"\ntwo\n\nth", b"ree")
 
     assert wrong is None
@@ -52,7 +52,7 @@ async def test_lines_are_whole_however_their_bytes_come() -> None:
 async def test_a_line_that_does_not_fit_comes_after_those_before_it(
     pieces: tuple[bytes, ...], good: int, line: int
 ) -> None:
-    """The records in front of it are handed out; then it is named by number and shown as text."""
+    """A line that does not fit the format is named by number and text, after the records of the lines before it."""
     pairs, wrong = await read_until_wrong(*pieces, parse=line_parser(None, None, ":"))
 
     assert len(pairs) == good
@@ -60,7 +60,7 @@ async def test_a_line_that_does_not_fit_comes_after_those_before_it(
 
 
 async def test_a_line_that_never_ends_is_refused_before_it_fills_the_memory() -> None:
-    """Reading stops with the piece that passes the limit, not with the end of the line."""
+    """Reading stops with the piece that exceeds the limit, not with the end of the line."""
     read = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -102,7 +102,7 @@ async def test_the_longest_line_is_as_long_as_the_limit() -> None:
 async def test_a_byte_order_mark_before_text_is_no_part_of_it(
     pieces: tuple[bytes, ...], values: list[bytes]
 ) -> None:
-    """Programs of Windows write it before the first line; before what is no text it is bytes like others."""
+    """A byte order mark before text is removed from the first line; before binary values it is kept."""
     pairs, wrong = await read_until_wrong(*pieces)
 
     assert wrong is None
@@ -121,7 +121,7 @@ async def test_a_byte_order_mark_before_text_is_no_part_of_it(
 async def test_a_byte_order_mark_stands_before_a_line_of_any_form(
     parse: LineParser, line: bytes, pair: Pair
 ) -> None:
-    """It is taken off before the line is taken apart; what base64 stands for is left as it is."""
+    """A byte order mark is removed before a line is parsed; the bytes that base64 encodes are kept."""
     assert await read_until_wrong(b"\xef\xbb\xbf" + line + b"\n", parse=parse) == ([pair], None)
 
 
@@ -139,7 +139,7 @@ async def test_a_byte_order_mark_stands_before_a_line_of_any_form(
 async def test_an_encoding_that_is_wrong_is_shown_as_text(
     encoding: Encoding, line: bytes, message: str
 ) -> None:
-    """What was typed stands in the message, with only those bytes escaped that are no text."""
+    """The refusal of a wrong encoding shows the line as text, with only its undecodable bytes escaped."""
     _, wrong = await read_until_wrong(line + b"\n", parse=decoding(PLAIN, encoding))
 
     assert wrong is not None
@@ -147,12 +147,12 @@ async def test_an_encoding_that_is_wrong_is_shown_as_text(
 
 
 def test_a_key_is_the_bytes_that_were_typed() -> None:
-    """A shell hands over what is no text as well."""
+    """A key on the command line is taken as bytes, also when it is not valid text."""
     assert line_parser("schlüssel", None, None)(b"v") == ("schlüssel".encode(), b"v")
     assert line_parser("\udcff", None, None)(b"v") == (b"\xff", b"v")
 
 
 def test_json_that_nests_too_deeply_is_none() -> None:
-    """No parser that recurses could read it."""
+    """JSON that nests too deeply is refused, because a recursive parser could not read it."""
     with pytest.raises(FormatError, match="is not JSON"):
         decoding(PLAIN, Encoding.JSON)(b"[" * 10**5 + b"]" * 10**5)

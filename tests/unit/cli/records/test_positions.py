@@ -37,12 +37,12 @@ def test_each_form_names_its_range(text: str, expected: ReadRange) -> None:
     "text", ["", "beginning", "--5", "1.5", "@", "@yesterday", "@1:", "-", "٣", "9" * 5_000]
 )
 def test_anything_else_is_refused_by_name(text: str) -> None:
-    """The refusal shows what was given."""
+    """An unknown form of a position is refused, and the refusal shows it."""
     with pytest.raises(PositionError, match="-o "):
         read_range(text)
 
 
 def test_a_range_that_ends_before_it_begins_is_refused() -> None:
-    """It would print nothing, as if there were no records."""
+    """A range that ends before it begins is refused, because it would print nothing."""
     with pytest.raises(PositionError, match="-o '@2000:1000' ends before it begins"):
         read_range("@2000:1000")

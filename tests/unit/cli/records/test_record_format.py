@@ -1,4 +1,4 @@
-"""The percent format of `-f`: printing and taking lines apart."""
+"""The percent format of `-f`: records are printed, and lines are parsed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ RECORD = PrintedRecord(
 
 
 def test_every_verb_and_escape_prints_its_part_of_the_record() -> None:
-    """Each verb stands for one part of the record, bytes as they are."""
+    """Each verb prints one part of the record, with its bytes unchanged."""
     text = printer(r"%t-%p@%o %d %k=%v [%h] 100%%\t\\\n")(RECORD)
 
     assert text == b"orders-3@42 2013-01-01T00:00:00.000000Z k\xff=v [a=1,a=] 100%\t\\\n"
 
 
 def test_null_key_and_value_print_as_nothing() -> None:
-    """A null leaves no trace in the text."""
+    """A null key and a null value print as empty text."""
     record = PrintedRecord("t", 0, 0, 0, None, None, ())
 
     assert printer("<%k|%v|%h>")(record) == b"<||>"
@@ -36,7 +36,7 @@ def test_null_key_and_value_print_as_nothing() -> None:
     [("%x", "%x"), ("100%", "unknown verb '%'"), (r"\q", r"\q"), ("\\", "unknown escape")],
 )
 def test_what_cannot_be_understood_is_named(template: str, named: str) -> None:
-    """An unknown verb or escape is refused by name, with what is allowed."""
+    """An unknown verb or escape is named in the refusal, with the allowed ones."""
     with pytest.raises(FormatError) as refused:
         printer(template)
 
@@ -57,18 +57,18 @@ def test_what_cannot_be_understood_is_named(template: str, named: str) -> None:
 def test_a_line_is_taken_apart_at_the_text_between(
     template: str, line: bytes, expected: tuple[bytes | None, bytes | None]
 ) -> None:
-    """The first fitting text between two verbs divides key from value."""
+    """A line is split at the first occurrence of the text between two verbs."""
     assert parser(template)(line) == expected
 
 
 @pytest.mark.parametrize("template", ["%k", "%k%v", "%v %v", "%o %v", "text"])
 def test_a_format_that_cannot_give_records_is_refused(template: str) -> None:
-    """Without a value, with a verb twice, or with nothing between two verbs, no line can be read."""
+    """A format without a value, with a repeated verb, or with adjacent verbs is refused for reading lines."""
     with pytest.raises(FormatError):
         parser(template)
 
 
 def test_a_line_that_does_not_fit_is_named() -> None:
-    """The refusal shows the line and the format."""
+    """The refusal of a line shows the line and the format."""
     with pytest.raises(FormatError, match=r"no separator.*%k:%v"):
         parser("%k:%v")(b"no separator")

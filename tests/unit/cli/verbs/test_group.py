@@ -1,4 +1,4 @@
-"""What `fairlead group` says of answers that are not whole."""
+"""Output of `fairlead group` for incomplete answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOVED = ResetOffset(topic="orders", topic_id="id", partition=0, before=5, after=
 
 
 def test_a_part_that_failed_is_named_and_ends_with_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    """Success of the rest is no success of the whole."""
+    """A failed partition is named, and the command ends with an error although others succeeded."""
     problem = ProblemError("no_leader", "orders-1 has no leader now")
     left = ResetOffset(
         topic="orders", topic_id="id", partition=1, before=7, after=None, problem=problem.to_document()
@@ -28,14 +28,14 @@ def test_a_part_that_failed_is_named_and_ends_with_an_error(capsys: pytest.Captu
 
 
 def test_a_whole_answer_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    """No problem, no message, no exit."""
+    """A complete answer gives no message and no exit code."""
     _tell_problems([MOVED], ExitCode.REFUSED)
 
     assert capsys.readouterr().err == ""
 
 
 def test_partitions_stand_in_the_form_that_a_reset_takes() -> None:
-    """A cell can be copied into --topic; owning nothing is a dash."""
+    """A partition is printed in the form that --topic takes; a member without partitions shows a dash."""
     assigned = [AssignedPartitions(topic=name, topic_id="id", partitions=[0, 2]) for name in ("a", "b")]
 
     assert _cell(assigned) == "a:0,2 b:0,2"

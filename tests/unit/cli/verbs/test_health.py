@@ -1,4 +1,4 @@
-"""What `fairlead cluster health` makes of metadata and brokers."""
+"""Judgement of `fairlead cluster health` on metadata and brokers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from fairlead_api.bodies.metadata import BrokerDescription, Metadata, PartitionM
 
 
 def broker(number: int, **about: Any) -> BrokerDescription:
-    """A running broker, or what else is said."""
+    """A running broker, with the given changes."""
     return BrokerDescription(id=number, **{"address": f"http://b{number}", **about})
 
 
 def partition(number: int, isr: list[int], **about: Any) -> PartitionMetadata:
-    """A partition that brokers 1 to 3 keep and 1 leads, of which two have to be in sync."""
+    """A partition on brokers 1 to 3, led by broker 1, with a minimum of two in-sync replicas."""
     usual: dict[str, Any] = {"leader": 1, "replicas": [1, 2, 3], "offline": [], "min_isr": 2}
     return PartitionMetadata(partition=number, leader_epoch=1, isr=isr, elr=[], **{**usual, **about})
 
@@ -29,7 +29,7 @@ BROKERS = [broker(1), broker(2), broker(3)]
 
 
 def test_a_whole_cluster_is_healthy() -> None:
-    """A cordoned or draining broker is told, and no ailment."""
+    """A complete cluster is healthy; a cordoned or draining broker is reported and is no fault."""
     found = health_of(
         metadata(partition(0, [1, 2, 3])),
         [broker(1, cordoned=True), broker(2, state="draining", cordoned=True), broker(3)],
@@ -42,7 +42,7 @@ def test_a_whole_cluster_is_healthy() -> None:
 
 
 def test_what_is_missing_is_counted_by_how_bad_it_is() -> None:
-    """Without a leader, under the minimum, short of a replica."""
+    """Partitions are counted without a leader, below the minimum, and short of a replica."""
     found = health_of(
         metadata(
             partition(0, [1, 2], offline=[3]),
@@ -64,7 +64,7 @@ def test_what_is_missing_is_counted_by_how_bad_it_is() -> None:
 
 
 def test_a_move_under_way_is_no_ailment() -> None:
-    """The replica that comes is not in sync yet: it replaces one that is."""
+    """A partition that is being moved is healthy although its added replica is not in sync."""
     moving = partition(0, [1, 2, 3], replicas=[1, 2, 4, 3], adding=[4], removing=[3])
     found = health_of(metadata(moving), [*BROKERS, broker(4)])
 
@@ -73,12 +73,12 @@ def test_a_move_under_way_is_no_ailment() -> None:
 
 
 def test_without_a_controller_nothing_is_healthy() -> None:
-    """Nobody would elect a leader."""
+    """A cluster without a controller is unhealthy, because no leader would be elected."""
     assert not health_of(metadata(partition(0, [1, 2, 3]), controller=None), BROKERS).healthy
 
 
 def test_a_drain_that_cannot_end_names_the_first_partitions() -> None:
-    """A gone broker that is drained is draining too, as long as it cannot be rid of something."""
+    """A drain without a target names the first partitions, also when the drained broker is gone."""
     stays = [f"t-{number}" for number in range(9)]
     gone = broker(3, address=None, state="gone", cordoned=True, immovable=stays)
     found = health_of(metadata(partition(0, [1, 2], offline=[3])), [*BROKERS[:2], gone])

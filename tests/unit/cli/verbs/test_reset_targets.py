@@ -1,4 +1,4 @@
-"""Where `group reset` goes, and of what."""
+"""Positions and partitions of `group reset`."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from fairlead_api.bodies.group_requests import ResetPartition, ResetTarget
     ],
 )
 def test_each_form_names_its_position(text: str, expected: object) -> None:
-    """Ends, times, durations, shifts and offsets are told apart by how they look."""
+    """The form of a position tells ends, times, durations, shifts and offsets apart."""
     assert reset_target(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "end", "@", "@yesterday", "1.5", "10 m", "+", "--5", "٣"])
 def test_anything_else_is_refused_with_what_is_allowed(text: str) -> None:
-    """The refusal shows what was given."""
+    """An unknown form of a position is refused, and the refusal shows it."""
     with pytest.raises(ResetTargetError, match="--to "):
         reset_target(text)
 
 
 def test_topics_and_partitions_are_named_once() -> None:
-    """A topic, some partitions of another, and a repeat; nothing named means everything."""
+    """Topics and partitions are selected once, also when repeated; no selection means all of them."""
     chosen = reset_topics(["orders", "readings:2,0", "readings:0", "orders"])
 
     assert chosen == [
@@ -49,6 +49,6 @@ def test_topics_and_partitions_are_named_once() -> None:
 
 @pytest.mark.parametrize("text", ["", "no/slash", "orders:", "orders:x", "orders:-1", "orders:0,", ":1"])
 def test_a_topic_that_cannot_be_is_refused(text: str) -> None:
-    """The refusal shows what was given."""
+    """An invalid topic name is refused, and the refusal shows it."""
     with pytest.raises(ResetTargetError, match="--topic "):
         reset_topics([text])
