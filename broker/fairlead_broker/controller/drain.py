@@ -97,5 +97,5 @@ def _off_the_draining(
 def _directory(broker: BrokerId, partition: PartitionIndex, view: ClusterView) -> str:
     registered = view.brokers.get(broker)
     directories = registered.value.directories if registered else ()
-    # Of a broker that is gone nothing is used but the place that it has already.
+    # For a broker that is gone, only its present place is used.
     return directories[partition % len(directories)].id if directories else ""

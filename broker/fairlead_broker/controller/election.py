@@ -1,4 +1,4 @@
-"""The replicas that may lead a partition, and the record that makes a broker its leader.
+"""Which replicas may lead a partition, and the record that makes a broker its leader.
 
 For `partition_changes`, and for other moves of leaders. Pure. The rule is protocol section 4, rule 7 (after KIP-966): a
 candidate is a replica that still has every record that it had when it was counted in sync.
@@ -34,7 +34,7 @@ def is_live(entry: InSync, brokers: Brokers) -> bool:
 
 
 def broker_epoch(registered: Versioned[BrokerRegistration]) -> BrokerEpoch:
-    """Return the life that a broker is in: the create revision of its key."""
+    """Return the present incarnation of a broker: the create revision of its key."""
     return BrokerEpoch(registered.create_revision)
 
 
@@ -54,7 +54,7 @@ def elect(
 def move_leader(
     key: PartitionKey, record: PartitionRecord, brokers: Brokers, avoiding: Collection[BrokerId]
 ) -> PartitionRecord | None:
-    """Return the record under another leader while the present one lives; None if no replica can take over at once.
+    """Return the record under another leader while the present leader lives; None if no replica can take over.
 
     Only a live member of the isr can: it has every record that the present leader has acknowledged.
     """
@@ -73,7 +73,7 @@ def move_leader(
 
 
 def led_by(key: PartitionKey, record: PartitionRecord, broker: BrokerId, brokers: Brokers) -> PartitionRecord:
-    """Return the record under this leader: its isr is the leader and the entries of the old one that can stay."""
+    """Return the record under this leader: its isr is the leader and the members of the old isr that can stay."""
     leader = InSync(broker=broker, broker_epoch=broker_epoch(brokers[broker]))
     old = next((entry for entry in (*record.isr, *record.elr) if entry.broker == broker), leader)
     leader = msgspec.structs.replace(old, broker_epoch=leader.broker_epoch)
@@ -111,7 +111,7 @@ def quarantined(key: PartitionKey, record: PartitionRecord, brokers: Brokers) ->
 
 
 def candidates(key: PartitionKey, record: PartitionRecord, brokers: Brokers) -> Iterator[InSync]:
-    """Go through the entries that still have everything they had when they were counted, best first."""
+    """Yield the entries that still have every record that they had when they were counted, best first."""
     alone = len(record.replicas) == 1
     for entries in (record.isr, record.elr):
         by_broker = {entry.broker: entry for entry in entries}

@@ -1,9 +1,8 @@
-"""What becomes of a partition's record when brokers come, stop and go: one step at a time.
+"""The next step of a partition's record when brokers register, stop and disappear.
 
-Called by the controllership for every partition that something has touched, again and again until nothing is left to
-do. Pure, and level-triggered: it looks at how things are, not at what has happened, so that a controller that comes
-into term in the middle goes on where the last one stopped. The rules are those of protocol section 4 (rules 6, 7, 10
-and 11).
+Called by the controllership for every changed partition, repeatedly until no step is left. Pure, and level-triggered:
+the present state decides, not the event, so that a new controller continues where the previous one stopped. The rules
+are those of protocol section 4 (rules 6, 7, 10 and 11).
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ from fairlead_broker.registry.records import BrokerState, InSync, PartitionRecor
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """The brokers as the mirror shows them, and what is wanted of them."""
+    """The brokers as the mirror shows them, and which of them are cordoned or drained."""
 
     brokers: Brokers
     cordoned: frozenset[BrokerId] = frozenset()
-    """Brokers that get no new replicas; the draining ones among them."""
+    """Brokers that get no new replicas, including the draining ones."""
     draining: frozenset[BrokerId] = frozenset()
-    """Brokers that are to lead nothing and keep nothing."""
+    """Brokers that should lead no partition and keep no replica."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class LogEnd:
-    """Where a replica's log ends; the longer of two is the greater."""
+    """End of a replica's log; the end of the longer of two logs is the greater."""
 
     epoch: LeaderEpoch
     """Epoch of the last batch, -1 for an empty log."""
@@ -52,7 +51,7 @@ class LogEnd:
 
 
 def next_record(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
-    """Return the record's next step, None where it is as it should be, or where only others can help."""
+    """Return the record's next step; None if it needs none, or if it waits for brokers or the leader."""
     if not has_live_leader(record, view.brokers):
         return _after_leader(key, record, view)
     return (
@@ -81,7 +80,7 @@ def elect_unclean(
     able = [replica for replica in heard if _can_lead_unclean(key, replica, view.brokers)]
     if not able:
         return None
-    # The first of equals in assignment order: `max` keeps it.
+    # Of equal logs the first in assignment order: `max` keeps it.
     chosen = max(able, key=lambda replica: ends[replica.broker])
     leader = InSync(broker=chosen.broker, broker_epoch=broker_epoch(view.brokers[chosen.broker]))
     epoch_max = max(record.leader_epoch, *(ends[replica.broker].epoch for replica in heard))
@@ -120,8 +119,8 @@ def _leader_moved(key: PartitionKey, record: PartitionRecord, view: ClusterView)
     if state is BrokerState.STOPPING:
         return elect(key, record, view.brokers, avoiding)
     if record.leader.broker in view.draining or state is BrokerState.DRAINING:
-        # After a drain has ended its broker may be registered as draining for a while: two of them would hand the
-        # leadership back and forth.
+        # After a drain has ended its broker may still be registered as draining for a while: two such brokers would
+        # hand the leadership back and forth.
         return move_leader(key, record, view.brokers, avoiding.union(_registered_draining(record, view)))
     return None
 
@@ -148,7 +147,7 @@ def _can_lead_unclean(key: PartitionKey, replica: Replica, brokers: Brokers) -> 
 
 
 def _at_home(replica: Replica, brokers: Brokers) -> Replica:
-    """Return the replica in a directory that its broker has: the put that adds to the isr writes it."""
+    """Return the replica with a directory that its broker has: the put that adds it to the isr writes the directory."""
     registration = brokers[replica.broker].value
     if registered_directory(registration, replica.directory) is not None:
         return replica

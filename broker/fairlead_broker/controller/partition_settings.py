@@ -1,6 +1,6 @@
-"""What a topic's configuration means for the records of its partitions.
+"""The fields of partition records that follow from a topic's configuration.
 
-For `topics`. Pure. The controller alone writes these fields, but for the leader's step from `syncing` to `synced`
+For `topics`. Pure. Only the controller writes these fields, except for the leader's step from `syncing` to `synced`
 (protocol section 4, rule 6).
 """
 
@@ -21,7 +21,7 @@ class PartitionSettings:
 
     min_isr: int
     synced: bool
-    """Whether only synced offsets are to count."""
+    """Whether only synced offsets should count."""
     unclean: bool
 
     def of_new_partition(self) -> DurabilityState:
@@ -29,14 +29,14 @@ class PartitionSettings:
         return DurabilityState.SYNCED if self.synced else DurabilityState.REPLICATED
 
     def applied_to(self, record: PartitionRecord) -> PartitionRecord:
-        """Return the record under these settings; the same one if it is already."""
+        """Return the record under these settings; the same record if it has them already."""
         durability = record.durability
         if not self.synced:
             durability = DurabilityState.REPLICATED
         elif durability is DurabilityState.REPLICATED:
             durability = DurabilityState.SYNCING
-        # A partition that was moved to fewer brokers than the topic's others could never have more in sync. Nor can a
-        # partition in a move to more brokers: added replicas do not count before its end.
+        # A partition that was moved to fewer brokers than the topic's others could never have more in-sync replicas.
+        # Nor can a partition in a move to more brokers: added replicas do not count before its end.
         min_isr = min(self.min_isr, len(record.replicas) - max(len(record.adding), len(record.removing)))
         if (record.min_isr, record.durability, record.unclean) == (min_isr, durability, self.unclean):
             return record
@@ -45,7 +45,7 @@ class PartitionSettings:
 
 
 def partition_settings(topic: TopicRecord, cluster: ConfigRecord | None) -> PartitionSettings:
-    """Work out the settings from the topic's own configuration, the cluster's, and the defaults.
+    """Return the settings that follow from the topic's own configuration, the cluster's, and the defaults.
 
     A broker's own configuration does not count: all brokers must agree about a record.
     """

@@ -1,4 +1,4 @@
-"""Partition records as the controller writes them: many in one transaction, each guarded.
+"""Transactions in which the controller writes many partition records, each guarded.
 
 For `controlling`, which carries out the decisions of this room. Pure (protocol section 3, rule 3).
 """
@@ -17,17 +17,17 @@ from fairlead_broker.registry.transactions import Put, Transaction, created_at, 
 
 @dataclass(frozen=True, slots=True)
 class PartitionWrite:
-    """A record that replaces the one of this mod revision."""
+    """A record that replaces the version with this mod revision."""
 
     key: PartitionKey
     revision: Revision
     record: PartitionRecord
     elects: bool = False
-    """Whether it installs a leader."""
+    """Whether the record installs a leader."""
 
 
 def write_partitions(term: ControllerTerm, writes: Sequence[PartitionWrite]) -> Transaction:
-    """Return the transaction of all of them, at most 60.
+    """Return the transaction of all records, at most 60.
 
     Guards: the term, the mod revision of every partition, the registration of every leader that is installed.
     """

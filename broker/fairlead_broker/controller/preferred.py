@@ -1,4 +1,4 @@
-"""The first replica of a partition is its preferred leader: when it leads, work is spread as placement meant it.
+"""Moves of leadership to the preferred leader, a partition's first replica: it spreads work as placement intended.
 
 For the controllership's balance and for operators' calls. Pure (after KIP-460 and Kafka's
 `auto.leader.rebalance.enable`).
@@ -49,7 +49,8 @@ def imbalanced(
 ) -> dict[PartitionKey, PartitionRecord]:
     """Return the partitions to be moved to their preferred leaders, with the records that do it.
 
-    Those of brokers for which the share of partitions that they should lead and do not lead is above the percentage.
+    These are partitions of brokers for which the share of partitions that they should lead and do not lead exceeds the
+    percentage.
     """
     preferred: Counter[BrokerId] = Counter()
     astray: dict[BrokerId, dict[PartitionKey, PartitionRecord]] = {}

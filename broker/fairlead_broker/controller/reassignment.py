@@ -1,8 +1,8 @@
 """Moving a partition to other brokers: grow, catch up, shrink; or back again.
 
 For `partition_changes`, which finishes moves, and for the operations of users and drains, which start and cancel them.
-Pure (protocol section 4, rule 11; after KIP-455). While a move is under way `replicas` holds the wanted ones in their
-order and then the leaving ones. Finish and cancel never bring the isr below its minimum and never remove the leader.
+Pure (protocol section 4, rule 11; after KIP-455). During a move `replicas` holds the wanted replicas in their order and
+then the leaving ones. Finish and cancel never bring the isr below its minimum and never remove the leader.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from fairlead_broker.registry.records import PartitionRecord, Replica
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a wanted replica is to be."""
+    """Place of a wanted replica."""
 
     broker: BrokerId
     directory: str
-    """Used where the broker has no replica yet."""
+    """Directory of the new replica, if the broker has no replica yet."""
 
 
 def is_under_way(record: PartitionRecord) -> bool:
@@ -34,16 +34,16 @@ def is_under_way(record: PartitionRecord) -> bool:
 
 
 def target(record: PartitionRecord) -> tuple[BrokerId, ...]:
-    """Return the brokers that keep the partition when what is under way is done, the preferred leader first."""
+    """Return the brokers that keep the partition after the present move, the preferred leader first."""
     return tuple(each.broker for each in record.replicas if each.broker not in record.removing)
 
 
 def start(record: PartitionRecord, places: Sequence[Target], revision: Revision) -> PartitionRecord:
     """Return the record on its way to these places, in this order; `revision` is the record's mod revision.
 
-    A replica that is added begins with a generation that its broker has never had for this partition, so that
-    nothing which it reported in an earlier stay can count. The mod revision is one: it is above every generation
-    given before, which each took a put of this very record.
+    An added replica begins with a generation that its broker has never had for this partition, so that no report from
+    an earlier stay can count. The mod revision is such a generation: it is above every earlier generation, each of
+    which took a put of this record.
     """
     assert not is_under_way(record), "one change at a time"
     current = {replica.broker: replica for replica in record.replicas}
@@ -73,12 +73,12 @@ def finish(key: PartitionKey, record: PartitionRecord, brokers: Brokers) -> Part
 
 
 def cancel(key: PartitionKey, record: PartitionRecord, brokers: Brokers) -> PartitionRecord | None:
-    """Return the record's next step back to the replicas that it had; None while that has to wait."""
+    """Return the record's next step back to the replicas before the move; None while that has to wait."""
     return _without(key, record, record.adding, brokers)
 
 
 def isr_without(record: PartitionRecord, leaving: Collection[BrokerId]) -> int:
-    """Return how many would be in sync without these."""
+    """Return the number of in-sync replicas without these brokers."""
     return sum(entry.broker not in leaving for entry in record.isr)
 
 

@@ -1,9 +1,9 @@
-"""Which brokers keep which partition, spread evenly and over racks.
+"""Place partitions on brokers, evenly and over racks.
 
-Called by the controller when it creates partitions. Pure: where the round begins is an argument, so that the same
-arguments give the same placement. The rule is Kafka's (`AdminUtils.assignReplicasToBrokers`): first replicas go
-round the brokers, the further ones follow at a distance that grows each time round; with racks, the brokers are
-taken from each rack in turn and a rack gets a second replica only when every rack has one.
+Called by the controller when it creates partitions. Pure: the start of the round is an argument, so the same arguments
+give the same placement. The rule is Kafka's (`AdminUtils.assignReplicasToBrokers`): first replicas go round the
+brokers, the further ones follow at a distance that grows each time round; with racks, the brokers are taken from each
+rack in turn and a rack gets a second replica only when every rack has one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fairlead_api.identifiers import BrokerId, PartitionIndex
 
 @dataclass(frozen=True, slots=True)
 class PlaceableBroker:
-    """A broker that can be given replicas."""
+    """A broker that can get new replicas."""
 
     broker: BrokerId
     rack: str | None = None
@@ -56,7 +56,7 @@ def assign_replicas(
 
 
 def alternate_racks(racks: Mapping[BrokerId, str]) -> list[BrokerId]:
-    """Order brokers so that neighbours stand in different racks: one of each rack in turn, by rack and id."""
+    """Order brokers so that neighbours are in different racks: one of each rack in turn, by rack and id."""
     by_rack: dict[str, list[BrokerId]] = {}
     for broker in sorted(racks):
         by_rack.setdefault(racks[broker], []).append(broker)
@@ -65,7 +65,7 @@ def alternate_racks(racks: Mapping[BrokerId, str]) -> list[BrokerId]:
 
 
 def _followers(order: Sequence[BrokerId], leader_index: int, shift: int) -> Iterator[BrokerId]:
-    """Go round the brokers other than the leader without end, beginning at a distance from it."""
+    """Yield the brokers other than the leader without end, beginning at a distance from it."""
     others = len(order) - 1
     return (order[(leader_index + 1 + (shift + step) % others) % len(order)] for step in count())
 
@@ -73,7 +73,7 @@ def _followers(order: Sequence[BrokerId], leader_index: int, shift: int) -> Iter
 def _spread(
     leader: BrokerId, followers: Iterator[BrokerId], racks: Mapping[BrokerId, str], replication_factor: int
 ) -> tuple[BrokerId, ...]:
-    """Take followers in their order, passing over used racks while there are unused ones."""
+    """Choose followers in their order, skipping used racks while there are unused racks."""
     replicas, used_racks, rack_count = [leader], {racks[leader]}, len(set(racks.values()))
     while len(replicas) < replication_factor:
         broker = next(followers)

@@ -1,7 +1,7 @@
 """The controller's right to write, and how its writes are cut into transactions.
 
-For the planners of this room. Pure. Every transaction of a controller compares the create revision of its
-controller key, so that one which has lost the term changes nothing (protocol section 3, rule 3).
+For the planners of this room. Pure. Every transaction of a controller compares the create revision of its controller
+key, so that a controller that has lost the term changes nothing (protocol section 3, rule 3).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ControllerTerm:
 
     @property
     def guard(self) -> Compare:
-        """Hold as long as the term lasts."""
+        """Compare that holds as long as the term lasts."""
         return created_at(self.keys.controller, self.revision)
 
 

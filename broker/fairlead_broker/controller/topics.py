@@ -1,12 +1,13 @@
 """Plans that create, grow, change and delete topics, as transactions of at most 60 partitions.
 
-Called by the driver `coordination/topics.py`. Pure. A plan first writes on the topic's key what is to become of it,
-then the partitions, then that it is done:
+Called by `controlling.topics`. Pure. A plan first writes the wanted state to the topic's key, then the partitions, then
+the final state:
 
     (absent) ──creating──▶ ready ──deleting──▶ (absent, tombstone)
                            ready ──growing_to──▶ ready
 
-Every transaction holds alone: after a crash anywhere, `plan_completion` of what is found leads to the same end.
+Every transaction holds alone: after a crash at any point, `plan_completion` of the stored records leads to the same
+end.
 """
 
 from __future__ import annotations
@@ -48,14 +49,14 @@ from fairlead_broker.registry.transactions import (
 )
 
 TOMBSTONE_SECONDS = 14 * 24 * 3600
-"""How long a deleted topic's id is remembered, for brokers that were away."""
+"""Time for which a deleted topic's id is kept, for brokers that were away."""
 
 Partitions = Mapping[PartitionIndex, Versioned[PartitionRecord]]
 
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """What plans are made from, beside the topic itself."""
+    """The facts that plans are made from, besides the topic itself."""
 
     term: ControllerTerm
     brokers: Brokers
@@ -70,16 +71,16 @@ class Planning:
 
     @property
     def placeable(self) -> list[PlaceableBroker]:
-        """The brokers that can be given new replicas."""
+        """The brokers that can get new replicas."""
         return placeable(self.brokers, self.cordoned)
 
 
 def plan_creation(planning: Planning, name: str, record: TopicRecord) -> tuple[Transaction, ...]:
-    """Return the steps from no topic of this name to a ready one. `record` is in state creating."""
+    """Return the steps from no topic of this name to a ready topic. `record` is in state creating."""
     assert record.state is TopicState.CREATING, f"a new topic is {record.state}"
     keys = planning.term.keys
     announcement = Transaction(
-        # A topic id is used once: folders of one with a tombstone are deleted wherever they are found.
+        # A topic id is used once: brokers delete every folder of an id with a tombstone.
         (planning.term.guard, absent(keys.topic(name)), absent(keys.deleted_topic(record.topic_id))),
         (Put(keys.topic(name), encode(record)),),
     )
@@ -123,7 +124,7 @@ def plan_growth(
 def plan_deletion(
     planning: Planning, name: str, topic: Versioned[TopicRecord], partitions: Partitions
 ) -> tuple[Transaction, ...]:
-    """Return the steps from a topic in any state to its tombstone; after the first there is no way back."""
+    """Return the steps from a topic in any state to its tombstone; the first step cannot be undone."""
     record = msgspec.structs.replace(topic.value, state=TopicState.DELETING, growing_to=None)
     return _announce(planning, name, topic, partitions, record)
 
@@ -131,7 +132,7 @@ def plan_deletion(
 def plan_completion(
     planning: Planning, name: str, topic: Versioned[TopicRecord], partitions: Partitions
 ) -> tuple[Transaction, ...]:
-    """Return the steps that are left of whatever the topic's key says is to be done; none if all is done.
+    """Return the remaining steps of the operation that the topic's key names; none if it is complete.
 
     New partitions wait while there are fewer brokers than replicas.
     """
@@ -156,7 +157,7 @@ def plan_forgetting(
 
 
 def placeable(brokers: Brokers, cordoned: Collection[BrokerId] = ()) -> list[PlaceableBroker]:
-    """Return the brokers that can be given new replicas: running, not cordoned, with a healthy directory."""
+    """Return the brokers that can get new replicas: running, not cordoned, with a healthy directory."""
     return [
         PlaceableBroker(broker, each.value.rack)
         for broker, each in brokers.items()
@@ -166,7 +167,7 @@ def placeable(brokers: Brokers, cordoned: Collection[BrokerId] = ()) -> list[Pla
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """A topic whose key says what is to be done, and the compare that holds while it says so."""
+    """A topic whose key names a running operation, and the compare that holds while the key names it."""
 
     name: str
     record: TopicRecord
@@ -188,7 +189,7 @@ def _announce(
 
 
 def _announced(planning: Planning, name: str, record: TopicRecord) -> _Subject:
-    """Guard by the value: the revision of a key that is still to be written is not known yet."""
+    """Guard by the value: the revision of a key that is not written yet is unknown."""
     return _Subject(name, record, has_value(planning.term.keys.topic(name), encode(record)))
 
 
@@ -245,7 +246,7 @@ def _removal(planning: Planning, subject: _Subject, partitions: Partitions) -> t
 
 
 def _missing(record: TopicRecord, partitions: Partitions) -> list[PartitionIndex]:
-    """Return the partitions that are not written, up to the count that the topic is to have."""
+    """Return the unwritten partitions, up to the planned count of the topic."""
     count = record.growing_to or record.partitions
     return [PartitionIndex(n) for n in range(count) if PartitionIndex(n) not in partitions]
 
@@ -292,7 +293,7 @@ def _write_new(
 def _new_partition(
     replicas: Sequence[BrokerId], partition: PartitionIndex, brokers: Brokers, settings: PartitionSettings
 ) -> PartitionRecord:
-    """Make a partition without records: every replica is in sync, the first one leads."""
+    """Make the record of a partition without records: every replica is in sync, the first one leads."""
     isr = tuple(InSync(broker=broker, broker_epoch=broker_epoch(brokers[broker])) for broker in replicas)
     return PartitionRecord(
         leader=isr[0],
@@ -309,7 +310,7 @@ def _new_partition(
 
 
 def _directory(registration: BrokerRegistration, partition: PartitionIndex) -> str:
-    """Go round the broker's directories with the partitions."""
+    """Return a directory of the broker; partitions use them in turn."""
     return registration.directories[partition % len(registration.directories)].id
 
 

@@ -1,8 +1,8 @@
 """Consumer groups: members and their partitions (KIP-848), without a clock or a store.
 
-The coordinator's task in `runtime` is the only caller, and the simulator. It loads `GroupRecords`, feeds `GroupEvent`s
-with the time and the topics into `Group.turn`, writes the `GroupChange`, replays it with `Group.commit`, then lets
-the replies go. Must not know keys of the store, HTTP, offsets or loops.
+Called by the coordinator's task in `runtime` and by the simulator. The caller loads `GroupRecords`, feeds `GroupEvent`s
+with the time and the topics into `Group.turn`, writes the `GroupChange`, replays it with `Group.commit`, then sends the
+replies. Must not know keys of the store, HTTP, offsets or loops.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The target of a group: which member shall have which partition.
+"""Compute the target of a group: the partitions that each member should have.
 
-`uniform` (the default) shares all partitions of the group equally; `range` shares each topic by itself and gives
-partitions of the same number to the same member, for joins. Both are sticky: a partition moves only if balance
-requires it. Pure functions of subscriptions, topics and the previous target, called once for a target.
+`uniform` (the default) shares all partitions of the group equally; `range` shares each topic separately and gives
+partitions of the same number to the same member, for joins of topics. Both are sticky: a partition moves only if
+balance requires it. Pure functions of subscriptions, topics and the previous target, called once for a target.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ def quotas(counts: Mapping[str, int], total: int) -> dict[str, int]:
 
 
 def surrender(held: list[Place], surplus: int, rack: str | None, racks: Racks) -> list[Place]:
-    """Take the surplus out of what a member holds, and return it.
+    """Remove the surplus from a member's partitions, and return it.
 
-    Far ones first, then from the topic of which it holds most, the highest first: every topic stays spread.
+    Partitions in other racks go first, then those of the topic of which the member holds most, the highest number
+    first: every topic stays spread.
     """
     far = [place for place in held if rack is not None and place in racks and rack not in racks[place]]
     given_up = far[:surplus]
@@ -60,7 +61,7 @@ def near_places(
 ) -> tuple[list[tuple[str, Place]], list[Place]]:
     """Assign partitions to members in a rack of one of their replicas, where possible; `open_places` counts down.
 
-    Returns the assignments and the remaining partitions. The rack with the most open places goes first.
+    Returns the assignments and the remaining partitions. The rack with the most open places is served first.
     """
     waiting: dict[str, deque[str]] = {}
     for member, rack in rack_of.items():
@@ -80,7 +81,7 @@ def near_places(
 
 
 def deal(free: Iterable[Place], open_places: dict[str, int]) -> list[tuple[str, Place]]:
-    """Deal partitions round the members with open places: neighbours of one topic go to different members."""
+    """Deal partitions to the members with open places in turn: neighbours of one topic go to different members."""
     waiting = deque(member for member, count in open_places.items() if count)
     return [(_next_of(waiting, open_places), place) for place in free]
 
@@ -119,7 +120,7 @@ Target: TypeAlias = Mapping[TopicId, Mapping[str, Sequence[int]]]
 
 
 def check_assignor(name: str) -> str:
-    """Return the name of an assignor that there is, else raise `malformed_request`."""
+    """Return the name of a known assignor, else raise `malformed_request`."""
     if name in _ASSIGNORS:
         return name
     detail = f"assignor {name!a:.60} does not exist; there are {', '.join(sorted(_ASSIGNORS))}"
@@ -135,7 +136,7 @@ def assign(assignor: str, members: Candidates, topics: Shapes, before: Target) -
 
 
 def assign_uniform(members: Candidates, topics: Shapes, before: Target) -> Target:
-    """Share all partitions together: numbers differ by one at most where all consume the same topics."""
+    """Share all partitions together: counts differ by at most one where all members consume the same topics."""
     ordered = {member_id: members[member_id] for member_id in sorted(members)}
     consumed = {topic_id for candidate in members.values() for topic_id in candidate.topics}
     shapes = {topic_id: topics[topic_id] for topic_id in sorted(consumed)}
@@ -152,7 +153,7 @@ def assign_uniform(members: Candidates, topics: Shapes, before: Target) -> Targe
 
 
 def assign_range(members: Candidates, topics: Shapes, before: Target) -> Target:
-    """Share each topic by itself; topics with as many partitions and the same consumers are shared alike."""
+    """Share each topic separately; topics with equal partition counts and consumers are shared alike."""
     order = sorted(members, key=lambda member_id: _static_first(member_id, members[member_id]))
     alike: dict[tuple[int, tuple[str, ...]], list[TopicId]] = {}
     for topic_id in sorted(topics):
@@ -174,7 +175,7 @@ _ASSIGNORS: Final[Mapping[str, Callable[[Candidates, Shapes, Target], Target]]] 
 
 
 def _kept(members: Candidates, shapes: Shapes, before: Target) -> tuple[dict[str, list[Place]], list[Place]]:
-    """Divide the partitions: what members may keep of the target before, and what is free."""
+    """Divide the partitions into those that members may keep of the previous target, and the free ones."""
     held: dict[str, list[Place]] = {member_id: [] for member_id in members}
     free: list[Place] = []
     for topic_id, shape in shapes.items():
@@ -196,7 +197,7 @@ def _share(
     *,
     in_ranges: bool = False,
 ) -> None:
-    """Bring members that consume the same to their quotas, in place."""
+    """Bring members that consume the same topics to their quotas, in place."""
     total = len(free) + sum(map(len, held.values()))
     quota = quotas({member_id: len(places) for member_id, places in held.items()}, total)
     for member_id, places in held.items():
@@ -242,7 +243,7 @@ def _shared_range(
 
 
 def _static_first(member_id: str, candidate: Candidate) -> tuple[bool, str, str]:
-    """Order for ranges: static members keep their place in it over a restart under another member id."""
+    """Order for ranges: a static member keeps its position after a restart under another member id."""
     return candidate.instance_id is None, candidate.instance_id or "", member_id
 
 
@@ -270,7 +271,7 @@ def _by_topic(held: Mapping[str, Sequence[Place]]) -> dict[TopicId, dict[str, tu
 
 
 Nearness: TypeAlias = tuple[Mapping[str, str], Racks]
-"""Racks of members, as far as they have one, and of partitions."""
+"""Racks of members that have one, and racks of partitions."""
 
 
 def assign_uneven(
@@ -279,7 +280,7 @@ def assign_uneven(
     subscribers: Mapping[TopicId, Sequence[str]],
     nearness: Nearness,
 ) -> None:
-    """Give out what is free and move what must be moved, in place. Every topic has a subscriber."""
+    """Give out free partitions and make the moves that balance needs, in place. Every topic has a subscriber."""
     load = {member_id: len(places) for member_id, places in held.items()}
     by_topic: dict[TopicId, dict[str, list[int]]] = {topic_id: {} for topic_id in subscribers}
     for member_id, places in held.items():
@@ -288,7 +289,7 @@ def assign_uneven(
     unowned: dict[TopicId, list[Place]] = {}
     for place in free:
         unowned.setdefault(place[0], []).append(place)
-    # Topics with few consumers first: the others can still make up for what they do to the balance.
+    # Topics with few consumers first: later topics can still correct the imbalance that they cause.
     for topic_id in sorted(unowned, key=lambda each: (len(subscribers[each]), each)):
         _give_out(unowned[topic_id], by_topic[topic_id], subscribers[topic_id], load, nearness)
     while sum(_level(by_topic[topic_id], subscribers[topic_id], load) for topic_id in subscribers):
@@ -307,7 +308,7 @@ def _give_out(
     load: dict[str, int],
     nearness: Nearness,
 ) -> None:
-    """Give each free partition of one topic to a least loaded taker, to a near one if there is one among them."""
+    """Give each free partition of one topic to a least loaded member, to one in a near rack if there is one."""
     rack_of, racks = nearness
     lightest = [(load[member_id], member_id) for member_id in takers]
     heapify(lightest)
@@ -338,7 +339,7 @@ def _lightest(heap: list[tuple[int, str]], load: Mapping[str, int]) -> str:
 
 
 def _level(by_member: dict[str, list[int]], takers: Sequence[str], load: dict[str, int]) -> bool:
-    """Move partitions of one topic until no move helps; what was given out last goes first. Say if any moved."""
+    """Move partitions of one topic until no move helps, the last assigned ones first. Return whether any moved."""
     lightest = [(load[member_id], member_id) for member_id in takers]
     heaviest = [(-load[member_id], member_id) for member_id, partitions in by_member.items() if partitions]
     heapify(lightest)

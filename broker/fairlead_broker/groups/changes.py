@@ -1,8 +1,8 @@
-"""What a turn wants written, and the form in which a group is loaded.
+"""The change that a turn asks to be written, and the form in which a group is loaded.
 
-A grant is only decided when the partition is free in what is already written (`rules.is_free`). So every
-part of a change is legal without the others, in any order; the state record comes last, and a group that finds
-records ahead of it goes on above their epochs.
+A partition is granted only if it is free in the records that are already written (`rules.is_free`). So every part of a
+change is legal without the others, in any order. The state record comes last, and a group that finds records ahead of
+its state record continues above their epochs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ GroupValue: TypeAlias = GroupRecord | TargetRecord | MemberRecord
 
 @dataclass(frozen=True, slots=True)
 class GroupRecords:
-    """A group as it was found in the store; everything empty for one that does not exist."""
+    """A group as it was found in the store; all parts are empty for a group that does not exist."""
 
     state: GroupRecord | None = None
     targets: Mapping[TopicId, TargetRecord] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class GroupChange:
     def portions(self, limit: int) -> Iterator[GroupChange]:
         """Divide into changes of at most `limit` keys, to be written one after the other; usually there is one.
 
-        Members that go come first, then what others hold, then the target, and the state record last.
+        Removed members come first, then the records of other members, then the target, and the state record last.
         """
         keys = iter(sorted(self.puts.keys() | self.deletes, key=self._rank))
         while portion := list(islice(keys, limit)):

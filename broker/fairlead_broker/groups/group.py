@@ -29,29 +29,29 @@ from fairlead_broker.registry.group_records import GroupRecord, MemberRecord
 
 
 class GroupState(StrEnum):
-    """Where a group stands."""
+    """State of a group."""
 
     EMPTY = "empty"
-    """No members; there may be offsets."""
+    """The group has no members; it may have offsets."""
     ASSIGNING = "assigning"
     """A new target is due."""
     RECONCILING = "reconciling"
-    """Some members have partitions to give up or to get."""
+    """Some members must release partitions or still have to receive some."""
     STABLE = "stable"
     DEAD = "dead"
-    """Not in the store."""
+    """The group is not in the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """A member as it is written."""
+    """A member as its record describes it."""
 
     member_id: str
     instance_id: str | None
     rack: str | None
     member_epoch: int
     topics: frozenset[str]
-    """Existing ones that it consumes, by name or by its pattern."""
+    """Existing topics that the member consumes, by name or by its pattern."""
     topic_pattern: str | None
     assigned: Partitions
     revoking: Partitions
@@ -60,18 +60,21 @@ class MemberView:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a turn decided."""
+    """The decision of one turn."""
 
     change: GroupChange | None
-    """To be written and then committed; None: nothing, and the replies may leave at once."""
+    """Change to be written and then committed; None if there is none, and the replies may be sent at once."""
     replies: tuple[Reply, ...]
-    """One an event, in their order."""
+    """One reply for each event, in their order."""
     now: float
-    """When it was decided, in monotonic seconds."""
+    """Time of the decision, in monotonic seconds."""
 
 
 class Group:
-    """The state machine of one group. `turn` decides and changes nothing that is written; `commit` replays."""
+    """The state machine of one group.
+
+    `turn` decides and leaves the written records unchanged; `commit` replays a change.
+    """
 
     __slots__ = (
         "_known",
@@ -94,13 +97,13 @@ class Group:
         self._target_made_at = -inf
         self._known = KnownAssignments()
         self._resting: set[str] = set()
-        """Members that were found to have their target, since it or they last changed."""
+        """Members found to have their target, since the target or their records last changed."""
         self._undecided: Turn | None = None
         """The turn whose change may be written now."""
         self._must_look = True
-        """Whether topics may have changed since the last turn that stands."""
+        """Whether topics may have changed since the last turn that was written."""
         self._quiet_until = -inf
-        """Nothing is due before: what members at rest do moves ends only further away."""
+        """Time before which nothing is due: heartbeats of members at rest only move deadlines further away."""
 
     def rest(self, interval_ms: int) -> None:
         """Set the heartbeat interval of members at rest, in milliseconds; see `pacing.rest_interval_ms`."""
@@ -124,7 +127,7 @@ class Group:
         return self._expect(Turn(turning.change(), decided, now))
 
     def reply_at_rest(self, event: GroupEvent, topics: Topics, now: float) -> HeartbeatReply | None:
-        """Return the reply to a heartbeat without news of a member that has its target; None if it needs a turn.
+        """Return the reply to an unchanged heartbeat of a member that has its target; None if it needs a turn.
 
         Nearly all heartbeats are of this kind, so it is cheap. It may be called at any time, also during the write of a
         turn, and changes nothing but the session deadline of the member.
@@ -156,7 +159,7 @@ class Group:
         return self._expect(Turn(tentative.difference(self._roster), (), now))
 
     def commit(self, turn: Turn) -> None:
-        """Replay the change of the last turn, after its write is known to stand."""
+        """Replay the change of the last turn, after its write has certainly succeeded."""
         assert turn.change is not None, "a turn without a change needs no commit"
         assert turn is self._undecided, f"group {self.name} commits another turn than its last"
         self._undecided = None
@@ -175,7 +178,7 @@ class Group:
             self._target_made_at = turn.now if self._roster.members else -inf
 
     def deadline(self) -> float | None:
-        """Say when a turn is due even without events, in monotonic seconds; None: never."""
+        """Return when a turn is due even without events, in monotonic seconds; None for never."""
         ends_at = self._next_end()
         return None if ends_at == inf else ends_at
 
@@ -183,7 +186,7 @@ class Group:
 
     @property
     def state(self) -> GroupState:
-        """Where the group stands, as written."""
+        """State of the group, by its written records."""
         if self._roster.group is None:
             return GroupState.DEAD
         if not self._roster.members:
@@ -195,7 +198,7 @@ class Group:
 
     @property
     def epoch(self) -> int:
-        """The group epoch; 0 of a dead group."""
+        """The group epoch; 0 for a dead group."""
         return 0 if self._roster.group is None else self._roster.group.epoch
 
     @property
@@ -205,7 +208,7 @@ class Group:
 
     @property
     def emptied_us(self) -> TimestampUs | None:
-        """When the last member left; None while there are members, and for a dead group."""
+        """Time at which the last member left; None while there are members, and for a dead group."""
         return None if self._roster.group is None else self._roster.group.emptied_us
 
     @property
@@ -215,7 +218,7 @@ class Group:
 
     @property
     def members(self) -> Mapping[str, MemberView]:
-        """All members by id, put together at each call."""
+        """All members by id, built at each call."""
         return {
             member_id: self._view(member_id, record) for member_id, record in self._roster.members.items()
         }
@@ -231,9 +234,10 @@ class Group:
             raise ProblemError("group_not_empty", detail, data={"group": self.name})
 
     def check_commit(self, member_id: str | None, member_epoch: int) -> None:
-        """Check that a commit comes from a member at this epoch; -1 and no member only in a group without members.
+        """Check that a commit comes from a member at this epoch.
 
-        Raises `member_not_found`, `stale_member_epoch`, `member_fenced` or `group_not_empty`.
+        Epoch -1 without a member is accepted only in a group without members. Raises `member_not_found`,
+        `stale_member_epoch`, `member_fenced` or `group_not_empty`.
         """
         if member_id is None or member_epoch < 0:
             self.check_empty()
@@ -246,7 +250,7 @@ class Group:
     def check_committed_partition(
         self, member_id: str | None, topic_id: TopicId, partition: PartitionIndex
     ) -> None:
-        """Let a member commit only what it has (call it for each entry). Raises `member_fenced`."""
+        """Check that a member owns the partition that it commits (call it for each entry). Raises `member_fenced`."""
         if member_id is None or not self._roster.members:
             return
         if not rules.may_commit_partition((topic_id, partition), member_id, self._roster.owners):
@@ -268,11 +272,11 @@ class Group:
         return min(self._pacing.next_end(), target_at)
 
     def _next_target_at(self) -> float:
-        """Say when another target may be made."""
+        """Return the earliest time of another target."""
         return self._target_made_at + ASSIGNMENT_INTERVAL_SECONDS
 
     def _asks_for_decision(self, topics: Topics, now: float) -> bool:
-        """Whether there is something to decide even without events."""
+        """Return whether a decision is due even without events."""
         if self._must_look or topics is not self._subscribed.topics:
             return True
         if now < self._quiet_until:
@@ -291,7 +295,7 @@ class Group:
         return record
 
     def _replay_member(self, member_id: str, before: MemberRecord | None, now: float) -> None:
-        """Take note of a member that was written or deleted."""
+        """Apply a written or deleted member record."""
         record = self._roster.members.get(member_id)
         self._resting.discard(member_id)
         if record is None or before is None or record.assigned != before.assigned:

@@ -1,4 +1,4 @@
-"""Sums and differences of partitions by topic, in the form of records: ascending, and no topic without any."""
+"""Sums and differences of partitions by topic, in the form of records: ascending, and no topic without partitions."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ Holding: TypeAlias = dict[TopicId, tuple[int, ...]]
 
 
 def common(one: Holding, other: Holding) -> Holding:
-    """Keep what is in both."""
+    """Return the partitions that are in both."""
     kept = {topic_id: set(other.get(topic_id, ())) for topic_id in one}
     return _held({topic_id: kept[topic_id].intersection(one[topic_id]) for topic_id in one})
 
 
 def without(one: Holding, other: Holding) -> Holding:
-    """Leave out what is in the other."""
+    """Return the partitions that are not in the other."""
     return _held({topic_id: set(one[topic_id]).difference(other.get(topic_id, ())) for topic_id in one})
 
 
 def together(one: Holding, other: Holding) -> Holding:
-    """Add up."""
+    """Return the partitions that are in either."""
     topic_ids = one.keys() | other.keys()
     return _held({each: {*one.get(each, ()), *other.get(each, ())} for each in topic_ids})
 
 
 def as_partitions(holding: Holding) -> Partitions:
-    """Turn the form of records into that of events and replies."""
+    """Convert the form of records into that of events and replies."""
     return {topic_id: frozenset(partitions) for topic_id, partitions in holding.items()}
 
 
 def is_within(owned: Partitions, holding: Holding) -> bool:
-    """Whether everything owned is held."""
+    """Return whether all owned partitions are held."""
     return all(partitions.issubset(holding.get(topic_id, ())) for topic_id, partitions in owned.items())
 
 
 def is_apart(owned: Partitions, holding: Holding) -> bool:
-    """Whether nothing owned is held."""
+    """Return whether no owned partition is held."""
     return all(partitions.isdisjoint(holding.get(topic_id, ())) for topic_id, partitions in owned.items())
 
 
 def is_exactly(owned: Partitions, holding: Holding) -> bool:
-    """Whether the two are the same partitions."""
+    """Return whether both are the same partitions."""
     return is_within(owned, holding) and sum(map(len, owned.values())) == sum(map(len, holding.values()))
 
 

@@ -21,11 +21,11 @@ for each character of a name: a millisecond for the longest name, during which t
 SESSION_TIMEOUT_MS_DEFAULT: Final = 45_000
 REBALANCE_TIMEOUT_MS_DEFAULT: Final = 300_000
 HEARTBEAT_INTERVAL_MS: Final = 5_000
-"""Between heartbeats of a member at rest, or a third of its session timeout if that is shorter."""
+"""Time between two heartbeats of a member at rest, unless a third of its session timeout is shorter."""
 HEARTBEATS_PER_SECOND_MAX: Final = 200
 """Heartbeats a second of all members at rest that one broker coordinates: each costs about 0.85 ms at such rates, all
 together less than a fifth of a core. With more members the interval of each grows."""
 HASTY_INTERVAL_MS: Final = 500
-"""Between heartbeats of a member that has partitions to give up or to get."""
+"""Time between two heartbeats of a member that must release partitions or receives some."""
 ASSIGNMENT_INTERVAL_SECONDS: Final = 1.0
-"""At most one target is computed in this time: a hundred members that join at once cost a few."""
+"""Minimum time between two targets: a hundred members that join at once cost few computations."""

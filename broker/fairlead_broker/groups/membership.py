@@ -40,7 +40,7 @@ _NEWCOMER = MemberRecord(
 
 
 class Membership:
-    """The doors of a group during one turn."""
+    """Adds, changes and removes members during one turn."""
 
     __slots__ = (
         "_heartbeats_missed",
@@ -64,11 +64,11 @@ class Membership:
         self._subscribed = subscribed
         self._heartbeats_missed = heartbeats_missed
         self._subscriptions: Counter[_Consumed] | None = None
-        """How many members consume the same; counted when it is first asked for, then kept."""
+        """Number of members of each subscription; counted at the first use, then kept up to date."""
         self._wanted: set[str] = set()
-        """Topics of these subscriptions, and of some that were given up in this turn."""
+        """Topics of these subscriptions, and of some that members gave up in this turn."""
         self.unsettled = False
-        """Whether a new target is asked for."""
+        """Whether a new target is required."""
 
     def admit(self, heartbeat: Heartbeat) -> None:
         """Admit a heartbeat: add a joining member, and update its subscription.
@@ -89,7 +89,7 @@ class Membership:
             raise self.not_found(member_id)
 
     def leave(self, leaving: Leave) -> None:
-        """Let a member go. Raises `member_not_found`, and `member_fenced` for an epoch that is not its own."""
+        """Remove a leaving member. Raises `member_not_found`, and `member_fenced` if the epoch is not the member's."""
         record = self._roster.members.get(leaving.member_id)
         if record is None:
             raise self.not_found(leaving.member_id)
@@ -105,7 +105,7 @@ class Membership:
             self.put_out(leaving.member_id)
 
     def put_out(self, member_id: str) -> None:
-        """Take a member out that left or was silent; nothing it sends counts any more."""
+        """Remove a member that left or was silent; none of its later requests counts."""
         if self._subscriptions is not None:
             self._subscriptions[_consumed(self._roster.members[member_id])] -= 1
         self._roster.remove_member(member_id)
@@ -126,7 +126,7 @@ class Membership:
         self.unsettled = True
 
     def _take_place(self, holder_id: str, member_id: str, subscription: Subscription) -> None:
-        """Put a static member in the place of the one before: same target, and no new one if it consumes the same."""
+        """Replace a static member by its successor. The target stays, unless the subscription differs."""
         holder = self._roster.members[holder_id]
         if not rules.may_take_place(holder, self._heartbeats_missed(holder_id)):
             raise _instance_fenced(holder.instance_id, holder_id)
@@ -144,7 +144,7 @@ class Membership:
         )
 
     def _check_instance(self, record: MemberRecord, heartbeat: Heartbeat) -> None:
-        """Refuse a known member id that names another static instance than it has."""
+        """Refuse a known member id with another static instance id than its own."""
         named = heartbeat.subscription.instance_id if heartbeat.subscription is not None else None
         if named is not None and named != record.instance_id:
             before = "without an instance id" if record.instance_id is None else f"as {record.instance_id}"
@@ -188,7 +188,7 @@ class Membership:
             raise self._too_large(reason, PATTERNS_MAX)
 
     def _check_partitions(self, before: MemberRecord, changed: MemberRecord) -> None:
-        """Refuse a subscription that brings the group over its limit; topics that grow beyond it later are served."""
+        """Refuse a subscription that exceeds the group's limit; topics that grow beyond it later are still served."""
         if self._subscriptions is None:
             self._subscriptions = Counter(map(_consumed, self._roster.members.values()))
             self._wanted = self._topics_of(self._subscriptions)
@@ -227,7 +227,7 @@ def _consumed(record: MemberRecord) -> _Consumed:
 
 
 def _unsaid(record: MemberRecord) -> MemberRecord:
-    """Return the record with the default of everything that a join may say: what was said before is of another life."""
+    """Return the record with defaults for every field of a join: earlier values are of an earlier run."""
     return msgspec.structs.replace(
         record,
         rack=None,
@@ -240,7 +240,7 @@ def _unsaid(record: MemberRecord) -> MemberRecord:
 
 
 def _merged(record: MemberRecord, subscription: Subscription) -> MemberRecord:
-    """Return the record with what is given; None is "as before", an empty text takes back."""
+    """Return the record with the given fields; None keeps the present value, an empty text resets it."""
     pattern, rack, assignor = subscription.pattern, subscription.rack, subscription.assignor
     session, rebalance = subscription.session_timeout_ms, subscription.rebalance_timeout_ms
     return msgspec.structs.replace(

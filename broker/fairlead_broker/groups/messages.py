@@ -1,6 +1,7 @@
 """Events that a group receives, and the replies to its members.
 
-Time is in every event. Used by `group`, by the coordinator's shell in `runtime` and by the simulator.
+The time of an event is an argument of `Group.turn`. Used by `group`, by the coordinator's shell in `runtime` and by the
+simulator.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ Partitions: TypeAlias = Mapping[TopicId, frozenset[int]]
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member says about itself. None is "as before", for a join the default; "" takes back."""
+    """The subscription that a member sends. None keeps the present value, or the default in a join; "" resets it."""
 
     topics: frozenset[str] | None = None
-    """Names, whether or not the topics exist yet."""
+    """Topic names, whether or not the topics exist yet."""
     pattern: str | None = None
     """RE2 expression that a topic's whole name has to match."""
     instance_id: str | None = None
-    """Makes the member a static one. Only a join can give it."""
+    """Id that makes the member a static one. Only a join can give it."""
     rack: str | None = None
     assignor: str | None = None
     session_timeout_ms: int | None = None
@@ -38,25 +39,25 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A member joins (epoch 0), or says that it lives and what it owns."""
+    """A member joins (epoch 0), or reports that it lives and which partitions it owns."""
 
     member_id: str
     member_epoch: int
     subscription: Subscription | None = None
-    """None: nothing changed."""
+    """Subscription; None if it did not change."""
     owned: Partitions | None = None
     """Partitions that the member still consumes; None: not sent, so none was released. Empty for a joining member."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """A member goes, having finished what it had."""
+    """A member leaves, after it has finished with its partitions."""
 
     member_id: str
     member_epoch: int | None = None
-    """None: whatever the group knows."""
+    """Member epoch of the leaving member; None for whatever epoch the group knows."""
     static: bool = False
-    """Keep the place of a static member until its session ends."""
+    """Whether the place of a static member is kept until its session ends."""
 
 
 GroupEvent: TypeAlias = Heartbeat | Leave
@@ -64,21 +65,22 @@ GroupEvent: TypeAlias = Heartbeat | Leave
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReply:
-    """The heartbeat counts."""
+    """Reply to a heartbeat that was accepted."""
 
     member_epoch: int
-    """To be sent with the next heartbeat and with commits."""
+    """Member epoch for the next heartbeat and for commits."""
     assignment: Partitions | None
-    """All that the member may consume, if that changed, differs from what it owns, or everything was sent. What is
-    not in it is to be finished, committed and left out of `owned`. None: as before."""
+    """All partitions that the member may consume, if they changed, differ from the owned ones, or the heartbeat was
+    complete. The member must finish and commit every other partition and leave it out of `owned`. None if nothing
+    changed."""
     heartbeat_interval_ms: int
-    """When to come again. Shorter while something is to be handed over."""
+    """Time until the next heartbeat, in milliseconds. Shorter while partitions are being handed over."""
     session_timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The member is gone, or away if it is a static one."""
+    """The member was removed, or is away if it is a static one."""
 
 
 Reply: TypeAlias = HeartbeatReply | Left | ProblemError

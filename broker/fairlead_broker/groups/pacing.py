@@ -23,7 +23,7 @@ from fairlead_broker.registry.group_records import MemberRecord
 
 
 class KnownAssignments:
-    """The members that have said that they own what is written for them, since that last changed."""
+    """The members that have confirmed their written assignment since it last changed."""
 
     __slots__ = ("_members",)
 
@@ -31,7 +31,7 @@ class KnownAssignments:
         self._members: set[str] = set()
 
     def note(self, heartbeat: Heartbeat, written: MemberRecord | None) -> None:
-        """Note from a heartbeat the assignment that its member knows; a joining member knows none."""
+        """Note which assignment a member knows, by its heartbeat; a joining member knows none."""
         if heartbeat.member_epoch == JOIN_EPOCH:
             self._members.discard(heartbeat.member_id)
         elif (
@@ -43,11 +43,11 @@ class KnownAssignments:
             self._members.add(heartbeat.member_id)
 
     def forget(self, member_id: str) -> None:
-        """What is written for a member has changed."""
+        """Note that the written assignment of a member has changed."""
         self._members.discard(member_id)
 
     def needs_assignment(self, heartbeat: Heartbeat, record: MemberRecord) -> bool:
-        """Whether an answer has to tell the assignment in a record, also where the heartbeat did not change it."""
+        """Return whether a reply must carry the assignment of a record, also where the heartbeat did not change it."""
         if heartbeat.owned is None:
             return heartbeat.member_id not in self._members
         is_full = heartbeat.subscription is not None or heartbeat.member_epoch == JOIN_EPOCH
@@ -55,20 +55,20 @@ class KnownAssignments:
 
 
 _AFTER_SESSION_END_MS: Final = 50
-"""Long enough for the turn that puts the silent member out to be written."""
+"""Time in which the turn that removes the silent member is written."""
 _SPREAD_MS: Final = 400
-"""Over which members come for the partitions of a silent one, so that a thousand do not come at once."""
+"""Time over which members ask for the partitions of a silent member, so that a thousand do not ask at once."""
 
 
 class Pacing:
-    """Ends of sessions and rebalance timeouts; `written` are the members as they are in the store."""
+    """Ends of sessions and rebalance timeouts; `written` maps member ids to stored records."""
 
     __slots__ = ("_revocations", "_sessions", "_written", "rest_ms")
 
     def __init__(self, written: Mapping[str, MemberRecord], now: float) -> None:
         self._written = written
         self.rest_ms = HEARTBEAT_INTERVAL_MS
-        """Between heartbeats of a member at rest, as the broker can bear them."""
+        """Time between two heartbeats of a member at rest, by the load of the broker."""
         self._sessions = Deadlines()
         self._revocations = Deadlines()
         for member_id, record in written.items():
@@ -82,7 +82,7 @@ class Pacing:
     def note(
         self, member_id: str, record: MemberRecord | None, revoking_before: Holding | None, now: float
     ) -> None:
-        """Note a member's written record: partitions to release start its rebalance timeout."""
+        """Apply a member's written record: partitions to release start its rebalance timeout."""
         if record is None:
             self.forget(member_id)
         elif not record.revoking:
@@ -91,20 +91,20 @@ class Pacing:
             self._revocations.set(member_id, now + record.rebalance_timeout_ms / 1000)
 
     def forget(self, member_id: str) -> None:
-        """Forget a member that is gone."""
+        """Drop the deadlines of a removed member."""
         self._sessions.drop(member_id)
         self._revocations.drop(member_id)
 
     def silent(self, now: float) -> list[str]:
-        """List the members whose sessions are over."""
+        """Return the members whose sessions are over."""
         return self._sessions.over(lambda ends_at: rules.session_is_over(ends_at, now))
 
     def overdue(self, now: float) -> list[str]:
-        """List the members that kept for too long what they should give up."""
+        """Return the members that did not release partitions within their rebalance timeout."""
         return self._revocations.over(lambda ends_at: rules.revocation_is_overdue(ends_at, now))
 
     def next_end(self) -> float:
-        """Say when the next session or rebalance timeout ends; infinity: never."""
+        """Return when the next session or rebalance timeout ends; infinity for never."""
         session, revocation = self._sessions.next(), self._revocations.next()
         return min(inf if session is None else session[0], inf if revocation is None else revocation[0])
 
@@ -114,9 +114,10 @@ class Pacing:
         return silent_ms / heartbeat_interval_ms(record, self.rest_ms)
 
     def interval_ms(self, member_id: str, record: MemberRecord, now: float, *, hasty: bool) -> int:
-        """Say after how many milliseconds a member should come again: soon if there is something to be handed over.
+        """Return the milliseconds until a member's next heartbeat; few while partitions are being handed over.
 
-        While another has missed heartbeats, come just after its session has ended, to take over what it had.
+        While another member has missed heartbeats, the next heartbeat comes just after that member's session has ended,
+        so that this member can take over its partitions.
         """
         interval = heartbeat_interval_ms(record, self.rest_ms)
         if hasty:
@@ -127,7 +128,7 @@ class Pacing:
         silent, left_ms = self._written.get(silent_id), (ends_at - now) * 1000
         if silent is None or left_ms > silent.session_timeout_ms / 2:
             return interval
-        # It may have ended, in a turn that is being decided or written.
+        # The session may have ended, in a turn that is being decided or written.
         after_end_ms = max(0, int(left_ms)) + _AFTER_SESSION_END_MS
         return min(interval, after_end_ms + crc32(member_id.encode()) % _SPREAD_MS)
 

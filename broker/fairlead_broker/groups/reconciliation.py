@@ -19,7 +19,7 @@ from fairlead_broker.registry.group_records import MemberRecord
 
 
 def note_release(record: MemberRecord, heartbeat: Heartbeat) -> MemberRecord:
-    """Take what a member has given up out of its hands, if it has."""
+    """Remove released partitions from a member's record, if its heartbeat releases them."""
     if record.revoking and rules.has_released(record.revoking, record, heartbeat):
         return msgspec.structs.replace(record, revoking={})
     return record
@@ -32,7 +32,7 @@ def reconcile(
     target_epoch: int,
     owners: tuple[Mapping[Place, str], Mapping[Place, str]],
 ) -> MemberRecord:
-    """Take a member's next step; `owners` are the written owners and the grants of this turn.
+    """Return a member's next step; `owners` are the written owners and the grants of this turn.
 
     A member has no next step while it holds a partition that it must release.
     """

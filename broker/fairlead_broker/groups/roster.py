@@ -2,8 +2,8 @@
 
 Two rosters are in use: the written one, which only `apply` changes, and the tentative copy of a turn. The difference of
 the two is what a turn writes; no decision of a turn is visible before that write succeeds. `Deadlines` holds one end
-time for each member, which moves often and passes seldom: moving one costs a dictionary entry, and the heap learns of
-it when the old time comes up.
+time for each member, which often moves and seldom passes: a move costs a dictionary entry, and the heap is corrected
+when the old time is reached.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Roster:
         self._target_of: dict[str, Holding] | None = None
 
     def copy(self) -> Roster:
-        """Return a roster that changes by itself from now on."""
+        """Return a roster that changes independently of this one."""
         copied = Roster(GroupRecords())
         copied.group, copied.members, copied.targets = self.group, dict(self.members), dict(self.targets)
         copied.instances, copied._target_of = dict(self.instances), self._target_of  # its own kind
@@ -53,7 +53,7 @@ class Roster:
     # -- reading
 
     def target_of(self, member_id: str) -> Holding:
-        """Return what a member is to have."""
+        """Return the target partitions of a member."""
         if self._target_of is None:
             self._target_of = {}
             for topic_id, record in self.targets.items():
@@ -62,7 +62,7 @@ class Roster:
         return self._target_of.get(member_id, {})
 
     def at_rest(self, member_id: str, record: MemberRecord) -> bool:
-        """Whether a member has exactly its target; one that is away waits for nothing."""
+        """Return whether a member has exactly its target; a static member that is away waits for nothing."""
         assert self.group is not None, "a group with members has a record"
         if record.epoch == AWAY_EPOCH:
             return True
@@ -73,13 +73,13 @@ class Roster:
         )
 
     def epoch_ahead(self) -> int:
-        """Return the highest epoch in any record but the group's own: a change of which only a part was written."""
+        """Return the highest epoch in any record but the group's own: that record is of a change written in part."""
         targets = (record.epoch for record in self.targets.values())
         members = (record.epoch for record in self.members.values())
         return max((0, *targets, *members))
 
     def difference(self, before: Roster) -> GroupChange | None:
-        """Return what makes this roster of the one before; None if they are equal."""
+        """Return the change from another roster to this one; None if they are equal."""
         puts: dict[GroupKey, GroupValue] = {}
         deletes: set[GroupKey] = set()
         for member_id, member in self.members.items():
@@ -100,14 +100,14 @@ class Roster:
     # -- changing
 
     def put_member(self, member_id: str, record: MemberRecord) -> None:
-        """Set the record of a member; an equal one changes nothing."""
+        """Set the record of a member; an equal record changes nothing."""
         if self.members.get(member_id) != record:
             self.members[member_id] = record
             if record.instance_id is not None:
                 self.instances[record.instance_id] = member_id
 
     def remove_member(self, member_id: str) -> None:
-        """Take a member out; its target stays until the next one is computed."""
+        """Remove a member; its target stays until the next target is computed."""
         record = self.members.pop(member_id)
         if record.instance_id is not None and self.instances.get(record.instance_id) == member_id:
             del self.instances[record.instance_id]
@@ -119,7 +119,7 @@ class Roster:
 
 
 class WrittenRoster(Roster):
-    """The roster as it stands in the store, with the owner of every partition."""
+    """The roster by the stored records, with the owner of every partition."""
 
     __slots__ = ("owners",)
 
@@ -131,7 +131,7 @@ class WrittenRoster(Roster):
             self._own(member_id, record)
 
     def apply(self, change: GroupChange) -> None:
-        """Replay what has been written."""
+        """Replay a written change."""
         for key in change.puts.keys() | change.deletes:
             if isinstance(key, MemberKey) and key.member_id in self.members:
                 self._disown(key.member_id)
@@ -187,8 +187,8 @@ class Deadlines:
         self._ends: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
         self._queued: dict[str, float] = {}
-        """The entry of the heap that counts for a member: never later than its end, and kept while it is gone, so that
-        one that leaves and comes again and again does not fill the heap."""
+        """The heap entry that counts for a member, never later than its end. It is kept while the member is gone, so
+        that a member that leaves and joins repeatedly does not fill the heap."""
 
     def set(self, member_id: str, ends_at: float) -> None:
         """Set or move the end of a member."""
@@ -199,11 +199,11 @@ class Deadlines:
             heappush(self._heap, (ends_at, member_id))
 
     def drop(self, member_id: str) -> None:
-        """Forget a member."""
+        """Drop the deadline of a member."""
         self._ends.pop(member_id, None)
 
     def end_of(self, member_id: str) -> float:
-        """Say when the end of a member is that has one."""
+        """Return the end time of a member that has one."""
         return self._ends[member_id]
 
     def next(self) -> tuple[float, str] | None:
@@ -224,7 +224,7 @@ class Deadlines:
         return None
 
     def over(self, is_over: Callable[[float], bool]) -> list[str]:
-        """List the members whose time is over."""
+        """Return the members whose time is over."""
         following = self.next()
         if following is None or not is_over(following[0]):
             return []

@@ -1,4 +1,4 @@
-"""The rules that keep two members from committing one partition: each is a function, called by its name.
+"""The rules that keep two members from committing one partition: each rule is a function.
 
 The simulator replaces one rule at a time to show that each is needed, so callers write `rules.<name>`.
 """
@@ -15,9 +15,9 @@ from fairlead_broker.registry.group_records import MemberRecord
 
 
 def check_member_epoch(record: MemberRecord, heartbeat: Heartbeat) -> None:
-    """Accept a heartbeat of this epoch, of a join, or the repeat of one whose answer was lost.
+    """Accept the heartbeat if its epoch is the member's, of a join, or of a repeat whose answer was lost.
 
-    A member with the previous epoch owns no more than its present assignment, otherwise it has missed a revocation.
+    A member with the previous epoch must own no more than its present assignment; otherwise it has missed a revocation.
     Raises `member_fenced`.
     """
     epoch = heartbeat.member_epoch
@@ -54,26 +54,29 @@ def is_free(
 
 
 def session_is_over(ends_at: float, now: float) -> bool:
-    """Whether a member was silent for so long that its partitions go to others. It cannot commit from then on."""
+    """Return whether a member was silent so long that its partitions go to others. It cannot commit any more."""
     return ends_at <= now
 
 
 def revocation_is_overdue(ends_at: float, now: float) -> bool:
-    """Whether a member kept what it should give up for longer than its rebalance timeout; it is put out."""
+    """Return whether a member exceeded its rebalance timeout with partitions to release; it is then removed."""
     return ends_at <= now
 
 
 def may_take_place(holder: MemberRecord, heartbeats_missed: float) -> bool:
-    """Whether a new member may take the place of a static one with its instance id.
+    """Return whether a new member may replace a static one with the same instance id.
 
-    It is away, or missed two heartbeats: a crashed one comes back before its session has ended. One that merely is
-    slow loses its partitions in the same write and cannot commit them.
+    The static member must be away or have missed two heartbeats: a crashed member returns before its session has ended.
+    A member that is only slow loses its partitions in the same write and cannot commit them.
     """
     return holder.epoch == AWAY_EPOCH or heartbeats_missed > 2
 
 
 def check_commit_epoch(member_id: str, record: MemberRecord, member_epoch: int) -> None:
-    """Let a member commit at its very epoch. Raises `stale_member_epoch`; `member_fenced` for one never given."""
+    """Accept a commit at exactly the member's epoch.
+
+    Raises `stale_member_epoch`, or `member_fenced` for an unknown epoch.
+    """
     if member_epoch == record.epoch:
         return
     detail = f"member {member_id} has epoch {record.epoch}, the commit came with {member_epoch}"

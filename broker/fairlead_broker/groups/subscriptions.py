@@ -26,26 +26,26 @@ from fairlead_broker.groups.limits import (
 
 @dataclass(frozen=True, slots=True)
 class TopicShape:
-    """A topic that may be consumed."""
+    """A topic that a group may consume."""
 
     topic_id: TopicId
     partitions: int
     racks: tuple[frozenset[str], ...] = ()
-    """For each partition the racks that keep a replica; empty when racks are not known."""
+    """Racks of the replicas of each partition; empty when racks are not known."""
 
 
 Topics: TypeAlias = Mapping[str, TopicShape]
-"""Every ready topic by its name. While nothing has changed, give the same object: a turn compares by identity."""
+"""Every ready topic by its name. Pass the same object while nothing has changed: a turn compares by identity."""
 
 
 _REMEMBERED_MAX: Final = 2_000
-"""Resolved subscriptions that are remembered: twice the members there may be."""
+"""Number of resolved subscriptions that are kept: twice the number of members."""
 
 
 def check_pattern(pattern: str) -> str:
-    """Return the pattern if RE2 takes it within the limits, else raise `invalid_pattern`.
+    """Return the pattern if RE2 accepts it within the limits, else raise `invalid_pattern`.
 
-    For what a member asks for now: what is written was within the limits of its time, and goes on.
+    Only new requests are checked: a written pattern was within the limits of its time and stays valid.
     """
     instructions = _compiled(pattern).programsize
     if instructions > PATTERN_INSTRUCTIONS_MAX:
@@ -54,18 +54,18 @@ def check_pattern(pattern: str) -> str:
 
 
 class SubscribedTopics:
-    """What subscriptions mean while the topics are as they are."""
+    """Topics of subscriptions, as long as the topics do not change."""
 
     __slots__ = ("_matched", "_resolved", "topics")
 
     def __init__(self) -> None:
         self.topics: Topics = {}
-        """As of the last turn."""
+        """Topics of the last turn."""
         self._matched: dict[str, set[str]] = {}
         self._resolved: dict[tuple[tuple[str, ...], str | None], frozenset[str]] = {}
 
     def learn(self, topics: Topics) -> bool:
-        """Take note of the topics; say whether they are others than before."""
+        """Use these topics from now on; return whether they differ from the previous ones."""
         if topics is self.topics:
             return False
         came, gone = topics.keys() - self.topics.keys(), self.topics.keys() - topics.keys()
@@ -92,7 +92,7 @@ class SubscribedTopics:
     def _matched_by(self, pattern: str) -> set[str]:
         matched = self._matched.get(pattern)
         if matched is None:
-            # Twice as many as a group may have at one time: patterns of members that left make room.
+            # Twice the patterns that a group may have at one time: patterns of members that left make room.
             if len(self._matched) >= 2 * PATTERNS_MAX:
                 self._matched.clear()
             matched = self._matched[pattern] = _matches(pattern, self.topics.keys())
@@ -105,14 +105,14 @@ def _matches(pattern: str, names: AbstractSet[str]) -> set[str]:
 
 
 def _compiled(pattern: str) -> re2._Regexp:
-    """Compile; RE2's binding remembers the last ones."""
+    """Compile a pattern; RE2's binding caches the last ones."""
     if len(pattern) > PATTERN_LENGTH_MAX:
         _refuse(pattern, f"it has {len(pattern)} characters; allowed are {PATTERN_LENGTH_MAX}")
     options = re2.Options()
     options.max_mem = PATTERN_MEMORY_BYTES_MAX
     options.log_errors = False
-    # Whether a name matches is all that is asked. To tell also where each group of a pattern does takes a thousand
-    # times as long with a few hundred groups.
+    # Only whether a name matches is asked. Positions of the pattern's groups would take a thousand times as long with a
+    # few hundred groups.
     options.never_capture = True
     try:
         return re2.compile(pattern, options)

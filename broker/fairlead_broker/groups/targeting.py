@@ -30,9 +30,9 @@ def covers(
     topics: Mapping[TopicId, TopicShape],
     members: Mapping[str, MemberRecord],
 ) -> bool:
-    """Whether a target is one for these topics, as large as they are now, and for these members.
+    """Return whether a target covers these topics at their present sizes, and only these members.
 
-    It names others where only a part of a change was written that put a static member in the place of another.
+    A target names other members if a change that put a static member in the place of another was written only in part.
     """
     if not all(members.keys() >= record.members.keys() for record in targets.values()):
         return False
@@ -42,19 +42,19 @@ def covers(
 
 
 def raise_epoch(group: GroupRecord | None, ahead: int, now_us: int) -> GroupRecord:
-    """Return the group with members at an epoch that no record of it has seen."""
+    """Return the group with members at an epoch above those of all its records."""
     if group is None:
         return GroupRecord(epoch=ahead + 1, assignor=UNIFORM, created_us=TimestampUs(now_us))
     return msgspec.structs.replace(group, epoch=max(group.epoch, ahead) + 1, emptied_us=None)
 
 
 def empty_target(group: GroupRecord, now_us: int) -> GroupRecord:
-    """Return the group without members: its target is empty, and from now on it grows old."""
+    """Return the group without members: its target is empty, and its retention time starts."""
     return msgspec.structs.replace(group, target_epoch=group.epoch, emptied_us=TimestampUs(now_us))
 
 
 def compute_target(roster: Roster, group: GroupRecord, subscribed: SubscribedTopics) -> None:
-    """Give a roster with members the target of its epoch."""
+    """Compute the target of a roster with members, for the roster's epoch."""
     assignor = preferred_assignor(roster.members)
     topics = consumed_topics(roster, subscribed)
     target = assign(
@@ -67,7 +67,7 @@ def compute_target(roster: Roster, group: GroupRecord, subscribed: SubscribedTop
     for topic_id, by_member in target.items():
         members = {member_id: tuple(partitions) for member_id, partitions in by_member.items()}
         before = roster.targets.get(topic_id)
-        # A topic whose target stays keeps its record, so that nothing is written for it.
+        # A topic with an unchanged target keeps its record, so that nothing is written for it.
         if before is not None and before.members == members:
             targets[topic_id] = before
         else:

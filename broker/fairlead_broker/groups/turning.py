@@ -36,7 +36,7 @@ from fairlead_broker.registry.group_records import MemberRecord
 
 
 class GroupTurn:
-    """Decides one turn; `change` then says what has to be written."""
+    """Decides one turn; `change` then returns what is to be written."""
 
     __slots__ = ("_granted", "_known", "_membership", "_now", "_pacing", "_roster", "_subscribed", "_written")
 
@@ -57,21 +57,21 @@ class GroupTurn:
         self._now = now
         self._membership = Membership(name, self._roster, subscribed, self._heartbeats_missed)
         self._granted: dict[Place, str] = {}
-        """What was granted in this turn."""
+        """Partitions granted in this turn."""
 
     def decide(self, events: Sequence[GroupEvent], now_us: int, *, may_target: bool) -> tuple[Reply, ...]:
-        """Decide all events, and what is due at this time; a new target only if there may be one yet."""
+        """Decide all events and everything due at this time; a new target only if one is allowed already."""
         admitted = [self._admit(event) for event in events]
         self._put_out_silent_and_overdue()
         self._settle(now_us, may_target=may_target)
         return tuple(reply or self._step(event) for event, reply in zip(events, admitted, strict=True))
 
     def change(self) -> GroupChange | None:
-        """Return what has to be written; None if nothing."""
+        """Return the change to be written; None if there is none."""
         return self._roster.difference(self._written)
 
     def _admit(self, event: GroupEvent) -> Reply | None:
-        """Let an event through the door; None: a heartbeat that is in, and answered when all are."""
+        """Admit one event; None for an accepted heartbeat, which is answered when all events are admitted."""
         try:
             return self._let_in(event)
         except ProblemError as problem:
@@ -96,7 +96,8 @@ class GroupTurn:
             if member_id in self._roster.members:
                 self._membership.put_out(member_id)
             elif member_id not in self._written.members:
-                # One that left in this turn is forgotten when that stands, and silent again if it does not.
+                # A member that left in this turn is forgotten once the turn is written, and counts as silent again if
+                # it is not.
                 self._pacing.forget(member_id)
         for member_id in self._pacing.overdue(self._now):
             record = self._roster.members.get(member_id)
@@ -119,7 +120,7 @@ class GroupTurn:
             compute_target(roster, group, self._subscribed)
 
     def _target_is_stale(self) -> bool:
-        """Whether the target is for other topics or members than there are, and no other target is due anyway."""
+        """Return whether the target is for other topics or members, and no other target is due anyway."""
         roster = self._roster
         assert roster.group is not None, "asked only of groups with a record"
         if roster.group.epoch != roster.group.target_epoch:
@@ -134,7 +135,7 @@ class GroupTurn:
         if before is None or group is None:
             return self._membership.not_found(event.member_id)
         try:
-            # Again, for an earlier event of the same turn may have moved the member on.
+            # Checked again: an earlier event of the same turn may have changed the member.
             rules.check_member_epoch(before, event)
         except ProblemError as problem:
             return problem.with_traceback(None)

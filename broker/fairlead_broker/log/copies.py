@@ -1,7 +1,8 @@
-"""Batches that another replica has stamped: checked byte by byte, and told apart by leader epoch.
+"""Check batches that another replica has stamped, byte by byte, and divide them by leader epoch.
 
 For `partition_log`, which appends them untouched. Everything is checked before the first byte is written, so that a
-follower never stores what it could not serve. Must not know Arrow: what is inside a body was judged by the leader.
+follower never stores a batch that it could not serve. Must not know Arrow: the leader has validated the contents of a
+body.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from fairlead_broker.log.segments.segment_writer import StampedBatch
 
 @dataclass(frozen=True, slots=True)
 class EpochRun:
-    """Batches in a row that one leader has stamped."""
+    """Consecutive batches that one leader has stamped."""
 
     epoch: LeaderEpoch
     batches: list[StampedBatch]
 
     @property
     def start_offset(self) -> Offset:
-        """Where the epoch begins, should it be new."""
+        """Start offset of the epoch, if it is a new one."""
         return self.batches[0].base_offset
 
 

@@ -62,9 +62,9 @@ class LogDirectory:
         """Use `open`."""
         self.path = path
         self.was_clean = False
-        """Whether the last stop was in order, so that nothing was left unsynced."""
+        """Whether the last stop was in order, so that no bytes were left unsynced."""
         self.corrupt: tuple[str, ...] = ()
-        """What could not be believed at the start, one sentence each."""
+        """Findings about documents that were damaged at the start, one sentence each."""
         self.health = DirectoryHealth()
         self.volume: Volume = storage.open_volume(path)
         self._storage = storage
@@ -77,8 +77,9 @@ class LogDirectory:
         self._checkpoint_lock = Lock()
         self._checkpointed: dict[TopicIdPartition, PartitionCheckpoint] = {}
         self._knows_checkpoint = False
-        # Given up since the last checkpoint was written, of which the file still speaks. Their folder by another name
-        # outlives that, and none of their own is made before: a start would take what it misses for damage.
+        # Partitions dropped since the last checkpoint was written, which still names them. Their renamed folder stays
+        # until the next checkpoint, and no new folder is made before: a start would take the missing records for
+        # damage.
         self._given_up: set[TopicIdPartition] = set()
         self._open: dict[TopicIdPartition, PartitionLog] = {}
 
@@ -94,12 +95,12 @@ class LogDirectory:
         storage: Storage | None = None,
         residence: str | None = None,
     ) -> LogDirectory:
-        """Lock a directory, making it if need be, and read what its last user left.
+        """Lock a directory, create it if it is missing, and read its documents.
 
-        `cluster_id` None leaves a new directory unowned until `adopt_cluster`. `new_directory_id` is used only
-        for a new one. `residence` names where what is written now outlives the process. Raises `DirectoryLocked`
-        naming the holder, `IdentityMismatch`, `CorruptDocument` for the identity (the checkpoint can be done
-        without), `StorageFailed`, `DiskFull`.
+        `cluster_id` None leaves a new directory unowned until `adopt_cluster`. `new_directory_id` is used only for a
+        new one. `residence` names the kernel and volume that keep written bytes after the process ends. Raises
+        `DirectoryLocked` naming the holder, `IdentityMismatch`, `CorruptDocument` for the identity (the checkpoint can
+        be done without), `StorageFailed`, `DiskFull`.
         """
         storage = storage or PosixStorage()
         try:
@@ -108,7 +109,7 @@ class LogDirectory:
                 storage.make_folder(path)
                 storage.sync_folder(path.parent)
                 storage.make_folder(system)
-            # Also if it exists: the process that made it may have been killed before it was durable.
+            # Also if it exists: the process that created it may have been killed before its name was durable.
             storage.sync_folder(path)
             lock = storage.lock(system / "lock", f"{os.getpid()}\n".encode())
             if lock is None:
@@ -143,7 +144,7 @@ class LogDirectory:
 
     @property
     def failure(self) -> StorageFailed | None:
-        """The first failed write or sync; after it nothing is written here until a restart."""
+        """The first failed write or sync; after it no file of the directory is written until a restart."""
         return self.health.failure
 
     def adopt_cluster(self, cluster_id: str) -> Identity:
@@ -153,7 +154,7 @@ class LogDirectory:
             found = Identity(
                 cluster_id=cluster_id, broker_id=self._broker_id, directory_id=self._new_directory_id
             )
-            # First, so that a directory that has an identity and no checkpoint has lost it.
+            # First, so that a directory with an identity and without a checkpoint is known to have lost the checkpoint.
             self.write_checkpoint()
             self._knows_checkpoint = True
             self._write_identity(found)
@@ -172,9 +173,9 @@ class LogDirectory:
         intact_since: BrokerEpoch | None = None,
         residence: str | None = None,
     ) -> None:
-        """Note this life of the broker, durably, before it first leads or fetches in it.
+        """Store this incarnation of the broker, durably, before it first leads or fetches in it.
 
-        `intact_since` and `residence` are what the next start has to know to tell whether it still has everything.
+        `intact_since` and `residence` let the next start decide whether it still has every written byte.
         """
         self._write_identity(
             msgspec.structs.replace(
@@ -183,12 +184,12 @@ class LogDirectory:
         )
 
     def quarantine(self, replicas: Collection[TopicIdPartition]) -> None:
-        """Note, durably, that these replicas are not to be trusted."""
+        """Store durably that these replicas are not to be trusted."""
         kept = tuple(sorted({*self.identity.quarantined, *replicas}, key=str))
         self._write_identity(msgspec.structs.replace(self.identity, quarantined=kept))
 
     def forget_residence(self) -> None:
-        """Let the next start take unsynced bytes for lost, as after a failed sync; if the disk still takes that."""
+        """Make the next start treat unsynced bytes as lost, as after a failed sync, if the disk takes that write."""
         with suppress(LogError):
             self._write_identity(msgspec.structs.replace(self.identity, residence=None))
 
@@ -216,9 +217,9 @@ class LogDirectory:
         return log
 
     def give_up_partition(self, topic_id: TopicId, partition: PartitionIndex) -> Path | None:
-        """Put a partition's files where nothing looks for them, durably; return where, for `remove_given_up`.
+        """Rename a partition's folder so that no start reads it, durably; return its path, for `remove_given_up`.
 
-        Soon done however many files there are. None where there is no such partition.
+        Quick, however many files there are. None if there is no such partition.
         """
         key = TopicIdPartition(topic_id, partition)
         log = self._open.pop(key, None)
@@ -239,7 +240,7 @@ class LogDirectory:
         return gone
 
     def remove_given_up(self, folder: Path) -> None:
-        """Remove the files of a dropped partition. Other partitions may be opened at the same time, also this one."""
+        """Remove the files of a dropped partition. Any partition may be opened at the same time, also the same one."""
         try:
             self._remove_folder(folder)
             self._remove_topic_folder_if_empty(folder.parent)
@@ -247,7 +248,7 @@ class LogDirectory:
             raise wrap_os_error(error, f"{folder}: cannot delete") from error
 
     def mark_strays(self, known: Container[TopicId]) -> list[Path]:
-        """Put folders of unknown topics aside as `.stray` and return all such folders; none is ever deleted."""
+        """Rename folders of unknown topics to `.stray` and return all such folders; none is ever deleted."""
         strays = []
         try:
             for name in sorted(self._storage.list_folders(self.path)):
@@ -322,16 +323,17 @@ class LogDirectory:
             return False
 
     def _reside(self, residence: str | None) -> None:
-        """Note where the bytes are, all of them synced, before the marker that says so goes.
+        """Store where the bytes are, all of them synced, before the marker that says so is removed.
 
-        A start that is killed before it has registered would else leave neither marker nor kernel to go by.
+        Otherwise a start that is killed before it has registered would leave neither the marker nor the boot id of its
+        kernel.
         """
         found = self._identity
         if found is not None and residence is not None and found.residence != residence:
             self._write_identity(msgspec.structs.replace(found, residence=residence))
 
     def _remove_clean_marker(self) -> None:
-        """Remove it durably: from here on a stop is not in order."""
+        """Remove the marker durably: from here on a stop is not in order."""
         path = self._system("clean")
         if self._storage.exists(path):
             self._storage.unlink(path)
@@ -341,7 +343,7 @@ class LogDirectory:
         try:
             checkpoint = read_document(self._storage, self._system("checkpoint"), Checkpoint)
         except CorruptDocument as error:
-            # Every partition is then read from its first offset on: slow, and right.
+            # Without a checkpoint every partition is read from its first offset on: slow, and correct.
             self.corrupt += (str(error),)
             return
         if checkpoint is None:
@@ -353,7 +355,7 @@ class LogDirectory:
             self._checkpointed[TopicIdPartition(entry.topic_id, entry.partition)] = entry
 
     def _fresh_entry(self, key: TopicIdPartition) -> PartitionCheckpoint | None:
-        """Return what holds of a partition made since the last checkpoint; None if that one was lost."""
+        """Return the entry of a partition created since the last checkpoint; None if the checkpoint was lost."""
         if not self._knows_checkpoint:
             return None
         begin = Offset(0)
@@ -373,7 +375,7 @@ class LogDirectory:
             for name in self._storage.list_folders(self.path / topic)
             if _GIVEN_UP.fullmatch(name)
         ]
-        # All entries before the first folder: one checkpoint does for all of them.
+        # All entries before the first folder: one checkpoint suffices for all of them.
         for folder in given_up:
             key = _key_of(folder)
             if not self._storage.exists(self._folder(key)):
@@ -408,11 +410,11 @@ class LogDirectory:
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
                     raise
-                return  # A partition of it is being opened, or another one was deleted.
+                return  # A partition of the topic is being opened, or another one was deleted.
             self._storage.sync_folder(folder.parent)
 
     def _free_name(self, path: Path) -> Path:
-        """Return the path, or the first one with a number behind it that nothing has."""
+        """Return the path, or the first free path with a number appended."""
         number, free = 1, path
         while self._storage.exists(free):
             number += 1
@@ -432,7 +434,7 @@ class LogDirectory:
 
 
 def _key_of(folder: Path) -> TopicIdPartition:
-    """Return which partition was in a folder that was given up."""
+    """Return the partition that a dropped folder belonged to."""
     return TopicIdPartition(TopicId(folder.parent.name), PartitionIndex(int(folder.name.partition(".")[0])))
 
 

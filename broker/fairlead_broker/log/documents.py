@@ -27,7 +27,7 @@ HEADER_BYTES: Final = _HEAD.size + _CHECKSUM.size
 
 
 class DocumentKind(IntEnum):
-    """What a document is; the number stands in its header."""
+    """Kind of a document; its number is in the header."""
 
     IDENTITY = 1
     CHECKPOINT = 2
@@ -41,24 +41,24 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     broker_id: int
     directory_id: str
     last_broker_epoch: int = 0
-    """Newest life of the broker that led or fetched with this directory; written before it first did."""
+    """Newest incarnation of the broker that led or fetched with this directory; written before it first did."""
     intact_since: int | None = None
-    """Oldest life since which every restart kept what was written, synced or not; None where it is not known."""
+    """Oldest incarnation since which every restart kept every written byte, synced or not; None if it is unknown."""
     residence: str | None = None
     """Boot id of the kernel whose page cache holds the last unsynced bytes, and the volume."""
     quarantined: tuple[TopicIdPartition, ...] = ()
-    """Replicas here that are older than what was counted on, and serve nothing."""
+    """Replicas here that are older than the cluster counted on, and are not served."""
 
 
 class PartitionCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """What a start needs to know of a partition and cannot see in its files."""
+    """Facts about a partition that a start needs and cannot see in its files."""
 
     topic_id: TopicId
     partition: PartitionIndex
     log_start: Offset
     high_watermark: Offset
     recovery_point: Offset
-    """Everything below it is synced."""
+    """Offset below which everything is synced."""
     damaged: tuple[DamagedRange, ...] = ()
 
 
@@ -69,13 +69,13 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CleanMarker(msgspec.Struct, frozen=True, kw_only=True):
-    """Says that the broker stopped in order: everything was synced and the checkpoint is the last word."""
+    """Marker of an orderly stop: everything was synced and the checkpoint is up to date."""
 
     stopped_at_us: TimestampUs
 
 
 class CorruptDocument(LogError):
-    """A file of the data directory is there but cannot be believed."""
+    """A file of the data directory exists and fails its checks."""
 
 
 Document = TypeVar("Document", Identity, Checkpoint, CleanMarker)
@@ -105,14 +105,14 @@ def read_document(storage: Storage, path: Path, kind: type[Document]) -> Documen
 
 
 def encode_document(document: Identity | Checkpoint | CleanMarker) -> bytes:
-    """Return a document as it stands in its file."""
+    """Return a document in the form of its file."""
     content = msgspec.json.encode(document) + b"\n"
     head = _HEAD.pack(MAGIC, VERSION, _KINDS[type(document)], len(content))
     return head + _CHECKSUM.pack(extend(extend(0, head), content)) + content
 
 
 def decode_document(data: bytes, kind: type[Document], path: Path) -> Document:
-    """Return the document in the bytes of a file. Raises `CorruptDocument` naming what is wrong."""
+    """Return the document in the bytes of a file. Raises `CorruptDocument`, which says what is wrong."""
     if len(data) < HEADER_BYTES:
         message = f"{path}: {len(data)} bytes are no whole header"
         raise CorruptDocument(message)

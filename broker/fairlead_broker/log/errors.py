@@ -24,7 +24,7 @@ from pathlib import Path
 from fairlead_api.identifiers import LeaderEpoch, Offset
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Error numbers that end when space is freed."""
+"""Error numbers that stop occurring when space is freed."""
 
 
 class LogError(Exception):
@@ -32,7 +32,7 @@ class LogError(Exception):
 
 
 class OffsetOutOfRange(LogError):
-    """The asked offset is below the log start or above the log end."""
+    """The requested offset is below the log start or above the log end."""
 
     def __init__(self, folder: Path, offset: int, log_start: Offset, end: Offset) -> None:
         super().__init__(
@@ -58,7 +58,7 @@ class LogDamaged(LogError):
 
 
 class BadCopy(LogError):
-    """A batch that another replica sent is not what it should be: damaged, out of order, or of an older epoch."""
+    """A batch from another replica is damaged, out of order, or of an older epoch."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(f"the batch at offset {offset} cannot be copied: {reason}")
@@ -66,7 +66,7 @@ class BadCopy(LogError):
 
 
 class LogCut(LogError):
-    """The log does not end any more where the writer of further records has seen it end."""
+    """The log no longer ends at the offset that its writer expects."""
 
     def __init__(self, folder: Path, end: Offset, expected: Offset) -> None:
         super().__init__(f"{folder}: the log ends at {end} and not at {expected} any more")
@@ -86,9 +86,9 @@ class LogClosed(LogError):
 
 
 class StorageFailed(LogError):
-    """A write or the first sync failed: what is on the disk is unknown, so nothing is acknowledged any more.
+    """A write or the first sync failed: the content of the disk is unknown, so no record is acknowledged any more.
 
-    Never retried: after a failed sync the kernel may have dropped the pages, and a second sync would lie.
+    Never retried: after a failed sync the kernel may have dropped the pages, and a second sync would succeed wrongly.
     """
 
 
@@ -101,6 +101,6 @@ class DirectoryLocked(LogError):
 
 
 def wrap_os_error(error: OSError, what: str) -> LogError:
-    """Return the room's error for a failed mutation of a file: full disks pass, everything else does not."""
+    """Return the room's error for a failed write to a file: a full disk is temporary, every other error is final."""
     text = f"{what}: {error.strerror or error}"
     return DiskFull(text) if error.errno in NO_SPACE else StorageFailed(text)

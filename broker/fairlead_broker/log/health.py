@@ -13,18 +13,18 @@ from fairlead_broker.log.errors import StorageFailed
 
 @dataclass(slots=True)
 class DirectoryHealth:
-    """Remembers the first failure. As a context it notes a `StorageFailed` that passes through."""
+    """Keeps the first failure. As a context manager it records a `StorageFailed` that passes through."""
 
     failure: StorageFailed | None = None
 
     def fail(self, error: StorageFailed) -> StorageFailed:
-        """Note a failure and return the first one."""
+        """Record a failure and return the first one."""
         if self.failure is None:
             self.failure = error
         return self.failure
 
     def check(self) -> None:
-        """Raise what failed first, as an error of its own."""
+        """Raise the first failure as a new error."""
         if self.failure is not None:
             raise StorageFailed(str(self.failure)) from self.failure
 

@@ -1,4 +1,4 @@
-"""Which leader epoch began at which offset, on disk.
+"""The start offset of each leader epoch of a partition, on disk.
 
 The list that lets replicas find where their logs part: an epoch is added, durably, before the first batch of it is
 written. Owned by `partition_log`. Must not know how an epoch is decided; what the list means is said in
@@ -42,15 +42,15 @@ class LeaderEpochs:
         starts = () if decoded is None else zip(decoded["f1"].tolist(), decoded["f0"].tolist(), strict=True)
         self.entries = [EpochStart(LeaderEpoch(epoch), Offset(offset)) for epoch, offset in starts]
         self.complete = decoded is not None and len(data or b"") == LEADER_EPOCHS.position_of(len(decoded))
-        """Whether the whole file could be believed; if not, `replace` it by what the batches say."""
+        """Whether the whole file passed its checks; if not, `replace` it by the epochs of the batches."""
 
     @property
     def highest(self) -> LeaderEpoch | None:
-        """The newest epoch, or None if there was no leader yet."""
+        """The newest epoch, or None if the partition had no leader yet."""
         return self.entries[-1].epoch if self.entries else None
 
     def begin(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
-        """Add an epoch, durable on return. Raises `StaleLeaderEpoch` unless it exceeds all before it."""
+        """Add an epoch, durable on return. Raises `StaleLeaderEpoch` unless it exceeds all earlier ones."""
         highest = self.highest
         if highest is not None and epoch <= highest:
             raise StaleLeaderEpoch(self._path, epoch, highest)
@@ -73,9 +73,9 @@ class LeaderEpochs:
         self.entries.append(EpochStart(epoch, start_offset))
 
     def take_over(self, epoch: LeaderEpoch, start_offset: Offset, log_end: Offset) -> None:
-        """Begin the epoch of what a leader sends behind the log's end, unless it is the newest one with records.
+        """Begin the epoch of a leader's batches after the log's end, unless it is the newest one with records.
 
-        Others that were begun at the end and not written in are forgotten: they may be above the leader's.
+        Other epochs that begin at the end and have no records are dropped: they may be above the leader's.
         """
         if epoch != self.highest:
             self.cut(log_end - 1)
@@ -83,9 +83,9 @@ class LeaderEpochs:
                 self.begin(epoch, start_offset)
 
     def take_over_lost(self, lost: Iterable[EpochStart], log_end: Offset) -> None:
-        """Add the epochs of what a leader has lost behind the log's end, all or none, durably; the oldest first.
+        """Add the epochs of a leader's lost records after the log's end, all or none, durably; the oldest first.
 
-        Others that were begun at the end and not written in are forgotten, as by `take_over`.
+        Other epochs that begin at the end and have no records are dropped, as by `take_over`.
         """
         kept = [entry for entry in self.entries if entry.start_offset < log_end]
         for begin in lost:
@@ -95,9 +95,10 @@ class LeaderEpochs:
             self.replace(kept)
 
     def forget(self, log_end: Offset) -> None:
-        """Leave out epochs that start at the log's end or behind, on a disk that may have no room for a shorter list.
+        """Leave out epochs that start at the log's end or later, on a disk that may have no room for a shorter list.
 
-        The next entry is written over them; a start before that drops those behind the end, and none has a record.
+        The next entry overwrites them in the file. A start before that drops those after the end, and none of them has
+        a record.
         """
         self.entries = [entry for entry in self.entries if entry.start_offset < log_end]
 
@@ -110,7 +111,7 @@ class LeaderEpochs:
         return epoch_before(self.entries, offset)
 
     def cut(self, start_offset_max: int) -> None:
-        """Drop epochs that start behind an offset, durably."""
+        """Drop epochs that start after an offset, durably."""
         kept = [entry for entry in self.entries if entry.start_offset <= start_offset_max]
         if len(kept) < len(self.entries):
             self.replace(kept)

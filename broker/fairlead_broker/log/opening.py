@@ -1,7 +1,7 @@
-"""From a folder on the disk to an open partition log.
+"""Open a partition log from its folder on the disk.
 
-Called by `directory`. Lists the segments, lets `recovery` find the end, brings the list of leader epochs in line
-with it, and takes over what the checkpoint says.
+Called by `directory`. Lists the segments, lets `recovery` find the end, adjusts the list of leader epochs to it, and
+applies the checkpoint.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def open_log(
 ) -> PartitionLog:
     """Open a partition's folder, new or recovered. Raises `StorageFailed`, `DiskFull`, `UnknownFormat`.
 
-    `was_clean` says that the last stop left no name in memory only.
+    `was_clean`: the last stop made every file name durable.
     """
     with health:
         try:
@@ -72,7 +72,7 @@ class _Opening:
         self._make_folders()
         segments = self._list_segments(log_start)
         if not segments or (self._checkpoint and segments[0].base_offset > log_start):
-            # Whatever should stand before the first segment is missing: an empty one there makes it a gap like any
+            # The files before the first segment are missing: an empty segment there makes the loss a gap like any
             # other, which the recovery judges.
             self._make_first(log_start)
             segments = self._list_segments(log_start)
@@ -81,7 +81,7 @@ class _Opening:
         recovery = Recovery(self._storage, self._folder, self._config, segments, point)
         writer = recovery.run()
         end = writer.segment.next_offset
-        # Batches below the log start are no part of the log any more, nor is their epoch.
+        # Batches below the log start are no longer part of the log, nor is their epoch.
         last_epoch = recovery.last_epoch if end > log_start else None
         epochs = self._open_epochs(recovery.segments, end, last_epoch)
         producers = LoggedProducers(self._storage)
@@ -104,10 +104,10 @@ class _Opening:
         return log
 
     def _keep_the_end(self, writer: SegmentWriter) -> None:
-        """Make durable where the last file ends, which a killed process may have cut a moment before.
+        """Make the end of the last file durable, which a killed process may have truncated just before.
 
-        Nothing else would: a log that ends where it is known to be synced has nothing to sync, and after a loss of
-        power what was cut would be back.
+        No later sync would do so: a log that ends at its synced offset has nothing to sync, and after a loss of power
+        the truncated bytes would be back.
         """
         body = writer.segment.body
         if not self._was_clean and body is not None:
@@ -123,13 +123,13 @@ class _Opening:
         if self._was_clean and self._storage.exists(self._folder):
             return
         while True:
-            # Another partition of the topic may be opened at this moment, its folder made and not yet synced.
+            # Another partition of the topic may be opened at this moment, with its folder created and not yet synced.
             self._storage.make_folder(topic)
             try:
                 self._storage.sync_folder(topic.parent)
                 self._storage.make_folder(self._folder)
             except FileNotFoundError:
-                continue  # Or the last one deleted, and the topic's folder with it.
+                continue  # Or the last partition was deleted, and the topic's folder with it.
             break
         self._storage.sync_folder(topic)
         self._storage.sync_folder(self._folder)
@@ -140,7 +140,7 @@ class _Opening:
         self._storage.sync_folder(self._folder)
 
     def _list_segments(self, log_start: Offset) -> list[Segment]:
-        """Return the segments in order, after clearing away what an interrupted removal left."""
+        """Return the segments in order, after removing the remains of an interrupted removal."""
         names = self._storage.list_files(self._folder)
         bases = sorted(int(name[:_NAME_DIGITS]) for name in names if _is_segment(name, LOG_SUFFIX))
         kept = set(bases)
@@ -161,7 +161,7 @@ class _Opening:
         self, segments: Sequence[Segment], end: Offset, last_epoch: LeaderEpoch | None
     ) -> LeaderEpochs:
         epochs = LeaderEpochs(self._storage, self._folder)
-        # A list that has lost whole entries looks complete: the last batch knows better.
+        # A list that has lost whole entries looks complete: the epoch of the last batch shows the loss.
         lacks_last = last_epoch is not None and all(entry.epoch != last_epoch for entry in epochs.entries)
         if (lacks_last or not epochs.complete) and end > segments[0].base_offset:
             epochs.replace(_epochs_from(segments, epochs.entries))
@@ -174,7 +174,7 @@ def _is_segment(name: str, suffix: str | tuple[str, ...]) -> bool:
 
 
 def _epochs_from(segments: Sequence[Segment], known: Sequence[EpochStart]) -> list[EpochStart]:
-    """Return the known epochs and the epochs of the batches after them. An epoch without a batch stays unknown."""
+    """Return the known epochs and those of the batches after them. An epoch without a batch stays unknown."""
     entries = list(known)
     start = entries[-1].start_offset if entries else Offset(0)
     for epoch, base_offset in _epochs_of_batches(segments, start):
@@ -192,5 +192,5 @@ def _epochs_of_batches(segments: Sequence[Segment], start: Offset) -> Iterator[t
             for batch in walk_headers(body.file, 0, body.size, 0):
                 yield LeaderEpoch(batch.header.leader_epoch), Offset(batch.header.base_offset)
         except BadBatch:
-            # Damage was reported by the recovery; what lies behind it names its epoch in the next segment again.
+            # The recovery has reported the damage; the next segment names the epochs of the batches after it again.
             continue

@@ -51,23 +51,23 @@ class SyncPoint:
     """A state of the log that is to be synced."""
 
     generation: int
-    """Truncations so far: the same offsets mean other records behind one. Read before the end, and changed after it:
-    a point never has an older end than its generation."""
+    """Number of truncations so far: the same offsets mean other records after a truncation. Read before the end, and
+    changed after it: a point never has an older end than its generation."""
     end_offset: Offset
     names: int
-    """Files made so far whose names have to be on the disk too."""
+    """Number of files created so far whose names must be durable too."""
     segments: tuple[Segment, ...]
     files: tuple[File, ...]
 
     def forget_files(self) -> None:
-        """Release the files of closed segments, once they are written out."""
+        """Release the files of closed segments once their bytes are written out."""
         for segment in self.segments:
             # A segment that was closed during the sync has index files that this sync did not write out.
             segment.forget_files(self.files)
 
 
 def unsynced_segments(segments: Sequence[Segment], synced: Offset) -> Iterator[Segment]:
-    """Yield segments that hold something past an offset, the newest first."""
+    """Yield segments with batches past an offset, the newest first."""
     for segment in reversed(segments):
         if segment.next_offset > synced or segment.unsynced_files:
             yield segment
@@ -92,11 +92,11 @@ class PartitionLog(ReadableLog):
     ) -> None:
         super().__init__(folder, segments, writer.segment.next_offset, epochs)
         self.producers = producers
-        """What the log says about its producers, up to its end."""
+        """Producers by the batches of the log, up to its end."""
         self.recovery_report = report
-        """What the start found."""
+        """Findings of the recovery at the start."""
         self.checkpoint_high_watermark = Offset(0)
-        """Given from outside whenever it moves; goes into the checkpoint. At the start: the last one written,
+        """High watermark for the checkpoint, set by the owner whenever it moves. At the start: the last one written,
         within log start and end."""
         self._storage = storage
         self._config = config
@@ -104,12 +104,12 @@ class PartitionLog(ReadableLog):
         self._dropped = DroppedSegments()
         self._writer = writer
         self._synced = self._log_start
-        # Files made so far, and how many of their names are on the disk. One more than known to be: a start
-        # after a kill finds files whose names may still be in memory only.
+        # Number of files created so far, and number of durable file names. At first one more is counted than is known
+        # to be durable: a start after a kill finds files whose names may still be in memory only.
         self._names = 1
         self._names_synced = 0
-        # Held in this order where both are. The first serialises all that changes the log, the second syncs:
-        # the kernel tells a failed write-back to one of two concurrent callers only.
+        # Where both are held, in this order. The first serialises all changes of the log, the second serialises syncs:
+        # the kernel reports a failed write-back to only one of two concurrent callers.
         self._write_lock = RLock()
         self._sync_lock = Lock()
 
@@ -127,13 +127,13 @@ class PartitionLog(ReadableLog):
 
     @property
     def config(self) -> TopicConfig:
-        """The configuration in force."""
+        """The topic configuration in use."""
         return self._config
 
     def set_start(
         self, log_start: Offset, synced: Offset, high_watermark: Offset, damaged: Sequence[DamagedRange]
     ) -> None:
-        """Take over what the checkpoint says, as far as the files allow it. Called once, before any use."""
+        """Apply the offsets of the checkpoint, as far as the files allow. Called once, before any use."""
         end = self._end
         self._log_start = min(max(log_start, self._segments[0].base_offset), end)
         self._synced = min(max(synced, self._log_start), end)
@@ -147,7 +147,7 @@ class PartitionLog(ReadableLog):
     # ------------------------------------------------------------------------------------------ appending
 
     def begin_epoch(self, epoch: LeaderEpoch) -> None:
-        """Note, durably, that a leader epoch begins at the end of the log; before the first write in it.
+        """Store durably that a leader epoch begins at the end of the log, before the first write in it.
 
         Raises `StaleLeaderEpoch` unless it exceeds every known one, `DiskFull`, `StorageFailed`.
         """
@@ -157,10 +157,10 @@ class PartitionLog(ReadableLog):
                 self._epochs.begin(epoch, self._end)
 
     def append(self, batches: Sequence[StampedBatch], *, end_offset: Offset | None = None) -> None:
-        """Write batches behind the end, all or none, and publish them to readers. Syncs nothing by itself.
+        """Write batches after the end, all or none, and publish them to readers, without a sync.
 
-        Raises `LogCut` where it does not end at the `end_offset` that the caller knows, `DiskFull` (nothing was kept,
-        later appends may succeed) or `StorageFailed` (for good).
+        Raises `LogCut` if the log does not end at the caller's `end_offset`, `DiskFull` (nothing was kept, later
+        appends may succeed) or `StorageFailed` (for good).
         """
         if not batches:
             return
@@ -175,7 +175,7 @@ class PartitionLog(ReadableLog):
                 except DiskFull:
                     self._take_back(writer, mark, segments)
                     raise
-                # Offsets last: readers and syncs go by them.
+                # Offsets last: readers and syncs read them first.
                 self._end = self._writer.segment.next_offset
                 self._writer.flush_index()
                 self.producers.appended(batches, self._segments[len(segments) :])
@@ -183,9 +183,9 @@ class PartitionLog(ReadableLog):
     def append_copies(
         self, data: memoryview, end_offset: Offset | None = None, leader_epoch: LeaderEpoch | None = None
     ) -> None:
-        """Write whole batches that a leader of an epoch has sent as they are; epochs begin where they say.
+        """Write whole batches that a leader of an epoch has sent, unchanged; epochs begin where the batches say.
 
-        Raises `LogCut` where the log does not end any more at the `end_offset` for which they were asked, `BadCopy`,
+        Raises `LogCut` if the log no longer ends at the `end_offset` for which the batches were requested, `BadCopy`,
         both with nothing kept, `DiskFull` with some of the batches kept or none, `StorageFailed`.
         """
         with self._write_lock:
@@ -197,15 +197,15 @@ class PartitionLog(ReadableLog):
                     self._epochs.take_over(run.epoch, run.start_offset, self._end)
                 self.append(run.batches)
             if start > self._log_start:
-                # A recovery point amid what is not on the disk would be a lie.
+                # A recovery point within unsynced bytes would be wrong after a crash.
                 self.sync()
                 self._log_start = start
                 self.checkpoint_high_watermark = max(self.checkpoint_high_watermark, start)
 
     def _begin_amid(self, data: memoryview) -> Offset:
-        """Let an empty log begin where the first batch does, if its start lies amid that; return the start to keep.
+        """Move an empty log's start inside the first batch back to the base of that batch; return the start to keep.
 
-        A leader deletes records up to any offset, and sends the whole batch that holds it.
+        A leader deletes records up to any offset, and sends the whole batch that holds that offset.
         """
         start = self._log_start
         if start == self._end and data:
@@ -215,11 +215,11 @@ class PartitionLog(ReadableLog):
         return start
 
     def skip_to(self, offset: Offset, lost_epochs: Iterable[EpochStart]) -> None:
-        """Go on at an offset beyond the end, in a new segment, durably: what stood between is lost for good.
+        """Continue at an offset beyond the end, in a new segment, durably: the records in between are lost for good.
 
-        For a follower whose leader has accepted that loss: readers pass it here too, and its offsets are not given out
-        again. `lost_epochs`: those of the lost records, as the leader has them. Raises `DiskFull` with the log where it
-        was, `StorageFailed`.
+        For a follower whose leader has accepted that loss: readers skip it here too, and its offsets are not assigned
+        again. `lost_epochs`: epochs of the lost records, as the leader has them. Raises `DiskFull` with the log
+        unchanged, `StorageFailed`.
         """
         with self._write_lock:
             self._check_writable()
@@ -233,7 +233,7 @@ class PartitionLog(ReadableLog):
                     self.sync()
                     self._write_checkpoint()
                 except DiskFull:
-                    # The next start would end there, so the leader must not get a higher offset.
+                    # The next start would end the log there, so the leader must not get a higher offset.
                     with self._sync_lock:
                         self._epochs.forget(end)
                         self._end_at(end, damaged)
@@ -256,13 +256,13 @@ class PartitionLog(ReadableLog):
         return True
 
     def save_producers_if_due(self) -> None:
-        """Write what the log says of its producers beside it, if much was appended since."""
+        """Save the state of producers in a file beside the log, if many batches were appended since the last save."""
         with self._write_lock, self._health:
             if not self._closed and self._health.failure is None:
                 self.producers.save_if_due(self._writer.segment, self._end)
 
     def update_config(self, config: TopicConfig) -> None:
-        """Go by another configuration from now on."""
+        """Use another configuration from now on."""
         with self._write_lock:
             self._config = config
             self._writer.update_config(config)
@@ -272,8 +272,8 @@ class PartitionLog(ReadableLog):
     def sync(self) -> Offset:
         """Write out everything up to the present end and return the synced offset.
 
-        The first error is `StorageFailed` for the whole directory and is never retried: the kernel may have
-        dropped what it could not write, and a second sync would succeed without it.
+        The first error is `StorageFailed` for the whole directory and is never retried: the kernel may have dropped
+        pages that it could not write, and a second sync would succeed without them.
         """
         with self._sync_lock:
             self._health.check()
@@ -290,7 +290,7 @@ class PartitionLog(ReadableLog):
             return self._synced
 
     def sync_point(self) -> SyncPoint | None:
-        """Return what is not synced yet; None if nothing is."""
+        """Return the unsynced state; None if everything is synced."""
         generation, end, names = self._generation, self._end, self._names
         if end <= self._synced and names == self._names_synced:
             return None
@@ -306,7 +306,7 @@ class PartitionLog(ReadableLog):
             return self._synced
 
     def mark_sync_failed(self, error: OSError) -> StorageFailed:
-        """Note that a sync failed, of a file or of the whole volume; return the error that ends this directory."""
+        """Record that a sync failed, of a file or of the whole volume; return the error that ends this directory."""
         failed = StorageFailed(f"{self.folder}: cannot sync: {error.strerror or error}")
         failed.__cause__ = error
         return self._health.fail(failed)
@@ -327,7 +327,8 @@ class PartitionLog(ReadableLog):
                 try:
                     if offset < self._end:
                         self._truncate(offset)
-                    # Also at the end itself: an epoch that was begun and never written in would part the logs for ever.
+                    # Also at the end itself: an epoch that was begun and has no record would make the logs differ for
+                    # ever.
                     self._epochs.cut(self._end - 1)
                 except OSError as error:
                     raise wrap_os_error(error, f"{self.folder}: cannot truncate to {offset}") from error
@@ -337,11 +338,11 @@ class PartitionLog(ReadableLog):
             return self._end
 
     def restart_at(self, offset: Offset, deleted: EpochStart | None = None) -> None:
-        """Drop everything, leader epochs too, and go on empty at an offset; durable on return.
+        """Drop everything, leader epochs too, and continue empty at an offset; durable on return.
 
-        For a follower whose leader has nothing of what this log holds. `deleted`: the epoch of the record before the
-        offset, if that is known. A crash in between, or `DiskFull`, leaves the log as it was, or empty there or at the
-        offset, with the epoch that it had: it looks like another log than the leader's still.
+        For a follower whose leader has none of the records of this log. `deleted`: the epoch of the record before the
+        offset, if that is known. A crash in between, or `DiskFull`, leaves the log unchanged, or empty at its old
+        offset or at the new one, with the epoch that it had: the log still differs from the leader's.
         """
         with self._write_lock, self._sync_lock:
             self._check_open()
@@ -349,10 +350,11 @@ class PartitionLog(ReadableLog):
                 try:
                     self._empty()
                     self._begin_at(offset)
-                    # Last: at any other offset this epoch would be a lie, and without one the log parts from nothing.
+                    # Last: at any other offset this epoch would be wrong, and an empty log without an epoch diverges
+                    # from no leader.
                     self._epochs.replace(() if deleted is None else (deleted,))
                 except OSError as error:
-                    # Its files are gone: a batch appended now would be in a file without a name.
+                    # The log's files are removed: a batch appended now would be in a file without a name.
                     message = f"{self.folder}: cannot start again at {offset}: {error}"
                     raise StorageFailed(message) from error
 
@@ -368,7 +370,7 @@ class PartitionLog(ReadableLog):
                 return []
             with self._health:
                 try:
-                    # Before files go: a start that misses files above the log start that it knows calls it damage.
+                    # Before files are removed: a start that misses files above its stored log start reports damage.
                     make_starts_durable(self._write_checkpoint, (self,))
                 except DiskFull:
                     self._log_start, self._synced = before
@@ -376,9 +378,12 @@ class PartitionLog(ReadableLog):
             return self.drop_below_start(remove_us)
 
     def move_log_start(self, offset: Offset) -> bool:
-        """Let readers begin at a later offset; false if they do. Raises `OffsetOutOfRange` as `advance_log_start`.
+        """Move the log start for readers; false if it is there already.
 
-        For many partitions at once: one checkpoint makes all of it durable, and only then `drop_below_start`.
+        Raises `OffsetOutOfRange` as `advance_log_start`.
+
+        For many partitions at once: one checkpoint makes all of them durable, and only then `drop_below_start` is
+        called.
         """
         with self._write_lock:
             self._check_open()
@@ -390,13 +395,13 @@ class PartitionLog(ReadableLog):
             return True
 
     def drop_below_start(self, remove_us: TimestampUs) -> list[Segment]:
-        """Drop the segments wholly below the log start, once a checkpoint knows it; their files go at a time."""
+        """Drop the segments wholly below the checkpointed log start; their files are removed at `remove_us`."""
         with self._write_lock:
             gone = [segment for segment in self._segments[:-1] if segment.next_offset <= self._log_start]
             self._segments = self._segments[len(gone) :]
             self._dropped.add(gone, remove_us)
             self.remove_dropped(TIME_MIN)
-            # On a full disk the list only stays longer than it needs to be.
+            # On a full disk the list stays longer than necessary.
             with suppress(DiskFull), self._health:
                 self._epochs.trim(self._log_start)
             return gone
@@ -404,7 +409,7 @@ class PartitionLog(ReadableLog):
     def remove_dropped(self, now_us: TimestampUs) -> None:
         """Remove the files of dropped segments whose time has come. Readers inside of them continue until then.
 
-        Appends run at the same time: removing a full segment takes the file system a while.
+        Appends run at the same time: the file system needs a while to remove a full segment.
         """
         with self._health:
             self._dropped.remove_due(now_us)
@@ -435,10 +440,10 @@ class PartitionLog(ReadableLog):
             start += count
 
     def _roll(self, base_offset: Offset | None = None) -> None:
-        """Go on in a new segment, at the end or further on. The old one is synced first where syncing is what counts.
+        """Continue in a new segment, at the end or beyond. Unless `replicated` holds, the old one is synced first.
 
-        Otherwise the loss of power could keep the new segment and lose the end of the old one, which would look
-        like damage; and where `replicated` holds, a GiB of unsynced log must not hold up appends.
+        Otherwise the loss of power could keep the new segment and lose the end of the old one, which would look like
+        damage. Where `replicated` holds, a GiB of unsynced log must not hold up appends.
         """
         old = self._writer
         fresh = old.segment.successor(old.segment.next_offset if base_offset is None else base_offset)
@@ -459,7 +464,7 @@ class PartitionLog(ReadableLog):
                     raise self.mark_sync_failed(error) from error
 
     def _take_back(self, writer: SegmentWriter, mark: WriterMark, segments: tuple[Segment, ...]) -> None:
-        """Undo a group of which a part was written."""
+        """Undo a group that was written only in part."""
         added = self._segments[len(segments) :]
         self._segments, self._writer = segments, writer
         if writer.mark() != mark or added:
@@ -471,10 +476,11 @@ class PartitionLog(ReadableLog):
         last = find_end(kept[-1], offset, self._config.index_interval_bytes)
         end = last.next_offset
         before = self._log_start, self._synced
-        # A log start inside a dropped batch goes back to where that batch began, so that it can come again.
+        # A log start inside a dropped batch moves back to the start of that batch, so that the batch can be fetched
+        # again.
         self._log_start, self._synced = min(self._log_start, end), min(self._synced, end)
         try:
-            # Before bytes go: a start that misses what lies below the recovery point that it knows calls it damage.
+            # Before bytes are removed: a start that misses bytes below its stored recovery point reports damage.
             self._write_checkpoint()
         except DiskFull:
             self._log_start, self._synced = before
@@ -491,7 +497,7 @@ class PartitionLog(ReadableLog):
         self.producers.rebuild(self._segments, end)
 
     def _empty(self) -> None:
-        """Remove every file, the last first, once the checkpoint claims none of them."""
+        """Remove every file, the last first, once the checkpoint names none of them."""
         before = self._log_start, self._synced, self._end, self.checkpoint_high_watermark, self.damaged
         self._log_start = self._synced = self._end = self._segments[0].base_offset
         self.checkpoint_high_watermark, self.damaged = self._end, ()
@@ -525,7 +531,7 @@ class PartitionLog(ReadableLog):
         self._synced = max(self._synced, point.end_offset)
 
     def _check_end(self, end_offset: Offset | None) -> None:
-        """Leave no hole: batches may have gaps between them, but not where the log was cut under their writer."""
+        """Check that the log ends where its writer expects: batches may have gaps, a truncated log must not get one."""
         if end_offset is not None and end_offset != self._end:
             raise LogCut(self.folder, self._end, end_offset)
 

@@ -1,10 +1,10 @@
 """Producer states of a partition's log, kept in files beside it so that a start finds them quickly.
 
 Owned by `partition_log`, which passes it every append. Each segment has a `.producers` file with the state at its
-begin. A growing segment has a later file too; the first one stays, because after a truncation below the later one it
-alone knows the deleted segments. A start takes the newest good file at or below the end of the log and replays the
-headers after it. Snapshots are never synced: a torn one fails its checksum, and the previous one costs only a longer
-walk. Must not know what a duplicate is: `producers` decides that.
+begin. A growing segment has a later file too; the first one stays, because after a truncation below the later file only
+the first one covers the deleted segments. A start takes the newest good file at or below the end of the log and replays
+the headers after it. Snapshots are never synced: a torn one fails its checksum, and the previous one costs only a
+longer walk. Must not know what a duplicate is: `producers` decides that.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ SUFFIX: Final = ".producers"
 BEGIN_SUFFIX: Final = ".producers-begin"
 TEMPORARY_SUFFIX: Final = ".producers.tmp"
 SNAPSHOT_BATCHES_MIN: Final = 100
-"""Batches behind the last snapshot that are worth a new one. A start walks over about as many a partition."""
+"""Number of batches after the last snapshot that justify a new one. A start reads about as many headers per
+partition."""
 _PRODUCER_FIELDS: Final = struct.Struct("<28xqii6xH")
-"""Producer id, epoch, base sequence and extension length in what follows the stamp."""
+"""Producer id, epoch, base sequence and extension length in the bytes after the stamp."""
 _APPEND_TIME: Final = struct.Struct("<16xq")
 
 
@@ -56,11 +57,11 @@ class LoggedProducers:
         self._storage = storage
         self._unsaved = 0
         self._at_begin = False
-        """Whether the file of the last segment has the state at its begin, and is to be kept."""
+        """Whether the file of the last segment has the state at its begin, and must be kept."""
         self.state = ProducerState()
 
     def appended(self, batches: Sequence[StampedBatch], rolled: Sequence[Segment]) -> None:
-        """Take in batches that were written, and the segments that were begun for some of them."""
+        """Apply written batches, and the segments that were begun for some of them."""
         if not rolled:
             self._replay(batches)
             return
@@ -72,9 +73,9 @@ class LoggedProducers:
         self._replay(batches)
 
     def save(self, segment: Segment, offset: Offset) -> None:
-        """Write the state, which goes up to this offset, beside the segment that holds it.
+        """Write the state up to this offset, beside the segment that holds the offset.
 
-        A full disk is no reason to fail: an older snapshot does as well. Raises `StorageFailed`.
+        A full disk is no reason to fail: an older snapshot is good enough. Raises `StorageFailed`.
         """
         path = segment.path_of(SUFFIX)
         temporary = segment.path_of(TEMPORARY_SUFFIX)
@@ -96,20 +97,20 @@ class LoggedProducers:
         self._unsaved = 0
 
     def save_if_due(self, segment: Segment, offset: Offset) -> None:
-        """Write the state if enough was appended since; how much grows with the state, as the cost does."""
+        """Write the state if many batches were appended since; the number grows with the state, as the cost does."""
         if self._unsaved >= max(SNAPSHOT_BATCHES_MIN, len(self.state)):
             self.save(segment, offset)
 
     def save_at_end(self, segment: Segment, offset: Offset) -> None:
-        """Write the state if anything was appended since, so that the next start has nothing to walk over."""
+        """Write the state if any batch was appended since, so that the next start reads no headers."""
         if self._unsaved:
             self.save(segment, offset)
 
     def rebuild(self, segments: Sequence[Segment], end: Offset) -> None:
-        """Learn the state from the files of a log that ends here. Raises `OSError`, `UnknownFormat`.
+        """Read the state from the files of a log that ends at this offset. Raises `OSError`, `UnknownFormat`.
 
-        Snapshots that reach further than the log are removed, durably: once the log has grown past them again
-        they would tell of batches that are gone.
+        Snapshots that reach beyond the log are removed, durably: once the log has grown past them again they would
+        describe batches that are gone.
         """
         snapshot = self._newest_snapshot(segments, end)
         self.state = snapshot.state
@@ -140,7 +141,7 @@ class LoggedProducers:
         return Snapshot(segments[0].base_offset, ProducerState()) if found is None else found
 
     def _read(self, path: Path) -> bytes | None:
-        """Return a snapshot's bytes. One that the disk fails to read is done without, like one that is damaged."""
+        """Return a snapshot's bytes. A snapshot that the disk fails to read is skipped, like a damaged one."""
         try:
             return read_whole(self._storage, path)
         except OSError:
@@ -156,7 +157,7 @@ class LoggedProducers:
                     if batch.header.base_offset >= start:
                         self._replay_walked(body.file, batch)
             except BadBatch as bad:
-                # Damage was reported by the recovery. Producers whose batches are in it go on behind it.
+                # The recovery has reported the damage. Producers with batches in it continue after it.
                 good = find_good_batch(body.file, bad.search_from, body.size, offset)
                 position = body.size if good is None else good.position
 

@@ -1,8 +1,8 @@
 """The checksum of a range of a log, and whether the batches in it are good.
 
 Replicas store the same bytes, stamps included, so that a whole range has the same digest on each of them. Called by
-`runtime` from a disk thread. Both checksums of each batch are verified on the way: if two replicas differ, they show
-which one is damaged. Changes nothing. Must not know replicas or callers.
+`runtime` from a disk thread. Both checksums of each batch are verified too: if two replicas differ, they show which one
+is damaged. Changes no file. Must not know replicas or callers.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from fairlead_broker.log.errors import LogDamaged
 from fairlead_broker.log.readable_log import ReadableLog
 
 READ_BYTES: Final = 1 << 20
-"""Read at a time."""
+"""Bytes of one read."""
 
 
 @dataclass(frozen=True, slots=True)
 class DigestedRange:
-    """Whole batches of a log, taken together."""
+    """Digest of the whole batches in a range of a log."""
 
     digest: str
-    """SHA-256 in hexadecimal digits, of what could be read."""
+    """SHA-256 of the readable bytes, in hexadecimal digits."""
     next_offset: Offset
     """End offset of the last batch."""
     damaged_offset: Offset | None
-    """The first offset whose bytes do not hold their checksum or cannot be found; None if all is good."""
+    """First offset whose bytes fail their checksum or are missing; None if all are good."""
 
 
 def digest_range(log: ReadableLog, first_offset: Offset, end_offset: Offset, bytes_max: int) -> DigestedRange:
-    """Digest the batches from the batch with the offset on, all below the end.
+    """Digest the batches from the batch that holds the offset, all below the end.
 
-    Stops after the batch that reaches `bytes_max`. Damage is skipped, so that the rest is verified. Blocks. Raises
-    `OffsetOutOfRange`, `LogClosed` and `StorageFailed` as a read does.
+    Stops after the batch that reaches `bytes_max`. Damage is skipped, so that the remaining batches are verified.
+    Blocks. Raises `OffsetOutOfRange`, `LogClosed` and `StorageFailed` as a read does.
     """
     taken, nbytes = hashlib.sha256(), 0
     offset, damaged = first_offset, None

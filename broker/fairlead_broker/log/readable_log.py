@@ -1,8 +1,8 @@
-"""The side of a partition's log that readers see: batches by offset and by time, and what of it is damaged.
+"""The part of a partition's log that readers use: batches by offset and by time, and the damaged ranges.
 
-The base of `PartitionLog`, which alone changes what is below. Reads run in any number beside one appender and see only
-what was published after it was written. Must not know how the log grows or shrinks, nor how far anybody may read: that
-offset is an argument.
+The base class of `PartitionLog`, which alone changes the state below. Reads run in any number beside one appender and
+see only bytes that were published after they were written. Must not know how the log grows or shrinks, nor how far a
+reader may read: that offset is an argument.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ReadableLog:
     def __init__(self, folder: Path, segments: Sequence[Segment], end: Offset, epochs: LeaderEpochs) -> None:
         self.folder = folder
         self.damaged: tuple[DamagedRange, ...] = ()
-        """Ranges that cannot be read, accepted ones too, in rising order."""
+        """Unreadable ranges, accepted ones too, in rising order."""
         self._segments = tuple(segments)
         self._log_start = segments[0].base_offset
         self._end = end
@@ -53,17 +53,17 @@ class ReadableLog:
 
     @property
     def generation(self) -> int:
-        """Truncations so far: the same offsets mean other records behind one."""
+        """Number of truncations so far: the same offsets mean other records after a truncation."""
         return self._generation
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """In rising order; the last one grows."""
+        """Segments in rising order; the last one grows."""
         return self._segments
 
     @property
     def segment_count(self) -> int:
-        """Segments, the growing one included."""
+        """Number of segments, including the growing one."""
         return len(self._segments)
 
     @property
@@ -80,7 +80,7 @@ class ReadableLog:
 
     @property
     def last_epoch(self) -> LeaderEpoch | None:
-        """Epoch of the last record; None where there was none yet. One that was only begun does not count."""
+        """Epoch of the last record; None for a log without records. An epoch without records does not count."""
         epochs = (start.epoch for start in reversed(self._epochs.entries) if start.start_offset < self._end)
         return next(epochs, None)
 
@@ -98,9 +98,9 @@ class ReadableLog:
     # ------------------------------------------------------------------------------------------ reading
 
     def read_cached(self, offset: Offset, bytes_max: int, offset_limit: Offset) -> LogRead | None:
-        """Read like `read`, but only what is in memory, at most 1 MiB, without ever waiting for the disk.
+        """Read like `read`, but only from memory, at most 1 MiB, without ever waiting for the disk.
 
-        None when that is not enough: the same call of `read` finds out. Raises like `read`.
+        None when memory does not suffice: the same call of `read` finds out. Raises like `read`.
         """
         start, limit = self._readable(offset, offset_limit)
         if start >= limit:
@@ -110,9 +110,9 @@ class ReadableLog:
     def read(self, offset: Offset, bytes_max: int, offset_limit: Offset) -> LogRead:
         """Read whole batches from the batch with the offset on, all below the limit.
 
-        `bytes_max` never holds back the first batch. An offset whose loss was accepted leads to the next readable one.
-        May wait for the disk. Raises `OffsetOutOfRange` outside of log start and end, `LogDamaged` inside a damaged
-        range, `StorageFailed` when the disk does not read.
+        The first batch is returned even if it exceeds `bytes_max`. A read at an offset whose loss was accepted
+        continues at the next readable one. May wait for the disk. Raises `OffsetOutOfRange` outside of log start and
+        end, `LogDamaged` inside a damaged range, `StorageFailed` when the disk does not read.
         """
         while True:
             start, limit = self._readable(offset, offset_limit)
@@ -122,13 +122,14 @@ class ReadableLog:
             try:
                 found = segment.read(start, bytes_max, limit)
             except LogDamaged as damaged:
-                # Perhaps further on: what is good before it is served, up to the range as it is known from now on.
+                # The damage may lie further on: good batches before it are served, up to the range that is now
+                # recorded.
                 if not self.note_damage([DamagedRange(damaged.first_offset, damaged.next_good_offset)]):
                     raise
                 continue
             if found is not None and found.data:
                 return found
-            # Nothing, though something should be there: a batch that reaches the limit, or one that only says so.
+            # No batch, though one should be there: a batch that reaches the limit, or one with a wrong last offset.
             damage = segment.first_damage(start)
             if damage is None or not self.note_damage([damage]):
                 if limit >= min(offset_limit, self._end) and skip_accepted(self.damaged, limit) == limit:
@@ -140,8 +141,8 @@ class ReadableLog:
     def offset_for_time(self, timestamp_us: TimestampUs) -> tuple[Offset, TimestampUs] | None:
         """Return offset and time of the first record of this time or newer; None if there is none yet.
 
-        May wait for the disk. The caller holds the answer against the offsets that it may show. Raises
-        `LogDamaged` where damage is in the way, `StorageFailed` when the disk does not read.
+        May wait for the disk. The caller compares the answer with the offsets that it may show. Raises `LogDamaged` if
+        damage prevents an answer, `StorageFailed` when the disk does not read.
         """
         try:
             return first_record_in(self._segments, timestamp_us, self._log_start, self._end)
@@ -152,14 +153,14 @@ class ReadableLog:
     # ------------------------------------------------------------------------------------------ damage
 
     def note_damage(self, found: Sequence[DamagedRange]) -> bool:
-        """Remember ranges that cannot be read, the next checkpoint does so durably; false if all were known."""
+        """Record unreadable ranges, which the next checkpoint makes durable; false if all were known."""
         with self._damage_lock:
             before = self.damaged
             self.damaged = merge_ranges((*before, *found), self._log_start, self._end)
             return self.damaged != before
 
     def accept_damage(self, first_offset: Offset, next_good_offset: Offset) -> bool:
-        """Let reads pass a damaged range from now on, durably; false if exactly this range is not damaged.
+        """Make reads skip a damaged range from now on, durably; false if exactly this range is not damaged.
 
         Accepting a second time is true as well. Raises `DiskFull` or `StorageFailed`: then nothing is accepted.
         """
@@ -183,13 +184,13 @@ class ReadableLog:
     # ------------------------------------------------------------------------------------------ inside
 
     def _end_at(self, end: Offset, damaged: Sequence[DamagedRange]) -> None:
-        """Publish another end, and the damage before it first: no read is to find nothing where a loss is accepted."""
+        """Publish the damage before another end, and then the end, so that every read skips an accepted loss."""
         with self._damage_lock:
             self.damaged = merge_ranges(damaged, self._log_start, end)
             self._end = end
 
     def _readable(self, offset: Offset, offset_limit: Offset) -> tuple[Offset, Offset]:
-        """Return the offset from which and the one up to which may be read, after refusing what lies outside."""
+        """Return the offset at which to read and the limit of the read; refuse an offset outside the log."""
         self._check_open()
         end = self._end
         if not self._log_start <= offset <= end:
@@ -208,7 +209,7 @@ class ReadableLog:
         segments = self._segments
         index = bisect_right(segments, offset, key=_BASE_OFFSET) - 1
         if index < 0:
-            # Removed since the log start was looked at.
+            # Removed since the log start was read.
             self._out_of_range(offset)
         return segments[index]
 
@@ -222,5 +223,5 @@ class ReadableLog:
 
 
 def _nothing(offset: Offset, start: Offset, limit: Offset) -> LogRead:
-    """A read that goes on at `start` finds nothing below the limit; a loss that was accepted is passed."""
+    """Return an empty read that continues at `start`, after any accepted loss there."""
     return LogRead(memoryview(b""), max(offset, min(start, limit)))

@@ -1,15 +1,15 @@
-"""What is left of a partition after a stop: the end of the log, and what was cut or is damaged.
+"""Find the state of a partition after a stop: the end of its log, and the truncated and damaged ranges.
 
-Called by `partition_log` when it opens. Everything below the recovery point was synced and is believed; past it
-every batch is read and both checksums are checked. What is found decides:
+Called by `partition_log` when it opens. Everything below the recovery point was synced and is trusted; past it every
+batch is read and both checksums are checked. The findings decide:
 
   nothing good behind a bad batch          a torn tail: cut, and reported
   good batches behind it, `replicated`     never promised by this replica alone: cut there, and reported
   good batches behind it, `synced`         damage: nothing is dropped, the range is reported and not served
   bad or missing below the recovery point  damage: it was synced once; offsets are never given out again
 
-After a stop in order the recovery point is the end and only the headers behind the last index entry are read. Must
-not know other replicas: with one, the damaged range is fetched again instead.
+After an orderly stop the recovery point is the end, and only the headers after the last index entry are read. Must not
+know other replicas: with one, the damaged range is fetched again instead.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ class Cut:
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What a start found in one partition."""
+    """Findings of a start in one partition."""
 
     scanned_bytes: int = 0
-    """Bytes whose checksums were checked; 0 after a stop in order."""
+    """Bytes whose checksums were checked; 0 after an orderly stop."""
     cuts: list[Cut] = field(default_factory=list)
     damaged: list[DamagedRange] = field(default_factory=list)
-    """Newly found; those known before are in the checkpoint."""
+    """Newly found ranges; the ranges known before are in the checkpoint."""
     rebuilt_indexes: list[Path] = field(default_factory=list)
     dropped_good: bool = False
-    """Whether good records were cut off behind bad ones: others may have counted on what is gone."""
+    """Whether good records after bad ones were cut off: other replicas may have counted on them."""
 
 
 @dataclass(slots=True)
 class _Tail:
-    """How far the walk through one segment has come."""
+    """Progress of the walk through one segment."""
 
     file: File
     size: int
@@ -73,17 +73,17 @@ class _Tail:
     next_offset: int
     index: SegmentIndex
     flushed: int
-    """Entries of the index file that are believed."""
+    """Number of trusted entries of the index file."""
     stale: bool
-    """Whether the index files hold more than that."""
+    """Whether the index files hold more entries than that."""
     interval_bytes: int
     forced: bool = False
-    """Whether the next batch stands behind damage and gets an index entry in any case."""
+    """Whether the next batch follows damage and gets an index entry in any case."""
     last_epoch: LeaderEpoch | None = None
-    """Leader epoch of the last batch that was met; None before the first."""
+    """Leader epoch of the last batch read; None before the first."""
 
     def take(self, batch: WalkedBatch) -> None:
-        """Count a batch in."""
+        """Count a batch."""
         header = batch.header
         interval_bytes = _AT_ONCE if self.forced else self.interval_bytes
         self.index.note(header.base_offset, batch.position, header.max_time_us, interval_bytes)
@@ -108,13 +108,13 @@ class Recovery:
         self._config = config
         self._point = recovery_point
         self.segments = list(segments)
-        """In rising order; those behind a cut are gone afterwards."""
+        """Segments in rising order; those after a cut are dropped."""
         self.report = RecoveryReport()
         self.last_epoch: LeaderEpoch | None = None
-        """Leader epoch of the last batch; None where the last segment has none."""
+        """Leader epoch of the last batch; None if the last segment has none."""
 
     def run(self) -> SegmentWriter:
-        """Go through the log and return the writer of its last segment. Raises `OSError`, `UnknownFormat`."""
+        """Walk through the log and return the writer of its last segment. Raises `OSError`, `UnknownFormat`."""
         first = max(self._index_of(self._point), 0)
         tail = self._open_tail(first)
         number = first
@@ -146,7 +146,7 @@ class Recovery:
         interval_bytes = self._config.index_interval_bytes
         start = int(segment.base_offset) if offset_min is None else offset_min
         if offset_min is not None:
-            # Wholly past the recovery point: no index of it is believed.
+            # Wholly past the recovery point: none of its index entries is trusted.
             return _Tail(file, size, 0, start, SegmentIndex(), 0, self._has_index(segment), interval_bytes)
         offset_file = read_index_file(self._storage, segment.path_of(".index"))
         time_file = read_index_file(self._storage, segment.path_of(".timeindex"))
@@ -201,18 +201,18 @@ class Recovery:
                 self.report.scanned_bytes += batch.header.total_bytes
 
     def _offset_stop(self, number: int) -> Offset | None:
-        """Where the next segment begins; None of the last one."""
+        """Return the base offset of the next segment; None for the last one."""
         following = self.segments[number + 1 : number + 2]
         return following[0].base_offset if following else None
 
     def _may_keep(self, tail: _Tail) -> bool:
-        """Return whether batches after a bad one stay: synced ones do, and all with `durability=synced`."""
+        """Return whether batches after a bad one are kept: below the recovery point, and with `durability=synced`."""
         return tail.next_offset < self._point or self._config.durability is Durability.SYNCED
 
     def _bad_to_the_end(self, number: int, tail: _Tail, reason: str) -> bool:
-        """Decide about a segment whose rest is bad. True if later segments go on behind the damage."""
+        """Decide about a segment whose remaining bytes are bad. True if later segments continue after the damage."""
         if tail.next_offset < self._point:
-            # Below the recovery point nothing is cut: the next segment, or an empty new one, goes on behind it.
+            # Below the recovery point nothing is cut: the next segment, or a new empty one, continues after it.
             return True
         if self._may_keep(tail) and self._good_behind(number, tail.next_offset):
             return True
@@ -260,10 +260,10 @@ class Recovery:
             tail.size = tail.position
 
     def _close_tail(self, segment: Segment, tail: _Tail) -> None:
-        """Leave a segment that others follow: complete its index, and sync both."""
+        """Close a segment that others follow: complete its index, and sync both."""
         assert segment.next_offset >= tail.next_offset, f"{segment.path} reaches into the next segment"
         segment.body = body = SegmentBody(tail.file, tail.index, tail.size)
-        # Synced at once: there may be any number of such segments, and each would hold its files open until then.
+        # Synced at once: the number of such segments is unbounded, and each would hold its files open until then.
         for file in (tail.file, *segment.write_index(body)):
             file.sync()
         segment.seal(())
@@ -280,7 +280,7 @@ class Recovery:
         return writer
 
     def _begin_behind(self, tail: _Tail) -> SegmentWriter:
-        """Go on at the recovery point, in a new segment, where synced records before it are gone."""
+        """Continue at the recovery point, in a new segment, where synced records before it are missing."""
         segment = self.segments[-1]
         self._damage(tail.next_offset, self._point)
         if tail.size == 0 and segment.base_offset < self._point and len(self.segments) > 1:

@@ -1,7 +1,7 @@
 """Which segments of a partition retention removes, by Kafka's rules.
 
-Asked by `runtime` of partitions that this broker leads; followers take over the leader's log start. Pure: facts in,
-decision out. Must not know files, nor when it is asked.
+Called by `runtime` for partitions that this broker leads; followers take over the leader's log start. Pure: facts in,
+decision out. Must not know files, nor when it is called.
 
     whole segments, oldest first; never the active one; nothing at or above the high watermark
     1. those wholly below the log start (delete-records moved it)
@@ -30,7 +30,7 @@ NO_LIMIT = -1
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """What is to be known of a segment."""
+    """Facts about a segment on which retention decides."""
 
     base_offset: Offset
     next_offset: Offset
@@ -43,7 +43,7 @@ class SegmentFacts:
 
 
 class Reason(StrEnum):
-    """Why a segment goes."""
+    """Reason for the removal of a segment."""
 
     LOG_START = "log start"
     SIZE = "retention.bytes"
@@ -52,16 +52,16 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """What one look at a partition decided."""
+    """Decision about one partition."""
 
     log_start: Offset
-    """New log start; durable before a file is removed."""
+    """New log start, which must be durable before a file is removed."""
     segments: tuple[tuple[SegmentFacts, Reason], ...]
-    """The segments that go, oldest first."""
+    """Removed segments, oldest first."""
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of batches that go."""
+        """Bytes of the batches in removed segments."""
         return sum(segment.size_bytes for segment, _ in self.segments)
 
 
@@ -74,7 +74,7 @@ def expire(
     now_us: TimestampUs,
 ) -> Expiry:
     """Decide for all segments of a partition, oldest first (Kafka: `UnifiedLog.deleteOldSegments`)."""
-    # Committed and closed ones are a prefix; what no rule removes ends the walk.
+    # Committed and closed segments are a prefix; the first segment that no rule removes ends the walk.
     removable = [each for each in segments if not each.active and each.next_offset <= high_watermark]
     reasons = [Reason.LOG_START] * _count_below(removable, log_start)
     remaining = segments[len(reasons) :]
@@ -84,7 +84,7 @@ def expire(
     reasons += [Reason.TIME] * min(by_time, len(removable) - len(reasons))
     if reasons:
         log_start = max(log_start, removable[len(reasons) - 1].next_offset)
-    # Empty segments behind the last that goes hold nothing above the new start either.
+    # Empty segments after the last removed one hold nothing above the new start either.
     reasons += [Reason.LOG_START] * (_count_below(removable, log_start) - len(reasons))
     return Expiry(log_start, tuple(zip(removable, reasons, strict=False)))
 
@@ -109,7 +109,8 @@ def _count_over_size(segments: Sequence[SegmentFacts], limit_bytes: int) -> int:
 def _count_expired(segments: Sequence[SegmentFacts], limit_ms: int, now_us: TimestampUs) -> int:
     """Count the oldest segments whose newest record is older than the limit.
 
-    One without a known record (damage) is as old as the next that has one: it neither goes first nor stays for ever.
+    A segment without a known record (damage) is as old as the next segment that has one: it is neither removed first
+    nor kept for ever.
     """
     if limit_ms == NO_LIMIT:
         return 0

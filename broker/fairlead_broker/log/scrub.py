@@ -1,8 +1,8 @@
 """A walk over one segment that checks every checksum, a few MiB at a time.
 
-Bytes on a disk change by themselves, rarely, and without a walk only a failing read would show it. Called by the scrub
-of `runtime` from a disk thread. The log notes the damage, and refuses to serve it from then on. Must not know when it
-runs, nor how fast.
+Bytes on a disk can change without a write, though rarely, and without a walk only a failing read would show it. Called
+by the scrub of `runtime` from a disk thread. The log notes the damage, and refuses to serve it from then on. Must not
+know when it runs, nor how fast.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from fairlead_broker.log.segments.damage import DamagedRange
 from fairlead_broker.log.segments.segments import Segment
 
 STEP_BYTES: Final = 1 << 20
-"""Checked in one visit of a disk thread: less than a millisecond, unless the disk has to be waited for."""
+"""Bytes checked in one visit of a disk thread: less than a millisecond, unless the disk must be waited for."""
 
 
 class SegmentScrub:
     """One pass over a segment as it is when the pass begins."""
 
     def __init__(self, log: ReadableLog, segment: Segment) -> None:
-        """`segment` is one of the log's; what is appended to it later is left to the next pass."""
+        """`segment` is a segment of the log; batches appended to it later are left to the next pass."""
         self._log = log
         self._segment = segment
         self._generation = log.generation
-        # In this order: of a batch that is appended at this moment the size is known before its offset.
+        # In this order: for a batch that is appended at this moment, the size is known before its offset.
         self._offset_stop = segment.offset_stop
         self._stop = Offset(segment.next_offset)
         body = segment.load()
@@ -54,7 +54,7 @@ class SegmentScrub:
         return self._position - before
 
     def finish(self) -> tuple[DamagedRange, ...]:
-        """Note in the log what was found and return what it did not know; nothing if the log has changed since."""
+        """Record the found damage in the log and return what is new; nothing if the log has changed since."""
         if self._log.generation != self._generation or self._segment not in self._log.segments:
             return ()
         if self._expected < self._stop:

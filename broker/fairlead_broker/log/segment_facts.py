@@ -1,7 +1,7 @@
-"""What retention has to know of the segments of a log, read from their indexes.
+"""Reads the facts on which retention decides from the indexes of a log's segments.
 
-Called by `runtime` in a disk thread before it asks `retention`; the first look reads the end of each closed segment's
-time index, later ones find it in memory.
+Called by `runtime` in a disk thread before it calls `retention`. The first call reads the end of each closed segment's
+time index; later calls find it in memory.
 """
 
 from __future__ import annotations

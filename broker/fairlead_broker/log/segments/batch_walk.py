@@ -1,8 +1,8 @@
 """Walks over the batches of a file: by headers alone, with all checksums, or in search of the next good one.
 
-Used by `segments` to rebuild an index and by `recovery` to find out how much of a file is good. Works for batch
-formats of later releases as well, because it needs only the bytes that keep their meaning. Must not know segments,
-indexes or what follows from a bad batch.
+Used by `segments` to rebuild an index and by `recovery` to find out how much of a file is good. Works for batch formats
+of later releases as well, because it needs only the bytes that keep their meaning. Must not know segments, indexes or
+the consequences of a bad batch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fairlead_broker.log.errors import LogError
 from fairlead_broker.log.segments.storage import File
 
 HEADER_WINDOW_BYTES: Final = 16 << 10
-"""Read at a time when only headers matter: large batches cost one small read each."""
+"""Bytes of one read when only headers matter: large batches cost one small read each."""
 VERIFY_WINDOW_BYTES: Final = 4 << 20
 MAXIMUM: Final = 1 << 63
 _ALIGNMENT: Final = 8
@@ -40,7 +40,7 @@ _CONTENT_CHECKSUM: Final = struct.Struct("<I")
 
 
 class BadBatch(Exception):
-    """The bytes at a position are no good batch."""
+    """The bytes at a position are not a good batch."""
 
     def __init__(self, position: int, search_from: int, reason: str) -> None:
         super().__init__(f"byte {position}: {reason}")
@@ -51,19 +51,19 @@ class BadBatch(Exception):
 
 
 class UnknownFormat(LogError):
-    """A good batch has a format that this release cannot read; the log was written by a later one."""
+    """A good batch has a format that this release cannot read; a later release wrote the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class WalkedBatch:
-    """A batch met on a walk."""
+    """A batch found on a walk."""
 
     position: int
     header: BatchHeader
 
     @property
     def end(self) -> int:
-        """Where the next batch begins."""
+        """Position at which the next batch begins."""
         return self.position + self.header.total_bytes
 
 
@@ -75,11 +75,11 @@ def walk_headers(
     next_offset: int | None = None,
     offset_stop: int | None = None,
 ) -> Iterator[WalkedBatch]:
-    """Yield the batches from a position on, checking only stamps. Raises `BadBatch` at the first that is bad.
+    """Yield the batches from a position on, checking only stamps. Raises `BadBatch` at the first bad batch.
 
-    Where a batch ends stands in what the stamp does not cover. It is believed where the next batch begins there or, of
-    the last one, where that is the `next_offset` that the caller knows; otherwise the whole batch is checked. One that
-    begins at `offset_stop` or behind is no good one here.
+    The field that holds a batch's last offset is not covered by the stamp. It is trusted if the next batch begins there
+    or, for the last batch, if it agrees with the caller's `next_offset`; otherwise the whole batch is checked. A batch
+    that begins at `offset_stop` or later is bad here.
     """
     window = _Window(file, stop, HEADER_WINDOW_BYTES, offset_stop)
     for batch in _walk(window, position, offset_min, verify=False):
@@ -93,7 +93,7 @@ def verify_batches(
 ) -> Iterator[WalkedBatch]:
     """Yield the batches from a position on, checking both checksums. Raises `BadBatch` at the first bad one.
 
-    One that begins at `offset_stop` or behind is a bad one: the file is another segment's.
+    A batch that begins at `offset_stop` or later is bad: the file belongs to another segment.
     """
     window = _Window(file, stop, VERIFY_WINDOW_BYTES, offset_stop)
     return _walk(window, position, offset_min, verify=True)
@@ -102,7 +102,7 @@ def verify_batches(
 def find_good_batch(
     file: File, position: int, stop: int, offset_min: int, offset_stop: int | None = None
 ) -> WalkedBatch | None:
-    """Return the first whole batch with good checksums at or behind a position, below an offset, or None."""
+    """Return the first whole batch with good checksums at or after a position, below an offset, or None."""
     window = _Window(file, stop, VERIFY_WINDOW_BYTES, offset_stop)
     position += -position % _ALIGNMENT
     while position + HEADER_BYTES <= stop:
@@ -113,7 +113,7 @@ def find_good_batch(
             found = _good_batch(window, position + candidate, offset_min)
             if found is not None:
                 return found
-        # Candidates need a whole header in sight, so the last bytes are looked at again in the next window.
+        # A candidate needs its whole header in the window, so the last bytes are read again with the next window.
         position += max(_ALIGNMENT, (len(view) - at - HEADER_BYTES) // _ALIGNMENT * _ALIGNMENT)
     return None
 
@@ -141,7 +141,7 @@ class _Window:
         self.offset_stop = MAXIMUM if offset_stop is None else offset_stop
 
     def at(self, position: int, nbytes: int) -> tuple[memoryview, int]:
-        """Return a view that holds this range, and where in it the range begins; fewer bytes at the end."""
+        """Return a view that holds this range, and the position of the range in it; fewer bytes at the end."""
         at = position - self._start
         if at < 0 or at + nbytes > len(self._view):
             wanted = min(max(nbytes, self._window_bytes), self.stop - position)
@@ -198,7 +198,7 @@ def _ends_as_expected(window: _Window, batch: WalkedBatch, next_offset: int | No
 def _verify_content(window: _Window, position: int, total_bytes: int) -> None:
     view, at = window.at(position, total_bytes)
     if len(view) - at < total_bytes:
-        # The file has become shorter since its size was asked for.
+        # The file has become shorter since its size was read.
         reason = f"the batch has {total_bytes} bytes, {len(view) - at} can be read"
         raise BadBatch(position, position + total_bytes, reason)
     _check_content(view, at, position, total_bytes)

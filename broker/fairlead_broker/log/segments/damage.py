@@ -14,7 +14,7 @@ from fairlead_api.identifiers import Offset
 
 
 class DamagedRange(msgspec.Struct, frozen=True, array_like=True):
-    """Offsets from the first damaged one to the next that can be read."""
+    """Offsets from the first damaged one to the next readable one."""
 
     first_offset: Offset
     next_good_offset: Offset
@@ -27,9 +27,9 @@ class DamagedRange(msgspec.Struct, frozen=True, array_like=True):
 
 
 def merge_ranges(damaged: Iterable[DamagedRange], log_start: Offset, end: Offset) -> tuple[DamagedRange, ...]:
-    """Return ranges in rising order, neighbours made one, without those outside of the log.
+    """Return ranges in rising order, with neighbours joined, without those outside of the log.
 
-    What lies in an accepted range is found damaged at every walk, and stays accepted.
+    Damage inside an accepted range is found at every walk, and stays accepted.
     """
     inside = [each for each in damaged if each.next_good_offset > log_start and each.first_offset < end]
     accepted = _joined(each for each in inside if each.accepted)
@@ -53,7 +53,7 @@ def _joined(damaged: Iterable[DamagedRange]) -> list[DamagedRange]:
 
 
 def _without(damage: DamagedRange, accepted: Iterable[DamagedRange]) -> Iterator[DamagedRange]:
-    """Yield what is left of a range beside the accepted ones, which are in rising order."""
+    """Yield the parts of a range outside of the accepted ones, which are in rising order."""
     first = damage.first_offset
     for other in accepted:
         if other.next_good_offset <= first or other.first_offset >= damage.next_good_offset:
@@ -66,7 +66,7 @@ def _without(damage: DamagedRange, accepted: Iterable[DamagedRange]) -> Iterator
 
 
 def skip_accepted(damaged: Iterable[DamagedRange], offset: Offset) -> Offset:
-    """Return the first offset from the given one on whose loss was not accepted. `damaged` in rising order."""
+    """Return the first offset at or after the given one whose loss was not accepted. `damaged` is in rising order."""
     for damage in damaged:
         if damage.accepted and damage.first_offset <= offset < damage.next_good_offset:
             offset = damage.next_good_offset
@@ -74,9 +74,9 @@ def skip_accepted(damaged: Iterable[DamagedRange], offset: Offset) -> Offset:
 
 
 def readable_until(damaged: Iterable[DamagedRange], offset: Offset, limit: Offset) -> Offset | DamagedRange:
-    """Return how far can be read from an offset on, at most to a limit; the range where the offset itself lies in one.
+    """Return how far one can read from an offset, up to a limit, or the range that the offset itself lies in.
 
-    `damaged` in rising order.
+    `damaged` is in rising order.
     """
     for damage in damaged:
         if damage.first_offset <= offset < damage.next_good_offset:

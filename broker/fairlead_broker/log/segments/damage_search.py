@@ -1,4 +1,4 @@
-"""Where the first damage of a segment is, found by its checksums.
+"""Find the first damage of a segment by its checksums.
 
 Called by `segments` when something does not fit: a read walks over a few bytes of each batch and sees that they are
 wrong, but neither which batch is at fault nor where the next good one begins. Finds the way to what stands behind it as
@@ -27,9 +27,9 @@ def first_damage(
 ) -> DamagedRange | None:
     """Return the first range from an offset on that cannot be read; None if all of it can.
 
-    The walk begins at a position with the batch that has the expected offset, at or below the given one. Behind the
-    last batch of the segment stands `next_offset`: what is missing before it is damage. What begins at `offset_stop` or
-    behind belongs elsewhere. Raises `OSError`.
+    The walk begins at a position with the batch that has the expected offset, at or below the given one. The segment
+    ends at `next_offset`: missing offsets before it are damage. A batch that begins at `offset_stop` or later belongs
+    to another segment. Raises `OSError`.
     """
     while True:
         try:
@@ -50,9 +50,9 @@ def first_damage(
 def place_behind_damage(
     file: File, size: int, position: int, expected: int, offset: int, offset_stop: int | None = None
 ) -> tuple[int, int] | None:
-    """Return position and base offset of the good batch that holds an offset; None where damage does.
+    """Return position and base offset of the good batch that holds an offset; None if damage holds it.
 
-    The walk begins as that of `first_damage`. Raises `OSError`.
+    The walk begins like that of `first_damage`. Raises `OSError`.
     """
     while True:
         try:

@@ -1,7 +1,7 @@
-"""Segments that are no part of their log any more and whose files wait to be removed.
+"""Segments that have left their log and whose files wait to be removed.
 
 Owned by `partition_log`. Readers that are inside a segment may still open its files, so these stay for
-`file.delete.delay.ms`. Nothing of this is written down: a start removes what lies below the log start.
+`file.delete.delay.ms`. The list is not stored: a start removes every segment below the log start.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from fairlead_broker.log.errors import DiskFull, wrap_os_error
 from fairlead_broker.log.segments.segments import Segment
 
 TIME_MIN: Final = TimestampUs(0)
-"""Before every time: what is due then is due at once."""
+"""Time before every other: a segment due then is due at once."""
 TIME_MAX: Final = TimestampUs(2**63 - 1)
-"""Behind every time: all that waits is due."""
+"""Time after every other: all waiting segments are due."""
 
 
 class SegmentedLog(Protocol):
-    """What is asked of a log here."""
+    """A log as this module needs it."""
 
     @property
     def segments(self) -> Iterable[Segment]:
-        """Its segments, the oldest first."""
+        """The log's segments, the oldest first."""
         ...
 
     @property
     def log_start_offset(self) -> Offset:
-        """Below it nothing is read."""
+        """Offset below which no record is read."""
         ...
 
 
 class DroppedSegments:
-    """In the order in which they were dropped. Segments may be added while others are removed."""
+    """Dropped segments in the order in which they left the log. Segments may be added while others are removed."""
 
     __slots__ = ("_forgotten", "_lock", "_waiting")
 
@@ -47,14 +47,14 @@ class DroppedSegments:
         self._lock = Lock()
 
     def add(self, segments: Iterable[Segment], due_us: TimestampUs) -> None:
-        """Take over segments that have left their log; their files are removed when they are due."""
+        """Add segments that have left their log; their files are removed when they are due."""
         if not self._forgotten:
             self._waiting.extend((due_us, segment) for segment in segments)
 
     def remove_due(self, now_us: TimestampUs) -> None:
         """Remove the files whose time is over. Raises `StorageFailed`.
 
-        In the order of the log: after a crash in between no gap is left behind.
+        Files are removed in the order of the log, so that a crash in between leaves no gap.
         """
         with self._lock:
             while self._waiting and self._waiting[0][0] <= now_us:
@@ -66,9 +66,9 @@ class DroppedSegments:
                 self._waiting.popleft()
 
     def forget(self) -> None:
-        """Leave all files to the next start from now on; return when no removal is under way.
+        """Leave all files to the next start from now on; return when no removal is running.
 
-        Other files may get their names then.
+        Other files may get their names afterwards.
         """
         with self._lock:
             self._forgotten = True
@@ -91,7 +91,7 @@ def make_starts_durable(write_checkpoint: Callable[[], None], logs: Iterable[Seg
 def _free_indexes(log: SegmentedLog) -> None:
     """Remove the index files of segments wholly below the log start.
 
-    An index can be made again, batches cannot. Raises `StorageFailed`.
+    An index can be rebuilt, batches cannot. Raises `StorageFailed`.
     """
     for segment in log.segments:
         if segment.growing or segment.next_offset > log.log_start_offset:

@@ -28,7 +28,7 @@ _CHECKSUM: Final = struct.Struct("<I")
 
 
 class EntryKind(IntEnum):
-    """What the entries of a file are; the number stands in its header."""
+    """Kind of the entries of a file; its number is in the header."""
 
     OFFSET_INDEX = 1
     TIME_INDEX = 2
@@ -41,7 +41,7 @@ class EntryLayout:
 
     kind: EntryKind
     fields: str
-    """As `struct` writes them, without the byte order."""
+    """Field types in the letters of `struct`, without the byte order."""
 
     @property
     def entry_bytes(self) -> int:
@@ -49,7 +49,7 @@ class EntryLayout:
         return struct.calcsize("<" + self.fields) + _CHECKSUM.size
 
     def position_of(self, count: int) -> int:
-        """Return where an entry stands that has so many before it."""
+        """Return the position of the entry after this many entries."""
         return HEADER_BYTES + count * self.entry_bytes
 
     def encode_header(self) -> bytes:
@@ -70,7 +70,7 @@ class EntryLayout:
     def decode(self, data: bytes | None) -> NDArray[Any] | None:
         """Return the entries up to the first bad one as a structured array with fields f0, f1, ...
 
-        None when the header is missing or wrong: then nothing in the file can be believed.
+        None when the header is missing or wrong: then no entry of the file can be trusted.
         """
         if data is None or data[:HEADER_BYTES] != self.encode_header():
             return None
@@ -93,7 +93,7 @@ _NUMPY_TYPES: Final = {"q": "i8", "i": "i4", "I": "u4"}
 def _checksums(rows: NDArray[np.uint8]) -> NDArray[np.uint32]:
     """Return the CRC32C of each row, a column at a time for all rows.
 
-    One call of the library a row would cost 80 ms for the index of a full segment; this costs 10 ms.
+    One call of the library for each row would cost 80 ms for the index of a full segment; this costs 10 ms.
     """
     table = _table()
     state = np.full(len(rows), 0xFFFFFFFF, np.uint32)

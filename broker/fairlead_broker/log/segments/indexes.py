@@ -1,9 +1,9 @@
-"""The sparse index of a segment: where an offset stands in the file, and how new its records are.
+"""The sparse index of a segment: positions of offsets in the file, and newest times of records.
 
-An entry says: the batch with this base offset begins at this position, and no record before it has a newer time
-than this. Both files get an entry together, so one walk of headers fills them and one cut shortens them. Used by
-`segments` and `recovery`; everything in them can be made again from the headers of the batches, so nothing here
-is ever a reason to refuse. Must not know files beyond handing out and taking in their bytes.
+An entry says: the batch with this base offset begins at this position, and no record before it has a newer time than
+this. Both files get an entry together, so one walk of headers fills them and one cut shortens them. Used by `segments`
+and `recovery`; everything in them can be rebuilt from the headers of the batches, so an index is never a reason to
+refuse a read. Must not know files beyond encoding and decoding their bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fairlead_broker.log.segments.entry_file import HEADER_BYTES, EntryKind, Ent
 OFFSET_INDEX: Final = EntryLayout(EntryKind.OFFSET_INDEX, "qI")
 TIME_INDEX: Final = EntryLayout(EntryKind.TIME_INDEX, "qqI")
 NO_TIME: Final = -(2**63)
-"""Older than every record: the newest time of nothing."""
+"""Time older than every record, for a segment without records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class IndexPoint:
     offset: Offset
     position: int
     max_time_us: int
-    """No record of the segment before this place has a newer time."""
+    """Newest time of the records of the segment before this place."""
 
 
 class SegmentIndex:
@@ -69,7 +69,7 @@ class SegmentIndex:
         return position > last and position - last >= interval_bytes
 
     def note(self, base_offset: int, position: int, max_time_us: int, interval_bytes: int) -> None:
-        """Take in the next batch of the segment. An interval of 0 gives it an entry in any case."""
+        """Add the next batch of the segment. With an interval of 0 it gets an entry in any case."""
         if self.is_due(position, interval_bytes):
             self.positions.append(position)
             self.times.append(self.max_time_us)
@@ -85,7 +85,7 @@ class SegmentIndex:
         return bisect_right(self.offsets, offset) - 1
 
     def position_at_or_below(self, offset: int) -> int:
-        """Return where a walk that looks for an offset begins."""
+        """Return the position at which a walk that looks for an offset begins."""
         return self.place_at_or_below(offset)[0]
 
     def place_at_or_below(self, offset: int) -> tuple[int, int]:
@@ -99,7 +99,7 @@ class SegmentIndex:
         return min(self.positions[index], end) if index < len(self.offsets) else end
 
     def position_after(self, position: int, end: int) -> int:
-        """Return the position of the first entry behind a position, at most `end`."""
+        """Return the position of the first entry after a position, at most `end`."""
         index = bisect_right(self.positions, position)
         return min(self.positions[index], end) if index < len(self.positions) else end
 
@@ -113,9 +113,9 @@ class SegmentIndex:
         return bisect_left(self.times, timestamp_us)
 
     def cut(self, count: int, max_time_us: int) -> SegmentIndex:
-        """Return a copy of the first entries, with the newest time up to where the segment shall end.
+        """Return a copy of the first entries, with the newest time up to the new end of the segment.
 
-        A copy, because readers may be inside this one.
+        A copy, because readers may use this index.
         """
         shorter = SegmentIndex()
         shorter.max_time_us = max_time_us
@@ -125,7 +125,7 @@ class SegmentIndex:
         return shorter
 
     def cut_at_or_below(self, offset: int) -> tuple[SegmentIndex, IndexPoint | None]:
-        """Return a copy of the entries up to an offset, and the last of them: where a walk takes over."""
+        """Return a copy of the entries up to an offset, and the last of them, at which a walk continues."""
         count = self.last_at_or_below(offset) + 1
         if count == 0:
             return SegmentIndex(), None
@@ -133,11 +133,11 @@ class SegmentIndex:
         return self.cut(count, point.max_time_us), point
 
     def encode_offsets(self, start: int, stop: int) -> bytes:
-        """Return entries start to stop as they stand in the offset index file."""
+        """Return entries start to stop in the form of the offset index file."""
         return OFFSET_INDEX.encode(zip(self.offsets[start:stop], self.positions[start:stop], strict=True))
 
     def encode_times(self, start: int, stop: int) -> bytes:
-        """Return entries start to stop as they stand in the time index file."""
+        """Return entries start to stop in the form of the time index file."""
         return TIME_INDEX.encode(
             (time_us, offset, 0)
             for time_us, offset in zip(self.times[start:stop], self.offsets[start:stop], strict=True)
@@ -150,7 +150,7 @@ def encode_final_time(max_time_us: int, next_offset: int) -> bytes:
 
 
 def decode_index(offset_file: bytes | None, time_file: bytes | None, size: int) -> SegmentIndex | None:
-    """Return what two index files agree on for a log file of this size, or None if a file is missing or wrong.
+    """Return the entries on which two index files agree for a log file of `size`; None if a file is missing or wrong.
 
     Entries beyond the first that contradicts its neighbour, its twin or the size are left out.
     """
@@ -175,7 +175,7 @@ def decode_index(offset_file: bytes | None, time_file: bytes | None, size: int) 
 def decode_closed_index(
     offset_file: bytes | None, time_file: bytes | None, size: int, next_offset: int
 ) -> SegmentIndex | None:
-    """Return the index of a closed segment, or None unless both files are there to the last entry."""
+    """Return the index of a closed segment, or None unless both files are complete to the last entry."""
     index = decode_index(offset_file, time_file, size)
     max_time_us = decode_final_time(time_file, next_offset)
     if index is None or max_time_us is None or len(index) != _entry_count(TIME_INDEX, time_file) - 1:

@@ -1,8 +1,8 @@
-"""From an offset to the bytes of whole batches.
+"""Plan reads from an offset, and cut the read bytes to whole batches.
 
-Pure but for its buffer: says which range of a segment's file to read, and cuts what arrived to whole batches. Used
-by `segments` for both kinds of reads. Walks only the batches around both ends of the range, found by the index; the
-ones between are returned as they lie there.
+Pure except for its buffer: returns the range of a segment's file to read, and cuts the received bytes to whole batches.
+Used by `segments` for both kinds of reads. Walks only the batches around both ends of the range, found by the index;
+the batches in between are returned unchecked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CACHED_READ_BYTES_MAX: Final = 1 << 20
 """Largest read on the event loop: 1 MiB from memory takes about 60 µs, during which no other call is served."""
 MAXIMUM: Final = 1 << 62
 _SPAN_BYTES: Final = 44
-"""Bytes of a header that tell where the next one begins."""
+"""Bytes of a header that show where the next batch begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,31 +29,31 @@ class LogRead:
     """Whole batches of one partition, one after another as stored."""
 
     data: memoryview
-    """May begin with a batch below the asked offset; empty when there is nothing to read yet."""
+    """Bytes of the batches; may begin with a batch below the requested offset; empty when there is no batch yet."""
     next_offset: Offset
     """Position of the next read."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """A range of a file that holds the batch with an offset, and as many behind it as were asked for."""
+    """A range of a file that holds the batch with an offset, and as many batches after it as were requested."""
 
     position: int
     nbytes: int
     point: int
     """Offset of the batch at the position as the index has it, -1 at the start of a segment."""
     stop: int
-    """Nothing at or behind this position may be returned; as far as a range can grow."""
+    """Position from which on nothing may be returned; a range can grow up to it."""
     offset: int
-    """The first offset wanted."""
+    """The first wanted offset."""
     offset_limit: int
-    """No batch that reaches this offset is returned."""
+    """Offset that no returned batch reaches."""
     bytes_max: int
-    """Holds back every batch but the first."""
+    """Maximum bytes of all batches after the first."""
 
 
 class NotWhole(Exception):
-    """The first batch does not end within the range; so many bytes are needed at least."""
+    """The first batch does not end within the range; at least this many bytes are needed."""
 
     def __init__(self, nbytes: int) -> None:
         super().__init__(nbytes)
@@ -61,13 +61,13 @@ class NotWhole(Exception):
 
 
 class WrongBytes(Exception):
-    """What stands at a position is not the batch that should be there."""
+    """The bytes at a position are not the expected batch."""
 
     def __init__(self, position: int, offset: int, reason: str) -> None:
         super().__init__(f"byte {position}: {reason}")
         self.position = position
         self.offset = offset
-        """No batch below this one is affected."""
+        """Offset below which no batch is affected."""
 
 
 def plan_read(
@@ -81,16 +81,16 @@ def plan_read(
 ) -> ReadPlan | None:
     """Return the range to read so that the batch with `offset` arrives whole.
 
-    `place`: position and base offset of that batch where they are known, because what stands before it is damaged. None
-    if there is nothing in the range, or if not even the first batch would surely fit into `nbytes_max`.
+    `place`: position and base offset of that batch where they are known, because the bytes before it are damaged.
+    Returns None if the range is empty, or if the first batch might not fit into `nbytes_max`.
     """
     position, point = place or index.place_at_or_below(offset)
     stop = index.position_at_or_above(offset_limit, size)
-    # Between two entries lies one stretch of small batches, or one large batch.
+    # Between two entries there is a run of small batches, or one large batch.
     stretch = index.position_after(position, stop) - position
     if not 0 < stretch <= nbytes_max:
         return None
-    # Behind the entry's own batch the wanted one stands somewhere in the stretch: that much is read in vain.
+    # The wanted batch lies somewhere in the run after the entry's own batch: the bytes before it are read in vain.
     wanted = max(bytes_max, stretch) if point == offset else bytes_max + stretch
     nbytes = min(wanted, nbytes_max, stop - position)
     return ReadPlan(position, nbytes, point, stop, offset, offset_limit, bytes_max)
@@ -102,9 +102,9 @@ def new_buffer(nbytes: int) -> memoryview:
 
 
 def whole_batches(plan: ReadPlan, buffer: memoryview, index: SegmentIndex) -> LogRead | None:
-    """Cut what was read to the whole batches that were asked for; None if none of them lies in this segment.
+    """Cut read bytes to the whole batches that were requested; None if this segment has none of them.
 
-    Raises `NotWhole` if not even the first arrived, `WrongBytes` if this is not what the index promised.
+    Raises `NotWhole` if the first batch is incomplete, `WrongBytes` if the bytes are not what the index promised.
     """
     if plan.point >= 0:
         _check_point(plan, buffer, 0, plan.point)
@@ -117,7 +117,7 @@ def whole_batches(plan: ReadPlan, buffer: memoryview, index: SegmentIndex) -> Lo
     if at > start:
         next_offset = offset
         _check_point(plan, buffer, at, offset)
-    # Where the limit is the beginning of a damaged range, what stands behind it need not look like a batch.
+    # If the limit is the beginning of a damaged range, the bytes after it need not look like a batch.
     while at + _SPAN_BYTES <= len(buffer) and next_offset < plan.offset_limit:
         base_offset, total_bytes, last_delta = _span(plan, buffer, at, next_offset)
         first, stop = at == start, at + total_bytes
@@ -132,10 +132,10 @@ def whole_batches(plan: ReadPlan, buffer: memoryview, index: SegmentIndex) -> Lo
 
 
 def _first_wanted(plan: ReadPlan, buffer: memoryview) -> int | None:
-    """Return where the batch begins that holds the wanted offset or, in a gap, the first one behind it.
+    """Return where the batch begins that holds the wanted offset or, in a gap, the first batch after it.
 
-    Where a batch ends stands in what its stamp does not cover, and a flipped bit there would hide those behind it. One
-    that holds the offset only by that is read in whole.
+    The field with the last offset of a batch is not covered by its stamp, and a flipped bit there would hide the
+    batches after it. A batch that holds the offset only by this field is therefore read and checked as a whole.
     """
     at, stop, next_offset = 0, len(buffer), -1
     passed, passed_min = 0, -1
@@ -148,7 +148,7 @@ def _first_wanted(plan: ReadPlan, buffer: memoryview) -> int | None:
                 _check_passed(plan, buffer[passed:at], passed, passed_min)
             if base_offset >= plan.offset or _is_whole(buffer, at, total_bytes):
                 return at
-            # The stamp is good, and with it the length: what was asked for may stand behind it.
+            # The stamp is good, and so is the length: the requested batch may follow.
             following = base_offset + 1
         passed, passed_min = at, next_offset
         at, next_offset = at + total_bytes, following
@@ -178,7 +178,7 @@ def _check_stamp(plan: ReadPlan, buffer: memoryview, at: int) -> None:
 
 
 def _check_passed(plan: ReadPlan, batch: memoryview, at: int, offset_min: int) -> None:
-    """Check the batch before a gap: a flipped bit of its length or its last offset would hide what was asked for."""
+    """Check the batch before a gap: a flipped bit of its length or last offset would hide the requested batch."""
     try:
         check_stamp_checksum(batch)
         check_unread_checksum(batch)

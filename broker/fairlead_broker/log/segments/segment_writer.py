@@ -1,8 +1,8 @@
-"""Appends to the last segment of a partition: one vectored write a group, index entries beside it.
+"""Appends to the last segment of a partition: one vectored write for each group, and index entries.
 
-Owned by `partition_log` and called by one thread at a time. Index entries gather in memory and reach their files
-many at a time, so that a start after a kill walks over few batches. Must not know what an append promises,
-nor when anything is synced.
+Owned by `partition_log` and called by one thread at a time. Index entries gather in memory and are written many at a
+time, often enough that a start after a kill walks over few batches. Must not know what an append promises, nor when
+bytes are synced.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fairlead_broker.log.segments.segments import INDEX_SUFFIXES, Segment, Segme
 from fairlead_broker.log.segments.storage import Buffer, File, Storage
 
 POSITION_MAX: Final = 2**32 - 1
-"""Positions in the index have four bytes."""
+"""Maximum position: the index has four bytes for it."""
 INDEX_FLUSH_BYTES: Final = 1 << 20
 INDEX_FLUSH_ENTRIES: Final = 16
 """Log and entries behind which the index is written out: a start after a kill walks over no more headers than small
@@ -46,13 +46,13 @@ class StampedBatch(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def append_time_us(self) -> int:
-        """When the leader stamped it, µs UTC."""
+        """Time at which the leader stamped the batch, µs UTC."""
         return int(_APPEND_TIME.unpack_from(self.stamp)[0])
 
 
 @dataclass(frozen=True, slots=True)
 class WriterMark:
-    """A state to which a writer can go back."""
+    """A state to which a writer can return."""
 
     size: int
     next_offset: Offset
@@ -63,7 +63,7 @@ class WriterMark:
 
 @dataclass(frozen=True, slots=True)
 class SegmentEnd:
-    """Where a segment ends if nothing in it may reach an offset."""
+    """End of a segment if no batch in it may reach an offset."""
 
     next_offset: Offset
     position: int
@@ -101,7 +101,7 @@ class SegmentWriter:
         self._flushed_size = body.size
         self.segment = segment
         self.first_append_time_us = first_append_time_us
-        """Append time of the first batch: what `segment.ms` counts from. None in an empty segment."""
+        """Append time of the first batch, from which `segment.ms` counts. None in an empty segment."""
 
     @classmethod
     def reopen(
@@ -113,20 +113,20 @@ class SegmentWriter:
         segment.unseal(shorter)
         segment.next_offset = end.next_offset
         writer = cls(storage, segment, shorter, config, first_append_time(file, end.position))
-        # Stale entries behind new batches would mislead, so the index goes first; it is written again later.
+        # Stale entries after new batches would mislead, so the index is truncated first; it is written again later.
         writer.cut_index_files(0)
         file.truncate(end.position)
         file.sync()
         return writer
 
     def update_config(self, config: TopicConfig) -> None:
-        """Go by other limits from the next batch on."""
+        """Use other limits from the next batch on."""
         self._config = config
 
     def count_fitting(self, batches: Sequence[StampedBatch], start: int) -> int:
-        """Return how many batches from a start on belong into this segment; 0 means roll first.
+        """Return how many batches from a start on belong in this segment; 0 means roll first.
 
-        A batch never splits, and one that is larger than a whole segment has one to itself.
+        A batch is never split, and a batch larger than a whole segment has a segment of its own.
         """
         size, config = self._body.size, self._config
         if size and self._is_full(batches[start]):
@@ -143,7 +143,7 @@ class SegmentWriter:
         return first is not None and now_us - first >= self._config.segment_ms * 1000
 
     def append(self, batches: Sequence[StampedBatch]) -> None:
-        """Write a group behind the last batch. Raises `DiskFull` with nothing kept, else `StorageFailed`."""
+        """Write a group after the last batch. Raises `DiskFull` with nothing kept, else `StorageFailed`."""
         body = self._body
         buffers: list[Buffer] = []
         for batch in batches:
@@ -156,9 +156,9 @@ class SegmentWriter:
         self._note(batches)
 
     def flush_index(self, *, now: bool = False) -> None:
-        """Write index entries to their files, if enough of them wait or it has to be now.
+        """Write index entries to their files, if enough of them wait or the call requires it.
 
-        A full disk is no reason to fail: the entries wait, and can be made again.
+        A full disk is no reason to fail: the entries wait, and can be rebuilt.
         """
         index, start, size = self._body.index, self._flushed, self._body.size
         count = len(index)
@@ -175,7 +175,7 @@ class SegmentWriter:
         self._flushed, self._flushed_size = count, size
 
     def seal(self) -> None:
-        """Close the segment: complete both index files, and leave what the next sync has to write out."""
+        """Close the segment: complete both index files, and leave their sync to the next one."""
         self.flush_index(now=True)
         body, files = self._body, [self._body.file]
         try:
@@ -200,7 +200,7 @@ class SegmentWriter:
         )
 
     def restore(self, mark: WriterMark) -> None:
-        """Go back to an earlier state and cut the file, also after `seal`. Raises `StorageFailed`."""
+        """Return to an earlier state and truncate the file, also after `seal`. Raises `StorageFailed`."""
         body, segment = self._body, self.segment
         segment.unseal(body)
         if self._flushed > mark.index_count:
@@ -216,9 +216,9 @@ class SegmentWriter:
             raise StorageFailed(message) from error
 
     def cut_index_files(self, count: int) -> None:
-        """Cut the index files to so many entries, durably: a stale entry behind new batches would mislead.
+        """Truncate the index files to this many entries, durably: stale entries after new batches would mislead.
 
-        Where the disk is too full even for that, they are removed: they can be made again.
+        If the disk is too full even for that, the files are removed: they can be rebuilt.
         """
         self._flushed = min(self._flushed, count)
         try:
@@ -253,7 +253,7 @@ class SegmentWriter:
         for batch in batches:
             body.index.note(batch.base_offset, position, batch.max_time_us, self._config.index_interval_bytes)
             position += batch.nbytes
-        # Size last: readers go by it, and the bytes and entries below it are there.
+        # Size last: readers read it first, and the bytes and entries below it are complete.
         body.size = position
         self.segment.next_offset = Offset(batches[-1].last_offset + 1)
 
@@ -269,9 +269,10 @@ class SegmentWriter:
         raise DiskFull(what) from error
 
     def _open_index_files(self) -> tuple[File, File]:
-        """Return both index files, cut to what this writer believes in.
+        """Return both index files, truncated to the entries that this writer trusts.
 
-        Not kept open: they are needed once in many batches, and a broker with many partitions is short of descriptors.
+        The files are not kept open: they are needed once in many batches, and a broker with many partitions is short of
+        descriptors.
         """
         files = []
         for suffix, layout in ((".index", OFFSET_INDEX), (".timeindex", TIME_INDEX)):
@@ -285,7 +286,7 @@ class SegmentWriter:
         if error.errno not in NO_SPACE:
             message = f"{self.segment.path_of('.index')}: cannot write: {error.strerror}"
             raise StorageFailed(message) from error
-        # Whatever arrived of the entries is written over later.
+        # Entries that were written in part are overwritten later.
 
 
 def open_empty_writer(storage: Storage, segment: Segment, config: TopicConfig) -> SegmentWriter:
@@ -311,14 +312,14 @@ def unlink_added(segments: Iterable[Segment]) -> None:
 
 
 def find_end(segment: Segment, offset: Offset, interval_bytes: int) -> SegmentEnd:
-    """Return where the last batch ends that does not reach an offset. Changes nothing.
+    """Return the end of the last batch that does not reach an offset. Changes nothing.
 
-    Raises `OSError`, and `BadBatch` where damage is in the way.
+    Raises `OSError`, and `BadBatch` if damage comes before that.
     """
     body = segment.load()
     index, point = body.index.cut_at_or_below(offset - 1)
     position, end = (point.position, point.offset) if point else (0, segment.base_offset)
-    # Not one batch further than needed: what is to be cut off may be damaged.
+    # Not one batch further than necessary: the bytes that are to be cut off may be damaged.
     batches = walk_headers(body.file, position, body.size, end, segment.next_offset)
     while end < offset and (batch := next(batches, None)) is not None:
         if batch.header.next_offset > offset:

@@ -42,17 +42,17 @@ from fairlead_broker.log.segments.storage import File, Storage, read_whole
 
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIXES: Final = (".index", ".timeindex", ".producers", ".producers-begin")
-"""Files that stand beside a segment and go with it."""
+"""Suffixes of the index files of a segment, which are removed with it."""
 
 
 @dataclass(slots=True)
 class SegmentBody:
-    """What is in memory of an open segment."""
+    """State of an open segment in memory."""
 
     file: File
     index: SegmentIndex
     size: int
-    """Bytes of whole batches; the file may for a moment be longer, never shorter."""
+    """Bytes of whole batches; the file may be longer for a moment, never shorter."""
 
 
 class Segment:
@@ -75,8 +75,8 @@ class Segment:
     def __init__(self, storage: Storage, folder: Path, base_offset: Offset, cache: SegmentCache) -> None:
         self._storage = storage
         self._cache = cache
-        # Guards whether the segment grows and the files of its next sync: a sync in between would find no file to
-        # write, or release files that it has not written, and call all of it durable.
+        # Guards `growing` and the files of the next sync. A sync between their changes would find no file to write, or
+        # release files that it has not written, and report all of it as durable.
         self._end_lock = Lock()
         self._size: int | None = None
         self._max_time_us: int | None = None
@@ -87,7 +87,7 @@ class Segment:
         self.growing = False
         """Whether this is the last segment, which is appended to and whose index is complete in memory only."""
         self.body: SegmentBody | None = None
-        """None while a closed segment is not in use. Never None of the last one."""
+        """State in memory; None while a closed segment is not in use, never None for the last segment."""
         self.unsynced_files: tuple[File, ...] = ()
         """Files of a closed segment that the next sync must write out. They stay open: the kernel reports an error of
         their write-back only to open files."""
@@ -99,7 +99,7 @@ class Segment:
 
     @property
     def offset_stop(self) -> Offset | None:
-        """Where the next segment begins, so that no batch of this one may; None of the growing one."""
+        """Base offset of the next segment, which no batch of this one may reach; None for the growing segment."""
         return None if self.growing else self.next_offset
 
     def path_of(self, suffix: str) -> Path:
@@ -127,7 +127,7 @@ class Segment:
         except WrongBytes as wrong:
             met = wrong
         if not self.growing:
-            # Most likely the index file is wrong, and the log can tell.
+            # Most likely the index file is wrong; a check against the log shows it.
             self._rebuild_index(self.load())
         place = self._place_behind_damage(offset)
         if place is None:
@@ -142,7 +142,7 @@ class Segment:
 
         Raises `StorageFailed` when the disk fails to read.
         """
-        # In this order: of a batch that is appended at this moment the size is known before its offset.
+        # In this order: for a batch that is appended at this moment, the size is known before its offset.
         stop, next_offset, body = self.offset_stop, self.next_offset, self.load()
         position, expected = body.index.place_at_or_below(offset)
         expected = max(expected, self.base_offset)
@@ -164,7 +164,7 @@ class Segment:
         return StorageFailed(f"{self.path}: cannot read from {position} on: {error.strerror}")
 
     def read_cached(self, offset: Offset, bytes_max: int, offset_limit: Offset) -> LogRead | None:
-        """Read what is in memory, at most 1 MiB, without waiting for the disk; None if that is not enough."""
+        """Read from memory, at most 1 MiB, without waiting for the disk; None if memory does not suffice."""
         body = self.body
         if body is None:
             return None
@@ -178,13 +178,13 @@ class Segment:
             count = body.file.read_into_cached(buffer, plan.position)
             found = whole_batches(plan, buffer[:count], body.index) if count else None
         except (NotWhole, WrongBytes, OSError):
-            # The read that may wait finds out what is wrong and says so.
+            # The read that may wait for the disk finds the fault and reports it.
             return None
-        # Nothing where something should be: that one finds out why, too.
+        # No batch where one should be: the read that may wait finds the reason, too.
         return found if found is not None and found.data else None
 
     def load(self) -> SegmentBody:
-        """Return the open segment; opens it if need be and notes that it is in use.
+        """Return the open segment; opens it if necessary and notes that it is in use.
 
         Raises `StorageFailed` when the disk fails to read.
         """
@@ -207,7 +207,7 @@ class Segment:
         self._size = self.load().size
 
     def files_to_sync(self) -> tuple[File, ...]:
-        """Return what a sync writes out. The index of a growing segment can be made again."""
+        """Return the files that a sync writes out. The index of a growing segment can be rebuilt."""
         with self._end_lock:
             body = self.body
             return (body.file,) if self.growing and body is not None else self.unsynced_files
@@ -219,7 +219,7 @@ class Segment:
                 self.unsynced_files = ()
 
     def sync_closed(self) -> None:
-        """Write out what is not synced of a closed segment. Raises `OSError`."""
+        """Write out the unsynced files of a closed segment. Raises `OSError`."""
         for file in self.unsynced_files:
             file.sync()
 
@@ -227,14 +227,14 @@ class Segment:
         """Become the growing segment again."""
         with self._end_lock:
             self.growing = True
-            # In this order: the cache takes the body of any segment that it knows, and of none that grows.
+            # In this order: the cache closes the body of any segment that it knows, and must never close a growing one.
             self._cache.forget(self)
             self.body = body
             self.unsynced_files = ()
         self._size = self._max_time_us = None
 
     def successor(self, base_offset: Offset) -> Segment:
-        """Return the segment that begins behind this one."""
+        """Return the segment that begins after this one."""
         return Segment(self._storage, self.folder, base_offset, self._cache)
 
     def find_time(self, timestamp_us: int) -> Offset | None:
@@ -246,7 +246,7 @@ class Segment:
         return Offset(index.offsets[before]) if before >= 0 else self.base_offset
 
     def max_time_us(self) -> int:
-        """Return the newest time of a record; reads only the end of the time index of a segment not in use."""
+        """Return the newest time of a record; reads only the end of the time index of a segment that is not in use."""
         body = self.body
         if body is not None:
             return body.index.max_time_us
@@ -273,7 +273,7 @@ class Segment:
             self._storage.unlink(self.path_of(suffix))
 
     def unlink_indexes(self) -> None:
-        """Remove what can be made again. Raises `OSError`."""
+        """Remove the index files, which can be rebuilt. Raises `OSError`."""
         for suffix in (".index", ".timeindex"):
             self._storage.unlink(self.path_of(suffix))
 
@@ -299,7 +299,7 @@ class Segment:
         return None
 
     def _limit(self, offset_limit: Offset) -> Offset:
-        """What stands behind the segment is none of its batches: the file may be another one's."""
+        """Return the end of the segment's batches: bytes after it may belong to another segment."""
         stop = self.offset_stop
         return offset_limit if stop is None else min(offset_limit, stop)
 
@@ -328,7 +328,7 @@ class Segment:
             body.index = self._index_from_batches(body)
         except OSError as error:
             raise self._unreadable(0, error) from error
-        # It is in memory, and can be made again.
+        # The index is in memory, and can be rebuilt.
         with suppress(StorageFailed):
             self.write_index(body)
 
@@ -386,7 +386,7 @@ class Segment:
 
 
 def read_index_file(storage: Storage, path: Path) -> bytes | None:
-    """Return the bytes of an index file; None where there is none, or the disk fails to read it: it is made again."""
+    """Return the bytes of an index file; None if it is missing or unreadable: the index is then rebuilt."""
     try:
         return read_whole(storage, path)
     except OSError:
@@ -394,11 +394,11 @@ def read_index_file(storage: Storage, path: Path) -> bytes | None:
 
 
 INDEX_INTERVAL_BYTES: Final = 4096
-"""Distance of entries in a rebuilt index of a closed segment, for any setting of the topic."""
+"""Distance between entries in a rebuilt index of a closed segment, for any setting of the topic."""
 
 
 def _grow(plan: ReadPlan, nbytes: int, count: int) -> ReadPlan:
-    """Return a plan that reads further, or raise `WrongBytes` if the segment, or its file, ends before."""
+    """Return a plan that reads further, or raise `WrongBytes` if the segment or its file ends before."""
     if plan.position + nbytes > plan.stop or count < plan.nbytes:
         reason = f"the batch with offset {plan.offset} does not end within the segment"
         raise WrongBytes(plan.position, plan.offset, reason)
@@ -408,7 +408,7 @@ def _grow(plan: ReadPlan, nbytes: int, count: int) -> ReadPlan:
 
 @dataclass(slots=True)
 class SegmentCache:
-    """Keeps the closed segments of a data directory open that were used last.
+    """Keeps the most recently used closed segments of a data directory open.
 
     Bounds open files and memory: the index of a full segment of small batches takes 6 MB, and a reader that goes
     through an old topic opens every segment once.
@@ -421,10 +421,10 @@ class SegmentCache:
     _index_bytes: int = 0
 
     def use(self, segment: Segment, body: SegmentBody) -> None:
-        """Note a use; segments not used for long are closed where there are too many."""
+        """Note a use; the least recently used segments are closed if too many are open."""
         with self._lock:
             if segment.growing:
-                # It has become the last one, which stays open in any case.
+                # The segment has become the last one, which always stays open.
                 return
             self._index_bytes += body.index.nbytes - self._used.get(segment, 0)
             self._used[segment] = body.index.nbytes
@@ -434,7 +434,7 @@ class SegmentCache:
                     break
                 oldest, nbytes = self._used.popitem(last=False)
                 self._index_bytes -= nbytes
-                # Readers that are inside keep what they hold; the file closes behind the last of them.
+                # Active readers keep the body; the file is closed when the last of them has finished.
                 oldest.body = None
 
     def forget(self, segment: Segment) -> None:

@@ -1,8 +1,8 @@
-"""The door between the log and the disk.
+"""The interface between the log and the disk.
 
-Every file operation of this room goes through a `Storage`, so that a disk that lies (loses what was not synced,
-runs full, fails a sync) can be put under the whole log without patching anything. `PosixStorage` is the real one.
-Must not know batches, segments or offsets: only names, bytes and positions. Raises `OSError`; the rooms above wrap.
+Every file operation of this room goes through a `Storage`, so that a disk that lies (loses what was not synced, runs
+full, fails a sync) can be put under the whole log without patching anything. `PosixStorage` is the real one. Must not
+know batches, segments or offsets: only names, bytes and positions. Raises `OSError`; the rooms above wrap.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ FOLDER_MODE: Final = 0o750
 
 
 class File(Protocol):
-    """An open file. Closes itself when the last holder lets go of it.
+    """An open file, which is closed when its last holder releases it.
 
-    Readers hold a reference while they read; closing by hand could close a descriptor under them, and the number
-    might by then belong to another file.
+    Readers hold a reference while they read; an explicit close could close a descriptor that they use, and the number
+    might already belong to another file.
     """
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write all buffers one after another at a position. After an error some of the bytes may be there."""
+        """Write all buffers one after another at a position. After an error some of the bytes may be written."""
         ...
 
     def read_into(self, buffer: memoryview, position: int) -> int:
@@ -39,7 +39,7 @@ class File(Protocol):
         ...
 
     def read_into_cached(self, buffer: memoryview, position: int) -> int:
-        """Read what is in memory, without waiting for the disk; 0 if nothing is, or the disk cannot tell."""
+        """Read bytes that are in memory, without waiting for the disk; 0 if none are, or the disk cannot tell."""
         ...
 
     def size(self) -> int:
@@ -63,7 +63,7 @@ class Storage(Protocol):
         ...
 
     def exists(self, path: Path) -> bool:
-        """Return whether a name is taken."""
+        """Return whether a name exists."""
         ...
 
     def file_size(self, path: Path) -> int:
@@ -71,7 +71,7 @@ class Storage(Protocol):
         ...
 
     def list_files(self, folder: Path) -> list[str]:
-        """Return the names of the files and other things in a folder that are no folders."""
+        """Return the names of all entries of a folder except its folders."""
         ...
 
     def list_folders(self, folder: Path) -> list[str]:
@@ -79,7 +79,7 @@ class Storage(Protocol):
         ...
 
     def make_folder(self, path: Path) -> None:
-        """Make a folder unless it is there."""
+        """Create a folder if it is missing."""
         ...
 
     def rename(self, source: Path, target: Path) -> None:
@@ -87,7 +87,7 @@ class Storage(Protocol):
         ...
 
     def unlink(self, path: Path) -> None:
-        """Remove a file unless it is gone."""
+        """Remove a file if it exists."""
         ...
 
     def remove_folder(self, path: Path) -> None:
@@ -103,7 +103,7 @@ class Storage(Protocol):
         ...
 
     def lock(self, path: Path, holder: bytes) -> File | None:
-        """Lock a file until the returned lock is closed and write its holder into it; None if it is taken."""
+        """Lock a file until the returned lock is closed and write its holder into it; None if another holds it."""
         ...
 
 
@@ -141,7 +141,7 @@ class PosixFile:
         while buffers:
             written = os.pwritev(self._descriptor, buffers[:BUFFERS_MAX], position)
             if written == 0:
-                # The kernel answers 0 for no reason that would pass; writing on would spin.
+                # The kernel returns 0 only for reasons that persist; writing on would loop for ever.
                 raise OSError(errno.EIO, "the disk took no bytes")
             buffers, position = _after(buffers, written), position + written
 
@@ -183,7 +183,7 @@ class PosixFile:
 
 
 def _after(buffers: Sequence[Buffer], nbytes: int) -> list[Buffer]:
-    """Return the buffers that are left when the first bytes of them are written."""
+    """Return the remaining buffers when the first bytes of them are written."""
     index = 0
     while index < len(buffers) and nbytes >= len(buffers[index]):
         nbytes -= len(buffers[index])
@@ -215,7 +215,7 @@ class PosixVolume:
 
 
 class PosixStorage:
-    """The file systems of this machine. One object a data directory: it remembers what the disk can do."""
+    """The file systems of this machine. One object for each data directory: it remembers what the disk supports."""
 
     __slots__ = ("reads_cached",)
 
@@ -237,7 +237,7 @@ class PosixStorage:
         return path.stat().st_size
 
     def list_files(self, folder: Path) -> list[str]:
-        """Return the names of all that are no folders."""
+        """Return the names of all entries except folders."""
         with os.scandir(folder) as entries:
             return [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
 
@@ -299,12 +299,12 @@ def read_whole(storage: Storage, path: Path) -> bytes | None:
 
 
 def write_atomically(storage: Storage, path: Path, data: bytes) -> None:
-    """Replace a file so that after a crash it is either the old one or the whole new one.
+    """Replace a file so that after a crash the file has either its old content or the whole new one.
 
     A temporary file is written and synced, renamed over the old one, and the folder is synced.
     """
     temporary = path.with_name(path.name + ".tmp")
-    # A rename that the loss of power interrupted may have left both names to one file: the good one.
+    # A rename interrupted by the loss of power may have left both names on one file: the good one.
     storage.unlink(temporary)
     file = storage.open(temporary, create=True)
     file.write([data], 0)

@@ -1,7 +1,7 @@
-"""The first record of a time or newer: index, then headers, then the times of one batch.
+"""Find the first record of a time or newer: by index, then headers, then the times of one batch.
 
-Called by `partition_log`. Decodes at most the batches whose newest time is late enough, and of those only as many
-as it takes to find one with such a record that may be read.
+Called by `partition_log`. Decodes at most the batches whose newest time is late enough, and of these only as many as it
+takes to find a readable record of that time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def first_record_since(
 ) -> tuple[Offset, TimestampUs] | None:
     """Return offset and time of the first record of a segment with this time or a newer one, below the end.
 
-    Raises `LogDamaged` where batches on the way are bad.
+    Raises `LogDamaged` if a batch before it is bad.
     """
     start = segment.find_time(timestamp_us)
     if start is None:

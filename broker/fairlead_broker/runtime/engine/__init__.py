@@ -1,4 +1,4 @@
-"""What runs the work of a broker: disk threads, rounds of fsync, supervised tasks, memory budgets, the lag of the loop.
+"""The means by which a broker runs its work: disk threads, sync rounds, supervised tasks, memory budgets, loop lag.
 
 Used by every other room of `runtime`. The engine knows neither partitions' roles nor the cluster.
 """

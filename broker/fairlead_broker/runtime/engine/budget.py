@@ -1,7 +1,7 @@
-"""Bounds on the bytes that unfinished calls hold in memory: appends here, answers below.
+"""Bounds on the bytes that unfinished calls hold in memory: one for appends, one for answers.
 
-Called by `producing`, the partitions, `fetching`, and by the server, which knows when an answer is with its reader.
-It must not know HTTP. Everything runs on the event loop.
+Called by `producing`, the partitions, `fetching`, and by the server, which knows when a reader has its answer. It must
+not know HTTP. Everything runs on the event loop.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 SMALL_ANSWER_BYTES = 256 << 10
-"""What an answer may hold however little is free: it goes to the socket in one piece and is let go at once."""
+"""Bytes that an answer may hold however little is free: it is sent in one piece and released at once."""
 ANSWER_SHARE = 4
-"""One answer gets at most one part in so many of what is free, so that the first large readers leave room."""
+"""One answer gets at most this fraction of the free bytes, so that the first large readers leave room for others."""
 
 
 class ByteBudget:
@@ -31,7 +31,7 @@ class ByteBudget:
         return True
 
     def give_back(self, nbytes: int) -> None:
-        """Return what was taken."""
+        """Return taken bytes to the budget."""
         self.taken -= nbytes
         assert self.taken >= 0, "more bytes given back than were taken"
 
@@ -39,14 +39,14 @@ class ByteBudget:
 class AnswerBudget:
     """Bytes of fetch answers between the log and their readers.
 
-    It bounds by making answers smaller, not by refusing: a reader that is served little comes again, one that is
-    refused has to wait. While it is crowded, readers that take nothing are cut off.
+    The budget limits by making answers smaller, not by refusing: a reader with a small answer asks again, a refused one
+    would have to wait. While the budget is crowded, readers that take no bytes are cut off.
     """
 
     __slots__ = ("_now", "_open", "_stall_seconds_max", "bytes_max", "taken")
 
     def __init__(self, bytes_max: int, *, stall_seconds_max: float, now: Callable[[], float]) -> None:
-        """`stall_seconds_max`: how long a reader may take nothing while the budget is crowded; `now`: in seconds."""
+        """`stall_seconds_max`: how long a reader may take no bytes while the budget is crowded; `now`: in seconds."""
         self.bytes_max = bytes_max
         self.taken = 0
         self._stall_seconds_max = stall_seconds_max
@@ -55,11 +55,11 @@ class AnswerBudget:
 
     @property
     def crowded(self) -> bool:
-        """Whether only small answers are left."""
+        """Whether only small answers fit."""
         return self.bytes_max - self.taken <= SMALL_ANSWER_BYTES
 
     def room(self) -> int:
-        """How many bytes the next answer may have."""
+        """Return the bytes that the next answer may have."""
         if self.crowded:
             self._cut_stalled()
         free = self.bytes_max - self.taken
@@ -70,13 +70,13 @@ class AnswerBudget:
         return HeldAnswer(self)
 
     def moved(self, answer: HeldAnswer) -> None:
-        """Put an answer behind all others: it moved last."""
+        """Move an answer to the end of the order of progress: it moved last."""
         self._open.pop(answer, None)
         self._open[answer] = None
         answer.progressed_at = self._now()
 
     def ended(self, answer: HeldAnswer) -> None:
-        """Forget an answer."""
+        """Drop an ended answer."""
         self._open.pop(answer, None)
 
     def _cut_stalled(self) -> None:
@@ -89,7 +89,7 @@ class AnswerBudget:
 
 
 class HeldAnswer:
-    """What one answer holds; the server releases it when the reader has it, or never will."""
+    """Bytes of one answer; the server releases it when the reader has it, or never will."""
 
     __slots__ = ("_budget", "_cut", "nbytes", "progressed_at")
 
@@ -100,16 +100,16 @@ class HeldAnswer:
         self.progressed_at = 0.0
 
     def room(self) -> int:
-        """How many bytes the answer may have."""
+        """Number of bytes that the answer may have."""
         return self._budget.room()
 
     @property
     def crowded(self) -> bool:
-        """Whether only a small answer can be had."""
+        """Whether only a small answer fits."""
         return self._budget.crowded
 
     def resize(self, nbytes: int) -> None:
-        """Hold so many bytes from now on."""
+        """Hold this many bytes from now on."""
         self._budget.taken += nbytes - self.nbytes
         self.nbytes = nbytes
 
@@ -123,19 +123,19 @@ class HeldAnswer:
         self._budget.moved(self)
 
     def sent(self) -> None:
-        """Note that the reader has all that was sent; the answer goes on later."""
+        """Note that the reader has all sent pieces; the answer continues later."""
         self._cut = None
         self._budget.ended(self)
 
     def cut_off(self) -> None:
-        """End the sending; once, for its end is not at once."""
+        """End the sending, once only: the stream does not end at once."""
         cut, self._cut = self._cut, None
         self._budget.ended(self)
         if cut is not None:
             cut()
 
     def release(self) -> None:
-        """Hold nothing any more; may be called twice."""
+        """Release all bytes; may be called twice."""
         self.resize(0)
         self._cut = None
         self._budget.ended(self)

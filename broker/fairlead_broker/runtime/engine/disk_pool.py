@@ -1,8 +1,8 @@
-"""A few threads that do what may block, and wake the event loop as seldom as possible.
+"""A few threads for calls that may block; they wake the event loop as seldom as possible.
 
-The runtime owns two: one appends and reads, one syncs. A standard executor makes a lock, a condition and two
-futures a call and one wake-up of the loop a completion; on the produce path that was a third of the loop's
-time. Here a call is one queue entry, and completions that gather while the loop is busy share one wake-up.
+The runtime owns two: one appends and reads, one syncs. A standard executor needs a lock, a condition and two futures
+for each call and one wake-up of the loop for each completion; on the produce path that was a third of the loop's time.
+Here a call is one queue entry, and completions that gather while the loop is busy share one wake-up.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class DiskPool:
         return await self.submit(call, *arguments)
 
     async def run_all(self, calls: Sequence[Callable[[], Answer]]) -> list[Answer | BaseException]:
-        """Run calls at once and wait for all; exceptions stand in the place of results."""
+        """Run calls at once and wait for all; the result of a failed call is its exception."""
         answers: list[Answer | BaseException] = []
         for future in [self.submit(call) for call in calls]:
             try:
@@ -85,14 +85,14 @@ class DiskPool:
             self._notify_idle()
 
     async def idle(self) -> None:
-        """Wait until no call is under way or queued."""
+        """Wait until no call is running or queued."""
         while self._unfinished:
             waiter = self._loop.create_future()
             self._idle.append(waiter)
             await waiter
 
     def close(self) -> None:
-        """Let the threads finish what is queued and wait for them; blocks."""
+        """Finish the queued calls and wait for the threads; blocks."""
         for _ in self._threads:
             self._calls.put(None)
         for thread in self._threads:

@@ -1,4 +1,4 @@
-"""How late the event loop wakes its timers: the one number that shows work holding the loop."""
+"""Measures how late the event loop runs its timers, which shows work that blocks the loop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ INTERVAL_SECONDS = 0.25
 
 
 class LoopLag:
-    """Sets a timer over and over and observes by how much it is late."""
+    """Sets a timer repeatedly and observes its delay."""
 
     __slots__ = ("_interval_seconds", "_loop", "_observe", "_timer")
 
@@ -24,7 +24,7 @@ class LoopLag:
         self._set(self._loop.time() + self._interval_seconds)
 
     def stop(self) -> None:
-        """Measure no more."""
+        """Stop measuring."""
         if self._timer is not None:
             self._timer.cancel()
 

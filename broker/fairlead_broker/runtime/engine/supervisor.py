@@ -11,11 +11,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 AGAIN_SECONDS: Final = 5.0
-"""How long a task may take to end until it is cancelled once more."""
+"""Time for a task to end before it is cancelled once more."""
 
 
 class Supervisor:
-    """Starts tasks, ends them all, and tells when one has failed."""
+    """Starts tasks, ends them all, and reports the first failure."""
 
     __slots__ = ("_end", "_group", "_opened", "_owner", "_tasks", "failure")
 
@@ -27,7 +27,7 @@ class Supervisor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._owner: asyncio.Task[None] | None = None
         self.failure: asyncio.Future[BaseException] = loop.create_future()
-        """Gets the exception of the first task that failed; never one of its own."""
+        """Future that gets the exception of the first failed task."""
 
     async def start(self) -> None:
         """Open the group; tasks may be spawned from here on."""
@@ -36,14 +36,14 @@ class Supervisor:
         await self._opened
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Start a task. It may end by itself or be cancelled; if it raises, the broker fails."""
+        """Start a task. It may end or be cancelled; if it raises, the broker fails."""
         task = self._group.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def stop(self) -> None:
-        """Cancel what still runs and wait for it."""
+        """Cancel the running tasks and wait for them."""
         self._end.set()
         if self._owner is not None:
             await self._owner
@@ -56,7 +56,7 @@ class Supervisor:
                 while self._tasks:
                     for task in tuple(self._tasks):
                         task.cancel()
-                    # A cancellation may be lost on its way, in a timeout that expires at the same moment: again, then.
+                    # A cancellation is lost if a timeout expires at the same moment: cancel again.
                     await asyncio.wait(tuple(self._tasks), timeout=AGAIN_SECONDS)
         except BaseExceptionGroup as failures:
             if not self.failure.done():
@@ -64,7 +64,7 @@ class Supervisor:
 
 
 class SideWork:
-    """Tasks that are forgotten as they end."""
+    """Tasks that are dropped when they end."""
 
     __slots__ = ("_spawn", "_tasks")
 
@@ -83,7 +83,7 @@ class SideWork:
         task.add_done_callback(self._tasks.discard)
 
     async def over(self) -> None:
-        """Wait until all that goes on now has ended. Raises what one of them has raised."""
+        """Wait until all present tasks have ended. Raises an exception of one of them."""
         tasks = tuple(self._tasks)
         if tasks:
             # Not awaited one by one: after a failure they are cancelled, which is not our cancellation.

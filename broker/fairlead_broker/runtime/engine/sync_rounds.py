@@ -28,20 +28,20 @@ AT_ONCE = -math.inf
 
 
 class SyncedPartition(Protocol):
-    """What a round needs of a partition."""
+    """A partition as a sync round needs it."""
 
     @property
     def log(self) -> PartitionLog:
-        """What is synced."""
+        """The log to sync."""
         ...
 
     def synced(self, offset: Offset) -> None:
-        """Note that everything below the offset is durable."""
+        """Count everything below the offset as durable."""
         ...
 
 
 class Syncing:
-    """Syncs many logs at once, away from the loop: a few side by side, more of them by one call for the volume."""
+    """Syncs many logs at once, outside of the loop: a few in parallel, a larger number by one call for the volume."""
 
     __slots__ = ("_executor", "_pool", "_volume")
 
@@ -52,7 +52,7 @@ class Syncing:
         self._volume = volume
 
     async def sync(self, logs: Sequence[PartitionLog]) -> Mapping[PartitionLog, Offset | StorageFailed]:
-        """How far each log came, or why it did not."""
+        """Return the synced offset of each log, or its error."""
         return await self._pool.submit(sync_partitions, logs, self._executor, self._volume)
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class Syncing:
 
 
 class SyncRounds:
-    """Knows what is dirty, runs the rounds, and holds appends back while too much is unsynced."""
+    """Keeps the dirty partitions, runs the rounds, and holds appends back while too many bytes are unsynced."""
 
     __slots__ = (
         "_busy",
@@ -93,9 +93,9 @@ class SyncRounds:
         failed: Callable[[LogError], None],
         observe_seconds: Callable[[float], None],
     ) -> None:
-        """`failed` hears the first error of the directory, `observe_seconds` the length of every round."""
+        """`failed` gets the first error of the directory, `observe_seconds` the length of every round."""
         self.appended_bytes = 0
-        """Rounds of all partitions since the start; decides when the next checkpoint is worthwhile."""
+        """Bytes appended by all partitions since the start; they decide when the next checkpoint is worthwhile."""
         self._syncing = syncing
         self._clock = clock
         self._unsynced_bytes_max = unsynced_bytes_max
@@ -119,7 +119,7 @@ class SyncRounds:
         return self._unsynced_bytes
 
     def mark(self, partition: SyncedPartition, nbytes: int, due: float) -> None:
-        """Note bytes that were appended, to be durable by `due` (monotonic seconds, or `AT_ONCE`)."""
+        """Count appended bytes, to be durable by `due` (monotonic seconds, or `AT_ONCE`)."""
         self._unsynced[partition] = self._unsynced.get(partition, 0) + nbytes
         self._unsynced_bytes += nbytes
         if due < self._dirty.get(partition, math.inf):
@@ -156,7 +156,7 @@ class SyncRounds:
         return offset
 
     async def forget(self, partition: SyncedPartition) -> None:
-        """Drop a partition whose files are about to go; returns when no round is at them any more."""
+        """Drop a partition whose files are about to be removed; returns when no round uses them."""
         self._dirty.pop(partition, None)
         self._unsynced_bytes -= self._unsynced.pop(partition, 0)
         self._release_waiters()
@@ -164,11 +164,11 @@ class SyncRounds:
             await self._round_ended.wait()
 
     def has_room(self) -> bool:
-        """Whether an append may go ahead; after a failure each partition refuses for itself."""
+        """Return whether an append may start; after a failure each partition refuses for itself."""
         return self._ended or self._unsynced_bytes < self._unsynced_bytes_max
 
     async def room(self) -> None:
-        """Wait until an append may go ahead."""
+        """Wait until an append may start."""
         while not self.has_room():
             waiter = asyncio.get_running_loop().create_future()
             self._room_waiters.append(waiter)
@@ -183,7 +183,7 @@ class SyncRounds:
                 return
 
     async def sync_all(self) -> bool:
-        """One round over everything dirty, once `run` is cancelled; False when it failed."""
+        """Run one round over all dirty partitions, once `run` is cancelled; return False if it failed."""
         due = {*self._dirty, *self._in_round}
         self._dirty.clear()
         return not self._ended and await self._round(due)
@@ -207,7 +207,7 @@ class SyncRounds:
         return due
 
     async def _round(self, due: Iterable[SyncedPartition]) -> bool:
-        # Bytes appended while the round runs belong to the next one, though this one may reach them.
+        # Bytes appended during the round belong to the next one, though this round may sync them too.
         self._in_round = {partition: self._unsynced.get(partition, 0) for partition in due}
         self._round_ended.clear()
         self._busy += 1

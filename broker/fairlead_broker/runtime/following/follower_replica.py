@@ -1,4 +1,4 @@
-"""One partition that this broker follows: its log, and the machine that says what to fetch and what to cut.
+"""One partition that this broker follows: its log, and the machine that decides what to fetch and truncate.
 
     answer ──▶ received ──▶ disk work ──▶ [disk pool] ──▶ done ──▶ machine ──▶ more disk work, or the next fetch
 
@@ -49,7 +49,7 @@ from fairlead_broker.runtime.roles import Following
 
 @dataclass(frozen=True, slots=True)
 class AppendCopies:
-    """Write batches that came from the leader behind the end."""
+    """Write batches of the leader after the end of the log."""
 
     data: memoryview
     end_offset: Offset
@@ -57,11 +57,11 @@ class AppendCopies:
 
 
 DiskWork: TypeAlias = AppendCopies | TruncateTo | RestartAt | SkipTo | MoveLogStart
-"""What a partition needs done on the disk before it goes on."""
+"""Work on the disk that must be done before the next fetch of the partition."""
 
 
 class FollowerReplica:
-    """A copy that is kept up to date."""
+    """A replica of this broker that copies a leader's log."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class FollowerReplica:
         shared: SharedParts,
         report: Callable[[FollowerReplica, Offset], None],
     ) -> None:
-        """`report` hears how far the log is durable where the leader has to know."""
+        """`report` is called with the synced offset when the leader must learn it."""
         self.topic = topic
         self.key = key
         self.topic_id = key.topic_id
@@ -89,7 +89,7 @@ class FollowerReplica:
         """Marks what was appended for the sync rounds."""
         self.following = following
         self.failed_fetches = 0
-        """Answers in a row that said that the partition cannot be fetched."""
+        """Number of consecutive answers that the partition cannot be fetched."""
         self.got_damaged = False
         """Whether the last received records were damaged; the next fetch reports it to the leader."""
         self.leader_end_offset: Offset | None = None
@@ -107,19 +107,19 @@ class FollowerReplica:
 
     @property
     def closed(self) -> bool:
-        """Whether this broker follows no more."""
+        """Whether this broker no longer follows the partition."""
         return self._closed
 
     @property
     def lag(self) -> int | None:
-        """Offsets that the leader had more in its last answer; None before the first."""
+        """Number of offsets by which the leader was ahead in its last answer; None before the first answer."""
         if self.leader_end_offset is None:
             return None
         return max(0, self.leader_end_offset - self._end)
 
     @property
     def caught_up(self) -> bool:
-        """Whether the leader counts on this copy, or could at once."""
+        """Whether the leader counts this replica as in sync, or could at once."""
         own = (self.following.broker, self.following.broker_epoch)
         if any((entry.broker, entry.broker_epoch) == own for entry in self._record.value.isr):
             return True
@@ -128,13 +128,13 @@ class FollowerReplica:
     # -- fetching
 
     def next_fetch(self) -> FollowerReport | None:
-        """What to tell the leader with the next fetch; None while something is to be done here first."""
+        """Return the report for the next fetch; None while the machine has ordered disk work."""
         return None if self._closed else self._machine.next_fetch()
 
     def received(self, result: ReplicaFetchResult) -> list[DiskWork]:
-        """Take in the leader's answer, which is no refusal."""
+        """Pass the leader's answer to the machine, unless it is a refusal; return the disk work."""
         if self._closed or result.leader_epoch != self.following.leader_epoch or self.next_fetch() is None:
-            return []  # The answer to a question that was asked before.
+            return []  # The answer belongs to an earlier fetch.
         self.leader_end_offset = result.end_offset
         if result.diverging is not None:
             epoch, end = result.diverging.epoch, result.diverging.end_offset
@@ -154,7 +154,7 @@ class FollowerReplica:
         return work
 
     def out_of_range(self, result: ReplicaFetchResult) -> list[DiskWork]:
-        """Note that the leader has no record at the fetched offset."""
+        """Pass to the machine that the leader has no record at the fetched offset; return the disk work."""
         if self._closed:
             return []
         deleted = None if result.epoch_before is None else _begin_of(result.epoch_before)
@@ -169,7 +169,7 @@ class FollowerReplica:
         self._idle.set()
 
     def do(self, work: DiskWork) -> None:
-        """Do it; blocks, runs in the disk pool. Raises LogError."""
+        """Carry out disk work; blocks, runs in the disk pool. Raises LogError."""
         match work:
             case AppendCopies(data, end_offset):
                 self.log.append_copies(data, end_offset, self.following.leader_epoch)
@@ -180,11 +180,11 @@ class FollowerReplica:
             case SkipTo(offset, lost_epochs):
                 self.log.skip_to(offset, lost_epochs)
             case MoveLogStart(offset):
-                # Durable, and the files gone, once all partitions of the answer were moved.
+                # Made durable, with the files removed, once all partitions of the answer were moved.
                 self.log.move_log_start(min(offset, self.log.checkpoint_high_watermark))
 
     def done(self, work: DiskWork, error: LogError | None) -> list[DiskWork]:
-        """Pass the outcome of a piece of work to the machine; return the next effects."""
+        """Pass the outcome of disk work to the machine; return the next disk work."""
         end = self.log.end_offset
         if isinstance(work, AppendCopies):
             self.got_damaged = isinstance(error, BadCopy)
@@ -208,7 +208,7 @@ class FollowerReplica:
             case MoveLogStart():
                 following = []
             case _:
-                # Only the log knows its end: start again from there, and learn again where to truncate.
+                # Only the log knows its end: start again from there, and find again where to truncate.
                 self._end = end
                 self._machine = self._new_machine()
                 following = []
@@ -219,7 +219,7 @@ class FollowerReplica:
     # -- syncing, called by the rounds
 
     def synced(self, offset: Offset) -> None:
-        """Note that a round made more of the log durable."""
+        """Pass to the machine that a round made more of the log durable."""
         if self._closed:
             return
         # Not the round's offset: the log may have been truncated since, or have grown without an event to the machine.
@@ -230,27 +230,27 @@ class FollowerReplica:
     # -- changes from outside
 
     def record_changed(self, record: Versioned[PartitionRecord]) -> None:
-        """Take another version of the record, in which this broker follows as before."""
+        """Use another version of the record, in which this broker still follows the same leader."""
         self._record = record
         if self._counts_synced:
             self.sync.sync_at_once(self._end)
 
     def change_config(self, config: TopicConfig) -> None:
-        """Use another topic configuration. The log gets it separately, in a pool."""
+        """Use another topic configuration. The log is updated separately, in a pool."""
         self.config = config
         self.sync.change_config(config)
 
     async def close(self) -> None:
-        """Follow no more, and wait until the disk is not at the log."""
+        """Stop following, and wait until no disk work uses the log."""
         self.end()
         await self.idle()
 
     def end(self) -> None:
-        """Follow no more, at once."""
+        """Stop following, at once."""
         self._closed = True
 
     async def idle(self) -> None:
-        """Wait until the disk is not at the log."""
+        """Wait until no disk work uses the log."""
         await self._idle.wait()
 
     @property

@@ -1,8 +1,8 @@
-"""Fetches what the leaders have for all partitions that this broker follows: one long poll for each leader.
+"""Fetches from leaders for all partitions that this broker follows: one long poll for each leader.
 
-One task for each leader: fetch all its partitions in an incremental session (KIP-227), carry out the answers on the
-disk, and fetch again as soon as that is done. A second task reports how far the logs are durable, without waiting for
-the long poll. Must not know why this broker follows a partition: `replicas` decides that.
+One task for each leader fetches all partitions of that leader in an incremental session (KIP-227), carries out the
+answers on the disk, and fetches again as soon as that is done. A second task reports synced offsets, without waiting
+for the long poll. Must not know why this broker follows a partition: `replicas` decides that.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from fairlead_broker.telemetry import Log
 FETCH_WAIT_MS: Final = 500
 """Kafka's `replica.fetch.wait.max.ms`."""
 FETCH_BYTES_MAX: Final = 10 << 20
-"""Kafka's `replica.fetch.response.max.bytes`: what one answer holds in memory, whole batches permitting."""
+"""Kafka's `replica.fetch.response.max.bytes`: bytes of one answer in memory, except for one larger first batch."""
 PARTITION_BYTES_MAX: Final = 1 << 20
 """Kafka's `replica.fetch.max.bytes`: no partition keeps the others of its leader waiting."""
 BACKOFF_SECONDS_MIN: Final = 0.05
 BACKOFF_SECONDS_MAX: Final = 1.0
-"""Between attempts at a leader, or a partition, that does not answer as it should; a change of the mirror ends it."""
+"""Maximum pause between attempts at a leader or a partition that fails; a change of the mirror ends the pause."""
 QUIET_FAILURES: Final = 3
-"""Failures in a row of one partition before it is worth a line: the first ones belong to every election."""
+"""Consecutive failures of one partition at which a warning is logged: fewer occur in every election."""
 WORTH_A_WARNING: Final = 4
-"""Failures in a row of a leader, 0.35 seconds: shorter ones belong to every start and stop."""
+"""Consecutive failures of a leader at which a warning is logged, 0.35 seconds: fewer occur at every start and stop."""
 
 _Work = tuple[FollowerReplica, DiskWork]
 
 
 def backoff_seconds(failures: int) -> float:
-    """How long to wait after so many failures in a row."""
+    """Return the pause after this many consecutive failures."""
     return float(min(BACKOFF_SECONDS_MIN * 2 ** min(failures - 1, 10), BACKOFF_SECONDS_MAX))
 
 
@@ -69,7 +69,7 @@ class LeaderCalls(Protocol):
 
 
 class ReplicaFetching:
-    """The fetchers of one broker; each is there from the first partition that it was needed for."""
+    """The fetchers of one broker; each exists from the first partition that needed it."""
 
     def __init__(
         self,
@@ -99,17 +99,17 @@ class ReplicaFetching:
         fetcher.add(partition)
 
     def forget(self, partition: FollowerReplica) -> None:
-        """Fetch a partition no more that was closed."""
+        """Stop fetching a closed partition."""
         fetcher = self._fetchers.get(partition.following.leader)
         if fetcher is not None:
             fetcher.remove(partition)
 
     def report(self, partition: FollowerReplica, synced_offset: Offset) -> None:
-        """Report to the leader how far the partition's log is durable."""
+        """Report to the leader the synced offset of the partition's log."""
         self._fetchers[partition.following.leader].report(partition, synced_offset)
 
     def mirror_changed(self) -> None:
-        """Try again at once what did not work before: a leader may be there now, or know more."""
+        """End the pauses after failures: the leader may be back, or may have a newer record."""
         for fetcher in self._fetchers.values():
             fetcher.try_again()
 
@@ -123,7 +123,7 @@ class ReplicaFetching:
 
 
 class ReplicaFetcher:
-    """Everything that is taken from one leader."""
+    """Fetches every followed partition of one leader."""
 
     def __init__(
         self,
@@ -154,9 +154,9 @@ class ReplicaFetcher:
         self._changed: set[TopicIdPartition] = set()
         """Partitions with a possible report to the leader."""
         self._reported: dict[TopicIdPartition, FollowerReport] = {}
-        """Last request of each partition in this session, of the partitions that the leader may answer."""
+        """Last request of each partition in this session that the leader may answer."""
         self._gone: set[TopicIdPartition] = set()
-        """Partitions that were followed and are not any more."""
+        """Partitions that are no longer followed."""
         self._asked: dict[TopicIdPartition, FollowerReplica] = {}
 
     # -- what is followed
@@ -172,7 +172,7 @@ class ReplicaFetcher:
         self._interrupt()
 
     def remove(self, partition: FollowerReplica) -> None:
-        """Leave a partition out from now on."""
+        """Stop fetching a partition."""
         if self._partitions.get(partition.key) is partition:
             del self._partitions[partition.key]
             self._resting.pop(partition.key, None)
@@ -181,14 +181,14 @@ class ReplicaFetcher:
             self._gone.add(partition.key)
 
     def try_again(self) -> None:
-        """End all waiting after failures."""
+        """End all pauses after failures."""
         if self._resting or self._failures:
             self._changed.update(self._resting)
             self._resting.clear()
             self._interrupt()
 
     def report(self, partition: FollowerReplica, synced_offset: Offset) -> None:
-        """Report to the leader how far a log is durable."""
+        """Report to the leader the synced offset of a log."""
         following = partition.following
         self._unreported[partition.key] = ProgressPartition(
             topic_id=partition.topic_id,
@@ -227,7 +227,7 @@ class ReplicaFetcher:
             await self._reports.wait()
             self._reports.clear()
             progress, self._unreported = list(self._unreported.values()), {}
-            # One that is lost is no loss: the next fetch says the same.
+            # A lost report does no harm: the next fetch carries the same offset.
             with suppress(PeerUnavailable, ProblemError):
                 await self._peers.progress(self._leader, ProgressRequest(partitions=progress))
 
@@ -269,7 +269,7 @@ class ReplicaFetcher:
         )
 
     def _news(self) -> Iterator[ReplicaFetchPartition]:
-        """Name every partition that stands elsewhere than the leader knows."""
+        """Yield every partition whose report differs from the last one that the leader has."""
         changed, self._changed = self._changed, set()
         for key in changed:
             partition = self._partitions.get(key)
@@ -288,19 +288,19 @@ class ReplicaFetcher:
             self._changed.add(key)
 
     def _wait_ms(self) -> int:
-        """How long the leader may keep the poll: not longer than until a partition that rests is to be asked again."""
+        """Return how long the leader may hold the poll: at most until a resting partition is to be asked again."""
         due = min(self._resting.values(), default=None)
         if due is None:
             return FETCH_WAIT_MS
         return min(FETCH_WAIT_MS, max(1, int((due - self._clock.monotonic()) * 1000)))
 
     async def _fetch(self, request: ReplicaFetchRequest) -> ReplicaFetchAnswer | None:
-        """One poll; None where it failed or was broken off because other partitions are to be asked for."""
+        """Run one poll; return None if it failed, or was cancelled to ask for other partitions."""
         try:
             async with asyncio.timeout(None) as self._poll:
                 answer = await self._peers.replica_fetch(self._leader, request)
         except TimeoutError:
-            # What the leader has made of the session is not known.
+            # The state of the session at the leader is not known.
             self._session = NEW_SESSION
             return None
         except (PeerUnavailable, ProblemError) as error:
@@ -326,7 +326,7 @@ class ReplicaFetcher:
         work: list[_Work] = []
         for result in answer.results:
             if result.data or (result.next_offset, result.diverging, result.problem) != (None, None, None):
-                # It rests at the leader until it is named again.
+                # The partition rests at the leader until it is named again.
                 self._reported.pop(result.key, None)
                 self._changed.add(result.key)
             partition = self._partitions.get(result.key)
@@ -348,7 +348,7 @@ class ReplicaFetcher:
         return ()
 
     def _rest(self, partition: FollowerReplica, reason: str) -> None:
-        """Leave a partition alone for a while that cannot be fetched."""
+        """Leave out a partition that cannot be fetched, for a while."""
         partition.failed_fetches += 1
         if partition.failed_fetches == QUIET_FAILURES:
             self._log.warning(
@@ -357,7 +357,7 @@ class ReplicaFetcher:
         self._resting[partition.key] = self._clock.monotonic() + backoff_seconds(partition.failed_fetches)
 
     async def _work(self, work: Sequence[_Work]) -> list[_Work]:
-        """Do what the disk has to do for an answer, in one visit of the pool; answer what is to be done next."""
+        """Carry out the disk work of an answer, in one visit of the pool; return the next disk work."""
         for partition, _ in work:
             partition.begin_work()
         following: list[_Work] = []
@@ -367,7 +367,7 @@ class ReplicaFetcher:
                 if error is not None:
                     self._rest(partition, str(error))
                 following += [(partition, further) for further in partition.done(each, error)]
-                # It may stand elsewhere now without having got records: its log start moved.
+                # The report may have changed without received records: the log start moved.
                 self._changed.add(partition.key)
         finally:
             for partition, _ in work:
@@ -375,7 +375,7 @@ class ReplicaFetcher:
         return following
 
     def _do_all(self, work: Sequence[_Work]) -> list[LogError | None]:
-        """Blocks, runs in the disk pool."""
+        """Carry out all disk work; blocks, runs in the disk pool."""
         errors = [_do(partition, each) for partition, each in work]
         moved = [partition for partition, each in work if isinstance(each, MoveLogStart)]
         if moved:
@@ -399,7 +399,7 @@ class ReplicaFetcher:
 
 
 def _is_leaving(error: PeerUnavailable | ProblemError) -> bool:
-    """Whether the leader does not answer because it stops, or this broker does: nothing to warn of."""
+    """Return whether the leader does not answer because it or this broker stops: no reason for a warning."""
     return error.expected if isinstance(error, PeerUnavailable) else error.code == "shutting_down"
 
 

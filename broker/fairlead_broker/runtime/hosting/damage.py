@@ -31,18 +31,18 @@ from fairlead_broker.telemetry import Log
 
 
 class DamageAcceptance:
-    """Lets readers pass a damaged range on demand."""
+    """Makes reads skip a damaged range when an operator accepts the loss."""
 
     def __init__(self, pool: DiskPool, failed: Callable[[LogError], None], log: Log) -> None:
-        """`failed` hears of a disk that failed."""
+        """`failed` is called when the disk has failed."""
         self._pool = pool
         self._failed = failed
         self._log = log
 
     async def accept(self, partition: LeaderReplica, first_offset: Offset, next_good_offset: Offset) -> None:
-        """Accept the loss of exactly this range, durably; a second time changes nothing.
+        """Accept the loss of exactly this range, durably; a second call changes nothing.
 
-        What only a reader has noticed so far is looked at first. Raises `conflict` where it is no damaged range,
+        Damage that only a reader has met so far is verified first. Raises `conflict` if this is no damaged range,
         `disk_full`, `storage_failed`.
         """
         try:
@@ -68,7 +68,7 @@ class DamageAcceptance:
 
 
 def _accept(log: PartitionLog, first_offset: Offset, next_good_offset: Offset) -> bool:
-    """Blocks, runs in the disk pool."""
+    """Verify and accept; blocks, runs in the disk pool."""
     if log.accept_damage(first_offset, next_good_offset):
         return True
     for segment in log.segments:
@@ -81,11 +81,12 @@ def _accept(log: PartitionLog, first_offset: Offset, next_good_offset: Offset) -
 
 
 LOOK_SECONDS: Final = 1.0
-"""Damage is rare, and a damaged replica does no harm until its repair: the damaged range is not served."""
+"""Interval of the checks. Damage is rare, and a damaged replica does no harm until its repair: the damaged range is not
+served."""
 
 
 class DamageRepair:
-    """Looks until cancelled."""
+    """Repairs damaged replicas until cancelled."""
 
     def __init__(
         self,
@@ -104,10 +105,10 @@ class DamageRepair:
         self._partitions = partitions
         self._log = log
         self._left: dict[TopicIdPartition, Revision] = {}
-        """Records as they stood when this broker had taken itself out, of copies that are still to be cut."""
+        """Records in which this broker has removed itself, for replicas that are still to be truncated."""
 
     async def run(self) -> None:
-        """Look again and again."""
+        """Check all replicas at every interval, until cancelled."""
         while True:
             # The only event to wait for is time.
             await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251
@@ -120,22 +121,22 @@ class DamageRepair:
         for key in damaged:
             try:
                 if await self._leave(key) and await self._partitions.drop_damaged(key):
-                    # It may be followed again by the very same record, and damaged again.
+                    # The broker may follow by the very same record again, and the replica may be damaged again.
                     self._left.pop(key, None)
             except CoordinationClosed:
                 raise
             except CoordinationError as error:
-                # It may be written or not; the next look begins with the record as it is then.
+                # The write may have succeeded or not; the next check starts from the record as it is then.
                 self._log.warning("damaged copy not given up yet", partition=str(key), reason=str(error))
 
     async def _leave(self, key: TopicIdPartition) -> bool:
-        """Take this broker out of the record; false where that cannot be, or another record came in between."""
+        """Remove this broker from the record; false if that is impossible, or the record has changed."""
         metadata = self._mirror.metadata
         found = metadata.partitions(key.topic_id).get(key.partition)
         if found is None:
             return False
         if self._left.get(key) == found.mod_revision:
-            # The cut has failed, on a full disk. Without a role since then, nothing that it says counts.
+            # The truncation failed, on a full disk. The replica has had no role since, so none of its reports counts.
             return True
         successor = taken_out(found.value, self._incarnation.broker, self._directory)
         if successor is None:

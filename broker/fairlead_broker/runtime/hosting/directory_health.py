@@ -1,6 +1,6 @@
 """Whether the data directory can be written: its first failed write or sync ends all writes until a restart.
 
-Reported to by everything that writes into the directory; asked by the broker's readiness.
+Every writer of the directory reports to it; the broker's readiness reads it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Reports leader epochs that coordination has issued a second time.
 
-A coordination store that was restored from a backup does not know the elections since. The broker that it names as
-leader finds the epoch in its own list already: two histories would get the same epoch. It does not become leader, and
-writes a record without a leader, in the highest epoch that it knows, marked as restored. The controller then asks every
-replica and elects the longest log, in a higher epoch than any replica knows (protocol section 3, rule 8).
+A coordination store that was restored from a backup lacks the elections since the backup. The broker that it names as
+leader finds the epoch in its own list already: two histories would get the same epoch. The broker does not become
+leader, and writes a record without a leader, in the highest epoch of its list, marked as restored. The controller then
+asks every replica and elects the longest log, in a higher epoch than any replica knows (protocol section 3, rule 8).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 from fairlead_broker.telemetry import Log
 
 LOOK_SECONDS: Final = 1.0
-"""A restore takes minutes: a second more is nothing."""
+"""Interval of the checks: a restore takes minutes, so another second does not matter."""
 
 
 class EpochReports:
-    """Looks until cancelled."""
+    """Reports epochs until cancelled."""
 
     def __init__(
         self,
@@ -44,21 +44,21 @@ class EpochReports:
         self._log = log
 
     async def run(self) -> None:
-        """Look again and again."""
+        """Check all replicas at every interval, until cancelled."""
         while True:
             # The only event to wait for is time.
             await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251
             await self.look()
 
     async def look(self) -> None:
-        """Report every epoch that this broker should lead in and has seen before."""
+        """Report every epoch in which this broker should lead and which its log has already."""
         for key, highest in self._partitions.overtaken():
             try:
                 await self._report(key, highest)
             except CoordinationClosed:
                 raise
             except CoordinationError as error:
-                # It may be written or not; the next look begins with the record as it is then.
+                # The write may have succeeded or not; the next check starts from the record as it is then.
                 self._log.warning("leader epoch not reported yet", partition=str(key), reason=str(error))
 
     async def _report(self, key: TopicIdPartition, highest: LeaderEpoch) -> None:

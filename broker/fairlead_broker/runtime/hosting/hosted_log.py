@@ -1,4 +1,4 @@
-"""An open log, and what this broker is to it at the moment."""
+"""An open log, and the present role of this broker for it."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class HostedLog:
     key: TopicIdPartition
     log: PartitionLog
     record: Versioned[PartitionRecord]
-    """The version by which the broker acts."""
+    """Version of the record that decided the present role."""
     led: LeaderReplica | None = None
     task: asyncio.Task[None] | None = None
-    """Runs the led partition."""
+    """Task of the leader replica."""
     followed: FollowerReplica | None = None
     left: Callable[[], Awaitable[None]] | None = None
-    """Waits until what the last role had begun at the log is over, as often as it is called."""
+    """Waits until the log has no disk work of the last role; may be called several times."""
     distrusted: bool = False
     """Whether recovery cut off more than a torn end, and no partition record says so yet."""
 
     @property
     def role(self) -> LeaderReplica | FollowerReplica | None:
-        """What this broker is to it."""
+        """Present role of this broker for the log; None without a role."""
         return self.led or self.followed
 
     @property
@@ -43,7 +43,7 @@ class HostedLog:
 
     @property
     def serves(self) -> bool:
-        """Whether it does what it is there for: it is led, or the copy is complete."""
+        """Whether the replica serves its purpose: it leads, or its copy is complete."""
         if self.followed is not None:
             return self.followed.caught_up
         # Without a leader there is nothing to fetch. If an earlier incarnation of this broker leads, the controller is
@@ -58,7 +58,7 @@ async def nobody_at(hosted: HostedLog) -> None:
 
 
 def drop_damaged(log: PartitionLog) -> None:
-    """Cut a log where its damage begins; blocks. Where there is no way to it, everything goes. Raises LogError."""
+    """Truncate a log where its damage begins; blocks. Drops every record if that is impossible. Raises LogError."""
     first = min((each.first_offset for each in log.damaged if not each.accepted), default=log.end_offset)
     start = log.log_start_offset
     try:

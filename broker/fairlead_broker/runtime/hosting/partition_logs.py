@@ -1,4 +1,4 @@
-"""The logs behind the partitions: opened with what a crash left behind, kept while no record names them, deleted.
+"""The logs of partitions: opened after a crash, kept while no record names them, deleted.
 
 For `replicas`. Everything that blocks runs in the pool for opening.
 """
@@ -17,7 +17,7 @@ from fairlead_broker.telemetry import Log
 
 
 class PartitionLogs:
-    """All logs of one data directory that are open."""
+    """All open logs of one data directory."""
 
     __slots__ = ("_directory", "_kept", "_log", "_one_removal", "_pool", "removals")
 
@@ -31,7 +31,7 @@ class PartitionLogs:
         self.removals = removals
 
     def open(self, key: TopicIdPartition, topic: str, config: TopicConfig) -> PartitionLog:
-        """Open or recover a log; blocks. What a crash left unsynced is synced before anybody relies on it.
+        """Open or recover a log; blocks. Bytes that a crash left unsynced are synced before any other part uses them.
 
         Raises LogError.
         """
@@ -42,21 +42,21 @@ class PartitionLogs:
             log = self._directory.open_partition(key.topic_id, key.partition, config)
             self._report(log, topic, key.partition)
         if log.synced_offset < log.end_offset:
-            # Open it is also where that fails.
+            # The log stays open if the sync fails.
             self._kept[key] = log
             log.sync()
             self._kept.pop(key, None)
         return log
 
     def keep(self, key: TopicIdPartition, log: PartitionLog) -> None:
-        """Leave a log open that no record names any more, to be opened again or deleted."""
+        """Keep a log open that no record names any more, to be opened again or deleted."""
         self._kept[key] = log
 
     async def delete_topic(self, topic_id: TopicId) -> None:
         """Delete the folders of a topic whose tombstone is written; one of the two permissions to delete."""
         indexes = await self._pool.run(self.folders, topic_id)
         keys = [TopicIdPartition(topic_id, index) for index in indexes]
-        # All of them before the first file goes: one checkpoint without them does for all.
+        # All partitions before the first file is removed: one checkpoint without them suffices.
         given_up = [(key, await self._give_up(key)) for key in keys]
         for key, folder in given_up:
             self._begin_removal(key, folder)
@@ -64,7 +64,7 @@ class PartitionLogs:
     async def delete(self, key: TopicIdPartition) -> None:
         """Delete the folder of a partition that its record keeps elsewhere, or whose topic is gone.
 
-        On return the folder is no longer found. `removals` deletes its files one after the other: there can be many.
+        On return no start reads the folder. `removals` deletes its files one after the other: there can be many.
         """
         self._begin_removal(key, await self._give_up(key))
 
@@ -90,7 +90,7 @@ class PartitionLogs:
                 self._log.error("files not removed", partition=str(key), reason=str(error))
 
     def folders(self, topic_id: TopicId) -> list[PartitionIndex]:
-        """Partitions that have a folder, opened in this life or left by one that ended before it could delete.
+        """Return the partitions that have a folder, opened by this process or left by a stopped one.
 
         Blocks.
         """
@@ -101,7 +101,7 @@ class PartitionLogs:
         return sorted(PartitionIndex(int(name)) for name in names if name.isascii() and name.isdigit())
 
     def _report(self, log: PartitionLog, topic: str, partition: PartitionIndex) -> None:
-        """Log what a recovery removed, distrusts or had to rebuild; nothing after a clean start."""
+        """Log what a recovery removed, distrusts or rebuilt; nothing after a clean start."""
         report = log.recovery_report
         for cut in report.cuts:
             self._log.warning(

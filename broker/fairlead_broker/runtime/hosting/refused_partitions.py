@@ -1,7 +1,6 @@
-"""Partitions that this broker keeps and cannot serve, and why.
+"""Partitions that this broker keeps and cannot serve, with the reasons.
 
-For `replicas`, which opens their logs and gives them roles. What is wrong is said once, however often it is
-tried again.
+For `replicas`, which opens their logs and gives them roles. Each reason is logged once, however often it occurs again.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from fairlead_broker.runtime import refusals
 from fairlead_broker.telemetry import Log
 
 OPEN_AGAIN_SECONDS: Final = 1.0
-"""Between attempts to open a log on a full disk: nothing tells that there is room again."""
+"""Time between attempts to open a log on a full disk: no event announces free space."""
 
 
 class RefusedPartitions:
-    """The problem of each of them."""
+    """The refused partitions and the problem of each."""
 
     __slots__ = ("_log", "_look_again", "_problems")
 
@@ -38,11 +37,11 @@ class RefusedPartitions:
         return key in self._problems
 
     def why(self, key: TopicIdPartition) -> ProblemError | None:
-        """What is wrong with a partition; None if nothing is."""
+        """Return the problem of a partition; None if it has none."""
         return self._problems.get(key)
 
     def refuse(self, key: TopicIdPartition, topic: str, error: LogError) -> None:
-        """Note why a partition cannot be served. Where the disk is full, it is tried again in a while."""
+        """Record the problem of a partition. On a full disk, the partition is tried again after a while."""
         problem = refusals.from_log(error, topic, key.partition, writing=False)
         known, self._problems[key] = self._problems.get(key), problem
         if isinstance(error, DiskFull):
@@ -57,9 +56,9 @@ class RefusedPartitions:
             )
 
     def accept(self, key: TopicIdPartition) -> None:
-        """Nothing is wrong with a partition any more, or it is kept here no more."""
+        """Drop the problem of a partition that is served, or no longer kept here."""
         self._problems.pop(key, None)
 
     def forget_topic(self, topic_id: TopicId) -> None:
-        """Forget a topic that is gone."""
+        """Drop the problems of a deleted topic."""
         self._problems = {key: why for key, why in self._problems.items() if key.topic_id != topic_id}

@@ -1,9 +1,10 @@
-"""The partitions that this broker keeps, led or followed, kept in line with the mirrored records.
+"""The replicas of this broker, led or followed, kept as the mirrored records require.
 
-One task compares: what the records say this broker keeps is opened, led or followed as they say, and closed when they
-name it no more. A folder is deleted only when the topic's tombstone or the record says so. It works by state and not by
-event, so a change that is seen twice or late does no harm. The log stays open while roles change. What the file system
-may take long for, recovery and the removal of files, goes on beside it: roles of other partitions do not wait.
+One task compares: it opens the logs of the partitions that the records give to this broker, starts the role that they
+give, and closes the logs that they no longer give. A folder is deleted only when the topic's tombstone or the record
+requires it. The present state decides, not the event, so a change that is seen twice or late does no harm. The log
+stays open while roles change. Recovery and the removal of files, which may take long, run beside the task: roles of
+other partitions do not wait.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class Replicas:
         self._openings = SideWork(changes.spawn)
         self._being_opened: set[TopicIdPartition] = set()
         self._opened: list[_Wanted] = []
-        """Opened since the last look, without a role yet."""
+        """Partitions whose logs were opened since the last comparison and that have no role yet."""
         self._opening = opening
         self._changes = changes
         self._fetching = fetching
@@ -115,20 +116,20 @@ class Replicas:
         return sum(map(len, self._hosted.values()))
 
     def followed(self) -> Iterator[FollowerReplica]:
-        """Every partition that is followed."""
+        """Return every follower replica."""
         return (hosted.followed for hosted in self._all() if hosted.followed is not None)
 
     def both(self) -> Iterator[LeaderReplica | FollowerReplica]:
-        """Every partition that is led or followed."""
+        """Return every leader and follower replica."""
         return chain(self, self.followed())
 
     def of_topic(self, topic_id: TopicId) -> Iterator[LeaderReplica]:
-        """The led partitions of one topic."""
+        """Return the leader replicas of one topic."""
         hosted = list(self._hosted.get(topic_id, {}).values())
         return (each.led for each in hosted if each.led is not None)
 
     def find(self, topic_id: TopicId, index: PartitionIndex) -> LeaderReplica:
-        """The led partition. Raises the problem that says why it cannot be served here."""
+        """Return a leader replica. Raises the problem that says why the partition is not served here."""
         try:
             led = self._hosted[topic_id][index].led
         except KeyError:
@@ -139,12 +140,12 @@ class Replicas:
         return led
 
     def log_of(self, key: TopicIdPartition) -> PartitionLog | None:
-        """The copy of a partition that is open here, whatever its role."""
+        """Return the open log of a partition, whatever the role of this broker."""
         return None if (hosted := self._find(key)) is None else hosted.log
 
     @property
     def in_line(self) -> bool:
-        """Whether, since the start, every partition here was led or caught up at one time."""
+        """Whether every replica here has led or been caught up at one time since the start."""
         if not self._was_in_line:
             self._was_in_line = not self._openings and all(
                 hosted.serves for hosted in self._all() if hosted.key not in self._refused
@@ -160,7 +161,7 @@ class Replicas:
     # -- epochs
 
     def overtaken(self) -> list[tuple[TopicIdPartition, LeaderEpoch]]:
-        """Partitions that this broker should lead in an epoch no higher than the highest in their logs, and that."""
+        """Return the partitions to lead here in an epoch not above that of their logs, with the log's epoch."""
         return [
             (hosted.key, hosted.log.leader_epochs[-1].epoch)
             for hosted in self._all()
@@ -173,7 +174,7 @@ class Replicas:
     # -- damage
 
     def damaged(self) -> list[TopicIdPartition]:
-        """Partitions with an unreadable part whose loss no operator has accepted."""
+        """Return the partitions with an unreadable part whose loss no operator has accepted."""
         return [hosted.key for hosted in self._all() if hosted.damaged]
 
     async def drop_damaged(self, key: TopicIdPartition) -> bool:
@@ -202,7 +203,7 @@ class Replicas:
             self._look_at(key.topic_id)
 
     def _may_have_role(self, hosted: HostedLog, record: PartitionRecord) -> bool:
-        """Whether a copy may be led or followed: not while it is to be given up for damage, nor in quarantine."""
+        """Return whether a replica may have a role: not before a truncation for damage, nor in quarantine."""
         if hosted.key in self._giving_up or hosted.key in self._directory.identity.quarantined:
             return False
         return not hosted.damaged or taken_out(record, self._incarnation.broker) is None
@@ -234,7 +235,7 @@ class Replicas:
         self._wake.set()
 
     async def open_all(self) -> None:
-        """Bring everything in line once, at the start."""
+        """Open all logs and start all roles once, at the start."""
         topics = [topic.value.topic_id for topic in self._metadata.topics.values()]
         self._dirty.update(topics)
         self._dirty.update(self._metadata.deleted_topics)
@@ -246,14 +247,14 @@ class Replicas:
             await self._delete_left_folders(topic_id)
 
     async def _delete_left_folders(self, topic_id: TopicId) -> None:
-        """Delete what records gave to other brokers while this one was away."""
+        """Delete folders of partitions that the records gave to other brokers while this one was away."""
         records = self._metadata.partitions(topic_id)
         for index in await self._opening.run(self._logs.folders, topic_id):
             if index in records and self._roles.own_replica(records[index].value) is None:
                 await self._logs.delete(TopicIdPartition(topic_id, index))
 
     async def run(self) -> None:
-        """Keep in line until cancelled."""
+        """Compare after every change until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -271,7 +272,7 @@ class Replicas:
             await self._looked_at()
 
     async def files_removed(self) -> None:
-        """Wait until the files of everything that was deleted are gone."""
+        """Wait until the files of all deleted partitions are removed."""
         await self._removals.over()
 
     async def _looked_at(self) -> None:
@@ -281,7 +282,7 @@ class Replicas:
         await waiter
 
     async def close_all(self) -> None:
-        """Stop every partition; what waits is answered `shutting_down`. The logs stay open for the last sync."""
+        """Stop every partition; waiting calls are answered `shutting_down`. The logs stay open for the last sync."""
         tasks = []
         for hosted in self._all():
             if hosted.led is not None and hosted.task is not None:
@@ -295,7 +296,7 @@ class Replicas:
             await followed.close()
 
     def storage_failed(self) -> None:
-        """End all writes: the directory has failed. Reads go on."""
+        """End all writes: the directory has failed. Reads continue."""
         for partition in self:
             partition.storage_failed()
 
@@ -337,9 +338,9 @@ class Replicas:
         return self._views.by_id(topic_id)
 
     def _compare(self, view: TopicView, wanted: list[_Wanted], waits: list[Awaitable[object]]) -> None:
-        """Find what of a topic is to be opened or to take another role; close and tell the others.
+        """Find the replicas of a topic to be opened or to change role; close or update the others.
 
-        What is begun here goes on side by side; `waits` gets what has to end before anything is opened.
+        Ending roles runs in parallel; `waits` receives the awaitables that must end before a log is opened.
         """
         records = self._metadata.partitions(view.topic_id)
         for index, hosted in list(self._hosted.get(view.topic_id, {}).items()):
@@ -387,7 +388,7 @@ class Replicas:
     # -- opening
 
     def _begin_opening(self, wish: _Wanted) -> None:
-        """Open a log beside everything else, unless that goes on already."""
+        """Open a log beside other work, unless that is running already."""
         if wish.key not in self._being_opened:
             self._being_opened.add(wish.key)
             self._openings.begin(self._open(wish), f"opening of {wish.key}")
@@ -420,8 +421,8 @@ class Replicas:
         if not self._may_have_role(hosted, wish.record.value):
             return
         if hosted.log.config != wish.view.config:
-            hosted.log.update_config(wish.view.config)  # No disk work is at the log: this waits for nothing.
-        # Without another replica, this one is all that is left.
+            hosted.log.update_config(wish.view.config)  # no disk work uses the log, so this does not block
+        # Without another replica, this one has the only copy of the records.
         hosted.distrusted = False
         self._refused.accept(wish.key)
         record, log = wish.record.value, hosted.log
@@ -448,9 +449,10 @@ class Replicas:
                 self._changes.follow(hosted, wish.view, wish.record, following)
 
     def _is_newest(self, wish: _Wanted) -> bool:
-        """Whether the record is still what the mirror shows; where it is not, the topic is looked at again anyway.
+        """Return whether the mirror still shows this record; if not, the topic is compared again anyway.
 
-        A copy that took itself out of the record must not lead or follow by the one from before: it was cut since.
+        A replica that removed itself from the record must not lead or follow by the earlier version: it was truncated
+        since.
         """
         standing = self._metadata.partitions(wish.key.topic_id).get(wish.key.partition)
         return standing is not None and standing.mod_revision == wish.record.mod_revision
@@ -458,7 +460,7 @@ class Replicas:
     # -- closing
 
     async def _let_go(self, hosted: HostedLog, ended: Awaitable[object], *, removed: bool) -> None:
-        """Forget a partition; with `removed`, which the record says, its files go."""
+        """Drop a partition; with `removed`, which the record decides, delete its files."""
         await ended
         self._forget(hosted)
         if removed:
@@ -484,7 +486,7 @@ class Replicas:
             self._meters.forget_topic(name)
         self._refused.forget_topic(topic_id)
         if any(key.topic_id == topic_id for key in self._being_opened):
-            return  # Looked at again when that has ended.
+            return  # compared again when the opening has ended
         if topic_id in self._metadata.deleted_topics:
             await self._logs.delete_topic(topic_id)
 

@@ -1,7 +1,7 @@
 """Starts and ends the role of this broker for a log: leader or follower.
 
-For `replicas`, which decides when. A role begins with the log as it is, and ends at once; the disk work of an ended
-role is waited for.
+For `replicas`, which decides when. A role begins with the log as it is, and ends at once; the next role waits for the
+disk work of the ended one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Record: TypeAlias = Versioned[PartitionRecord]
 
 
 class RoleChanges:
-    """Makes leaders and followers, and ends them."""
+    """Creates leader and follower replicas, and ends them."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class RoleChanges:
         self._lag_seconds = lag_seconds
 
     def lead(self, hosted: HostedLog, view: TopicView, record: Record) -> LeaderReplica:
-        """Lead a partition from now on."""
+        """Make this broker the leader of a partition."""
         key, log, clock = hosted.key, hosted.log, self._shared.clock
         leader = PartitionLeader(
             self._incarnation.broker,
@@ -94,7 +94,7 @@ class RoleChanges:
         return partition
 
     def follow(self, hosted: HostedLog, view: TopicView, record: Record, following: Following) -> None:
-        """Follow its leader from now on."""
+        """Make this broker follow the partition's leader."""
         partition = hosted.followed = FollowerReplica(
             view.name,
             hosted.key,
@@ -114,7 +114,7 @@ class RoleChanges:
         topic: str,
         refusal: Callable[[str, PartitionIndex, SideEffect], ProblemError],
     ) -> Awaitable[object]:
-        """End this broker's role for a log at once; the returned awaitable ends when no disk work is at the log.
+        """End this broker's role for a log at once; the returned awaitable ends when no disk work uses the log.
 
         This includes the disk work of a role that another call has ended.
         """

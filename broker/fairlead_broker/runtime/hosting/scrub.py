@@ -1,8 +1,8 @@
 """Reads every segment of this broker once a week and checks all checksums, slowly.
 
-One task. A pass is paced to take its whole interval where there is much to read, never faster than the limit, so that
-clients do not notice it. Where a pass begins follows from the wall clock: a broker that restarts every day still comes
-round. What is damaged is answered `log_damaged` from then on; here it is only logged and counted.
+One task. A pass over much data takes its whole interval and never exceeds the rate limit, so that clients do not notice
+it. The wall clock decides at which segment a pass begins: a broker that restarts every day still reads every segment.
+Reads of a damaged range are answered `log_damaged` from then on; the scrub only logs and counts the damage.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from fairlead_broker.telemetry import Log
 Replica: TypeAlias = LeaderReplica | FollowerReplica
 
 BYTES_PER_SECOND_MIN: Final = 1 << 20
-"""A small log is done soon and then left alone, rather than read byte by byte all week."""
+"""Minimum rate: a small log is read quickly and then left alone, rather than byte by byte all week."""
 EMPTY_PASS_SECONDS: Final = 60.0
-"""When to look again where there is nothing to read."""
+"""Time until the next pass if there was nothing to read."""
 
 
 class Scrub:
@@ -53,7 +53,7 @@ class Scrub:
         self._log = log
 
     async def run(self) -> None:
-        """Pass over everything again and again."""
+        """Run passes until cancelled."""
         while True:
             begun = self._clock.monotonic()
             nbytes = await self.run_pass()
@@ -61,7 +61,7 @@ class Scrub:
             await self._pause(max(left, 0.0) if nbytes else min(EMPTY_PASS_SECONDS, self._pass_seconds))
 
     async def run_pass(self) -> int:
-        """Check every segment that is there now; returns the bytes that were read."""
+        """Check every present segment; return the number of bytes read."""
         segments = [
             (partition, segment) for partition in self._partitions() for segment in partition.log.segments
         ]
@@ -75,7 +75,7 @@ class Scrub:
         return read
 
     def _first(self, count: int) -> int:
-        """Return the segment at which a pass begins now, so that it is where an undisturbed one would be."""
+        """Return the segment at which a pass begins now, which is where an undisturbed pass would be."""
         seconds = self._clock.now_us() / 1e6 % self._pass_seconds
         return int(count * seconds / self._pass_seconds)
 
@@ -106,7 +106,7 @@ class Scrub:
 
     @staticmethod
     async def _pause(seconds: float) -> None:
-        # Time itself is what is waited for.
+        # There is no event to wait for: only time passes.
         await asyncio.sleep(seconds)  # noqa: TID251
 
 

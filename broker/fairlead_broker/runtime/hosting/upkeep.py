@@ -25,11 +25,11 @@ from fairlead_broker.telemetry import Log
 Replica: TypeAlias = LeaderReplica | FollowerReplica
 
 LOOK_SECONDS = 0.25
-"""How often to look whether enough was appended for a checkpoint before its time."""
+"""Interval at which the appended bytes are compared with the limit for an early checkpoint."""
 
 
 class Upkeep:
-    """Runs every few seconds until cancelled, and sooner where much is appended."""
+    """Runs every few seconds until cancelled, and sooner after many appends."""
 
     __slots__ = (
         "_appended_bytes",
@@ -56,9 +56,9 @@ class Upkeep:
         failed: Callable[[StorageFailed], None],
         log: Log,
     ) -> None:
-        """`partitions` returns leader and follower replicas at each call; `failed` is called for a failed disk.
+        """`partitions` returns leader and follower replicas at each call; `failed` is called when the disk failed.
 
-        `appended_bytes`: bytes appended since the start; `bytes_max` of them do not wait for the interval.
+        `appended_bytes`: bytes appended since the start; `bytes_max` of them end the interval early.
         """
         self._bytes_max = bytes_max
         self._appended_bytes = appended_bytes
@@ -71,14 +71,14 @@ class Upkeep:
         self._log = log
 
     async def run(self) -> None:
-        """Do it again and again."""
+        """Run the upkeep at every interval, until cancelled."""
         while True:
             await self._until_due()
             await self.checkpoint()
             await self.look_after_segments()
 
     async def _until_due(self) -> None:
-        """Wait for the interval, or until the start after a kill would have too much to read."""
+        """Wait for the interval, or until a start after a kill would have too many bytes to read."""
         due = self._clock.monotonic() + self._interval_seconds
         enough = self._appended_bytes() + self._bytes_max
         # The only event is time: appends are too many for an event each.
@@ -86,13 +86,13 @@ class Upkeep:
             await asyncio.sleep(min(left, LOOK_SECONDS))  # noqa: TID251
 
     async def look_after_segments(self) -> None:
-        """Roll what is due in every partition, and remove the files of segments dropped long enough ago."""
+        """Roll the due segments of every partition, and remove the files of segments dropped long enough ago."""
         failure = await self._pool.run(self._look_after, list(self._partitions()))
         if failure is not None:
             self._failed(failure)
 
     def _look_after(self, partitions: list[Replica]) -> StorageFailed | None:
-        # A checkpoint or the opening of a log may meet the failure first: without an append no other part notices it.
+        # A checkpoint or the opening of a log may fail first: without an append no other part notices the failure.
         failure = self._directory.failure
         now_us = self._clock.now_us()
         for partition in partitions:
@@ -103,13 +103,13 @@ class Upkeep:
             except LogClosed:
                 continue
             except StorageFailed as error:
-                failure = error  # of the directory: the others fail alike
+                failure = error  # it ends the whole directory, so the other logs fail alike
             except LogError as error:
                 self._log.warning("segments not looked after", topic=partition.topic, reason=str(error))
         return failure
 
     async def checkpoint(self) -> None:
-        """Write where every partition stands. A full disk only makes the next recovery longer."""
+        """Write the offsets of every partition. On a full disk only the next recovery takes longer."""
         try:
             await self._pool.run(self._directory.write_checkpoint)
         except LogError as error:
@@ -120,7 +120,7 @@ INTERVAL_SECONDS: Final = 3600.0
 
 
 class ProducerNames:
-    """Runs until cancelled."""
+    """Deletes the names of idle producers until cancelled."""
 
     __slots__ = ("_log", "_partitions", "_registry")
 
@@ -130,7 +130,7 @@ class ProducerNames:
         self._log = log
 
     async def run(self) -> None:
-        """Do it again and again."""
+        """Delete idle names at every interval, until cancelled."""
         while True:
             # The only event to wait for is time.
             await asyncio.sleep(INTERVAL_SECONDS)  # noqa: TID251
@@ -142,7 +142,7 @@ class ProducerNames:
                 self._log.warning("idle producer names not dropped", reason=str(error))
 
     async def forget_idle(self) -> int:
-        """Do it once; return how many names were dropped."""
+        """Delete idle names once; return their number."""
         return await self._registry.forget_idle_names(self._is_active)
 
     def _is_active(self, producer_id: ProducerId) -> bool:
@@ -150,12 +150,12 @@ class ProducerNames:
 
 
 SHARES: Final = 10
-"""Ticks in which every partition has its turn."""
+"""Number of ticks in which every partition has one turn."""
 TURN_SECONDS_MAX: Final = 1.0
 
 
 class LeaderClock:
-    """Ticks until cancelled."""
+    """Passes the time to leaders until cancelled."""
 
     __slots__ = ("_confirmed", "_lag_seconds", "_lease_confirmed", "_partitions", "_ticked")
 
@@ -183,7 +183,7 @@ class LeaderClock:
                 self.tick(share)
 
     def tick(self, share: int) -> None:
-        """Serve one share of the partitions; all of them where the lease has come into doubt or out of it."""
+        """Serve one share of the partitions, or all of them when the lease came into doubt or was confirmed again."""
         confirmed = self._lease_confirmed()
         changed, self._confirmed = confirmed is not self._confirmed, confirmed
         partitions = self._partitions if changed else islice(self._partitions, share, None, SHARES)

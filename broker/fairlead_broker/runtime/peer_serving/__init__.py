@@ -1,1 +1,1 @@
-"""What a broker answers to other brokers: fetches of followers, log ends, digests, positions, reported damage."""
+"""The answers of a broker to other brokers: fetches of followers, log ends, digests, positions, reported damage."""

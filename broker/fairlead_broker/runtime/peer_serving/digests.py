@@ -1,8 +1,8 @@
 """Compares the copies of a partition byte by byte, as its leader: a digest of an offset range from each replica.
 
-The range is taken in pieces that end where the leader's own batches end. Each replica is asked for the digest of the
-same piece at once; one that has failed is not asked again. Every broker answers for its own copy (`digest`), only the
-leader compares (`compare`). Nothing is changed, whatever is found.
+The range is taken in pieces that end where the leader's own batches end. All replicas are asked for the digest of the
+same piece at once; a replica that has failed is not asked again. Every broker answers for its own copy (`digest`), only
+the leader compares (`compare`). A comparison changes nothing, whatever it finds.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 
 PIECE_BYTES: Final = 8 << 20
-"""Read in far less than the time of a call between brokers."""
+"""Bytes of a piece, read in far less time than a call between brokers takes."""
 COMPARE_SECONDS_MAX: Final = 15.0
-"""Then the answer says where to go on: well within the time for which another broker waits for it."""
+"""Time after which the answer names the offset to continue at: well below the time for which another broker waits."""
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class _Replica:
     broker: BrokerId
     state: ReplicaDigestState = "compared"
     answer: RangeDigest | None = None
-    """The last one."""
+    """The replica's last answer."""
     first_difference: Offset | None = None
     detail: str | None = None
     taken: hashlib._Hash = field(default_factory=hashlib.sha256)
@@ -55,7 +55,7 @@ class Digests:
         pool: DiskPool,
         clock: Clock,
     ) -> None:
-        """`log_of`: a copy that is open here."""
+        """`log_of` returns the open log of a partition."""
         self._log_of = log_of
         self._metadata = metadata
         self._peers = peers
@@ -99,10 +99,11 @@ class Digests:
     async def compare(
         self, partition: LeaderReplica, first_offset: Offset | None, end_offset: Offset | None
     ) -> PartitionDigest:
-        """Compare every replica's copy from an offset up to another: without them from log start to high watermark.
+        """Compare every replica's copy over a range of offsets, by default from log start to high watermark.
 
-        Ends early after some seconds; `next_offset` of the answer says where to go on. Raises `offset_expired` and
-        `offset_out_of_range` outside of what is committed, `offset_not_available` while that is unknown.
+        Ends early after some seconds; `next_offset` of the answer is the offset to continue at. Raises `offset_expired`
+        and `offset_out_of_range` outside of the committed records, `offset_not_available` while the high watermark is
+        unknown.
         """
         first, end = _checked_range(partition, first_offset, end_offset)
         key = TopicIdPartition(partition.topic_id, partition.index)
@@ -120,7 +121,7 @@ class Digests:
                 max_bytes=PIECE_BYTES,
             )
             led = await self.digest(request)
-            # Nothing more where a batch reaches beyond the end, or where this broker itself cannot read.
+            # The comparison ends if a batch reaches beyond the end, or if this broker cannot read its own copy.
             more = at < led.next_offset < end
             at = max(at, led.next_offset)
             await self._take_piece(
@@ -180,7 +181,7 @@ def _checked_range(
 
 
 def _up_to(request: DigestRequest, end_offset: Offset) -> DigestRequest:
-    """Request for the other replicas: it ends at the end of a batch of the leader, however large the batch is."""
+    """Return the request for the other replicas: it ends at the end of a batch of the leader, however large."""
     return DigestRequest(
         topic_id=request.topic_id,
         partition=request.partition,

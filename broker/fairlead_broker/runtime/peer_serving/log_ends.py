@@ -1,6 +1,6 @@
-"""Where the logs of this broker end, and how far the replicas of a move have come.
+"""The ends of this broker's logs, and the progress of the added replicas of moves.
 
-For other brokers, which ask when they elect or leave, and for operators, who watch moves. Reads only.
+For other brokers, which ask when they elect a leader or stop, and for operators, who watch moves. Changes nothing.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from fairlead_broker.peers.peers import Peers, PeerUnavailable
 from fairlead_broker.registry.metadata import ClusterMetadata
 
 LogOf: TypeAlias = Callable[[TopicIdPartition], PartitionLog | None]
-"""Tells a copy that is open here."""
+"""Function that returns the open log of a partition."""
 
 
 def log_ends(log_of: LogOf, keys: Iterable[TopicIdPartition]) -> list[LogEnd]:
-    """Return where the logs of these partitions end, as far as they are open here."""
+    """Return the ends of the logs of these partitions, as far as they are open here."""
     held = ((key, log) for key in keys if (log := log_of(key)) is not None)
     return [
         LogEnd(
@@ -37,7 +37,7 @@ def log_ends(log_of: LogOf, keys: Iterable[TopicIdPartition]) -> list[LogEnd]:
 
 
 class MoveProgress:
-    """Asks leaders and the replicas that are added, each broker once for all moves."""
+    """Asks leaders and added replicas, each broker once for all moves."""
 
     def __init__(self, log_of: LogOf, metadata: ClusterMetadata, peers: Peers) -> None:
         self._log_of = log_of
@@ -84,7 +84,7 @@ class MoveProgress:
 
 
 def _progress(broker: BrokerId, own: LogEnd | None, leader: LogEnd | None) -> ReplicaProgress:
-    """Hold a replica against the leader; both grow while they are asked, so that it may seem to be ahead."""
+    """Compare a replica with the leader; both grow between the two answers, so the replica may seem to be ahead."""
     lag = None if own is None or leader is None else max(0, leader.end_offset - own.end_offset)
     return ReplicaProgress(
         broker=broker,

@@ -1,7 +1,6 @@
 """The runtime's side of calls between brokers: calls out, calls in, and the registered brokers.
 
-Built with the other parts of a broker. The peer listener checks and serves calls with it, and forwarding asks it for
-the controller and the mirror.
+The peer listener uses it to check and serve calls, forwarding to find the controller and to wait for the mirror.
 """
 
 from __future__ import annotations
@@ -27,34 +26,34 @@ from fairlead_broker.registry.records import BrokerRegistration
 
 
 class FollowerCalls(Protocol):
-    """What followers ask of the partitions that are led here."""
+    """Calls of followers to the leaders of this broker."""
 
     async def fetch(self, peer: PeerIncarnation, request: ReplicaFetchRequest) -> ReplicaFetchAnswer:
         """Answer a follower's long poll; cancelled when the follower is gone."""
         ...
 
     def progress(self, peer: PeerIncarnation, request: ProgressRequest) -> None:
-        """Take note of what a follower has made durable."""
+        """Count the synced offsets of a follower."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PeerSide:
-    """This broker among its peers."""
+    """This broker as its peers see it, and the peers as this broker sees them."""
 
     peers: Peers
     mirror: Mirror
     followers: FollowerCalls
     log_ends: Callable[[Sequence[TopicIdPartition]], list[LogEnd]]
-    """Tells where the logs of partitions end, as far as they are held here."""
+    """Returns the ends of the logs of partitions, as far as this broker has them."""
     digest: Callable[[DigestRequest], Awaitable[RangeDigest]]
-    """Tells the checksum of a range of a copy that is held here."""
+    """Returns the digest of a range of this broker's copy."""
     positions: Callable[[Sequence[PositionAsked]], Awaitable[list[PositionTold]]]
-    """Tells where partitions stand that are led here."""
+    """Returns positions of partitions that this broker leads."""
 
     @property
     def registrations(self) -> Mapping[BrokerId, Versioned[BrokerRegistration]]:
-        """Every registered broker, this one too."""
+        """Every registered broker, including this one."""
         return self.mirror.metadata.brokers
 
     @property
@@ -64,10 +63,10 @@ class PeerSide:
         return controller.value.broker if controller else None
 
     def controller_elsewhere(self) -> BrokerId | None:
-        """Return another broker that is the controller; None if this broker is, or if there is none."""
+        """Return the controller if it is another broker; None if it is this broker, or if there is none."""
         controller = self.controller
         return None if controller == self.peers.own.broker else controller
 
     async def wait_for(self, revision: Revision) -> None:
-        """Return once the mirror has come to a revision. Raises `CoordinationUnavailable` if it ends before."""
+        """Return once the mirror has reached a revision. Raises `CoordinationUnavailable` if it ends before."""
         await self.mirror.wait_for(revision)

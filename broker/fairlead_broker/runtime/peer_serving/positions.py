@@ -32,9 +32,10 @@ from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 
 REMEMBERED_SECONDS: Final = 60.0
-"""Compaction may remove the batch, and the next one is younger: the reported lag is too long for so many seconds."""
+"""Compaction may remove the batch, and the next batch is younger: for this many seconds the reported lag may be too
+long."""
 REMEMBERED_MAX: Final = 50_000
-"""About 10 MiB."""
+"""Number of entries, about 10 MiB."""
 
 
 class AppendTime(NamedTuple):
@@ -47,7 +48,7 @@ class AppendTime(NamedTuple):
 
 
 class AppendTimes:
-    """Forgets everything at once: when the first of it is too old, or when it is too much."""
+    """Cache of append times, cleared as a whole when its first entry is too old or when it is full."""
 
     __slots__ = ("_began", "_times")
 
@@ -56,13 +57,13 @@ class AppendTimes:
         self._began = 0.0
 
     def get(self, place: AppendTime, now: float) -> TimestampUs | None:
-        """Return what is remembered; `now` in seconds that never go back."""
+        """Return a cached time; `now` is in seconds that never go back."""
         if now - self._began >= REMEMBERED_SECONDS:
             self._times.clear()
         return self._times.get(place)
 
     def put(self, place: AppendTime, append_time_us: TimestampUs, now: float) -> None:
-        """Remember a time that was just read."""
+        """Cache a time that was just read."""
         if len(self._times) >= REMEMBERED_MAX:
             self._times.clear()
         if not self._times:
@@ -73,11 +74,11 @@ class AppendTimes:
 ASKED_AT_ONCE: Final = 1_000
 """Partitions of one request to a leader."""
 BEYOND_SECONDS_MAX: Final = 1.0
-"""How long a commit waits to hear whether its offsets can be."""
+"""Maximum wait of a commit for the check that its offsets exist."""
 
 
 class Positions:
-    """Answers for the partitions led here, and asks for the others."""
+    """Answers for the partitions led here, and asks other leaders for theirs."""
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class Positions:
         pool: DiskPool,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
     ) -> None:
-        """`find` raises the problem why a partition is not led here; `copy_of`: the copy held here, if there is one."""
+        """`find` raises the problem why a partition is not led here; `copy_of` returns this broker's log, if any."""
         self._find = find
         self._copy_of = copy_of
         self._metadata = metadata
@@ -102,13 +103,13 @@ class Positions:
         self._asking = False
 
     async def answer(self, asked: Sequence[PositionAsked]) -> list[PositionTold]:
-        """Answer for partitions that are led here, in their order."""
+        """Return the positions of partitions that are led here, in their order."""
         return [await self._answer(each) for each in asked]
 
     async def ask(
         self, asked: Sequence[PositionAsked], seconds_max: float = POSITIONS_SECONDS_MAX
     ) -> list[PositionTold]:
-        """Ask the leaders of partitions; one entry for each that was asked about, in their order."""
+        """Ask the leaders of partitions; return one entry for each request, in their order."""
         found: list[PositionTold | None] = [None] * len(asked)
         by_leader: dict[BrokerId, list[int]] = defaultdict(list)
         for at, each in enumerate(asked):
@@ -135,10 +136,10 @@ class Positions:
     async def beyond(
         self, offsets: Mapping[TopicIdPartition, Offset]
     ) -> dict[TopicIdPartition, PositionTold]:
-        """Return the partitions in which an offset lies above the high watermark, and where they stand.
+        """Return the partitions in which an offset lies above the high watermark, with their positions.
 
-        What a copy in sync holds was readable, so that leaders are asked of few; what gets no answer passes,
-        for progress must not be lost with a leader.
+        An offset within this broker's copy needs no call to the leader. An offset whose leader does not
+        answer passes the check, since a group must not lose its progress with a leader.
         """
         doubtful = [key for key, offset in offsets.items() if offset > self._known_end(key)]
         if not doubtful:
@@ -157,7 +158,7 @@ class Positions:
     async def _ask_with_others(
         self, keys: Sequence[TopicIdPartition]
     ) -> Mapping[TopicIdPartition, PositionTold]:
-        """Ask in one request with other callers that wait for an earlier request: commits are many and small."""
+        """Ask in one request with other callers that wait for a running request: commits are many and small."""
         own = self._peers.own.broker
         if all(self._leader(key) == own for key in keys):
             return dict(zip(keys, await self.answer(_where(keys)), strict=True))
@@ -184,7 +185,7 @@ class Positions:
             self._asking = False
 
     def _known_end(self, key: TopicIdPartition) -> Offset:
-        """An offset up to which there are records for sure; 0 where nothing is known here."""
+        """Return the end of this broker's copy, if it follows the partition; 0 if nothing is known here."""
         if self._leader(key) == self._peers.own.broker:
             return Offset(0)
         log = self._copy_of(key)
@@ -239,7 +240,7 @@ class Positions:
     async def _append_time(
         self, partition: LeaderReplica, offset: Offset, high_watermark: Offset
     ) -> TimestampUs | None:
-        """When the batch with an offset was appended. Only its header is looked at."""
+        """Return the append time of the batch with an offset. Only its header is read."""
         if offset >= high_watermark:
             return None
         now = asyncio.get_running_loop().time
@@ -260,7 +261,7 @@ class Positions:
 
 
 def _where(keys: Sequence[TopicIdPartition]) -> list[PositionAsked]:
-    """Ask where logs stand, and nothing else."""
+    """Return requests for log start and high watermark only."""
     return [PositionAsked(topic_id=key.topic_id, partition=key.partition) for key in keys]
 
 
@@ -271,16 +272,16 @@ def _refused(asked: PositionAsked, problem: ProblemError) -> PositionTold:
 
 
 Position: TypeAlias = Literal["earliest", "latest"] | int
-"""The log start, the high watermark, or the first record at or after a time in microseconds."""
+"""A position in a log: its start, its high watermark, or the first record at or after a time in microseconds."""
 
 
 async def look_up(
     partition: LeaderReplica, position: Position, pool: DiskPool
 ) -> tuple[Offset | None, TimestampUs | None]:
-    """The offset at a position, with the record's time where a time was asked for.
+    """Return the offset at a position, with the record's time if the position is a time.
 
-    (None, None) when no committed record is at or after the time. Raises `offset_not_available` for `latest`
-    while the high watermark is unknown.
+    (None, None) when no committed record is at or after the time. Raises `offset_not_available` for `latest` while the
+    high watermark is unknown.
     """
     if position == "earliest":
         return partition.log_start_offset, None

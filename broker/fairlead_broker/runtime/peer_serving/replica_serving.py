@@ -3,7 +3,7 @@
     request ──▶ reports to the machines ──▶ places with something new ──▶ records, offsets or where the logs part
                                                     └── nothing ──▶ parked until a partition says otherwise
 
-A report counts before anything is read: it may move the high watermark that travels back with the answer.
+A report counts before any batch is read: it may move the high watermark that the answer carries.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from fairlead_broker.runtime.peer_serving.reported_damage import ReportedDamage
 
 CACHED_READ_BYTES: Final = 1 << 20
 ON_LOOP_BYTES_MAX: Final = 4 << 20
-"""Read on the loop for one answer, a quarter of a millisecond; the rest goes to the pool."""
+"""Bytes read on the loop for one answer, a quarter of a millisecond; other reads use the pool."""
 IDLE_SECONDS_MAX: Final = 60.0
-"""A session without a fetch for so long belongs to a broker that is gone or follows no partition here."""
+"""Time without a fetch after which a session is dropped: its broker is gone or follows no partition here."""
 
 REFUSAL_CODES: Final = {
     FetchRefusal.STALE_LEADER_EPOCH: "stale_leader_epoch",
@@ -52,7 +52,7 @@ _Pooled = list[tuple[ReplicaCursor, "asyncio.Future[LogRead]"]]
 
 
 class ReplicaServing:
-    """Answers followers, each in its session."""
+    """Answers fetches of followers, each in its session."""
 
     __slots__ = (
         "_bytes_max",
@@ -76,7 +76,10 @@ class ReplicaServing:
         bytes_max: int,
         wait_seconds_max: float,
     ) -> None:
-        """`find` raises a ProblemError for a partition that is not led here. `epoch`: this broker's at its start."""
+        """`find` raises a ProblemError for a partition that is not led here.
+
+        `epoch`: broker epoch of this broker's start.
+        """
         self._find = find
         self._pool = pool
         self._reported_damage = ReportedDamage(pool)
@@ -84,28 +87,28 @@ class ReplicaServing:
         self._bytes_max = bytes_max
         self._wait_max = wait_seconds_max
         self._sessions: dict[BrokerId, FollowerSession] = {}
-        # No number of an earlier run comes again: a late request of one must not find a session.
+        # Session numbers of an earlier run never repeat: a late request of that run must not find a session.
         self._next_session = (epoch << 20) + 1
         self._stopping = False
 
     @property
     def followed_partitions(self) -> int:
-        """Places of all followers."""
+        """Number of followed partitions over all sessions."""
         return sum(map(len, self._sessions.values()))
 
     async def fetch(self, peer: PeerIncarnation, request: ReplicaFetchRequest) -> ReplicaFetchAnswer:
-        """Answer what is new in the partitions of a follower's session, at the latest when the wait ends.
+        """Answer with the news of a follower's session, at the latest when the wait ends.
 
-        `min_bytes` counts as 1. A partition is answered with records, where the logs part, or a problem, and then
-        rests until it is named again; or with offsets only, and stays where it is. One that was not followed in this
-        session before is answered at once. Raises `shutting_down`.
+        `min_bytes` counts as 1. An answer about a partition has records, the point where the logs differ, or a problem,
+        and the partition then rests until it is named again; an answer with offsets only does not make it rest. A
+        partition that is new in this session is answered at once. Raises `shutting_down`.
         """
         if self._stopping:
             raise refusals.shutting_down()
         session = self._session(peer, request)
         if session is None:
             return ReplicaFetchAnswer(NEW_SESSION, ())
-        # A fetch of this session that still waits was given up by its sender; it answers nothing any more.
+        # An earlier fetch of this session that still waits was given up by its sender; it gets no answer.
         session.wake()
         turn = session.turn
         for forgotten in request.forgotten:
@@ -124,7 +127,7 @@ class ReplicaServing:
         return ReplicaFetchAnswer(NEW_SESSION if session.ended else session.number, results)
 
     def progress(self, peer: PeerIncarnation, request: ProgressRequest) -> None:
-        """Take in what a follower has on its disk; what does not belong to anything here is passed over."""
+        """Count the synced offsets of a follower; offsets of partitions that are not led here are ignored."""
         for reported in request.partitions:
             try:
                 partition = self._find(reported.topic_id, reported.partition)
@@ -147,7 +150,7 @@ class ReplicaServing:
                 del self._sessions[broker]
 
     def answer_all(self) -> None:
-        """Answer every fetch that waits and let none begin: the broker stops."""
+        """Answer every waiting fetch and allow no new ones: the broker stops."""
         self._stopping = True
         for session in self._sessions.values():
             session.wake()
@@ -188,7 +191,7 @@ class ReplicaServing:
     def _take_report(
         self, session: FollowerSession, spec: ReplicaFetchPartition
     ) -> ReplicaFetchResult | None:
-        """Count where a follower stands; answer at once where it cannot go on from there."""
+        """Count a follower's report; answer at once if the follower cannot continue from its offset."""
         try:
             partition = self._find(spec.topic_id, spec.partition)
         except ProblemError as problem:
@@ -233,7 +236,7 @@ class ReplicaServing:
     # -- reading
 
     async def _read(self, session: FollowerSession, bytes_max: int) -> list[ReplicaFetchResult]:
-        """What is new: what the page cache has at once on the loop, the rest together in the pool."""
+        """Read the new records: from the page cache at once on the loop, the rest together in the pool."""
         left, on_loop = min(bytes_max, self._bytes_max), ON_LOOP_BYTES_MAX
         results: list[ReplicaFetchResult] = []
         pooled: _Pooled = []
@@ -294,16 +297,16 @@ class ReplicaServing:
         except ProblemError as problem:
             return self._failed(session, place, problem)
         if place.partition.closed:
-            # The log may have been cut and have grown again before it was read: these are not that epoch's records.
+            # The log may have been truncated and have grown again before the read: these are not that epoch's records.
             return self._ended(session, place)
         if read.data:
             return place.records(read.data)
-        # A loss that was accepted can reach to the end.
+        # An accepted loss can reach to the end.
         skips = read.next_offset > place.spec.fetch_offset
         return place.skipped(read.next_offset) if skips else place.offsets_if_new()
 
     def _ended(self, session: FollowerSession, place: ReplicaCursor) -> ReplicaFetchResult:
-        """The partition is led no more, or in another leader epoch: say what its place is now."""
+        """Return the present answer for a partition that is no longer led here, or led in another leader epoch."""
         spec = place.spec
         session.drop(spec.key)
         try:

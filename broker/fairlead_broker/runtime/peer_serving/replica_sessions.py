@@ -1,8 +1,8 @@
-"""What one follower broker takes from this leader: its partitions, and which of them have something new (KIP-227).
+"""The partitions that one follower broker fetches from this leader, and which of them have news (KIP-227).
 
-A request names only the partitions whose place changed since the one before, so an idle partition costs nothing, and
-a request over a thousand partitions touches those few where something happened: partitions tell their places, places
-get themselves looked at. Belongs to `replica_serving`. Everything runs on the event loop.
+A request names only the partitions whose report changed since the previous request, so an idle partition costs nothing,
+and a request over a thousand partitions touches only the few with news: partitions notify their cursors, and cursors
+ask to be considered. Belongs to `replica_serving`. Everything runs on the event loop.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from fairlead_broker.replication import EpochStart, epochs_between
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 
 OFFSETS_DELAY_SECONDS: Final = 0.01
-"""How long a moved high watermark waits for records to travel with: under load the next ones are there sooner, and
-each acknowledged batch does not cost a round trip of its own."""
+"""Time for which a moved high watermark waits for records to travel with: under load the next records come sooner, and
+an acknowledged batch does not cost a round trip of its own."""
 UNTOLD: Final = Offset(-1)
 
 
 class ReplicaCursor:
     """A follower's cursor in one partition.
 
-    It rests from an answer with records until the follower names it again: only then is it known that they arrived.
+    It rests from an answer with records until the follower names it again: only then is it known that the records
+    arrived.
     """
 
     __slots__ = ("_session", "_told_high_watermark", "_told_log_start", "partition", "resting", "spec")
@@ -42,40 +43,40 @@ class ReplicaCursor:
         self.spec = spec
         self._session = session
         self.resting = False
-        """Whether it was answered with records that the follower has not spoken of since."""
+        """Whether it was answered with records that the follower has not confirmed yet."""
         self._told_high_watermark: Offset | None = UNTOLD
         self._told_log_start = UNTOLD
 
     @property
     def has_records(self) -> bool:
-        """Whether there is more than the follower has."""
+        """Whether the log has more records than the follower."""
         return self.partition.log_end_offset > self.spec.fetch_offset
 
     def named(self, spec: ReplicaFetchPartition) -> None:
-        """The follower stands there now."""
+        """Move the cursor to the follower's reported offset."""
         self.spec = spec
         self.resting = False
         self._session.look_at(self)
 
     def grown(self) -> None:
-        """The partition has more."""
+        """Ask to be considered: the partition has new records."""
         if not self.resting:
             self._session.look_at(self)
             self._session.wake()
 
     def offsets_moved(self) -> None:
-        """The high watermark or the log start moved."""
+        """Ask to be considered soon: the high watermark or the log start moved."""
         if not self.resting:
             self._session.look_at(self)
             self._session.wake_soon()
 
     def ended(self) -> None:
-        """This broker leads the partition no more."""
+        """Ask to be considered: this broker no longer leads the partition."""
         self._session.look_at(self)
         self._session.wake()
 
     def offsets_if_new(self) -> ReplicaFetchResult | None:
-        """What the follower was not told yet of high watermark and log start; None if it knows."""
+        """Return high watermark and log start if the follower lacks one of them; None if it has both."""
         partition = self.partition
         high_watermark, log_start = partition.known_high_watermark, partition.log_start_offset
         if high_watermark == self._told_high_watermark and log_start == self._told_log_start:
@@ -83,12 +84,15 @@ class ReplicaCursor:
         return self._result(())
 
     def records(self, data: memoryview) -> ReplicaFetchResult:
-        """Records for the follower, which is looked at again when it names the partition."""
+        """Return an answer with records; the cursor rests until the follower names it."""
         self.resting = True
         return self._result((data,))
 
     def skipped(self, next_offset: Offset) -> ReplicaFetchResult:
-        """A loss that was accepted, for the follower to pass. One of a release before does not, and waits for more."""
+        """Return an answer that makes the follower skip records accepted as lost.
+
+        Followers of older releases keep waiting.
+        """
         return self._result((), next_offset)
 
     def _result(self, data: tuple[memoryview, ...], next_offset: Offset | None = None) -> ReplicaFetchResult:
@@ -112,12 +116,12 @@ class ReplicaCursor:
 
 
 def epoch_begin(begin: EpochStart) -> EpochBegin:
-    """Say when and where an epoch of the own log began."""
+    """Convert the start of an epoch for an answer."""
     return EpochBegin(epoch=begin.epoch, start_offset=begin.start_offset)
 
 
 class FollowerSession:
-    """The places of one life of a follower broker."""
+    """The cursors of one incarnation of a follower broker."""
 
     __slots__ = ("_hurry", "_parked", "_places", "_ready", "ended", "number", "peer", "turn", "used_at")
 
@@ -125,10 +129,10 @@ class FollowerSession:
         self.number = number
         self.peer = peer
         self.used_at = now
-        """When it was asked last, monotonic."""
+        """Time of the last request, monotonic."""
         self.ended = False
         self.turn = 0
-        """Sequence that the next request has to have."""
+        """Sequence that the next request must have."""
         self._places: dict[TopicIdPartition, ReplicaCursor] = {}
         self._ready: dict[ReplicaCursor, None] = {}
         self._parked: asyncio.Future[None] | None = None
@@ -138,7 +142,7 @@ class FollowerSession:
         return len(self._places)
 
     def goes_on(self, peer: PeerIncarnation, sequence: int) -> bool:
-        """Whether a request is the next of this session; one that was sent before is not."""
+        """Return whether a request is the next one of this session, not an earlier one."""
         if self.ended or peer != self.peer or sequence != self.turn:
             return False
         self.turn += 1
@@ -147,7 +151,7 @@ class FollowerSession:
     # -- places
 
     def name(self, partition: LeaderReplica, spec: ReplicaFetchPartition) -> None:
-        """Take over where the follower stands in a partition."""
+        """Move the cursor of a partition to the follower's report."""
         key = spec.key
         place = self._places.get(key)
         if place is None or place.partition is not partition:
@@ -157,14 +161,14 @@ class FollowerSession:
         place.named(spec)
 
     def drop(self, key: TopicIdPartition) -> None:
-        """Forget a partition until it is named again."""
+        """Drop a partition until it is named again."""
         place = self._places.pop(key, None)
         if place is not None:
             self._ready.pop(place, None)
             place.partition.leadership.remove_place(place)
 
     def end(self) -> None:
-        """Forget everything; a fetch that waits is answered."""
+        """Drop all partitions; a waiting fetch is answered."""
         self.ended = True
         for key in tuple(self._places):
             self.drop(key)
@@ -175,17 +179,17 @@ class FollowerSession:
         self._ready[place] = None
 
     def ready(self) -> list[ReplicaCursor]:
-        """Cursors to consider, the longest waiting first."""
+        """Return the cursors to consider, the longest waiting first."""
         return list(self._ready)
 
     def considered(self, place: ReplicaCursor) -> None:
-        """Consider a place no more until something happens to it."""
+        """Drop a cursor from those to consider until it asks again."""
         self._ready.pop(place, None)
 
     # -- waiting
 
     def wake(self) -> None:
-        """Answer the fetch that waits, if one does."""
+        """Answer the waiting fetch, if there is one."""
         if self._parked is not None and not self._parked.done():
             self._parked.set_result(None)
 
@@ -195,7 +199,7 @@ class FollowerSession:
             self._hurry = asyncio.get_running_loop().call_later(OFFSETS_DELAY_SECONDS, self.wake)
 
     async def wait(self, seconds: float) -> None:
-        """Wait until there is something to consider, or for at most so long."""
+        """Wait until there is a cursor to consider, at most for this long."""
         loop = asyncio.get_running_loop()
         parked = self._parked = loop.create_future()
         timer = loop.call_later(seconds, self.wake)

@@ -1,7 +1,8 @@
-"""Damage of which a follower tells its leader: what it was sent does not hold its checksum.
+"""Damage that a follower reports to its leader: received bytes fail their checksum.
 
-The leader serves bytes unread, so that it is the last to know. It looks for itself before it believes: the link or the
-follower's memory may be what is broken. What is found is noted in the log, and `damage_repair` does the rest.
+The leader serves bytes without checking them, so a follower may notice damage first. The leader verifies its own bytes
+before it believes the report: the link or the follower's memory may be broken instead. Damage that it finds is recorded
+in the log, and `hosting.damage` repairs it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _log = structlog.get_logger("fairlead.runtime")
 
 
 class ReportedDamage:
-    """Verifies what led logs hold where followers find damage."""
+    """Verifies led logs where followers report damage."""
 
     __slots__ = ("_looked_at", "_pool")
 
@@ -35,7 +36,7 @@ class ReportedDamage:
 
 
 def _look(log: PartitionLog, key: TopicIdPartition, offset: Offset) -> None:
-    """Note the first damage from an offset on; blocks, runs in the disk pool."""
+    """Record the first damage from an offset on; blocks, runs in the disk pool."""
     found: DamagedRange | None = None
     try:
         for segment in log.segments:

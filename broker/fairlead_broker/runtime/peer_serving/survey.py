@@ -1,4 +1,4 @@
-"""Asks the replicas of a partition where their logs end, for elections in which records may be lost."""
+"""Asks the replicas of a partition for the ends of their logs, for elections in which records may be lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairlead_broker.runtime.peer_serving.log_ends import LogOf, log_ends
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Asks replicas where their logs end, for an unclean election; implements `unclean_elections.Survey`."""
+    """Asks replicas for the ends of their logs, for an unclean election; implements `unclean_elections.Survey`."""
 
     peers: Peers
     log_of: LogOf
