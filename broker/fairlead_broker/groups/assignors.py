@@ -175,7 +175,7 @@ _ASSIGNORS: Final[Mapping[str, Callable[[Candidates, Shapes, Target], Target]]] 
 
 
 def _kept(members: Candidates, shapes: Shapes, before: Target) -> tuple[dict[str, list[Place]], list[Place]]:
-    """Divide the partitions into those that members may keep of the previous target, and the free ones."""
+    """Divide the partitions into kept partitions of the previous target and free partitions."""
     held: dict[str, list[Place]] = {member_id: [] for member_id in members}
     free: list[Place] = []
     for topic_id, shape in shapes.items():
