@@ -151,7 +151,7 @@ async def test_what_the_pod_tells_is_what_others_are_told(alone: EtcdCluster, tm
         async with Admin(made[0].broker.url) as admin:
             brokers = await admin.brokers()
             config = await admin.broker_config(0)
-            with pytest.raises(FairleadError, match=r"num.io.threads is read when a broker starts"):
+            with pytest.raises(FairleadError, match=r"num\.io\.threads"):
                 await admin.alter_broker_config(0, {"num.io.threads": 8})
     finally:
         for each in made:

@@ -172,15 +172,12 @@ def test_a_directory_of_another_broker_or_cluster_is_refused(tmp_path: Path) -> 
     broker.stop()
     other = BrokerProcess(tmp_path / "data", environment={"FAIRLEAD_ID": "7"}, errors=tmp_path / "refused")
 
-    with pytest.raises(RuntimeError, match="belongs to broker 0, this is broker 7: start it with its own"):
+    with pytest.raises(RuntimeError, match=r"broker 0\b.* broker 7\b"):
         other.start()
 
     (tmp_path / "data" / ".fairlead" / "coordination.sqlite").unlink()
     other = BrokerProcess(tmp_path / "data", errors=tmp_path / "refused-again")
-    with pytest.raises(
-        RuntimeError,
-        match=r"belongs to cluster .*, but the embedded store holds no cluster named .*; start it with",
-    ):
+    with pytest.raises(RuntimeError, match="no cluster named"):
         other.start()
 
 

@@ -166,11 +166,11 @@ async def test_a_lease_in_doubt_answers_nothing_and_ends_no_session(
     life = cluster.broker(1).entry.incarnation
     life.membership.confirmed_at = -1e9
 
-    with pytest.raises(ProblemError, match="cannot prove its lease") as refusal:
+    with pytest.raises(ProblemError) as heartbeat:
         await groups.heartbeat("etl", "m1", member.request())
-    assert refusal.value.code == "coordination_unavailable"
-    with pytest.raises(ProblemError, match="cannot prove its lease"):
+    with pytest.raises(ProblemError) as description:
         await groups.describe("etl")
+    assert [each.value.code for each in (heartbeat, description)] == ["coordination_unavailable"] * 2
     await until(lambda: life.confirmed, "the lease was not kept")
     epoch, partitions = member.epoch, member.partitions
     await member.beat()
@@ -197,7 +197,7 @@ async def test_a_group_that_cannot_be_read_holds_up_no_other(
 
     assert [each.name for each in parts.coordinated_groups] == ["zzz"]
     assert [each.group for each in (await parts.coordinated_groups.listing(None, 10)).items] == ["aaa", "zzz"]
-    with pytest.raises(ProblemError, match=f"aaa/{damaged} cannot be read") as refusal:
+    with pytest.raises(ProblemError, match=f"aaa/{damaged}") as refusal:
         await parts.coordinated_groups.describe("aaa")
     assert refusal.value.code == "coordination_unavailable"
 

@@ -1,4 +1,4 @@
-"""What several folders start: three brokers of one process, with real logs, real HTTP between them and one store."""
+"""The fixture of several folders: three brokers of one process, with real logs, real HTTP and one store."""
 
 from __future__ import annotations
 

@@ -72,11 +72,11 @@ def test_what_cannot_be_written_is_refused_by_name(spark: SparkSession, bootstra
     """Schema, options and overwriting are refused before a task runs, with the column or option and what is allowed."""
     rows = spark.range(3).selectExpr("CAST(id AS STRING) AS value")
 
-    with pytest.raises(Exception, match=r"column value has type bigint; allowed: binary or string; cast it"):
+    with pytest.raises(Exception, match=r"column value\b.*\bbigint\b.*\bbinary\b"):
         write(spark.range(3).withColumnRenamed("id", "value"), bootstrap, topic=topic)
-    with pytest.raises(Exception, match=r"option topik is .* nearest: topic"):
+    with pytest.raises(Exception, match=r"option topik\b.*\btopic\b"):
         write(rows, bootstrap, topik=topic)
-    with pytest.raises(Exception, match=r"option mode='overwrite' is not allowed; allowed: append"):
+    with pytest.raises(Exception, match=r"option mode='overwrite'.*\bappend\b"):
         rows.write.format("fairlead").mode("overwrite").options(bootstrap=bootstrap, topic=topic).save()
     with Admin(bootstrap) as admin:
         assert topic not in {each.name for each in admin.list_topics()}
@@ -88,9 +88,9 @@ def test_a_task_that_cannot_write_everything_fails(spark: SparkSession, bootstra
         admin.create_topic(topic, partitions=1)
     rows = spark.range(10).selectExpr("CAST(id AS STRING) AS value", "CAST(id AS INT) AS partition")
 
-    with pytest.raises(Exception, match=rf"topic {topic} has partitions 0 to 0, not"):
+    with pytest.raises(Exception, match=rf"topic {topic}\b.* 0 to 0\b"):
         write(rows.coalesce(1), bootstrap, topic=topic)
-    with pytest.raises(Exception, match=r"not every record of the task was written"):
+    with pytest.raises(Exception, match="WriteError"):
         write(rows.select("value").coalesce(1), "http://127.0.0.1:9", topic=topic, deliveryTimeout="2s")
 
 

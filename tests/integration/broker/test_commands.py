@@ -33,7 +33,7 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts the program in a folder of its own and ends what is left of it."""
+    """Start the program in a folder of its own and end what is left of it."""
     with ExitStack() as stack:
 
         def run(*arguments: str, **environment: str) -> subprocess.Popen[str]:
@@ -54,7 +54,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def ready(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """The ready line."""
+    """Return the ready line."""
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line, process.stderr.read() if process.stderr else ""
@@ -67,7 +67,7 @@ def ready(process: subprocess.Popen[str]) -> dict[str, Any]:
 def test_broker_starts_serves_and_stops_by_signal(
     start: Start, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """One JSON object when ready, healthy meanwhile, exit code 0 and a clean directory after the signal."""
+    """The broker prints one JSON object when ready, is healthy, and leaves a clean directory and exit code 0."""
     process = start("broker-start", "--data", "here", "--output", "json", *LISTEN)
     answer = ready(process)
     [broker] = answer["brokers"]
@@ -85,7 +85,7 @@ def test_broker_starts_serves_and_stops_by_signal(
 
 @pytest.mark.slow
 def test_every_line_of_the_log_is_an_event(start: Start) -> None:
-    """What libraries log too: who sends something else than HTTP to the ops listener is told of in JSON."""
+    """Records of libraries are events too: bytes that are no HTTP on the ops listener are logged as JSON."""
     process = start("broker-start", "--output", "json", *LISTEN, FAIRLEAD_LOG_FORMAT="json")
     address = ready(process)["brokers"][0]["ops"].removeprefix("http://")
     host, _, port = address.rpartition(":")
@@ -104,7 +104,7 @@ def test_every_line_of_the_log_is_an_event(start: Start) -> None:
 
 
 def test_local_cluster_lives_in_a_temporary_folder(start: Start, tmp_path: Path) -> None:
-    """Without a data directory nothing is left behind."""
+    """A local cluster without a data directory leaves no file behind."""
     process = start("dev-up", "--listen", FREE, "--output", "json")
     ready(process)
     during = list(tmp_path.glob("fairlead-*/.fairlead"))
@@ -118,7 +118,7 @@ def test_local_cluster_lives_in_a_temporary_folder(start: Start, tmp_path: Path)
 
 @pytest.mark.slow
 def test_local_cluster_keeps_a_named_folder(start: Start, tmp_path: Path) -> None:
-    """With a data directory the cluster is the same one next time; the line for people names the address."""
+    """A local cluster with a data directory is the same one next time; the line for people names the address."""
     ids = []
     for _ in range(2):
         process = start("dev-up", "--listen", FREE, "--data", "kept", "--output", "json")
@@ -131,7 +131,7 @@ def test_local_cluster_keeps_a_named_folder(start: Start, tmp_path: Path) -> Non
 
 
 def test_line_for_people_names_the_addresses(start: Start) -> None:
-    """Without --output json one line says where to go."""
+    """Without --output json one line names the addresses."""
     process = start("broker-start", *LISTEN)
     assert process.stdout is not None
     line = process.stdout.readline()
@@ -160,8 +160,8 @@ def test_line_for_people_names_the_addresses(start: Start) -> None:
         (["broker-start", "--config", "missing.toml"], "--config"),
     ],
 )
-def test_wrong_usage_exits_2_and_names_what_is_wrong(start: Start, arguments: list[str], names: str) -> None:
-    """Nothing is started."""
+def test_wrong_usage_exits_2_and_names_the_mistake(start: Start, arguments: list[str], names: str) -> None:
+    """Wrong usage starts nothing."""
     process = start(*arguments)
     out, error = process.communicate(timeout=20)
 
@@ -172,7 +172,7 @@ def test_wrong_usage_exits_2_and_names_what_is_wrong(start: Start, arguments: li
 
 @pytest.mark.slow
 def test_a_wrong_setting_is_named_as_it_was_given(start: Start, tmp_path: Path) -> None:
-    """By its variable, or in the file: there are no flags for limits."""
+    """A wrong setting is named by its variable, or by its key in the file: there are no flags for limits."""
     (tmp_path / "here.toml").write_text("pot = 9520\nlease_seconds = 1\n")
     variables = {"FAIRLEAD_ID": "one", "FAIRLEAD_LIMITS": '{"threads": 4}', "FAIRLEAD_LEASE_SECONDS": "1"}
     process = start("broker-start", "--config", "here.toml", "--lease-seconds", "1", **variables)
@@ -186,7 +186,7 @@ def test_a_wrong_setting_is_named_as_it_was_given(start: Start, tmp_path: Path) 
     assert sum("no such setting" in each for each in told) == 2
 
 
-def test_taken_port_exits_1_and_says_so(start: Start) -> None:
+def test_taken_port_exits_1_and_is_named(start: Start) -> None:
     """A second broker on the same address fails with one sentence and no traceback."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         process = start("broker-start", *LISTEN[2:], "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
@@ -213,7 +213,7 @@ def test_held_directory_exits_1_and_names_the_holder(start: Start) -> None:
 
 
 def test_flags_go_over_environment_over_file(start: Start, tmp_path: Path) -> None:
-    """Each setting is taken from the nearest place."""
+    """A flag overrides the environment, which overrides the file."""
     (tmp_path / "broker.toml").write_text('cluster = "of-file"\nrack = "of-file"\nid = 7\n')
     process = start(
         "broker-start",
@@ -234,7 +234,7 @@ def test_flags_go_over_environment_over_file(start: Start, tmp_path: Path) -> No
 
 
 def test_listener_beyond_loopback_is_warned_about(start: Start) -> None:
-    """There is no authentication yet, and the log says so."""
+    """A listener beyond loopback is logged as a warning, because there is no authentication yet."""
     process = start("broker-start", *LISTEN[2:], "--listen", "0.0.0.0:0", "--output", "json")
     ready(process)
     process.terminate()
@@ -246,7 +246,7 @@ def test_listener_beyond_loopback_is_warned_about(start: Start) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("advertised", [[], ["--advertise", "broker-1.example:9520"]], ids=["bare", "told"])
 def test_an_address_that_means_every_machine_is_warned_about(start: Start, advertised: list[str]) -> None:
-    """Clients elsewhere would be sent to themselves; with a name of its own the broker has nothing to warn of."""
+    """A wildcard address would send clients to themselves, so it is a warning; an advertised name is none."""
     process = start("broker-start", *LISTEN[2:], "--listen", "0.0.0.0:0", "--output", "json", *advertised)
     ready(process)
     process.terminate()

@@ -18,7 +18,7 @@ from command_line_kit import CommandLine
 
 @pytest.fixture(scope="session")
 def shell_environment() -> dict[str, str]:
-    """The environment of a user who has activated the virtual environment."""
+    """Return the environment of a user with an active virtual environment."""
     programs = str(Path(sys.executable).parent)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
     # Installed programs have their bytecode.
@@ -44,7 +44,7 @@ def _dev_listeners(shell_environment: dict[str, str]) -> Iterator[dict[str, str]
 
 @pytest.fixture
 def dev_broker(_dev_listeners: dict[str, str], shell_environment: dict[str, str]) -> str:
-    """Address of the data listener; the command line finds it in FAIRLEAD_BOOTSTRAP."""
+    """Yield the address of the data listener; the command line finds it in FAIRLEAD_BOOTSTRAP."""
     shell_environment["FAIRLEAD_BOOTSTRAP"] = _dev_listeners["data"]
     return _dev_listeners["data"]
 

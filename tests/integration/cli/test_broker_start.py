@@ -1,4 +1,4 @@
-"""`fairlead broker start` as an operator of a machine uses it: data that stay, ports, signals."""
+"""`fairlead broker start` as an operator of a machine uses it: lasting data, ports, signals."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def broker(data: Path, environment: dict[str, str], *more: str) -> Iterator[dict
 
 @pytest.mark.slow
 def test_records_stay_over_a_restart(tmp_path: Path, shell_environment: dict[str, str]) -> None:
-    """What was acknowledged before the stop is read after the start, by the same offsets."""
+    """Records acknowledged before the stop are read after the start, at the same offsets."""
     fairlead = CommandLine(shell_environment)
     with broker(tmp_path / "data", shell_environment) as first:
         fairlead("topic", "create", "kept", "--bootstrap", first["data"])
@@ -54,8 +54,8 @@ def test_records_stay_over_a_restart(tmp_path: Path, shell_environment: dict[str
 
 
 @pytest.mark.slow
-def test_the_ops_listener_tells_health_and_metrics(tmp_path: Path, shell_environment: dict[str, str]) -> None:
-    """Alive, ready, and metrics that Prometheus reads."""
+def test_the_ops_listener_shows_health_and_metrics(tmp_path: Path, shell_environment: dict[str, str]) -> None:
+    """The ops listener answers alive, ready, and metrics that Prometheus reads."""
     with broker(tmp_path / "data", shell_environment) as addresses:
         answers = {
             path: urllib.request.urlopen(addresses["ops"] + path, timeout=10).read().decode()
@@ -67,7 +67,7 @@ def test_the_ops_listener_tells_health_and_metrics(tmp_path: Path, shell_environ
 
 @pytest.mark.slow
 def test_a_port_in_use_is_named(tmp_path: Path, shell_environment: dict[str, str]) -> None:
-    """A second broker on the same port does not start, and says which port."""
+    """A second broker on the same port does not start, and names the port."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -1,4 +1,4 @@
-"""The commands of operators against three brokers: what they print, and the exit code they end with."""
+"""The commands of operators against three brokers: their output and their exit codes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def addresses(shell_environment: dict[str, str]) -> Iterator[list[str]]:
 
 @pytest.fixture
 def cluster(addresses: list[str], shell_environment: dict[str, str]) -> CommandLine:
-    """The command line, which knows one of them."""
+    """The command line, with the address of one broker."""
     return CommandLine({**shell_environment, "FAIRLEAD_BOOTSTRAP": addresses[1]})
 
 
@@ -52,12 +52,12 @@ def topic(cluster: CommandLine, request: pytest.FixtureRequest) -> Iterator[str]
 
 
 def rows(cluster: CommandLine, *arguments: str) -> Any:
-    """What a command answers as JSON."""
+    """Return a command's JSON answer."""
     return json.loads(cluster(*arguments, *JSON))
 
 
 def until(found: Callable[[], Any], holds: Callable[[Any], bool]) -> Any:
-    """Ask again until the answer is as it should be."""
+    """Ask again until the answer satisfies a condition."""
     deadline = time.monotonic() + 30
     while not holds(answer := found()):
         assert time.monotonic() < deadline, answer
@@ -65,12 +65,12 @@ def until(found: Callable[[], Any], holds: Callable[[Any], bool]) -> Any:
 
 
 def partition(cluster: CommandLine, topic: str) -> Any:
-    """The one partition of a topic."""
+    """Return the only partition of a topic."""
     return rows(cluster, "topic", "describe", topic)["partitions"][0]
 
 
-def test_what_was_done_is_told_to_programs_too(cluster: CommandLine) -> None:
-    """Every change answers in JSON and YAML: brokers as they are now, names of what is gone."""
+def test_changes_are_printed_for_programs(cluster: CommandLine) -> None:
+    """Every change is printed in JSON and YAML: brokers after the change, names of deleted things."""
     cordoned = rows(cluster, "broker", "cordon", "2")
     uncordoned = rows(cluster, "broker", "uncordon", "2")
     draining = rows(cluster, "broker", "drain", "2")
@@ -82,8 +82,8 @@ def test_what_was_done_is_told_to_programs_too(cluster: CommandLine) -> None:
     assert cluster("topic", "delete", "gone", "--yes", "--output", "yaml") == "topic: gone\n"
 
 
-def test_brokers_are_listed_with_what_they_do(cluster: CommandLine, topic: str) -> None:
-    """Address, state, and how many partitions each leads and keeps."""
+def test_brokers_are_listed_with_their_partitions(cluster: CommandLine, topic: str) -> None:
+    """The list has address, state, and the numbers of partitions that each broker leads and keeps."""
     brokers = rows(cluster, "broker", "list")
     table = cluster("broker", "list").splitlines()
 
@@ -95,7 +95,7 @@ def test_brokers_are_listed_with_what_they_do(cluster: CommandLine, topic: str) 
 
 
 def test_a_broker_is_described(cluster: CommandLine, addresses: list[str]) -> None:
-    """What it is, whether it is the controller, and its configuration."""
+    """The description has the broker, whether it is the controller, and its configuration."""
     numbers = [broker["id"] for broker in rows(cluster, "broker", "list")]
     described = [rows(cluster, "broker", "describe", str(number)) for number in numbers]
     tables = [cluster("broker", "describe", str(number)) for number in numbers]
@@ -107,13 +107,13 @@ def test_a_broker_is_described(cluster: CommandLine, addresses: list[str]) -> No
 
 @pytest.mark.parametrize("command", [("broker", "describe"), ("broker", "cordon"), ("broker", "drain")])
 def test_a_broker_that_is_not_there_ends_with_three(cluster: CommandLine, command: tuple[str, ...]) -> None:
-    """The message names it."""
+    """An unknown broker ends the command with 3; the message names it."""
     assert cluster(*command, "99", code=3) == ""
     assert "99" in cluster.errors
 
 
 def test_a_cordoned_broker_gets_no_new_replicas(cluster: CommandLine) -> None:
-    """Until it is uncordoned; whoever is asked tells."""
+    """A cordoned broker gets no new replicas until it is uncordoned; every broker shows its state."""
     number = str(rows(cluster, "broker", "list")[0]["id"])
     assert cluster("broker", "cordon", number) == f"broker {number} gets no new replicas\n"
     try:
@@ -129,7 +129,7 @@ def test_a_cordoned_broker_gets_no_new_replicas(cluster: CommandLine) -> None:
 
 
 def test_a_drained_broker_leads_nothing_until_it_is_undrained(cluster: CommandLine, topic: str) -> None:
-    """It goes on keeping what nobody else can take."""
+    """A drained broker leads no partition, and keeps replicas that no other broker can take."""
     cluster("produce", topic, typed=b"before\n")
     leader = partition(cluster, topic)["leader"]
     assert cluster("broker", "drain", str(leader)) == f"broker {leader} is draining\n"
@@ -149,7 +149,7 @@ def test_a_drained_broker_leads_nothing_until_it_is_undrained(cluster: CommandLi
         lambda states: states[leader] == "running",
     )
 
-    # Three replicas on three brokers: there is no other place.
+    # Three replicas on three brokers: no other broker is left.
     assert "cannot end" in warned
     assert f"{topic}-0" in warned
     assert [(each["broker"], f"{topic}-0" in each["immovable"]) for each in health["drains"]] == [
@@ -160,7 +160,7 @@ def test_a_drained_broker_leads_nothing_until_it_is_undrained(cluster: CommandLi
 
 
 def test_a_partition_moves_and_a_move_is_refused(cluster: CommandLine) -> None:
-    """From two brokers to one other; what makes no sense is told by its exit code."""
+    """A partition moves from two brokers to one other; an impossible move has the exit code of a refusal."""
     numbers = [broker["id"] for broker in rows(cluster, "broker", "list")]
     cluster("topic", "create", "moving", "-p", "1", "-r", "2")
     cluster("produce", "moving", typed=b"one\ntwo\n")
@@ -186,7 +186,7 @@ def test_a_partition_moves_and_a_move_is_refused(cluster: CommandLine) -> None:
 
 
 def test_the_preferred_leader_is_elected(cluster: CommandLine, topic: str) -> None:
-    """After its drain has moved leadership away it gets it back on request; no election is made without need."""
+    """After a drain the preferred leader leads again on request; no election happens without need."""
     preferred = partition(cluster, topic)["replicas"][0]
     cluster("broker", "drain", str(preferred))
     until(lambda: partition(cluster, topic)["leader"], lambda leader: leader not in (None, preferred))
@@ -206,7 +206,7 @@ def test_the_preferred_leader_is_elected(cluster: CommandLine, topic: str) -> No
 
 
 def test_one_broker_at_a_time_may_be_restarted(cluster: CommandLine, topic: str) -> None:
-    """The permit is the cluster's only one; a broker that runs is not forgotten."""
+    """The restart permit is the only one of the cluster; a running broker cannot be forgotten."""
     until(lambda: partition(cluster, topic)["isr"], lambda isr: len(isr) == 3)
     first, second, *_ = [str(broker["id"]) for broker in rows(cluster, "broker", "list")]
     granted = cluster("broker", "request-restart", first)
@@ -221,8 +221,8 @@ def test_one_broker_at_a_time_may_be_restarted(cluster: CommandLine, topic: str)
     cluster("broker", "request-restart", "99", code=3)
 
 
-def test_a_healthy_cluster_is_called_so(cluster: CommandLine, topic: str) -> None:
-    """Exit code 0, and the numbers."""
+def test_a_healthy_cluster_is_reported(cluster: CommandLine, topic: str) -> None:
+    """A healthy cluster ends the command with 0, and its numbers are printed."""
     health = until(lambda: rows(cluster, "cluster", "health"), lambda now: now["healthy"])
     table = cluster("cluster", "health")
     info = rows(cluster, "cluster", "info")
@@ -236,7 +236,7 @@ def test_a_healthy_cluster_is_called_so(cluster: CommandLine, topic: str) -> Non
 
 
 async def test_an_unhealthy_cluster_ends_with_one(tmp_path: Path, shell_environment: dict[str, str]) -> None:
-    """And names the partitions that lack something, until it is whole again."""
+    """An unhealthy cluster ends the command with 1 and the names of its partitions, until it is whole again."""
     cluster = await Cluster.open(tmp_path)
     try:
         await cluster.start(1, 2, 3)
@@ -269,7 +269,7 @@ async def test_an_unhealthy_cluster_ends_with_one(tmp_path: Path, shell_environm
 
 
 def test_topics_are_described_with_leader_isr_and_epoch(cluster: CommandLine, topic: str) -> None:
-    """As operators read them."""
+    """A described topic shows leader, in-sync replicas and epoch of each partition."""
     described = partition(cluster, topic)
     table = cluster("topic", "describe", topic)
 

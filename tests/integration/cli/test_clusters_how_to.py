@@ -1,4 +1,4 @@
-"""The how-to of clusters: each of its three ways to have one, as its commands stand there, and what it says of them."""
+"""The how-to of clusters: the commands of each of its three ways to have a cluster run as printed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def commands(section: str) -> list[str]:
 
 
 async def read_until(process: Process, text: str) -> str:
-    """Read what a program prints until it has printed something."""
+    """Read a program's output until it contains a text."""
     assert process.stdout is not None, "a pipe"
     printed = ""
     async with asyncio.timeout(READY_SECONDS_MAX):
@@ -49,14 +49,14 @@ async def read_until(process: Process, text: str) -> str:
 
 
 async def end(process: Process, number: signal.Signals = signal.SIGTERM) -> None:
-    """Have a program end as a terminal or another program would, and wait for it."""
+    """Send a signal, as a terminal or another program would, and wait for the end."""
     os.killpg(process.pid, number)
     async with asyncio.timeout(READY_SECONDS_MAX):
         await process.communicate()
 
 
 def free_port(*distances: int) -> int:
-    """Find a port of which those so far above are free too."""
+    """Return a free port; the ports at these distances above it are free too."""
     found = set[int]()
     for port in free_ports():
         found.add(port)
@@ -85,11 +85,11 @@ async def test_a_cluster_in_one_process(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_a_cluster_of_processes_survives_a_kill(tmp_path: Path) -> None:
-    """`make cluster` says who was killed and how it comes back; the commands of the page show it as gone meanwhile."""
+    """`make cluster` prints the killed broker and how to restart it; the page's commands show it as gone."""
     make, look = commands(AS_PROCESSES)
     [setting] = commands(SETTINGS)
     port, etcd_port = free_port(1, 2, 10, 11, 12, 20, 21, 22), free_port(1)
-    # What the target installs first is there, or no test would run.
+    # The packages of the target are installed already, or no test would run.
     command = make.replace("make", "make --assume-old=setup")
     command += f' CLUSTER="--port {port} --etcd-port {etcd_port} --data {tmp_path / "cluster"}"'
     shell = PageShell(tmp_path, {"FAIRLEAD_BOOTSTRAP": f"http://127.0.0.1:{port}"})
@@ -120,7 +120,7 @@ async def test_a_cluster_of_processes_survives_a_kill(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_one_broker_becomes_three_on_several_machines(tmp_path: Path) -> None:
-    """Its topics and records go with it to an etcd that speaks TLS; it cannot be started without etcd any more."""
+    """Topics and records of one broker move with it to an etcd with TLS; later it starts only with etcd."""
     [start], [move] = commands(ON_MACHINES), commands(FROM_ONE)
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))

@@ -1,4 +1,4 @@
-"""Every command of the line against a real broker: what it prints, and the exit code it ends with."""
+"""Every command of the line against a real broker: its output and its exit code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def topic(fairlead: CommandLine, request: pytest.FixtureRequest) -> str:
 
 
 def test_a_bare_call_prints_usage_and_ends_with_two(fairlead: CommandLine) -> None:
-    """No argument is no command."""
+    """Without an argument the command prints its usage."""
     text = fairlead(code=2) + fairlead.errors
 
     assert "Usage: fairlead" in text
@@ -30,7 +30,7 @@ def test_a_bare_call_prints_usage_and_ends_with_two(fairlead: CommandLine) -> No
 
 
 def test_topics_are_created_listed_described_and_deleted(fairlead: CommandLine) -> None:
-    """The life of a topic, seen through all three kinds of output."""
+    """The life of a topic, in all three kinds of output."""
     created = fairlead(
         "topic", "create", "life", "-p", "3", "-c", "segment.bytes=1048576", "--output", "json"
     )
@@ -73,7 +73,7 @@ def test_topics_are_created_listed_described_and_deleted(fairlead: CommandLine) 
         (("no-such-command",), 2, "no-such-command"),
     ],
 )
-def test_what_goes_wrong_is_named_and_has_its_exit_code(
+def test_wrong_calls_are_named_and_have_exit_codes(
     fairlead: CommandLine, arguments: tuple[str, ...], code: int, named: str
 ) -> None:
     """2 usage, 3 not found, 4 refused, 5 unreachable; the message on stderr names the thing."""
@@ -84,7 +84,7 @@ def test_what_goes_wrong_is_named_and_has_its_exit_code(
 
 
 def test_lines_are_keyed_and_read_back_whole(fairlead: CommandLine, topic: str) -> None:
-    """Keys, headers, partition and encoding go there and back."""
+    """Keys, headers, partition and encoding of a line are read back as they were given."""
     fairlead(
         "produce", topic, "--key-separator", ":", "-H", "a:1", "--partition", "1", typed=b"k1:v1\nk2:v2\n"
     )
@@ -103,8 +103,8 @@ def test_lines_are_keyed_and_read_back_whole(fairlead: CommandLine, topic: str) 
     assert as_base64 == "azE==djE=\nazI==djI=\n"
 
 
-def test_offsets_that_are_not_there_are_told(fairlead: CommandLine, topic: str) -> None:
-    """An offset beyond the end, or below what was trimmed, is named on stderr; the nearest one is used."""
+def test_offsets_outside_the_log_are_named(fairlead: CommandLine, topic: str) -> None:
+    """An offset beyond the end, or below the log start, is named on stderr; the nearest one is used."""
     fairlead("produce", topic, "--partition", "0", typed=b"a\nb\nc\n")
 
     beyond = fairlead("consume", topic, "--partition", "0", "-o", "99", "-e")
@@ -118,7 +118,7 @@ def test_offsets_that_are_not_there_are_told(fairlead: CommandLine, topic: str) 
 
 
 def test_a_pipe_gets_the_whole_id_of_the_longest_name(fairlead: CommandLine) -> None:
-    """Cells are never cut: what is piped on can be used."""
+    """Cells are never cut in a pipe, so that another program can use them."""
     name = "n" * 249
     created = json.loads(fairlead("topic", "create", name, "--output", "json"))
 
@@ -128,7 +128,7 @@ def test_a_pipe_gets_the_whole_id_of_the_longest_name(fairlead: CommandLine) -> 
 
 
 def test_topics_are_altered_and_trimmed(fairlead: CommandLine, topic: str) -> None:
-    """Both answer with what holds now, as text and as JSON; what is refused ends with its code."""
+    """Alter and trim print the new state, as text and as JSON; a refusal has its exit code."""
     fairlead("produce", topic, "--partition", "0", typed=b"a\nb\nc\n")
 
     altered = json.loads(fairlead("topic", "alter", topic, "-c", "retention.ms=86400000", "--output", "json"))
@@ -174,14 +174,14 @@ def test_the_cluster_is_configured(fairlead: CommandLine) -> None:
     ],
 )
 def test_the_help_shows_an_example(fairlead: CommandLine, command: tuple[str, ...]) -> None:
-    """Where it is asked for, of commands of extras as well."""
+    """The help of a command shows an example, also for commands of extras."""
     text = fairlead(*command, "--help")
 
     assert f"Usage: fairlead {' '.join(command)} [OPTIONS]" in text
     assert f"\n  Example: fairlead {' '.join(command)}" in text
 
 
-def test_verbose_tells_where_records_went(fairlead: CommandLine, topic: str) -> None:
+def test_verbose_prints_partition_and_offsets(fairlead: CommandLine, topic: str) -> None:
     """-v prints partition and offsets; without it nothing is printed."""
     quiet = fairlead("produce", topic, "--partition", "0", typed=b"a\n")
     told = fairlead("produce", topic, "--partition", "0", "-v", typed=b"b\nc\n")
@@ -192,7 +192,7 @@ def test_verbose_tells_where_records_went(fairlead: CommandLine, topic: str) -> 
     assert unacknowledged == f"{topic}-0 sent 2\n"
 
 
-def test_the_forms_of_a_start_read_what_they_say(fairlead: CommandLine, topic: str) -> None:
+def test_the_forms_of_a_start_choose_the_records(fairlead: CommandLine, topic: str) -> None:
     """An offset, the last N, a time before and a time after all records."""
     fairlead("produce", topic, "--partition", "0", typed=b"".join(b"%d\n" % number for number in range(10)))
 
@@ -210,7 +210,7 @@ def test_the_forms_of_a_start_read_what_they_say(fairlead: CommandLine, topic: s
 def test_a_table_file_is_loaded_keyed_by_its_column(
     fairlead: CommandLine, topic: str, tmp_path: Path
 ) -> None:
-    """Each row of the CSV is a JSON object whose key is the column; no bar where nobody watches."""
+    """Each row of the CSV is a JSON object whose key is the column; no bar is drawn without a terminal."""
     path = tmp_path / "rows.csv"
     path.write_text("id,n\na,1\nb,2\na,3\n", encoding="utf-8")
 
@@ -223,7 +223,7 @@ def test_a_table_file_is_loaded_keyed_by_its_column(
 
 
 def test_the_cluster_shows_its_one_broker(fairlead: CommandLine, dev_broker: str) -> None:
-    """Id, controller and the broker with the address that clients use."""
+    """The cluster shows id, controller and its broker with the address that clients use."""
     document = json.loads(fairlead("cluster", "info", "--output", "json"))
 
     assert [broker["address"] for broker in document["brokers"]] == [dev_broker]
@@ -231,7 +231,7 @@ def test_the_cluster_shows_its_one_broker(fairlead: CommandLine, dev_broker: str
 
 
 def test_json_documents_are_printed_as_they_are(fairlead: CommandLine, topic: str) -> None:
-    """A line each that any parser reads: numbers keep their digits, and what is no JSON comes in base64."""
+    """Each document is one line that any parser reads: numbers keep their digits, other bytes are base64."""
     deep = "[" * 10**5 + "]" * 10**5
     stored = ['{"a": 1.10, "b": 12345678901234567890.5}', "NaN", "1e999", '"\\ud800"', deep, "null", '"é"']
     fairlead("produce", topic, "--partition", "0", typed="".join(f"{text}\n" for text in stored).encode())
@@ -252,7 +252,7 @@ def test_json_documents_are_printed_as_they_are(fairlead: CommandLine, topic: st
 def test_output_that_is_lost_is_no_success(
     dev_broker: str, shell_environment: dict[str, str], arguments: tuple[str, ...]
 ) -> None:
-    """A full disk behind standard output is told in one line, and the exit code says that it failed."""
+    """A full disk behind standard output is reported in one line, and by the exit code."""
     assert shell_environment["FAIRLEAD_BOOTSTRAP"] == dev_broker
     with Path("/dev/full").open("wb") as full:
         ended = subprocess.run(
@@ -267,10 +267,10 @@ def test_output_that_is_lost_is_no_success(
 @pytest.mark.parametrize(
     "closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"], ids=["input", "output", "errors", "all"]
 )
-def test_streams_that_are_closed_are_missed_by_nobody(
+def test_closed_streams_disturb_no_command(
     dev_broker: str, shell_environment: dict[str, str], topic: str, closed: str
 ) -> None:
-    """A command that reads nothing, and prints nothing or to nobody, ends as it always does."""
+    """A command that uses no stream that is closed ends as usual."""
     assert shell_environment["FAIRLEAD_BOOTSTRAP"] == dev_broker
     command = f"fairlead produce {topic} -v {closed} && fairlead topic describe {topic} {closed}"
     ended = subprocess.run(

@@ -1,4 +1,4 @@
-"""Completion as a person has it: the script stands where the help says, and Tab is pressed in the shell."""
+"""Completion as a person uses it: the script is where the help says, and Tab is pressed in the shell."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tmux_terminal import TmuxTerminal, tmux_terminals
 
 SHELLS = {
     "bash": "",
-    # Without this zsh completes nothing; its file of a new user has it.
+    # Without this zsh completes nothing; the file of a new zsh user has it.
     "zsh": "autoload -Uz compinit && compinit\n",
 }
-"""What stands in the file of a user before the script is installed."""
+"""The content of the shell's start file before the script is installed."""
 
 
 @pytest.fixture
 def home(shell_environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """The environment of somebody with a home of their own, in which no shell has been yet."""
+    """The environment of a user with a new home, in which no shell has run yet."""
     (tmp_path / ".config/fish/completions").mkdir(parents=True)
     return {"PATH": shell_environment["PATH"], "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
 
 
 def test_the_script_of_each_shell_and_of_no_other(fairlead: CommandLine) -> None:
-    """Is printed; another shell is refused."""
+    """The script of each supported shell is printed; another shell is refused."""
     for shell in ("bash", "zsh", "fish"):
         assert "_FAIRLEAD_COMPLETE" in fairlead("completion", shell)
     fairlead("completion", "csh", code=2)
@@ -36,7 +36,7 @@ def test_the_script_of_each_shell_and_of_no_other(fairlead: CommandLine) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("shell", SHELLS)
 def test_tab_completes(fairlead: CommandLine, home: dict[str, str], tmp_path: Path, shell: str) -> None:
-    """Verbs, options and values, those of an extra's verbs as well."""
+    """Tab completes verbs, options and values, also of an extra's verbs."""
     (tmp_path / f".{shell}rc").write_text(SHELLS[shell], encoding="utf-8")
     with tmux_terminals(tmp_path, home, "user") as [user]:
         installed = user.run(way_to_install(fairlead, shell))
@@ -50,7 +50,7 @@ def test_tab_completes(fairlead: CommandLine, home: dict[str, str], tmp_path: Pa
 
 @pytest.mark.slow
 def test_fish_completes(fairlead: CommandLine, home: dict[str, str]) -> None:
-    """Finds the script by itself, and offers what Tab would show, with its help."""
+    """Completion in fish finds the script by itself, and offers the same words as Tab, with their help."""
     asked = ["fairlead topic des", "fairlead broker start --rac", "fairlead produce orders --compression zs"]
     lines = [way_to_install(fairlead, "fish"), *(f"complete -C '{line}'" for line in asked)]
     done = subprocess.run(
@@ -63,7 +63,7 @@ def test_fish_completes(fairlead: CommandLine, home: dict[str, str]) -> None:
 
 
 def way_to_install(fairlead: CommandLine, shell: str) -> str:
-    """The command that the help gives for a shell."""
+    """Return the command that the help gives for a shell."""
     [command] = re.findall(rf"Example: (fairlead completion {shell} .+)", fairlead("completion", "--help"))
     return str(command)
 
@@ -79,6 +79,6 @@ def tab_makes(user: TmuxTerminal, typed: str, expected: str) -> None:
 
 
 def _empty_screen(user: TmuxTerminal) -> None:
-    # In two parts, so that only what is printed is the whole word.
+    # In two parts, so that only printed output has the whole word.
     user.press("clear; echo re''ady", "Enter")
     user.wait_for("ready")

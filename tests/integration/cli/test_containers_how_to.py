@@ -1,4 +1,4 @@
-"""The how-to of containers without one: its variables and arguments make a broker, which its client reaches."""
+"""The how-to of containers, run without a container: its variables and arguments start a broker for its client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IMAGE = "localhost/fairlead:dev"
 
 
 async def test_the_broker_of_the_page(tmp_path: Path) -> None:
-    """It serves on the ports that the page publishes, and tells clients the address that the page says."""
+    """The broker serves on the ports that the page publishes, and gives clients the address of the page."""
     asked = dict(value.split("=", 1) for option, value in pairwise(RUN) if option == "--env")
     [volume] = [value.partition(":")[2] for option, value in pairwise(RUN) if option == "--volume"]
     ports = free_ports()

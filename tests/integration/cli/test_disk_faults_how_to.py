@@ -1,4 +1,4 @@
-"""The how-to of disk failures: its commands accept damage and compare copies, as they stand there."""
+"""The how-to of disk failures: its commands accept damage and compare copies, as they are printed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def batch(number: int, count: int) -> bytes:
 
 
 def change_a_byte(data: Path, at: int) -> None:
-    """Change one of what is stored of the topic."""
+    """Change a stored byte of the topic."""
     [segment] = [path for path in data.glob("*/0/*.log") if path.stat().st_size]
     content = bytearray(segment.read_bytes())
     content[at] ^= 1
@@ -41,7 +41,7 @@ def change_a_byte(data: Path, at: int) -> None:
 
 @pytest.mark.slow
 async def test_damage_is_accepted_as_the_page_says(tmp_path: Path) -> None:
-    """A read is refused with the very range of the page's command; after it readers go on behind the range."""
+    """A read is refused with the range of the page's command; after the command readers skip the range."""
     made = [batch(number, count) for number, count in enumerate(BATCHES)]
     path = f"/v1/topics/{TOPIC}/partitions/0/records?offset=1200"
     broker = BrokerProgram(tmp_path / "data")
@@ -78,7 +78,7 @@ async def test_damage_is_accepted_as_the_page_says(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_copies_are_compared_as_the_page_says(cluster: Cluster, tmp_path: Path) -> None:
-    """All are the same; one with a changed byte is named with its offset, and the command ends with 1."""
+    """Equal copies are reported as equal; a copy with a changed byte is named with its offset and exit code 1."""
     topic_id = await cluster.topic(TOPIC)
     readings = await cluster.led(TOPIC, topic_id)
     for number in range(20):

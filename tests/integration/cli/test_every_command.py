@@ -1,4 +1,4 @@
-"""Every command in a real terminal: what a person types in tmux, and what then stands on the screen."""
+"""Every command in a real terminal: typed in tmux as by a person, with the output on the screen."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ COMMANDS = [
     ("operator start", "the address of the API server cannot be read"),
     ("topic delete orders --yes", "deleted topic orders"),
 ]
-"""What is typed after `fairlead`, in this order, and what is seen."""
+"""The words after `fairlead`, in this order, and the expected output."""
 INTERACTIVE = {"dev up", "top", "broker start"}
-"""What goes on until Ctrl-C: in the test below by name."""
+"""Commands that run until Ctrl-C, which the test below names."""
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> dict[str, str]:
-    """The environment of somebody who has just installed it."""
+    """Return the environment of a user who has just installed Fairlead."""
     programs = str(Path(sys.executable).parent)
     return {
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
@@ -85,13 +85,13 @@ def home(tmp_path: Path) -> dict[str, str]:
 
 
 def every_command() -> set[str]:
-    """The names of all commands that the program has."""
+    """Return the names of all commands of the program."""
     root = typer.main.get_command(app)
     return {path for name in root.commands for path in _below(name, imported_or_own(root, name))}  # type: ignore[attr-defined]
 
 
 def imported_or_own(root: Command, name: str) -> Command:
-    """A command with all that is below it: most are loaded when they are called."""
+    """Return a command with its subcommands: most are imported when they are called."""
     try:
         return imported(name)
     except ModuleNotFoundError:
@@ -118,7 +118,7 @@ def test_every_command_is_typed_here() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_every_command_in_a_terminal(home: dict[str, str], tmp_path: Path) -> None:
-    """Three brokers in one window, everything else in the other; nothing shows a traceback."""
+    """Three brokers in one window, every command in the other; no command shows a traceback."""
     with tmux_terminals(tmp_path, home, "cluster", "user") as (cluster, user):
         cluster.begin(f"fairlead dev up --brokers 3 --listen 127.0.0.1:0 --data {tmp_path}/brokers")
         ready = cluster.wait_for("broker 2: data")

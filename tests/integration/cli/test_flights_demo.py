@@ -17,7 +17,7 @@ from spark_session import QUICK_WORKERS
 
 DEMO = Path(__file__).parents[3] / "docs" / "tutorial" / "flights.py"
 SECONDS_MAX = 280
-"""Half a minute where nobody else needs the cores."""
+"""Thirty seconds on a machine without other load."""
 LEAVES_A_CHILD = """
 import subprocess, sys
 subprocess.Popen(["sleep", "1000"], pass_fds=[int(sys.argv[1])], **dict.fromkeys(("stdin", "stdout", "stderr"), -3))
@@ -29,7 +29,7 @@ STAYS = "import sys; from flights import Addresses, stay; stay(Addresses(*sys.ar
 def run_with_all_it_starts(
     command: list[str], environment: dict[str, str], keep: tuple[int, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program; what it has started ends with it, also where it fails, takes too long or is interrupted."""
+    """Run a program, and end all its processes when it ends, fails, takes too long or is interrupted."""
     with subprocess.Popen(
         command,
         env=environment,
@@ -42,7 +42,7 @@ def run_with_all_it_starts(
         try:
             printed, told = program.communicate(timeout=SECONDS_MAX)
         finally:
-            # A broker and the members of groups, which would wait for records for ever.
+            # A broker and the members of groups, which would otherwise wait for records for ever.
             with suppress(ProcessLookupError):
                 os.killpg(program.pid, signal.SIGKILL)
     return subprocess.CompletedProcess(command, program.returncode, printed, told)
@@ -51,7 +51,7 @@ def run_with_all_it_starts(
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS_MAX + 20)
 def test_the_demo_ends_by_itself_with_the_right_numbers(shell_environment: dict[str, str]) -> None:
-    """Sixteen carriers, the totals of the file, a killed member, and at the end no address of what has stopped."""
+    """Sixteen carriers, the totals of the file, a killed member, and at the end no address of a stopped process."""
     environment = shell_environment | QUICK_WORKERS | quick_java()
     done = run_with_all_it_starts([sys.executable, str(DEMO)], environment)
 
@@ -67,10 +67,10 @@ def test_the_demo_ends_by_itself_with_the_right_numbers(shell_environment: dict[
     assert "docs/tutorial/quick-start.md" in done.stdout.splitlines()[-1]
 
 
-def test_a_demo_that_stays_names_what_answers(
+def test_a_demo_that_stays_prints_its_addresses(
     dev_broker: str, shell_environment: dict[str, str], fairlead: CommandLine
 ) -> None:
-    """The curl line is for a record that is there, the metrics have their address, and Ctrl-C is no failure."""
+    """The curl line returns a stored record, the metrics have their address, and Ctrl-C is no failure."""
     fairlead("topic", "create", "flights")
     fairlead("produce", "flights", typed=b"the first flight\n")
     with subprocess.Popen(
@@ -90,12 +90,12 @@ def test_a_demo_that_stays_names_what_answers(
     assert f"'{dev_broker}/v1/topics/flights/partitions/0/records?offset=0&max_bytes=1'" in told[0]
     assert "the first flight" in told[1]
     assert told[-1] == "metrics: http://127.0.0.1:9522/metrics\n"
-    # A signal inside of a write lets Python write the buffered line once more.
+    # A signal during a write makes Python write the buffered line once more.
     assert rest.removeprefix("the broker stays until Ctrl-C\n") == "stopped\n"
 
 
-def test_nothing_outlives_a_demo_that_fails(shell_environment: dict[str, str]) -> None:
-    """Every process that it started is gone: the last one that could write into the pipe."""
+def test_no_process_outlives_a_demo_that_fails(shell_environment: dict[str, str]) -> None:
+    """Every process of the demo is gone, which the end of the pipe shows."""
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb") as left:
         try:

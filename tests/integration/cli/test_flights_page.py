@@ -1,4 +1,4 @@
-"""The tutorial on the flights: its commands load them, its program reads them, and its job is the one of the demo."""
+"""The tutorial on the flights: its commands load them, its program reads them, and its job is that of the demo."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def first_flights(folder: Path) -> None:
 
 
 async def test_flights_are_loaded_and_read_as_the_page_says(dev_broker: str, tmp_path: Path) -> None:
-    """The program prints partition, first offset and count of a batch of theirs."""
+    """The program prints partition, first offset and count of a batch of flights."""
     first_flights(tmp_path)
     [load] = blocks(SECTIONS["Load"], "console")
     [program] = blocks(SECTIONS["Read and compute"], "python")
@@ -48,7 +48,7 @@ async def test_flights_are_loaded_and_read_as_the_page_says(dev_broker: str, tmp
 
 
 def test_the_job_of_the_page_is_the_one_that_the_demo_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`make demo` takes its command from a constant, which the page shows."""
+    """The page shows the constant from which `make demo` takes its command."""
     monkeypatch.syspath_prepend(str(checkout.ROOT / "docs/tutorial"))
     import flight_windows
 

@@ -1,4 +1,4 @@
-"""The page for those who come from Kafka: its commands run, and the settings and metrics that it names exist."""
+"""The page for users of Kafka: its commands run, and the settings and metrics that it names exist."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 SECTIONS = sections("how-to/from-kafka.md")
 CODE = re.compile(r"`([^`]+)`")
 TYPED = r"printf 'anna:1 book\nben:2 pens\n' | "
-"""What somebody types into the producer."""
+"""The lines typed into the producer."""
 
 
 def cells(text: str, column: int) -> list[str]:
-    """Return what stands as code in a column of the tables of a section, from the top to the bottom."""
+    """Return the code in a column of a section's tables, from top to bottom."""
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
     return [code for row in rows if len(row) > column for code in CODE.findall(row[column])]
 
 
 @pytest.mark.slow
 async def test_every_command_of_the_table(tmp_path: Path) -> None:
-    """In order, against one broker: what is created is described, written, read, measured and deleted."""
+    """The commands run in order against one broker: create, describe, write, read, measure and delete."""
     commands = cells(SECTIONS["Commands"], 1)
     async with testing.cluster() as bootstrap:
         shell = PageShell(tmp_path, {"FAIRLEAD_BOOTSTRAP": bootstrap})
@@ -49,8 +49,8 @@ async def test_every_command_of_the_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_group_begins_behind_what_was_copied(tmp_path: Path) -> None:
-    """The steps around the copy: the group reads what is written after them, and nothing of what was there before."""
+async def test_a_group_begins_after_the_copied_records(tmp_path: Path) -> None:
+    """After the steps around the copy the group reads only records written later."""
     create, reset = (block.text for block in blocks(SECTIONS["Move a topic over"], "sh"))
     async with testing.cluster() as bootstrap:
         shell = PageShell(tmp_path, {"FAIRLEAD_BOOTSTRAP": bootstrap})
@@ -64,7 +64,7 @@ async def test_a_group_begins_behind_what_was_copied(tmp_path: Path) -> None:
 
 
 def test_the_settings_and_metrics_that_are_named_exist() -> None:
-    """Each is a parameter of the client that heads its table, or a metric of the broker."""
+    """Each setting is a parameter of the client that heads its table, and each metric one of the broker."""
     producer, consumer = SECTIONS["Settings of clients"].split("| Kafka's consumer |")
     wrong = [name for name in cells(producer, 1)[1:] if name not in inspect.signature(Producer).parameters]
     wrong += [name for name in cells(consumer, 1) if name not in inspect.signature(Consumer).parameters]

@@ -1,4 +1,4 @@
-"""Consumer groups from the command line: what is printed, what is committed, and the exit codes."""
+"""Consumer groups from the command line: output, commits and exit codes."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def live_group(dev_broker: str, topic: str) -> Iterator[str]:
 
 
 def documents(text: str) -> dict[str, object]:
-    """An answer that was asked for as JSON."""
+    """Return a command's JSON answer."""
     found: dict[str, object] = json.loads(text)
     return found
 
 
-def test_a_group_goes_on_where_it_stopped(fairlead: CommandLine, topic: str) -> None:
-    """-n ends in the middle of a batch, and what was printed is committed: nothing twice, nothing left out."""
+def test_a_group_continues_where_it_stopped(fairlead: CommandLine, topic: str) -> None:
+    """-n ends in the middle of a batch, and the printed records are committed: none repeats, none is left out."""
     first = fairlead("consume", topic, "-g", "reader", "--from-beginning", "-n", "4").split()
     rest = fairlead("consume", topic, "-g", "reader", "--from-beginning", "-e").split()
     nothing = fairlead("consume", topic, "-g", "reader", "--from-beginning", "-e")
@@ -60,16 +60,16 @@ def test_a_group_goes_on_where_it_stopped(fairlead: CommandLine, topic: str) -> 
     assert lag["total_records"] == 0
 
 
-def test_a_group_that_begins_at_the_end_has_a_place_there(fairlead: CommandLine, topic: str) -> None:
-    """What comes between two calls is not lost, though the first of them printed nothing."""
+def test_a_group_that_begins_at_the_end_commits_its_position(fairlead: CommandLine, topic: str) -> None:
+    """Records written between two calls are read, though the first call printed nothing."""
     assert fairlead("consume", topic, "-g", "late", "-e") == ""
     fairlead("produce", topic, "--partition", "1", typed=b"new\n")
 
     assert fairlead("consume", topic, "-g", "late", "-e", "-f", r"%p %v\n") == "1 new\n"
 
 
-def test_a_group_is_given_its_place_before_its_first_start(fairlead: CommandLine, topic: str) -> None:
-    """With the topics named; without them nothing is known of a group that is not there."""
+def test_a_group_gets_positions_before_its_first_start(fairlead: CommandLine, topic: str) -> None:
+    """A reset with the topics named creates the group; without them an unknown group is not found."""
     fairlead("group", "reset", "coming", "--to", "latest", code=3)
     fairlead("group", "reset", "coming", "--to", "latest", "--topic", topic, "--dry-run")
     fairlead("group", "describe", "coming", code=3)
@@ -79,7 +79,7 @@ def test_a_group_is_given_its_place_before_its_first_start(fairlead: CommandLine
 
 
 def test_an_idle_group_is_moved_and_deleted(fairlead: CommandLine, topic: str) -> None:
-    """A dry run changes nothing; positions and partitions are as told; then the group is gone."""
+    """A dry run changes nothing; positions and partitions are as requested; then the group is deleted."""
     fairlead("consume", topic, "-g", "moved", "--from-beginning", "-e")
 
     def reset(to: str, *more: str) -> list[list[str]]:
@@ -103,7 +103,7 @@ def test_an_idle_group_is_moved_and_deleted(fairlead: CommandLine, topic: str) -
 def test_a_live_group_is_shown_and_refuses_to_be_moved(
     fairlead: CommandLine, topic: str, live_group: str
 ) -> None:
-    """List, describe and lag in their forms; reset and delete end with the code for a refusal."""
+    """List, describe and lag show a live group; reset and delete end with the code of a refusal."""
     listed = yaml.safe_load(fairlead("group", "list", "--output", "yaml"))
     described = fairlead("group", "describe", live_group)
     lag = fairlead("group", "lag", live_group).splitlines()
@@ -137,7 +137,7 @@ def test_a_live_group_is_shown_and_refuses_to_be_moved(
         (("consume", "misspelt", "-g", "y", "-e"), 3, "misspelt"),
     ],
 )
-def test_what_goes_wrong_is_named_and_has_its_exit_code(
+def test_wrong_calls_are_named_and_have_exit_codes(
     fairlead: CommandLine, arguments: tuple[str, ...], code: int, named: str
 ) -> None:
     """2 usage, 3 not found, 4 refused; the message on stderr names the thing."""
@@ -146,7 +146,7 @@ def test_what_goes_wrong_is_named_and_has_its_exit_code(
 
 
 def test_a_misspelt_topic_leaves_no_group(fairlead: CommandLine) -> None:
-    """The name is looked at before anybody joins."""
+    """The topic's name is checked before a member joins."""
     fairlead("consume", "misspelt", "-g", "never-joined", code=3)
 
     assert "never-joined" not in fairlead("group", "list")
@@ -159,10 +159,10 @@ def test_the_help_of_groups_shows_an_example(fairlead: CommandLine, verb: str) -
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
-def test_a_stopped_member_commits_what_was_printed(
+def test_a_stopped_member_commits_the_printed_records(
     fairlead: CommandLine, topic: str, shell_environment: dict[str, str], number: signal.Signals
 ) -> None:
-    """A member that waits for more is interrupted: it leaves, and the next one goes on behind what was shown."""
+    """An interrupted member leaves, and the next one continues after the printed records."""
     group = f"stopped-{number.name}"
     command = ["fairlead", "consume", topic, "-g", group, "--from-beginning"]
     with subprocess.Popen(command, env=shell_environment, stdout=subprocess.PIPE, text=True) as process:

@@ -1,4 +1,4 @@
-"""The how-to of running a cluster: its commands in their order, to four brokers over a real etcd, and what they do."""
+"""The how-to of running a cluster: its commands in order, with four brokers and a real etcd, and their effects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECTIONS = sections("how-to/operations.md")
 MODULE = Path(__file__).with_name("etcdutl_go")
 PACKAGE = "go.etcd.io/etcd/etcdutl/v3"
 LEASE_SECONDS = 15
-"""Long enough for three commands while a broker stands still."""
+"""Long enough for three commands while a broker is paused."""
 READY_SECONDS_MAX = 120.0
 
 
@@ -34,7 +34,7 @@ def etcdutl() -> Path:
 
 @dataclass(slots=True)
 class Site:
-    """Brokers 1 to 4, their etcd, and the shell of who runs them."""
+    """Brokers 1 to 4, their etcd, and the shell of their operator."""
 
     etcd: EtcdCluster
     shell: PageShell
@@ -53,30 +53,30 @@ class Site:
         self.know()
 
     async def lose(self, *numbers: int) -> None:
-        """Kill brokers, and lose their disks."""
+        """Kill brokers, and delete their data."""
         for number in numbers:
             await asyncio.to_thread(self.brokers[number].kill)
             shutil.rmtree(self.brokers[number].data)
         self.know()
 
     def know(self) -> None:
-        """Type commands to the brokers that run."""
+        """Address commands to the running brokers."""
         urls = [broker.url for broker in self.brokers.values() if broker.running]
         self.shell.variables["FAIRLEAD_BOOTSTRAP"] = ",".join(urls)
 
     async def type(self, section: str, number: int = 0) -> list[str]:
-        """Run a block of a section line by line; returns what each printed."""
+        """Run a block of a section line by line; return the output of each."""
         commands = blocks(SECTIONS[section], "console")[number].text.splitlines()
         return [await self.shell.run(command) for command in commands]
 
     async def replicas(self) -> tuple[str, list[str], list[str]]:
-        """Return who leads the partition, who keeps it, and who is in sync."""
+        """Return the leader of the partition, its replicas, and the in-sync ones."""
         described = words(await self.shell.run("fairlead topic describe orders"))
         leader, _, replicas, isr = next(line[1:5] for line in described if line[0] == "0")
         return leader, replicas.split(","), sorted(isr.split(","))
 
     async def settled(self, replicas: list[str]) -> None:
-        """Wait until these keep the partition, in any order and all in sync."""
+        """Wait until these brokers keep the partition, in any order and all in sync."""
         async with asyncio.timeout(READY_SECONDS_MAX):
             while [sorted(each) for each in (await self.replicas())[1:]] != [replicas, replicas]:
                 continue
@@ -98,7 +98,7 @@ class Site:
 
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    """Four brokers, and a topic of one partition with a thousand records on the first three."""
+    """Yield four brokers, and a topic of one partition with a thousand records on the first three."""
     ports = free_ports()
     async with etcd_cluster(tmp_path / "etcd") as etcd:
         site = Site(etcd, PageShell(tmp_path))
@@ -109,7 +109,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
                 tmp_path / f"broker-{number}", arguments=arguments, listeners=listeners
             )
         try:
-            # The first is the controller, which no test pauses: nobody else could answer in its place.
+            # The first is the controller, which no test pauses: no other broker could answer for it.
             await site.start(1)
             await site.start(2, 3, 4)
             await site.shell.run(
@@ -123,8 +123,8 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
                 await asyncio.to_thread(broker.kill)
 
 
-async def test_a_partition_moves_and_brokers_go_and_come(site: Site) -> None:
-    """Looked at, moved, led by the preferred leader again, drained away for good, and restarted by permit."""
+async def test_a_partition_moves_and_brokers_change(site: Site) -> None:
+    """A partition is described, moved and led by its preferred leader; a broker is drained or restarted by permit."""
     health, brokers, topic, moves = await site.type("See how it is")
     assert ["under", "min", "isr", "0"] in words(health)
     assert [line[3] for line in words(brokers)[1:]] == ["running"] * 4
@@ -165,7 +165,7 @@ async def test_a_partition_moves_and_brokers_go_and_come(site: Site) -> None:
 
 
 async def test_lost_disks_and_a_restored_store(site: Site) -> None:
-    """A replica that had fallen behind leads on demand; an etcd from a backup loses nothing that brokers have."""
+    """A replica that had fallen behind leads on demand; an etcd from a backup loses no record of the brokers."""
     await site.stop(1)
     await site.shell.run("seq 500 | fairlead produce orders")
     await site.lose(2, 3)

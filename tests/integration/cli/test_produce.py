@@ -1,4 +1,4 @@
-"""`fairlead produce` where something is wrong: nothing is lost without a word, nothing is read in vain."""
+"""`fairlead produce` with a failure: no record is lost silently, and no input is read in vain."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIB = 1024 * 1024
 
 @pytest.fixture
 def no_auto_creation(fairlead: CommandLine) -> Iterator[None]:
-    """A cluster where topics are created by those who mean to."""
+    """A cluster that creates topics only on request."""
     fairlead("cluster", "config", "--broker", "0", "-c", "auto.create.topics.enable=false")
     yield
     fairlead("cluster", "config", "--broker", "0", "--unset", "auto.create.topics.enable")
@@ -34,7 +34,7 @@ def stored(fairlead: CommandLine, topic: str) -> int:
 
 
 def test_the_lines_before_a_bad_one_are_stored(fairlead: CommandLine) -> None:
-    """All of them, acknowledged, and the message says which line it was and how many are stored."""
+    """All lines before the bad one are acknowledged, and the message has its number and the stored count."""
     fairlead("topic", "create", "lines")
 
     fairlead(
@@ -56,7 +56,7 @@ def test_the_lines_before_a_bad_one_are_stored(fairlead: CommandLine) -> None:
 def test_an_interrupted_input_is_not_done(
     fairlead: CommandLine, shell_environment: dict[str, str], number: signal.Signals
 ) -> None:
-    """What was read is stored and counted; what was to come is not, and the exit code says that."""
+    """The lines read are stored and counted, and the exit code reports the interruption."""
     topic = f"interrupted-{number.name}"
     fairlead("topic", "create", topic)
     command = ["fairlead", "produce", topic, "-v"]
@@ -79,8 +79,8 @@ def test_an_interrupted_input_is_not_done(
     assert stored(fairlead, topic) == 2
 
 
-def test_programs_are_told_where_records_are(fairlead: CommandLine) -> None:
-    """A line of JSON for each batch; without acknowledgements nobody knows the offsets."""
+def test_programs_get_the_offsets_of_records(fairlead: CommandLine) -> None:
+    """Each batch is printed as a line of JSON; without acknowledgements its offsets are unknown."""
     fairlead("topic", "create", "told")
     as_json = ("--output", "json")
     told = [
@@ -108,7 +108,7 @@ def test_programs_are_told_where_records_are(fairlead: CommandLine) -> None:
 def test_the_rows_before_a_bad_one_are_stored(
     fairlead: CommandLine, tmp_path: Path, name: str, content: bytes, named: str
 ) -> None:
-    """A file is loaded up to its first wrong row, and the message says so."""
+    """A file is loaded up to its first wrong row, and the message names the row."""
     path = tmp_path / name
     path.write_bytes(content)
     fairlead("topic", "create", name)
@@ -120,7 +120,7 @@ def test_the_rows_before_a_bad_one_are_stored(
     assert stored(fairlead, name) == GOOD
 
 
-def test_a_file_of_records_comes_back_as_it_was(fairlead: CommandLine, tmp_path: Path) -> None:
+def test_a_file_of_records_is_read_back(fairlead: CommandLine, tmp_path: Path) -> None:
     """Bytes, keys and headers of a Parquet file with a column `value` are those of the records."""
     path = tmp_path / "records.parquet"
     headers = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), ("value", pa.binary())]))
@@ -145,10 +145,10 @@ def test_a_file_of_records_comes_back_as_it_was(fairlead: CommandLine, tmp_path:
     assert [record["headers"] for record in records] == [[["from", "file"]], []]
 
 
-def test_a_refusal_in_the_middle_tells_what_is_stored(
+def test_a_refusal_in_the_middle_reports_the_stored_lines(
     fairlead: CommandLine, shell_environment: dict[str, str]
 ) -> None:
-    """The topic goes away after the first line: that line is counted as stored, the second is not."""
+    """The topic is deleted after the first line: that line is counted as stored, the second is not."""
     fairlead("topic", "create", "short-lived")
     producer = subprocess.Popen(
         ["fairlead", "produce", "short-lived", "-v"],
@@ -173,8 +173,8 @@ def test_a_refusal_in_the_middle_tells_what_is_stored(
     )
 
 
-def test_a_line_longer_than_a_batch_may_hold_is_named(fairlead: CommandLine) -> None:
-    """The limit is the topic's; what stands before the line is stored."""
+def test_a_line_larger_than_a_batch_is_named(fairlead: CommandLine) -> None:
+    """The limit is the topic's; the lines before the large one are stored."""
     fairlead("topic", "create", "long", "-c", f"max.message.bytes={MIB}")
 
     fairlead("produce", "long", typed=b"short\n" + b"x" * (3 * MIB) + b"\nshort\n", code=2)
@@ -193,7 +193,7 @@ def test_a_topic_is_created_where_the_cluster_allows_it(fairlead: CommandLine) -
 
 
 @pytest.mark.usefixtures("no_auto_creation")
-def test_an_unknown_topic_is_told_before_anything_is_read(
+def test_an_unknown_topic_is_refused_before_any_input_is_read(
     fairlead: CommandLine, shell_environment: dict[str, str]
 ) -> None:
     """The command ends while its standard input is still open and empty."""
@@ -214,8 +214,8 @@ def test_an_unknown_topic_is_told_before_anything_is_read(
     fairlead("topic", "describe", "nowhere", code=3)
 
 
-def test_a_partition_that_is_not_there_is_told_before_anything_is_read(fairlead: CommandLine) -> None:
-    """Not found, by number."""
+def test_a_missing_partition_is_refused_before_any_input_is_read(fairlead: CommandLine) -> None:
+    """A missing partition is named by its number."""
     fairlead("topic", "create", "narrow")
 
     fairlead("produce", "narrow", "--partition", "7", typed=b"lost?\n", code=3)

@@ -15,14 +15,14 @@ from command_line_kit import CommandLine
 
 @pytest.fixture
 def elsewhere(shell_environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """A user with a configuration folder of his own, and no cluster in the environment."""
+    """A user with a configuration folder, and no cluster in the environment."""
     kept = {name: value for name, value in shell_environment.items() if name != "FAIRLEAD_BOOTSTRAP"}
     return {**kept, "XDG_CONFIG_HOME": str(tmp_path)}
 
 
 @pytest.mark.slow
 def test_a_profile_names_the_cluster(dev_broker: str, elsewhere: dict[str, str], tmp_path: Path) -> None:
-    """The first is used, another by its name; a flag and the variable go before it."""
+    """The first profile is used, another one by its name; a flag and the variable override it."""
     fairlead = CommandLine(elsewhere)
     assert fairlead("profile", "list") == "\tPROFILE\tBOOTSTRAP\n"
     assert "and is used" in fairlead("profile", "create", "here", "--bootstrap", dev_broker)
@@ -43,7 +43,7 @@ def test_a_profile_names_the_cluster(dev_broker: str, elsewhere: dict[str, str],
 
 
 def test_a_profile_is_forgotten(elsewhere: dict[str, str]) -> None:
-    """Only its name; without the one in use none is, and commands go to this machine again."""
+    """Only its name is forgotten; without the profile in use commands address this machine again."""
     fairlead = CommandLine(elsewhere)
     fairlead("profile", "create", "near", "--bootstrap", "http://127.0.0.1:1")
     created = fairlead("profile", "create", "a far one", "--bootstrap", "http://127.0.0.1:2")
@@ -59,8 +59,8 @@ def test_a_profile_is_forgotten(elsewhere: dict[str, str]) -> None:
     assert "there are: none" in fairlead.errors
 
 
-def test_programs_are_told_what_became_of_a_profile(elsewhere: dict[str, str]) -> None:
-    """In the words of the list."""
+def test_changes_of_profiles_are_printed_for_programs(elsewhere: dict[str, str]) -> None:
+    """A change is printed in the form of the list."""
     fairlead = CommandLine(elsewhere)
     as_json = ("--output", "json")
     near, far = "http://127.0.0.1:1", "http://127.0.0.1:2"
@@ -80,7 +80,7 @@ def test_programs_are_told_what_became_of_a_profile(elsewhere: dict[str, str]) -
 
 
 def test_profiles_that_are_not_there_or_cannot_be_read(elsewhere: dict[str, str], tmp_path: Path) -> None:
-    """Are named, with what is allowed; a broken file is left as it is."""
+    """Missing profiles are named, with the allowed ones; a broken file is left unchanged."""
     fairlead = CommandLine(elsewhere)
     fairlead("profile", "create", 'qu"ote', "--bootstrap", "http://127.0.0.1:1")
     fairlead("profile", "use", "none", code=3)
@@ -107,7 +107,7 @@ def test_profiles_that_are_not_there_or_cannot_be_read(elsewhere: dict[str, str]
 
 @pytest.mark.parametrize("name", ["\U0001f680", "größe", 'qu"ote\\'])
 def test_a_profile_may_have_any_name_that_can_be_read(elsewhere: dict[str, str], name: str) -> None:
-    """What `create` wrote is read by all that follows."""
+    """Every later command reads the name that `create` wrote."""
     fairlead = CommandLine(elsewhere)
     fairlead("profile", "create", name, "--bootstrap", "http://127.0.0.1:1")
     listed = json.loads(fairlead("profile", "list", "--output", "json"))
@@ -117,10 +117,10 @@ def test_a_profile_may_have_any_name_that_can_be_read(elsewhere: dict[str, str],
 
 
 @pytest.mark.slow
-def test_only_those_who_need_a_profile_are_told_that_there_is_none(
+def test_only_commands_that_use_a_profile_need_it(
     dev_broker: str, elsewhere: dict[str, str], tmp_path: Path
 ) -> None:
-    """Neither the help nor a broker reads it; whoever names the cluster needs none."""
+    """Neither the help nor a broker reads the profile, nor does a command with an address."""
     path = tmp_path / "fairlead" / "profiles.toml"
     path.parent.mkdir()
     path.write_text("profiles = 3")
@@ -138,8 +138,8 @@ def test_only_those_who_need_a_profile_are_told_that_there_is_none(
     assert str(path) in fairlead.errors
 
 
-def test_nobody_needs_a_home(elsewhere: dict[str, str]) -> None:
-    """A number without a name, as containers may run under, has none; a profile that is asked for is not found."""
+def test_a_home_is_optional(elsewhere: dict[str, str]) -> None:
+    """A user id without a name, as in containers, has no home; a requested profile is then not found."""
     unshare = ["unshare", "--user", "--map-user=12345"]
     if shutil.which("unshare") is None or subprocess.run([*unshare, "true"], check=False).returncode:
         pytest.skip("no user without a name can be made here")

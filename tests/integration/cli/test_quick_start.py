@@ -54,7 +54,7 @@ def test_the_quick_start_works_word_for_word(
     assert lag.splitlines()[-1].split()[:5] == ["test", "0", "3", "4", "1"]
 
 
-def test_the_curl_lines_answer_what_was_written(dev_broker: str, shell_environment: dict[str, str]) -> None:
+def test_curl_reads_back_its_record(dev_broker: str, shell_environment: dict[str, str]) -> None:
     """A record written through JSON is read back through JSON."""
     script = f"""
     fairlead topic create greetings

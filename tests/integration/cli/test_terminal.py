@@ -1,4 +1,4 @@
-"""What only a person sees: the command line in a real terminal."""
+"""The command line in a real terminal, as a person sees it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS = 400_000
 def test_a_file_shows_its_progress(
     fairlead: CommandLine, shell_environment: dict[str, str], tmp_path: Path, suffix: str
 ) -> None:
-    """A bar with the file's name and size, which ends full; standard output stays free of it in a pipe."""
+    """A bar has the file's name and size, and ends full; in a pipe standard output has no bar."""
     path = written(tmp_path / f"rows{suffix}")
     topic = f"bar{suffix}"
     fairlead("topic", "create", topic)
@@ -37,7 +37,7 @@ def test_a_file_shows_its_progress(
 
 
 def written(path: Path) -> Path:
-    """Write as many rows as a bar is seen with, in the format of the file's name."""
+    """Write enough rows for a visible bar, in the format of the file's name."""
     table = pa.table({"id": pa.array(range(ROWS)), "text": pa.array(["some text"]).take([0] * ROWS)})
     match path.suffix:
         case ".csv":
@@ -54,7 +54,7 @@ def written(path: Path) -> Path:
 
 
 def test_deleting_a_topic_asks(fairlead: CommandLine, shell_environment: dict[str, str]) -> None:
-    """No keeps the topic and ends with 1; yes deletes it."""
+    """A refused deletion keeps the topic and ends with 1; a confirmed one deletes it."""
     fairlead("topic", "create", "precious")
 
     with terminal_window(shell_environment, "topic", "delete", "precious") as window:
@@ -89,7 +89,7 @@ def test_typed_lines_are_sent_one_by_one_until_ctrl_d(
     assert fairlead("consume", "typed", "--from-beginning", "-e") == "first\nsecond\n"
 
 
-def test_ctrl_c_ends_what_waits(fairlead: CommandLine, shell_environment: dict[str, str]) -> None:
+def test_ctrl_c_ends_a_waiting_command(fairlead: CommandLine, shell_environment: dict[str, str]) -> None:
     """Neither a producer that waits for a line nor a consumer that waits for records holds the terminal."""
     fairlead("topic", "create", "waiting")
 

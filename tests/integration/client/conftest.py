@@ -54,7 +54,7 @@ class BrokerProcess:
         self.url = ""
 
     async def start(self) -> None:
-        """Start it and return when it serves."""
+        """Start the process and return when it serves."""
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "fairlead_broker", "--data", str(self._data), "--listen", self._listen,
             "--peer-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--output", "json",
@@ -67,11 +67,11 @@ class BrokerProcess:
         self._listen = self.url.removeprefix("http://")
 
     async def kill(self) -> None:
-        """End it without a chance to say goodbye."""
+        """Kill the process."""
         await self._end(signal.SIGKILL)
 
     async def stop(self) -> None:
-        """Ask it to stop."""
+        """Stop the process in order."""
         await self._end(signal.SIGTERM)
 
     async def _end(self, number: signal.Signals) -> None:

@@ -30,7 +30,7 @@ async def test_a_created_topic_can_be_written_at_once(bootstrap: str, admin: Adm
 
 
 async def test_a_topic_tells_all_its_partitions_while_it_is_created(bootstrap: str, admin: Admin) -> None:
-    """Whoever sees it in the middle counts as many as a moment later: keys go where they always go."""
+    """A topic under creation has all its partitions in metadata, so that keys always get the same partition."""
     async with Admin(bootstrap) as other:
         creation = asyncio.create_task(admin.create_topic("flights", partitions=300))
         seen: list[int] = []
@@ -43,8 +43,8 @@ async def test_a_topic_tells_all_its_partitions_while_it_is_created(bootstrap: s
     assert set(seen) == {300}
 
 
-async def test_the_same_topic_again_is_no_error(admin: Admin) -> None:
-    """Another specification is."""
+async def test_the_same_topic_again_is_accepted(admin: Admin) -> None:
+    """The same specification is accepted, and another one is refused."""
     first = await admin.create_topic("flights", partitions=2)
     again = await admin.create_topic("flights", partitions=2)
 
@@ -54,7 +54,7 @@ async def test_the_same_topic_again_is_no_error(admin: Admin) -> None:
 
 
 async def test_a_dry_run_creates_nothing(admin: Admin) -> None:
-    """It is only checked."""
+    """A dry run only checks the request."""
     await admin.create_topic("flights", dry_run=True)
 
     assert await admin.list_topics() == []
@@ -63,7 +63,7 @@ async def test_a_dry_run_creates_nothing(admin: Admin) -> None:
 
 
 async def test_topics_are_listed_over_pages(admin: Admin) -> None:
-    """All of them, in order of names, however many answers it takes."""
+    """A list has all topics in order of names, over any number of pages."""
     names = [f"topic-{index:03}" for index in range(120)]
     for name in names:
         await admin.create_topic(name, wait=False)
@@ -89,7 +89,7 @@ async def test_topics_are_changed_and_deleted(admin: Admin) -> None:
 
 
 async def test_another_topic_of_the_name_is_left_alone(admin: Admin) -> None:
-    """A topic id given beside the name keeps a change from whoever was created since."""
+    """A topic id beside the name keeps a change from a later topic of the name."""
     first = await admin.create_topic("flights")
     await admin.delete_topic("flights", topic_id=first.topic_id)
     second = await admin.create_topic("flights")
@@ -101,14 +101,14 @@ async def test_another_topic_of_the_name_is_left_alone(admin: Admin) -> None:
     assert (await admin.describe_topic("flights")).topic_id == second.topic_id
 
 
-async def test_what_is_not_built_is_refused(admin: Admin) -> None:
-    """A configuration that would do nothing is never accepted."""
+async def test_unsupported_configuration_is_refused(admin: Admin) -> None:
+    """A configuration without effect is never accepted."""
     with pytest.raises(InvalidConfigError, match="not supported yet"):
         await admin.create_topic("flights", config={"cleanup.policy": "compact"})
 
 
-async def test_the_cluster_tells_about_itself(bootstrap: str, admin: Admin) -> None:
-    """Ids, brokers, versions."""
+async def test_the_cluster_is_described(bootstrap: str, admin: Admin) -> None:
+    """The description has ids, brokers and versions."""
     cluster = await admin.cluster()
     versions = await admin.versions()
     [broker] = await admin.brokers()
@@ -120,7 +120,7 @@ async def test_the_cluster_tells_about_itself(bootstrap: str, admin: Admin) -> N
 
 
 async def test_offsets_of_a_partition(bootstrap: str, admin: Admin) -> None:
-    """Where it begins and ends, and where a position is."""
+    """The earliest and latest offset of a partition, and the offset at a time."""
     await admin.create_topic("flights", partitions=2)
     async with Producer(bootstrap) as producer:
         for _ in range(3):
@@ -140,7 +140,7 @@ async def test_offsets_of_a_partition(bootstrap: str, admin: Admin) -> None:
 
 
 async def test_names_are_checked_before_any_call(admin: Admin) -> None:
-    """A name that cannot be one never becomes a path."""
+    """A name that cannot exist never becomes part of a path."""
     for name in ("", ".", "..", "a/b", "a" * 250, "\u00e9t\u00e9"):
         with pytest.raises(InvalidTopicNameError):
             await admin.create_topic(name)
@@ -148,8 +148,8 @@ async def test_names_are_checked_before_any_call(admin: Admin) -> None:
             await admin.describe_topic(name)
 
 
-async def test_nobody_there_is_told_in_time() -> None:
-    """The time allowed for retries bounds it."""
+async def test_an_unreachable_cluster_is_refused_in_time() -> None:
+    """The time allowed for retries bounds the call."""
     async with Admin("http://127.0.0.1:1", retry_timeout="100ms") as admin:
         with pytest.raises(UnreachableError, match=r"http://127\.0\.0\.1:1"):
             await admin.versions()

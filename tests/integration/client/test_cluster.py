@@ -1,4 +1,4 @@
-"""The SDK against three brokers: leaders that change, brokers that come and go, and calls that anybody passes on."""
+"""The SDK against three brokers: changes of leaders and brokers, and calls that any broker forwards."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ PARTITIONS = 3
 
 
 def url(cluster: Cluster, broker: int) -> str:
-    """Where clients reach a broker."""
+    """Return the address of a broker for clients."""
     return f"http://{cluster.brokers[broker].addresses.data}"
 
 
 async def read_to_the_end(bootstrap: str | list[str], topic: str = "flights") -> dict[int, list[int]]:
-    """Return the numbers in each partition, as they stand."""
+    """Return the numbers in each partition, in order."""
     found: dict[int, list[int]] = defaultdict(list)
     async with Consumer(bootstrap) as consumer:
         await consumer.assign(topic=topic)
@@ -41,8 +41,8 @@ async def read_to_the_end(bootstrap: str | list[str], topic: str = "flights") ->
     return found
 
 
-async def test_a_topic_is_created_whoever_is_asked(cluster: Cluster) -> None:
-    """No broker knows what another was started with: the one with the setting is asked itself."""
+async def test_a_topic_is_created_through_any_broker(cluster: Cluster) -> None:
+    """A broker does not know the settings of another: the SDK asks the one with the setting."""
     for broker in list(cluster.brokers):
         await cluster.stop(broker)
     await cluster.start(*range(3), config_values={"auto.create.topics.enable": True})
@@ -89,7 +89,7 @@ async def test_leader_changes_neither_lose_nor_repeat_nor_reorder(cluster: Clust
                     await change(row)
             offsets = [(await delivery).offset for delivery in deliveries]
 
-    # Whoever was stopped has another port now.
+    # A restarted broker has another port.
     stored = await read_to_the_end([url(cluster, broker) for broker in cluster.brokers])
     for partition in range(PARTITIONS):
         written = list(range(partition, RECORDS, PARTITIONS))
@@ -99,7 +99,7 @@ async def test_leader_changes_neither_lose_nor_repeat_nor_reorder(cluster: Clust
 
 
 async def test_one_broker_is_enough_to_find_the_others(cluster: Cluster) -> None:
-    """Each of them; and the one that was named may go away afterwards."""
+    """Each broker leads to the others, and may then go away."""
     await cluster.topic("flights", partitions=PARTITIONS)
     for broker in (1, 2, 3):
         async with Producer(url(cluster, broker)) as producer:
@@ -119,7 +119,7 @@ async def test_one_broker_is_enough_to_find_the_others(cluster: Cluster) -> None
 
 
 async def test_any_broker_takes_admin_calls(cluster: Cluster) -> None:
-    """What one has changed another one tells at once, whoever is the controller."""
+    """A change through any broker shows at every other at once, whichever is the controller."""
     for broker in cluster.brokers:
         async with Admin(url(cluster, broker)) as admin:
             name = f"by-{broker}"
@@ -145,8 +145,8 @@ async def test_any_broker_takes_admin_calls(cluster: Cluster) -> None:
                 await admin.broker_config(99)
 
 
-async def test_an_unchanged_picture_is_not_sent_again(cluster: Cluster) -> None:
-    """The tag of one broker is good at another one; what has changed is there after the next refresh."""
+async def test_unchanged_metadata_is_not_sent_again(cluster: Cluster) -> None:
+    """The tag of one broker is valid at another; a change is present after the next refresh."""
     await cluster.topic("flights", partitions=PARTITIONS)
     addresses = tuple(url(cluster, broker) for broker in cluster.brokers)
     async with Transport(ConnectionSettings(bootstrap=addresses)) as transport:
@@ -172,10 +172,10 @@ async def test_an_unchanged_picture_is_not_sent_again(cluster: Cluster) -> None:
     assert cache.picture.etag != first.etag
 
 
-async def test_a_reader_is_told_of_records_that_an_unclean_election_lost(cluster: Cluster) -> None:
-    """With the offset at which it may go on: it neither skips nor repeats anything by itself.
+async def test_a_reader_learns_of_records_lost_by_an_unclean_election(cluster: Cluster) -> None:
+    """The error has the next offset: the reader neither skips nor repeats anything by itself.
 
-    The producer is told too, by the first batch behind those that are gone.
+    The producer gets an error too, for its first batch after the lost ones.
     """
     await cluster.controller.alter_cluster_config({"unclean.leader.election.delay.ms": 500})
     topic_id = await cluster.topic("flights", min_insync_replicas=1, unclean_leader_election_enable=True)
@@ -214,7 +214,7 @@ async def test_a_reader_is_told_of_records_that_an_unclean_election_lost(cluster
 
 
 async def test_records_wait_for_replicas_that_come_back(cluster: Cluster) -> None:
-    """Too few in sync is tried again until the delivery timeout, and that tells the cause."""
+    """Sends with too few in-sync replicas are retried until the delivery timeout, whose error has the cause."""
     topic_id = await cluster.topic("flights", min_insync_replicas=3)
     addresses = [url(cluster, broker) for broker in cluster.brokers]
     async with Producer(addresses) as producer, Producer(addresses, delivery_timeout="1s") as hasty:

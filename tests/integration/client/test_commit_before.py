@@ -1,4 +1,4 @@
-"""`commit="before"`: a batch that is committed and not handed out yet, and what may become of it meanwhile."""
+"""`commit="before"`: a batch that is committed and not delivered yet, and the events in between."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def take(consumer: Consumer) -> ConsumerBatch:
 
 
 async def committed(admin: Admin) -> int | None:
-    """Return where the group goes on in the first partition."""
+    """Return the group's committed offset of the first partition."""
     found = (await admin.group_offsets("g")).get(PLACE)
     return None if found is None else found.offset
 
@@ -75,7 +75,7 @@ def member(bootstrap: str) -> Callable[[], Consumer]:
 async def test_a_batch_whose_partition_is_paused_is_kept_until_it_is_resumed(
     member: Callable[[], Consumer], admin: Admin, bootstrap: str
 ) -> None:
-    """Other partitions go on; its commit is taken back, as nobody has seen it."""
+    """Other partitions continue; the commit of the batch is taken back, as it was not delivered."""
     async with member() as consumer:
         taking = await taking_while(consumer, lambda _: consumer.pause(PLACE))
         await fill(bootstrap, OTHER, 10)
@@ -89,13 +89,13 @@ async def test_a_batch_whose_partition_is_paused_is_kept_until_it_is_resumed(
     assert await committed(admin) == 30
 
 
-async def test_a_reader_who_gave_up_and_paused_gets_the_batch_after_resuming(
+async def test_a_reader_that_gave_up_and_paused_gets_the_batch_after_resuming(
     member: Callable[[], Consumer],
 ) -> None:
-    """Once, and before what follows it."""
+    """The batch is delivered once, before the following ones."""
 
     def give_up(taking: asyncio.Task[ConsumerBatch]) -> None:
-        """Leave, and let the partition rest."""
+        """Cancel the take, and pause the partition."""
         taking.cancel()
         consumer.pause(PLACE)
 
@@ -111,7 +111,7 @@ async def test_a_reader_who_gave_up_and_paused_gets_the_batch_after_resuming(
 
 
 async def test_a_seek_of_a_paused_partition_counts(member: Callable[[], Consumer]) -> None:
-    """What was kept of it is not handed out any more."""
+    """The kept part of a paused partition is not delivered after a seek."""
     async with member() as consumer:
         taking = await taking_while(consumer, lambda _: consumer.pause(PLACE))
         await consumer.seek(PLACE, 20)
@@ -122,10 +122,10 @@ async def test_a_seek_of_a_paused_partition_counts(member: Callable[[], Consumer
 
 
 @pytest.mark.slow
-async def test_a_paused_partition_goes_with_the_batch_that_nobody_got(
+async def test_an_undelivered_batch_moves_with_its_paused_partition(
     member: Callable[[], Consumer], admin: Admin
 ) -> None:
-    """Whoever has it next begins with that batch."""
+    """The next owner of the partition begins with that batch."""
     async with member() as consumer:
         taking = await taking_while(consumer, lambda _: consumer.pause(PLACE))
         async with member() as other:
@@ -140,10 +140,10 @@ async def test_a_paused_partition_goes_with_the_batch_that_nobody_got(
 
 
 @pytest.mark.parametrize("way", ["break", "raise", "pause"])
-async def test_the_rest_of_a_batch_that_nobody_got_is_not_skipped(
+async def test_the_rest_of_an_interrupted_batch_is_not_skipped(
     member: Callable[[], Consumer], admin: Admin, way: str
 ) -> None:
-    """Its reader stopped inside of it and left: whoever comes next begins behind the last record that was taken."""
+    """A reader left inside a batch: the next one begins after the last record that was taken."""
     with suppress(RuntimeError):
         async with member() as consumer:
             async for record in consumer.records():
@@ -158,14 +158,14 @@ async def test_the_rest_of_a_batch_that_nobody_got_is_not_skipped(
     assert await committed(admin) == 14
     async with member() as consumer:
         assert (await take(consumer)).base_offset == 14
-        # Only what nobody saw: what the program says afterwards stands.
+        # Only undelivered records: a later commit of the program stays.
         await consumer.seek(PLACE, 3)
     assert await committed(admin) == 20
 
 
 @pytest.mark.parametrize("commit", ["after", "before", "manual"])
-async def test_two_readers_at_once_are_refused_and_lose_nothing(bootstrap: str, commit: str) -> None:
-    """The one that was first goes on, and gets every batch."""
+async def test_two_takes_at_once_are_refused_and_lose_nothing(bootstrap: str, commit: str) -> None:
+    """The first take goes on, and gets every batch."""
     offsets: list[int] = []
 
     async def read(consumer: Consumer) -> None:
@@ -183,10 +183,10 @@ async def test_two_readers_at_once_are_refused_and_lose_nothing(bootstrap: str, 
     assert offsets == [0, 10, 20]
 
 
-async def test_a_member_that_the_group_does_not_know_any_more_joins_again(
+async def test_a_member_unknown_to_the_group_joins_again(
     member: Callable[[], Consumer], admin: Admin
 ) -> None:
-    """As when its session ended unheard: its reader waits for the partitions, and misses no batch."""
+    """After its session ended, the reader waits for the partitions, and misses no batch."""
     async with member() as consumer:
         assert (await take(consumer)).base_offset == 0
         assert consumer._session is not None

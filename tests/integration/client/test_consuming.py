@@ -40,7 +40,7 @@ async def fill(bootstrap: str, count: int, partition: int = 0, first: int = 0) -
 
 
 async def read(consumer: Consumer) -> list[int]:
-    """Return what is between the positions and the ends, as numbers."""
+    """Return the values between the positions and the ends, as numbers."""
     until = await consumer.end_offsets()
     return [int(record.value or b"") async for record in consumer.records(until=until)]
 
@@ -51,14 +51,16 @@ async def topic(admin: Admin) -> None:
     await admin.create_topic("flights", partitions=2)
 
 
-async def test_a_reader_without_anything_to_read_is_told(bootstrap: str) -> None:
-    """It would wait for ever; a name in the place of partitions is told too, and nothing to read may be assigned."""
+async def test_a_reader_without_partitions_is_refused(bootstrap: str) -> None:
+    """It would wait for ever; a name in the place of partitions is refused too, and an empty list may be assigned."""
     async with Consumer(bootstrap) as consumer:
-        with pytest.raises(SettingError, match=r"assignment=None .* assign\(topic="):
+        with pytest.raises(SettingError) as empty:
             await consumer.next_batch()
+        assert (empty.value.name, empty.value.value) == ("assignment", None)
         for wrong in ("flights", [("flights", 0)]):
-            with pytest.raises(SettingError, match=r'partitions=.* TopicPartition\("orders", 0\)'):
+            with pytest.raises(SettingError) as refused:
                 await consumer.assign(wrong)  # type: ignore[arg-type]
+            assert refused.value.name == "partitions"
         await consumer.assign([])
 
         assert await consumer.next_batch("10ms") is None
@@ -77,7 +79,7 @@ async def test_a_topic_is_read_from_its_beginning(bootstrap: str) -> None:
 
 
 async def test_arrow_batches_have_their_offsets(bootstrap: str) -> None:
-    """Batches as they were stored, with offset, key, value, timestamp and headers."""
+    """Arrow batches are the stored ones, with offset, key, value, timestamp and headers."""
     await fill(bootstrap, 25)
     async with Consumer(bootstrap) as consumer:
         await consumer.assign([at(0)])
@@ -94,8 +96,8 @@ async def test_arrow_batches_have_their_offsets(bootstrap: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("offset", [0, 3, 10, 19, 20, 24, 25])
-async def test_reading_begins_exactly_where_it_was_asked(bootstrap: str, offset: int) -> None:
-    """In the middle of a batch too: records below the offset are not handed out."""
+async def test_reading_begins_exactly_at_the_offset(bootstrap: str, offset: int) -> None:
+    """In the middle of a batch, records below the offset are not delivered."""
     await fill(bootstrap, 25)
     async with Consumer(bootstrap) as consumer:
         await consumer.assign([at(0)])
@@ -122,7 +124,7 @@ async def test_seeking_by_time_finds_the_first_record_at_or_after_it(bootstrap: 
 
 
 async def test_seeking_to_the_ends(bootstrap: str) -> None:
-    """Earliest and latest, also back and forth while something is prefetched."""
+    """Seeking to earliest and latest works, also back and forth during a prefetch."""
     await fill(bootstrap, 100)
     async with Consumer(bootstrap) as consumer:
         await consumer.assign([at(0)])
@@ -137,8 +139,8 @@ async def test_seeking_to_the_ends(bootstrap: str) -> None:
         assert await read(consumer) == list(range(90, 100))
 
 
-async def test_reading_stops_at_the_end_that_was_seen(bootstrap: str) -> None:
-    """What comes later is left for the next time, and the position is where to go on."""
+async def test_reading_stops_at_the_end_of_its_start(bootstrap: str) -> None:
+    """Later records are left for the next read, and the position is the next offset."""
     await fill(bootstrap, 20)
     async with Consumer(bootstrap) as consumer:
         await consumer.assign(topic="flights")
@@ -162,7 +164,7 @@ async def test_reading_stops_in_the_middle_of_a_batch(bootstrap: str) -> None:
 
 
 async def test_new_records_wake_a_waiting_reader(bootstrap: str) -> None:
-    """A long poll ends when something arrives, long before its wait."""
+    """A long poll ends when a record is stored, long before its wait is over."""
     async with Consumer(bootstrap, fetch_wait_max="60s") as consumer:
         await consumer.assign(topic="flights", start="latest")
         async with asyncio.TaskGroup() as tasks, asyncio.timeout(10):
@@ -175,7 +177,7 @@ async def test_new_records_wake_a_waiting_reader(bootstrap: str) -> None:
 
 
 async def test_a_quiet_partition_does_not_delay_a_busy_one(bootstrap: str) -> None:
-    """A parked poll holds nobody back: what is read goes on at once."""
+    """A waiting poll of one partition delays no other: records of another are delivered at once."""
     await fill(bootstrap, 2_000, partition=0)
     async with Consumer(bootstrap, fetch_wait_max="60s", partition_fetch_bytes_max=20_000) as consumer:
         await consumer.assign(topic="flights")
@@ -184,7 +186,7 @@ async def test_a_quiet_partition_does_not_delay_a_busy_one(bootstrap: str) -> No
 
 
 async def test_a_small_prefetch_still_reads_everything(bootstrap: str) -> None:
-    """The bound is on memory, not on what can be read."""
+    """The bound is on memory, not on the readable records."""
     await fill(bootstrap, 500, partition=0)
     await fill(bootstrap, 500, partition=1, first=500)
     async with Consumer(
@@ -196,8 +198,8 @@ async def test_a_small_prefetch_still_reads_everything(bootstrap: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["pause", "until"])
-async def test_what_was_fetched_of_others_does_not_hold_a_partition_back(bootstrap: str, way: str) -> None:
-    """Of one that is paused, or is not to be read now, however little may be fetched ahead; it comes later."""
+async def test_fetched_records_of_other_partitions_do_not_block_a_partition(bootstrap: str, way: str) -> None:
+    """Records of a paused or unread partition fill the prefetch, and the others are read all the same."""
     for partition in range(2):
         await fill(bootstrap, 100, partition, first=100 * partition)
     async with Consumer(bootstrap, prefetch_bytes=1, partition_fetch_bytes_max=2_000) as consumer:
@@ -213,14 +215,14 @@ async def test_what_was_fetched_of_others_does_not_hold_a_partition_back(bootstr
 
 
 async def filled(consumer: Consumer) -> None:
-    """Wait until something of both partitions was fetched ahead."""
+    """Wait until records of both partitions were prefetched."""
     async with asyncio.timeout(30):
         while not all(cursor.buffered_bytes for cursor in consumer._prefetch.cursors.values()):
             await consumer.end_offsets()
 
 
 async def test_pausing_takes_effect_at_the_next_record(bootstrap: str) -> None:
-    """The rest of the batch comes after `resume`, once and in order."""
+    """The rest of the batch is delivered after `resume`, once and in order."""
     await fill(bootstrap, 20)
     async with Consumer(bootstrap) as consumer:
         await consumer.assign([at(0)])
@@ -245,8 +247,8 @@ async def test_pausing_takes_effect_at_the_next_record(bootstrap: str) -> None:
     assert got == list(range(20))
 
 
-async def test_nothing_to_read_is_a_timeout_of_the_callers(bootstrap: str) -> None:
-    """`next_batch` with a timeout answers None, and the consumer goes on."""
+async def test_an_empty_take_is_a_timeout(bootstrap: str) -> None:
+    """`next_batch` with a timeout returns None, and the consumer goes on."""
     async with Consumer(bootstrap) as consumer:
         await consumer.assign(topic="flights")
         assert await consumer.next_batch(timeout="50ms") is None
@@ -257,7 +259,7 @@ async def test_nothing_to_read_is_a_timeout_of_the_callers(bootstrap: str) -> No
 
 
 async def test_an_offset_outside_the_log_is_an_error_by_default(bootstrap: str) -> None:
-    """Nothing is skipped silently: the error says how to go on, and a seek does."""
+    """No record is skipped silently: the error names the remedy, and a seek works."""
     await fill(bootstrap, 5)
     async with Consumer(bootstrap) as consumer:
         await consumer.assign([at(0)], start=99)
@@ -273,7 +275,7 @@ async def test_an_offset_outside_the_log_is_an_error_by_default(bootstrap: str) 
 async def test_an_offset_outside_the_log_follows_the_policy(
     bootstrap: str, policy: str, expected: list[int]
 ) -> None:
-    """Earliest begins anew, latest waits for what comes."""
+    """Earliest begins at the log start, latest waits for new records."""
     await fill(bootstrap, 5)
     async with Consumer(bootstrap, offset_policy=policy) as consumer:
         await consumer.assign([at(0)], start=99)
@@ -292,7 +294,7 @@ async def test_an_offset_outside_the_log_follows_the_policy(
     assert values == expected
 
 
-async def test_a_failing_partition_is_told_once_and_the_others_go_on(bootstrap: str) -> None:
+async def test_a_failing_partition_is_reported_once_and_the_others_continue(bootstrap: str) -> None:
     """One partition out of range does not stop the reading of the other."""
     await fill(bootstrap, 10, partition=1)
     async with Consumer(bootstrap) as consumer:
@@ -314,7 +316,7 @@ async def test_a_failing_partition_is_told_once_and_the_others_go_on(bootstrap: 
 
 
 async def test_a_new_assignment_replaces_the_old_one(bootstrap: str) -> None:
-    """Nothing of a partition that is no longer assigned is handed out."""
+    """Records of a partition that is no longer assigned are not delivered."""
     await fill(bootstrap, 20, partition=0)
     await fill(bootstrap, 20, partition=1, first=100)
     async with Consumer(bootstrap) as consumer:
@@ -323,39 +325,43 @@ async def test_a_new_assignment_replaces_the_old_one(bootstrap: str) -> None:
         await consumer.assign([at(1)])
 
         assert await read(consumer) == list(range(100, 120))
-        with pytest.raises(SettingError, match="assigned: flights-1"):
+        with pytest.raises(SettingError) as refused:
             consumer.position(at(0))
+        assert (refused.value.name, refused.value.value) == ("partition", "flights-0")
 
 
 async def test_partitions_that_a_topic_has_just_grown_are_found(bootstrap: str, admin: Admin) -> None:
-    """Though the picture of the cluster is from before: to be assigned, and to be asked for offsets."""
+    """New partitions of a topic can be assigned and asked for offsets, although the metadata is older."""
     async with Consumer(bootstrap) as consumer:
         await consumer.assign(topic="flights")
         await admin.alter_topic("flights", partitions=3)
         assert await consumer.assign([at(2)]) == {at(2)}
         await admin.alter_topic("flights", partitions=4)
         found = await consumer.offsets_for_times({at(3): "latest"})
-        with pytest.raises(PartitionNotFoundError, match="partitions 0 to 3, not 4"):
+        with pytest.raises(PartitionNotFoundError, match=r"0 to 3\b.* 4\b"):
             await consumer.assign([at(4)])
 
     assert found[at(3)] is not None
 
 
 async def test_wrong_assignments_are_refused_by_name(bootstrap: str) -> None:
-    """Unknown topics and partitions, and positions that are none."""
+    """Unknown topics and partitions, and invalid positions, are refused by name."""
     async with Consumer(bootstrap) as consumer:
         with pytest.raises(TopicNotFoundError, match="trains"):
             await consumer.assign(topic="trains")
-        with pytest.raises(PartitionNotFoundError, match="partitions 0 to 1, not 2"):
+        with pytest.raises(PartitionNotFoundError, match=r"0 to 1\b.* 2\b"):
             await consumer.assign([at(2)])
-        with pytest.raises(SettingError, match="offset=-1"):
+        with pytest.raises(SettingError) as negative:
             await consumer.assign([at(0)], start=-1)
-        with pytest.raises(SettingError, match="position"):
+        with pytest.raises(SettingError) as unknown:
             await consumer.assign([at(0)], start="middle")  # type: ignore[arg-type]
 
+    assert (negative.value.name, negative.value.value) == ("offset", -1)
+    assert (unknown.value.name, unknown.value.value) == ("position", "middle")
 
-async def test_a_deleted_topic_is_told_to_its_reader(bootstrap: str, admin: Admin) -> None:
-    """Waiting for ever would hide it."""
+
+async def test_a_deleted_topic_is_an_error_for_its_reader(bootstrap: str, admin: Admin) -> None:
+    """The error replaces an endless wait."""
     async with Consumer(bootstrap) as consumer:
         await consumer.assign(topic="flights")
         await consumer.next_batch(timeout="50ms")
@@ -364,8 +370,8 @@ async def test_a_deleted_topic_is_told_to_its_reader(bootstrap: str, admin: Admi
             await consumer.next_batch(timeout="20s")
 
 
-async def test_a_consumer_that_is_started_again_goes_on_where_it_stood(bootstrap: str) -> None:
-    """Behind the record in hand; what was under way for the closed one holds nothing up."""
+async def test_a_consumer_that_is_started_again_continues_at_its_position(bootstrap: str) -> None:
+    """It continues after the record in hand; requests of the closed consumer delay nothing."""
     await fill(bootstrap, 20)
     consumer = Consumer(bootstrap)
     async with consumer:
@@ -375,7 +381,7 @@ async def test_a_consumer_that_is_started_again_goes_on_where_it_stood(bootstrap
                 break
     async with consumer:
         assert await read(consumer) == list(range(4, 20))
-        # Its long poll is under way when it is closed.
+        # Its long poll is under way when the consumer is closed.
         assert await consumer.next_batch(timeout="100ms") is None
     async with consumer:
         await fill(bootstrap, 10, first=20)
@@ -386,7 +392,7 @@ async def test_a_consumer_that_is_started_again_goes_on_where_it_stood(bootstrap
 
 
 async def test_a_consumer_is_started_once(bootstrap: str) -> None:
-    """A second start would leave the first one's member behind, with partitions that nobody reads; all goes on."""
+    """A second start is refused, because it would leave the first member's partitions unread; the consumer goes on."""
     await fill(bootstrap, 10)
     consumer = await Consumer(bootstrap, group="g", topics="flights").start()
     try:
@@ -399,26 +405,26 @@ async def test_a_consumer_is_started_once(bootstrap: str) -> None:
 
 
 async def test_one_take_at_a_time(bootstrap: str) -> None:
-    """A second one is refused, whatever it is; whoever waits goes on and gets the batch."""
+    """A second take of any kind is refused; the first one goes on and gets the batch."""
     async with Consumer(bootstrap) as consumer:
         await consumer.assign(topic="flights")
         async with asyncio.TaskGroup() as tasks:
             waiting = tasks.create_task(consumer.next_batch(timeout="30s"))
             await consumer.end_offsets()
             for second in (consumer.next_batch(), anext(consumer.batches()), anext(consumer.records())):
-                with pytest.raises(SettingError, match="one take at a time"):
+                with pytest.raises(SettingError):
                     await second
             await fill(bootstrap, 10)
         batch = waiting.result()
         assert batch is not None
         assert len(batch) == 10
-        # Whoever gave up waiting does not count.
+        # A cancelled take does not count.
         assert await consumer.next_batch(timeout="1ms") is None
         assert await consumer.next_batch(timeout="1ms") is None
 
 
 async def test_closing_ends_the_iteration(bootstrap: str) -> None:
-    """Whoever iterates while the consumer is closed is told, not left waiting."""
+    """A reader that iterates while the consumer is closed gets an error and does not wait for ever."""
     async with Consumer(bootstrap) as consumer:
         await consumer.assign(topic="flights")
         async with asyncio.TaskGroup() as tasks:

@@ -1,4 +1,4 @@
-"""Members of a group on three brokers: their coordinator stops, and nobody loses a partition for it."""
+"""Members of a group on three brokers: their coordinator stops, and no member loses a partition."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PARTITIONS = 4
 
 
 async def test_a_coordinator_that_stops_moves_no_partition(cluster: Cluster) -> None:
-    """Another broker takes the group over as it is written: same members, same epochs, and commits go on."""
+    """Another broker takes the stored group over: same members, same epochs, and commits continue."""
     await cluster.topic("flights", partitions=PARTITIONS)
     bootstrap = [f"http://{broker.addresses.data}" for broker in cluster.brokers.values()]
     revoked: list[frozenset[TopicPartition]] = []

@@ -1,4 +1,4 @@
-"""When a member of a group commits, and what a crash between two steps does to the batch in hand."""
+"""When a member of a group commits, and how a crash between two steps affects the batch in hand."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def fill(bootstrap: str, count: int, first: int = 0) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition that other tasks bring about."""
+    """Wait for a condition that other tasks cause."""
     async with asyncio.timeout(30):
         while not condition():
             await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.01)
@@ -60,7 +60,7 @@ async def take(consumer: Consumer) -> list[int]:
 
 
 async def committed(admin: Admin) -> int | None:
-    """Return where the group goes on."""
+    """Return the group's committed offset."""
     found = (await admin.group_offsets("g")).get(PLACE)
     return None if found is None else found.offset
 
@@ -73,7 +73,7 @@ async def topic(admin: Admin, bootstrap: str) -> None:
 
 
 async def test_a_batch_counts_as_processed_when_the_next_one_is_taken(bootstrap: str, admin: Admin) -> None:
-    """At least once: a program that fails in its hands gets it again."""
+    """At least once: a program that fails while it processes a batch gets the batch again."""
     with suppress(CrashError):
         async with consumer_of(bootstrap) as consumer:
             assert await take(consumer) == list(range(10))
@@ -86,7 +86,7 @@ async def test_a_batch_counts_as_processed_when_the_next_one_is_taken(bootstrap:
 
 
 async def test_records_taken_one_by_one_count_one_by_one(bootstrap: str, admin: Admin) -> None:
-    """Who leaves the loop inside of a batch loses nothing of it, whether by `break` or by an exception."""
+    """A loop that is left inside a batch, by `break` or by an exception, loses no record of the batch."""
     async with consumer_of(bootstrap) as consumer:
         async for record in consumer.records():
             if record.offset == 13:
@@ -109,8 +109,8 @@ async def test_records_taken_one_by_one_count_one_by_one(bootstrap: str, admin: 
     assert await committed(admin) == 20
 
 
-async def test_who_takes_record_after_record_is_not_overdue(bootstrap: str) -> None:
-    """However long the whole batch takes."""
+async def test_a_reader_of_single_records_is_not_overdue(bootstrap: str) -> None:
+    """The time counts for each record, not for the whole batch."""
     async with consumer_of(bootstrap, processing_timeout="400ms") as consumer:
         got = []
         async for record in consumer.records():
@@ -122,8 +122,8 @@ async def test_who_takes_record_after_record_is_not_overdue(bootstrap: str) -> N
     assert got == list(range(10))
 
 
-async def test_before_commits_what_is_about_to_be_handed_out(bootstrap: str, admin: Admin) -> None:
-    """At most once: what was in the hands of a program that failed does not come again."""
+async def test_before_commits_the_batch_that_is_about_to_be_delivered(bootstrap: str, admin: Admin) -> None:
+    """At most once: the batch of a program that failed is not delivered again."""
     with suppress(CrashError):
         async with consumer_of(bootstrap, commit="before") as consumer:
             assert await take(consumer) == list(range(10))
@@ -134,8 +134,8 @@ async def test_before_commits_what_is_about_to_be_handed_out(bootstrap: str, adm
     assert await committed(admin) == 20
 
 
-async def test_a_reader_who_gives_up_waiting_loses_nothing(bootstrap: str) -> None:
-    """A batch whose commit was under way when the wait ended comes with the next take."""
+async def test_a_cancelled_take_loses_nothing(bootstrap: str) -> None:
+    """A batch whose commit was under way when the wait ended is returned by the next take."""
     got: list[int] = []
     async with consumer_of(bootstrap, commit="before") as consumer, asyncio.timeout(30):
         while len(got) < 30:
@@ -145,8 +145,8 @@ async def test_a_reader_who_gives_up_waiting_loses_nothing(bootstrap: str) -> No
     assert got == list(range(30))
 
 
-async def test_a_batch_that_nobody_got_before_the_end_is_not_skipped(bootstrap: str, admin: Admin) -> None:
-    """Its reader gave up while it was being committed, and the consumer was closed: the next one begins with it."""
+async def test_an_undelivered_batch_is_not_skipped_after_a_close(bootstrap: str, admin: Admin) -> None:
+    """Its reader gave up during the commit, and the consumer was closed: the next one begins with it."""
     loop = asyncio.get_running_loop()
     async with consumer_of(bootstrap, commit="before") as consumer:
         assert await take(consumer) == list(range(10))
@@ -173,7 +173,7 @@ async def test_a_batch_that_nobody_got_before_the_end_is_not_skipped(bootstrap: 
 
 
 async def test_processed_batches_are_committed_from_time_to_time(bootstrap: str, admin: Admin) -> None:
-    """Without leaving: a crash repeats one interval."""
+    """Batches are committed while the loop runs: a crash repeats one interval."""
     async with consumer_of(bootstrap, auto_commit_interval="50ms") as consumer:
         await take(consumer)
         await take(consumer)
@@ -182,8 +182,8 @@ async def test_processed_batches_are_committed_from_time_to_time(bootstrap: str,
                 pass
 
 
-async def test_what_the_program_commits_is_not_taken_back(bootstrap: str, admin: Admin) -> None:
-    """Though the batch is still in hand: neither by the commits from time to time, nor by the last one."""
+async def test_a_commit_of_the_program_is_not_taken_back(bootstrap: str, admin: Admin) -> None:
+    """A commit of the batch in hand stays, through periodic commits and the last one."""
     with suppress(CrashError):
         async with consumer_of(bootstrap) as consumer:
             await take(consumer)
@@ -209,13 +209,13 @@ async def test_what_the_program_commits_is_not_taken_back(bootstrap: str, admin:
 
 
 async def another_commit(consumer: Consumer) -> None:
-    """Have the commit that comes from time to time now."""
+    """Run the periodic commit now."""
     assert consumer._session is not None
     await consumer._session.committer.commit_processed()
 
 
 async def test_manual_commits_are_exact_and_may_go_back(bootstrap: str, admin: Admin) -> None:
-    """To the record, in the middle of a batch; nothing is committed by itself."""
+    """Manual commits work to the record, in the middle of a batch; no commit happens by itself."""
     async with consumer_of(bootstrap, commit="manual") as consumer:
         await take(consumer)
         await take(consumer)
@@ -228,20 +228,23 @@ async def test_manual_commits_are_exact_and_may_go_back(bootstrap: str, admin: A
     async with consumer_of(bootstrap, commit="manual") as consumer:
         assert await take(consumer) == list(range(13, 20))
         assert consumer.position(PLACE) == 20
-        with pytest.raises(SettingError, match="assigned: flights-0"):
+        with pytest.raises(SettingError) as unassigned:
             await consumer.commit({TopicPartition("flights", 7): 1})
-        with pytest.raises(SettingError, match="offset=-1"):
+        with pytest.raises(SettingError) as negative:
             await consumer.commit({PLACE: -1})
 
+    assert (unassigned.value.name, unassigned.value.value) == ("partition", "flights-7")
+    assert (negative.value.name, negative.value.value) == ("offset", -1)
 
-async def test_a_partition_goes_after_its_batch_its_callback_and_its_commit(
+
+async def test_a_partition_is_released_after_its_batch_its_callback_and_its_commit(
     bootstrap: str, admin: Admin
 ) -> None:
-    """In this order, and only then has the next member it."""
+    """The next member gets the partition only after these steps, in this order."""
     steps: list[str] = []
 
     async def revoked(_: frozenset[TopicPartition]) -> None:
-        """Commit what the callback alone knows."""
+        """Commit an offset that only the callback knows."""
         steps.append(f"revoked at {await committed(admin)}")
         await consumer.commit({PLACE: 17})
 
@@ -250,7 +253,7 @@ async def test_a_partition_goes_after_its_batch_its_callback_and_its_commit(
         assert await take(consumer) == list(range(10))
         await admin.create_topic("trains", partitions=1)
         async with Consumer(bootstrap, group="g", topics=["flights"], session_timeout="3s") as other:
-            # The one partition goes where the assignor wants it: whoever leaves gives it to the other.
+            # The assignor places the one partition: its owner gives it to the other member.
             reading = asyncio.get_running_loop().create_task(other.next_batch(timeout="30s"))
             await consumer.close()
             batch = await reading
@@ -261,12 +264,12 @@ async def test_a_partition_goes_after_its_batch_its_callback_and_its_commit(
 
 
 async def test_a_stale_commit_is_made_again_after_a_heartbeat(bootstrap: str, admin: Admin) -> None:
-    """As when the group moved on while the commit was on its way."""
+    """The group moved on while the commit was on its way, and the commit is repeated."""
     async with consumer_of(bootstrap, commit="manual") as consumer:
         await take(consumer)
         session = consumer._session
         assert session is not None
-        # The epoch before: it is 0 in the first one, and that is no member at all.
+        # The previous epoch: it is 0 in the first epoch, and 0 is no member at all.
         heard, known = session._member.heartbeats_answered, session._member.epoch
         async with consumer_of(bootstrap) as other:
             await until(lambda: session._member.epoch > known)
@@ -280,7 +283,7 @@ async def test_a_stale_commit_is_made_again_after_a_heartbeat(bootstrap: str, ad
 
 
 async def test_a_batch_that_takes_too_long_costs_the_membership(bootstrap: str, admin: Admin) -> None:
-    """The error says what to do, and iterating on joins again and reads what was not committed."""
+    """The error names the remedy, and further iteration joins again and reads the uncommitted records."""
     dropped: list[frozenset[TopicPartition]] = []
     async with consumer_of(bootstrap, processing_timeout="300ms", on_revoked=dropped.append) as consumer:
         await take(consumer)
@@ -289,17 +292,15 @@ async def test_a_batch_that_takes_too_long_costs_the_membership(bootstrap: str, 
         async with asyncio.timeout(30):
             while (await admin.describe_group("g")).members:
                 pass
-        with pytest.raises(
-            ProcessingTimeoutError, match=r"flights-0 at offset 10 .* processing_timeout=0.3s"
-        ) as late:
+        with pytest.raises(ProcessingTimeoutError) as late:
             await consumer.next_batch()
-        assert (late.value.partition, late.value.position) == ("flights-0", 10)
+        assert (late.value.partition, late.value.position, late.value.limit_seconds) == ("flights-0", 10, 0.3)
         assert await take(consumer) == list(range(10))
     assert dropped[0] == {PLACE}
 
 
-async def test_the_first_read_begins_where_start_says(bootstrap: str, admin: Admin) -> None:
-    """Earliest, latest or by duration where nothing was committed; after that the commit counts."""
+async def test_the_first_read_begins_at_start(bootstrap: str, admin: Admin) -> None:
+    """Earliest, latest or by duration without a commit; after that the commit counts."""
     for group, start, first in [("a", "earliest", 0), ("b", timedelta(minutes=60), 0), ("c", "latest", 30)]:
         async with Consumer(bootstrap, group=group, topics="flights", start=start) as consumer:
             await until(lambda consumer=consumer: consumer.assignment == {PLACE})  # type: ignore[misc]
@@ -310,8 +311,8 @@ async def test_the_first_read_begins_where_start_says(bootstrap: str, admin: Adm
         assert await take(consumer) == list(range(30, 40))
 
 
-async def test_a_duration_begins_at_what_is_younger(bootstrap: str) -> None:
-    """Of numbers a second apart some are; none is younger than nothing, and all than any time that can be written."""
+async def test_a_duration_begins_at_the_first_younger_record(bootstrap: str) -> None:
+    """Numbers a second apart, a duration of zero, and a duration beyond any time that can be written."""
     begins = []
     starts: list[tuple[str, timedelta | str]]
     starts = [("a", timedelta(minutes=59, seconds=50)), ("b", "0s"), ("c", "20000000h")]
@@ -326,16 +327,17 @@ async def test_a_duration_begins_at_what_is_younger(bootstrap: str) -> None:
 
 
 async def test_no_start_is_an_error_until_a_seek(bootstrap: str) -> None:
-    """The callback is a place for it: offsets may be kept in a database of one's own."""
+    """A callback may seek: offsets may be kept in a database of the program."""
     async with consumer_of(bootstrap, start="none") as consumer:
-        with pytest.raises(NoCommittedOffsetError, match="group g has no committed offset of flights-0"):
+        with pytest.raises(NoCommittedOffsetError) as missing:
             await consumer.next_batch(timeout="30s")
+        assert (missing.value.group, missing.value.partition) == ("g", "flights-0")
         await consumer.seek(PLACE, 20)
         assert await take(consumer) == list(range(20, 30))
     sought: list[int] = []
 
     async def assigned(places: frozenset[TopicPartition]) -> None:
-        """Go to where the program wants to be."""
+        """Seek to the program's offset."""
         sought.extend([await consumer.seek(place, 10) for place in places])
 
     consumer = Consumer(bootstrap, group="other", topics="flights", start="none", on_assigned=assigned)
@@ -350,7 +352,7 @@ async def test_no_start_is_an_error_until_a_seek(bootstrap: str) -> None:
 async def test_a_committed_offset_that_is_gone_follows_the_policy(
     bootstrap: str, admin: Admin, policy: str, first: int | None
 ) -> None:
-    """Retention overtook the group: nothing is skipped but where that is asked for."""
+    """Retention overtook the group: records are skipped only under a policy that allows it."""
     await admin.commit_group_offsets("g", {PLACE: 5})
     await admin.delete_records("flights", 0, before=20)
     async with consumer_of(bootstrap, offset_policy=policy) as consumer:
@@ -365,14 +367,14 @@ async def test_a_committed_offset_that_is_gone_follows_the_policy(
         assert (await reading)[0] == first
 
 
-async def test_nothing_is_committed_in_a_group_that_is_not_there_yet(bootstrap: str) -> None:
-    """A member that has not joined yet may ask."""
+async def test_a_member_that_has_not_joined_has_no_commits(bootstrap: str) -> None:
+    """A request for committed offsets before the join is answered."""
     async with consumer_of(bootstrap) as consumer:
         assert await consumer.committed([PLACE]) == {PLACE: None}
 
 
-async def test_reading_to_an_end_does_not_wait_for_a_partition_that_goes(bootstrap: str) -> None:
-    """Whether it goes while a batch is waited for or in between."""
+async def test_reading_to_an_end_does_not_wait_for_a_revoked_partition(bootstrap: str) -> None:
+    """The partition may be revoked during a wait for a batch or between two."""
     gone, offsets = asyncio.Event(), []
     async with consumer_of(bootstrap, on_revoked=lambda _: gone.set()) as consumer:
         await until(lambda: PLACE in consumer.assignment)
@@ -389,7 +391,7 @@ async def test_reading_to_an_end_does_not_wait_for_a_partition_that_goes(bootstr
 
 
 async def test_a_member_that_is_started_again_is_a_new_one(bootstrap: str) -> None:
-    """It goes on where the group stands, whatever the reader had in hand when it failed."""
+    """The new member continues at the group's commit, whatever batch the failed reader had in hand."""
     consumer = consumer_of(bootstrap)
     with suppress(CrashError):
         async with consumer:
@@ -401,8 +403,8 @@ async def test_a_member_that_is_started_again_is_a_new_one(bootstrap: str) -> No
         assert consumer.membership.member_id != member_id
 
 
-async def test_paused_partitions_rest_and_go_on_where_they_stood(bootstrap: str) -> None:
-    """What was fetched ahead is not handed out meanwhile."""
+async def test_paused_partitions_continue_at_their_position(bootstrap: str) -> None:
+    """Prefetched records are not delivered during the pause."""
     async with consumer_of(bootstrap) as consumer:
         assert await take(consumer) == list(range(10))
         consumer.pause(PLACE)
@@ -412,8 +414,8 @@ async def test_paused_partitions_rest_and_go_on_where_they_stood(bootstrap: str)
         assert await take(consumer) == list(range(10, 20))
 
 
-async def test_what_a_callback_raises_is_raised_to_the_reader(bootstrap: str) -> None:
-    """Nobody else could hear it."""
+async def test_an_error_of_a_callback_is_raised_to_the_reader(bootstrap: str) -> None:
+    """The reader is the only caller that can receive it."""
 
     def assigned(_: frozenset[TopicPartition]) -> None:
         """Fail."""
@@ -426,23 +428,24 @@ async def test_what_a_callback_raises_is_raised_to_the_reader(bootstrap: str) ->
 
 
 async def test_a_callback_cannot_close_its_consumer(bootstrap: str) -> None:
-    """It would wait for itself; and a consumer that is closed before it has joined just ends."""
+    """A close inside a callback would wait for itself; a consumer that is closed before it has joined just ends."""
     async with consumer_of(bootstrap):
         pass
 
     async def assigned(_: frozenset[TopicPartition]) -> None:
-        """Close what waits for this callback."""
+        """Close the consumer that waits for this callback."""
         await consumer.close()
 
     consumer = consumer_of(bootstrap, on_assigned=assigned)
     async with consumer:
-        with pytest.raises(SettingError, match="outside of on_assigned"):
+        with pytest.raises(SettingError) as refused:
             await consumer.next_batch(timeout="30s")
+        assert refused.value.name == "close"
         assert await take(consumer) == list(range(10))
 
 
-async def test_groups_are_looked_after(bootstrap: str, admin: Admin) -> None:
-    """List, describe, lag, reset and delete, by the admin client."""
+async def test_groups_are_administered(bootstrap: str, admin: Admin) -> None:
+    """List, describe, lag, reset and delete work by the admin client."""
     async with consumer_of(bootstrap) as consumer:
         await take(consumer)
         described = await admin.describe_group("g")

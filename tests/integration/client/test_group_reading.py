@@ -1,4 +1,4 @@
-"""`fairlead consume -g` as a member that the group may lose."""
+"""`fairlead consume -g` as a member that the group may remove."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fairlead.cli.verbs.group_reading import GroupReading
 
 
 @pytest.mark.slow
-async def test_a_member_that_the_group_lost_goes_on_printing(bootstrap: str, admin: Admin) -> None:
-    """As after the sleep of a laptop: its commit is refused before a heartbeat is, and it joins again."""
+async def test_a_removed_member_continues_printing(bootstrap: str, admin: Admin) -> None:
+    """After a sleep of the machine its commit is refused before a heartbeat is, and it joins again."""
     await admin.create_topic("flights", partitions=1)
     printed: list[bytes | None] = []
     came = asyncio.Event()
 
     def print_batch(batch: ConsumerBatch, left: int | None) -> int:
-        """Take note of the values."""
+        """Record the values."""
         records = list(islice(batch, left))
         printed.extend(record.value for record in records)
         came.set()
@@ -35,5 +35,5 @@ async def test_a_member_that_the_group_lost_goes_on_printing(bootstrap: str, adm
         await session._calls.leave(static=False)
         await producer.send_and_wait("flights", b"2")
 
-    # What was not committed is printed again.
+    # Uncommitted records are printed again.
     assert printed in ([b"1", b"2", b"1"], [b"1", b"1", b"2"])

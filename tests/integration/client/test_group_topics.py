@@ -1,4 +1,4 @@
-"""What a member of a group says whose topics do not exist, against a real broker."""
+"""The warnings of a member whose topics do not exist, against a real broker."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ MISSING = "do not exist"
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition that other tasks bring about."""
+    """Wait for a condition that other tasks cause."""
     async with asyncio.timeout(30):
         while not condition():
             await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.01)
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Return the warnings of topics that do not exist."""
+    """Return the warnings about missing topics."""
     return [
         record.getMessage()
         for record in caplog.records
@@ -30,10 +30,10 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
-async def test_topics_that_do_not_exist_are_told_by_name(
+async def test_missing_topics_are_named(
     bootstrap: str, admin: Admin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With the group, all in one warning; a topic that is there is none of them."""
+    """One warning names the group and all missing topics, and no existing one."""
     await admin.create_topic("flights", partitions=1)
     async with Consumer(bootstrap, group="z2", topics=["nope-y", "flights", "nope-x"]):
         await until(lambda: bool(told(caplog)))
@@ -41,10 +41,10 @@ async def test_topics_that_do_not_exist_are_told_by_name(
     assert told(caplog) == ["group z2: topics that do not exist, and are read once they do: nope-x, nope-y"]
 
 
-async def test_a_missing_topic_is_told_once_and_read_once_it_is_there(
+async def test_a_missing_topic_is_named_once_and_read_once_it_exists(
     bootstrap: str, admin: Admin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Joining the group again tells nothing new while it is missing; nor does its coming."""
+    """Another join of the group repeats no warning while the topic is missing; its creation causes none."""
     async with Consumer(
         bootstrap, group="z2", topics=["nope-x", "late"], processing_timeout="50ms"
     ) as consumer:
@@ -64,10 +64,10 @@ async def test_a_missing_topic_is_told_once_and_read_once_it_is_there(
     assert len(told(caplog)) == 1
 
 
-async def test_a_member_without_a_partition_tells_of_no_topic_that_is_there(
+async def test_a_member_without_a_partition_warns_of_no_existing_topic(
     bootstrap: str, admin: Admin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A second one for a single partition, and a missing name beside it as the sign that it has looked."""
+    """A second member for a single partition; a missing name beside it shows that it has looked."""
     await admin.create_topic("flights", partitions=1)
     async with Consumer(bootstrap, group="z2", topics="flights") as first:
         await until(lambda: bool(first.assignment))

@@ -1,4 +1,4 @@
-"""Members of groups against a real broker: how they share partitions, and what moves when they come and go."""
+"""Members of groups against a real broker: how they share partitions, and which move when members join and leave."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def fill(bootstrap: str, numbers: Iterable[int], topic: str = "flights") -
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition that other tasks bring about."""
+    """Wait for a condition that other tasks cause."""
     async with asyncio.timeout(30):
         while not condition():
             await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.01)
@@ -47,7 +47,7 @@ def tasks_of_the_sdk() -> list[str]:
 
 
 class Member:
-    """A consumer of a group that reads in a task of its own, and what became of it."""
+    """A consumer of a group that reads in a task of its own, with its records and errors."""
 
     def __init__(self, consumer: Consumer, moves: list[tuple[str, frozenset[TopicPartition]]]) -> None:
         self.consumer = consumer
@@ -56,7 +56,7 @@ class Member:
 
     @property
     def partitions(self) -> set[int]:
-        """What it reads."""
+        """Return the assigned partitions."""
         return {place.partition for place in self.consumer.assignment}
 
     async def read(self) -> None:
@@ -68,7 +68,7 @@ class Member:
             return
 
     def die(self) -> None:
-        """End without a word, as a process does that is killed."""
+        """End without leaving, as a killed process does."""
         session = self.consumer._session
         assert session is not None
         session._task.cancel()
@@ -104,7 +104,7 @@ async def topic(admin: Admin) -> None:
 
 @pytest.mark.slow
 async def test_members_split_the_partitions_and_only_what_moves_pauses(bootstrap: str) -> None:
-    """Three members after another, and each record once: what goes is finished and committed before it is released."""
+    """Three members join in turn, and each record is read once: a batch is committed before its partition moves."""
     async with member(bootstrap) as first:
         await until(lambda: first.partitions == set(range(6)))
         await fill(bootstrap, range(120))
@@ -129,7 +129,7 @@ async def test_members_split_the_partitions_and_only_what_moves_pauses(bootstrap
 
 @pytest.mark.slow
 async def test_the_partitions_of_a_dead_member_are_read_from_its_last_commit(bootstrap: str) -> None:
-    """After its session; what it had not committed comes again, nothing is lost."""
+    """After its session the others read again only what it had not committed, and no record is lost."""
     await fill(bootstrap, range(60))
     silent = Consumer(bootstrap, group="g", topics="flights", session_timeout="2s", auto_commit_interval="1h")
     async with member(bootstrap, auto_commit_interval="50ms") as second:
@@ -149,7 +149,7 @@ async def test_the_partitions_of_a_dead_member_are_read_from_its_last_commit(boo
 
 
 async def test_members_without_a_partition_wait_for_one(bootstrap: str, admin: Admin) -> None:
-    """They are told that they have nothing, and take over when somebody leaves."""
+    """Members without a partition have an empty assignment, and take over when another member leaves."""
     await admin.create_topic("narrow", partitions=1)
     async with member(bootstrap, topics="narrow") as first:
         await until(lambda: len(first.partitions) == 1)
@@ -159,8 +159,8 @@ async def test_members_without_a_partition_wait_for_one(bootstrap: str, admin: A
             await until(lambda: second.partitions == {0})
 
 
-async def test_groups_do_not_know_of_each_other(bootstrap: str) -> None:
-    """Each of them reads everything."""
+async def test_groups_are_independent(bootstrap: str) -> None:
+    """Each of two groups reads everything."""
     await fill(bootstrap, range(60))
     async with member(bootstrap) as one, member(bootstrap, group="other") as other:
         await until(lambda: len(one.got) >= 60 and len(other.got) >= 60)
@@ -170,7 +170,7 @@ async def test_groups_do_not_know_of_each_other(bootstrap: str) -> None:
 
 @pytest.mark.slow
 async def test_a_static_member_comes_back_to_its_partitions(bootstrap: str) -> None:
-    """Within its session nothing moves; a second one of the same id is refused while the first lives."""
+    """No partition moves within its session; a second member of the same id is refused while the first lives."""
     async with member(bootstrap) as other:
         async with member(bootstrap, instance_id="one") as before:
             await until(lambda: len(before.partitions) == len(other.partitions) == 3)
@@ -187,8 +187,8 @@ async def test_a_static_member_comes_back_to_its_partitions(bootstrap: str) -> N
 
 
 @pytest.mark.slow
-async def test_new_topics_and_partitions_join_by_heartbeat(bootstrap: str, admin: Admin) -> None:
-    """What a pattern comes to match, and what a topic grows, is read from its beginning."""
+async def test_new_topics_and_partitions_are_assigned_by_heartbeat(bootstrap: str, admin: Admin) -> None:
+    """A newly matching topic, and new partitions, are read from their beginning."""
     async with member(bootstrap, topics=None, pattern="fl.*|trains", start="latest") as reading:
         await until(lambda: len(reading.partitions) == PARTITIONS)
         await admin.alter_topic("flights", partitions=PARTITIONS + 1)
@@ -203,8 +203,8 @@ async def test_new_topics_and_partitions_join_by_heartbeat(bootstrap: str, admin
         await until(lambda: reading.got == [1001, 6])
 
 
-async def test_a_pattern_that_does_not_compile_is_told_to_the_reader(bootstrap: str) -> None:
-    """At every take: there is nothing to wait for."""
+async def test_an_invalid_pattern_is_an_error_for_the_reader(bootstrap: str) -> None:
+    """Every take raises the error, because no topic can match."""
     async with Consumer(bootstrap, group="g", pattern="fl(") as consumer:
         for _ in range(2):
             with pytest.raises(InvalidPatternError, match="fl"):
@@ -215,7 +215,7 @@ async def test_a_pattern_that_does_not_compile_is_told_to_the_reader(bootstrap: 
 @pytest.mark.slow
 @pytest.mark.parametrize("milliseconds", [0, 1, 5, 20, 60, 150, 400])
 async def test_a_cancelled_member_leaves_no_task_behind(bootstrap: str, milliseconds: int) -> None:
-    """Wherever it waits: joining, beginning partitions, reading, leaving."""
+    """A member that is cancelled while joining, starting, reading or leaving leaves no task behind."""
     await fill(bootstrap, range(12))
 
     async def consume() -> None:

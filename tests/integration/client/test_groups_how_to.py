@@ -1,4 +1,4 @@
-"""The how-to of consumer groups: every command and every program of the page runs, and prints what stands there."""
+"""The how-to of consumer groups: every command and every program of the page runs, with the page's output."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ async def test_every_example_of_the_page(bootstrap: str, tmp_path: Path) -> None
 
 
 def without_ids(text: str) -> str:
-    """The same with one id for all topics."""
+    """Return a text with one id in place of all topic ids."""
     return TOPIC_ID.sub("id", text)
 
 
 def words(text: str) -> list[list[str]]:
-    """What a person sees of a table: its words, line by line."""
+    """Return the words of a table, line by line, as a person reads them."""
     return [line.split() for line in text.splitlines() if line.strip()]
 
 
 async def in_python(code: str, names: dict[str, object], bootstrap: str, folder: Path) -> str:
-    """What a program prints: a file by itself, or lines in asyncio that are typed after the ones before them."""
+    """Return a program's output: a file by itself, or lines in asyncio that continue the previous ones."""
     if "async with" not in code:
         (folder / "board.py").write_text(code, encoding="utf-8")
         return await in_shell(f"python {folder}/board.py", bootstrap)
@@ -71,7 +71,7 @@ async def in_python(code: str, names: dict[str, object], bootstrap: str, folder:
 
 
 async def in_shell(command: str, bootstrap: str) -> str:
-    """What a command prints, with the test's broker as the default one."""
+    """Return a command's output, with the test's broker as the default one."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     shell = await asyncio.create_subprocess_exec(
         "bash", "-euo", "pipefail", "-c", command,

@@ -15,7 +15,7 @@ EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```(?:\n\n```text\n(?P<output>.*?
 
 
 async def test_every_example_of_the_how_to_runs_and_prints_what_the_page_says(bootstrap: str) -> None:
-    """The examples are run in their order, in one namespace, as a reader would type them."""
+    """The examples run in their order, in one namespace, as a reader would type them."""
     names: dict[str, object] = {}
     examples = list(EXAMPLE.finditer(PAGE.read_text()))
     assert len(examples) >= 8
@@ -27,7 +27,7 @@ async def test_every_example_of_the_how_to_runs_and_prints_what_the_page_says(bo
             if compiled.co_flags & inspect.CO_COROUTINE:
                 await eval(compiled, names)
             else:
-                # What waits without a loop must not hold the broker's, which is this one.
+                # A blocking wait must not hold the broker's loop, which is this one.
                 await asyncio.to_thread(exec, compiled, names)
 
         assert printed.getvalue() == (example["output"] or ""), code

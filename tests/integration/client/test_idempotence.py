@@ -25,10 +25,10 @@ CHUNK_BYTES: Final = 64 * 1024
 
 
 class UnreliableNetwork:
-    """Relays connections to a broker, and loses or delays one in ten of the parts that come back.
+    """Relays connections to a broker, and loses or delays one in ten of the parts of answers.
 
-    Losing a part of a TCP stream is losing the connection: every answer under way on it is gone, while what was
-    asked is done.
+    Losing a part of a TCP stream is losing the connection: every answer under way on it is gone, while the requests
+    are done.
     """
 
     def __init__(self, seed: int) -> None:
@@ -80,7 +80,7 @@ class UnreliableNetwork:
 
 @pytest.fixture
 async def network(tmp_path: Path) -> AsyncIterator[UnreliableNetwork]:
-    """A bad network before a broker that sends its clients through it."""
+    """Yield a bad network before a broker that sends its clients through it."""
     async with UnreliableNetwork(seed=11) as network:
         settings = BrokerSettings(
             data=tmp_path / "data", listen=ANY_PORT, peer_listen=ANY_PORT, ops_listen=ANY_PORT,
@@ -128,17 +128,17 @@ async def test_lost_and_late_answers_neither_repeat_nor_lose_nor_reorder(network
 
 
 async def test_batches_that_are_too_large_arrive_once_over_a_bad_network(network: UnreliableNetwork) -> None:
-    """Refusals are lost too: what is cut then may be stored as far as its sender knows, and is found out to be not."""
+    """The refusal of a large batch may be lost: the cut batches are stored once, although the sender is in doubt."""
     url = f"http://{network.endpoint}"
     async with Admin(url) as admin:
         await admin.create_topic("flights", config={"max.message.bytes": 2000})
     deliveries: list[Delivery] = []
     async with asyncio.timeout(90), Producer(url, batch_bytes=5000, linger_ms=0) as producer:
-        # How many requests that makes is a matter of the machine.
+        # The number of requests depends on the machine.
         while len(deliveries) < 3000 or network.lost < 5:
             deliveries.append(await producer.send("flights", b"%050d" % len(deliveries)))
             if len(deliveries) % 100 == 0:
-                # It forgets what fits.
+                # The topic forgets its limit.
                 await producer.refresh_metadata()
         offsets = [(await delivery).offset for delivery in deliveries]
     network.reliable = True
@@ -150,7 +150,7 @@ async def test_batches_that_are_too_large_arrive_once_over_a_bad_network(network
 
 
 async def test_tables_arrive_once_over_a_bad_network(network: UnreliableNetwork) -> None:
-    """The same holds for columns: rows of a partition are those of the table, in its order."""
+    """Rows of a partition are those of the table, in its order, over a bad network too."""
     url = f"http://{network.endpoint}"
     async with Admin(url) as admin:
         await admin.create_topic("flights", partitions=3)
@@ -168,7 +168,7 @@ async def test_tables_arrive_once_over_a_bad_network(network: UnreliableNetwork)
 
 @pytest.mark.slow
 async def test_a_killed_broker_stores_each_record_once(process: BrokerProcess) -> None:
-    """Killed three times under load: what is acknowledged is there, what is sent again is there once."""
+    """Killed three times under load: acknowledged records are stored, and repeats are stored once."""
     async with Admin(process.url) as admin:
         await admin.create_topic("flights", partitions=2)
     deliveries: list[Delivery] = []
@@ -176,7 +176,7 @@ async def test_a_killed_broker_stores_each_record_once(process: BrokerProcess) -
 
     async def load(producer: Producer) -> None:
         for row in range(12_000):
-            # One by one: how far it has come is read outside.
+            # One by one: the test reads the progress.
             deliveries.append(await producer.send("flights", b"%d" % row, partition=row % 2))  # noqa: PERF401
 
     async with asyncio.timeout(100), Producer(process.url, batch_bytes=300, linger_ms=0) as producer:

@@ -22,7 +22,7 @@ GIANT: Final = b"x" * (LIMIT + 1)
 
 
 async def stored(bootstrap: str, count: int) -> list[bytes | None]:
-    """Return the first so many values of partition 0 of the topic, which may still be on their way, and all behind."""
+    """Return the first so many values of partition 0, which may still be on their way, and all later ones."""
     async with Consumer(bootstrap) as consumer, Producer(bootstrap) as producer:
         await consumer.assign(topic="flights")
         values = await _read(consumer, [], count)
@@ -41,13 +41,13 @@ async def _read(consumer: Consumer, values: list[bytes | None], count: int) -> l
 
 
 async def limit(admin: Admin, bytes_max: int) -> None:
-    """Have the topic take batches of so many bytes."""
+    """Limit the batches of the topic to so many bytes."""
     await admin.alter_topic("flights", config={"max.message.bytes": bytes_max})
 
 
 @pytest.fixture(params=["idempotent", "named", "plain", "unacknowledged"])
 def kind(request: pytest.FixtureRequest) -> dict[str, object]:
-    """What makes a producer of this kind."""
+    """Return a factory of producers of this kind."""
     kinds: dict[str, dict[str, object]] = {
         "idempotent": {},
         "named": {"name": "loader"},
@@ -58,10 +58,10 @@ def kind(request: pytest.FixtureRequest) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-async def test_records_of_a_batch_that_is_too_large_are_stored_in_smaller_ones(
+async def test_records_of_a_large_batch_are_stored_in_smaller_ones(
     bootstrap: str, admin: Admin, kind: dict[str, object], compression: str
 ) -> None:
-    """With several batches under way; every delivery tells where its own record is."""
+    """With several batches under way, every delivery has the offset of its own record."""
     await admin.create_topic(
         "flights", config={"max.message.bytes": LIMIT if compression == "none" else 4000}
     )
@@ -76,7 +76,7 @@ async def test_records_of_a_batch_that_is_too_large_are_stored_in_smaller_ones(
 async def test_a_table_is_stored_in_smaller_batches_too(
     bootstrap: str, admin: Admin, kind: dict[str, object]
 ) -> None:
-    """A piece keeps its one delivery, which tells the offsets of all its parts."""
+    """A piece keeps its one delivery, which has the offsets of all its parts."""
     await admin.create_topic("flights", config={"max.message.bytes": LIMIT})
     async with Producer(bootstrap, columnar_batch_bytes=100_000, **kind) as producer:
         deliveries = await producer.send_batch("flights", pa.table({"value": TEXTS}))
@@ -94,7 +94,7 @@ async def test_a_table_is_stored_in_smaller_batches_too(
 async def test_a_record_that_is_too_large_by_itself_fails_alone(
     bootstrap: str, admin: Admin, kind: dict[str, object]
 ) -> None:
-    """The error tells topic, size and limit; all others are stored, and the producer goes on."""
+    """The error has topic, size and limit; all other records are stored, and the producer goes on."""
     await admin.create_topic("flights", config={"max.message.bytes": LIMIT})
     giants = (10, 11, 700, 2999)
     async with Producer(bootstrap, batch_bytes=50_000, **kind) as producer:
@@ -103,9 +103,7 @@ async def test_a_record_that_is_too_large_by_itself_fails_alone(
         ]
         for row, delivery in enumerate(deliveries):
             if row in giants:
-                with pytest.raises(
-                    BatchTooLargeError, match=r"flights-0: .* 20\d\d\d bytes.* 20000.*One record"
-                ):
+                with pytest.raises(BatchTooLargeError, match=r"flights-0: .* 20\d\d\d bytes.* 20000"):
                     await delivery
             else:
                 await delivery
@@ -116,16 +114,14 @@ async def test_a_record_that_is_too_large_by_itself_fails_alone(
     ]  # fmt: skip
 
 
-async def test_a_table_with_a_row_that_is_too_large_says_what_became_of_the_others(
-    bootstrap: str, admin: Admin
-) -> None:
-    """Its piece fails, and tells that its other rows are stored: sent again as it is, it would store them twice."""
+async def test_a_table_with_a_large_row_reports_its_other_rows(bootstrap: str, admin: Admin) -> None:
+    """The piece fails, and its error says that the other rows are stored: sent again, they would be stored twice."""
     await admin.create_topic("flights", config={"max.message.bytes": LIMIT})
     async with Producer(bootstrap) as producer:
         [delivery] = await producer.send_batch(
             "flights", pa.table({"value": [*TEXTS[:300], GIANT, *TEXTS[300:600]]})
         )
-        with pytest.raises(BatchTooLargeError, match="1 of the 601 records of this piece failed") as raised:
+        with pytest.raises(BatchTooLargeError, match="1 of the 601 records") as raised:
             await delivery
 
     assert raised.value.side_effect == "maybe"
@@ -136,7 +132,7 @@ async def test_a_table_with_a_row_that_is_too_large_says_what_became_of_the_othe
 async def test_a_limit_that_is_lowered_under_way_loses_and_repeats_nothing(
     bootstrap: str, admin: Admin, kind: dict[str, object]
 ) -> None:
-    """Step by step, with batches of all sizes under way; one more record does not wait for a refused one."""
+    """The limit is lowered step by step, with batches of all sizes under way; records do not wait for a refused one."""
     await admin.create_topic("flights")
     async with Producer(bootstrap, batch_bytes=50_000, linger_ms=1, **kind) as producer:
         sending = asyncio.create_task(_send_all(producer))
@@ -156,7 +152,7 @@ async def _send_all(producer: Producer) -> None:
 
 
 async def test_a_topic_that_takes_nothing_refuses_a_batch_as_a_whole(bootstrap: str, admin: Admin) -> None:
-    """No batch is as small as its limit: the records are not tried one by one."""
+    """Every batch exceeds the limit: the records are not tried one by one."""
     await admin.create_topic("flights", config={"max.message.bytes": 100})
     async with Producer(bootstrap) as producer:
         deliveries = [await producer.send("flights", text) for text in TEXTS[:100]]
@@ -169,7 +165,7 @@ async def test_a_topic_that_takes_nothing_refuses_a_batch_as_a_whole(bootstrap: 
     assert len({id(error) for error in errors}) == 1
 
 
-async def test_requests_are_made_to_fit_too(tmp_path: Path) -> None:
+async def test_requests_are_split_too(tmp_path: Path) -> None:
     """A broker may read less into memory than a producer puts into a request, or than one batch has."""
     anywhere = Endpoint("127.0.0.1", 0)
     settings = BrokerSettings(
@@ -200,11 +196,11 @@ async def test_requests_are_made_to_fit_too(tmp_path: Path) -> None:
 
 
 async def test_a_blocking_producer_cuts_batches_too(bootstrap: str, admin: Admin) -> None:
-    """Each delivery has its own outcome there as well."""
+    """Each delivery of a blocking producer has its own outcome."""
     await admin.create_topic("flights", config={"max.message.bytes": LIMIT})
 
     def send() -> list[int]:
-        """Send all, the last one too large."""
+        """Send all records, the last one too large."""
         with blocking.Producer(bootstrap, batch_bytes=50_000) as producer:
             deliveries = [producer.send("flights", text) for text in [*TEXTS, GIANT]]
             with pytest.raises(BatchTooLargeError):

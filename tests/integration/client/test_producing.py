@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 async def read_all(bootstrap: str, topic: str) -> list[Record]:
-    """Return everything that a topic holds now, partition by partition."""
+    """Return all records of a topic, partition by partition."""
     async with Consumer(bootstrap) as consumer:
         await consumer.assign(topic=topic)
         records = [record async for record in consumer.records(until=await consumer.end_offsets())]
@@ -65,7 +65,7 @@ async def test_records_come_back_as_they_were_sent(
 
 
 async def test_keys_decide_the_partition_alike_for_records_and_tables(bootstrap: str, admin: Admin) -> None:
-    """Both ways of sending place a key by the same rule, in the order of sending."""
+    """Records and rows with the same key get the same partition, in the order of sending."""
     await admin.create_topic("flights", partitions=5)
     keys = [f"carrier {row % 17}".encode() for row in range(500)]
     values = [str(row).encode() for row in range(500)]
@@ -82,7 +82,7 @@ async def test_keys_decide_the_partition_alike_for_records_and_tables(bootstrap:
 
 
 async def test_records_without_a_key_are_spread_evenly(bootstrap: str, admin: Admin) -> None:
-    """Batch by batch around the partitions."""
+    """Batches without keys go around the partitions."""
     await admin.create_topic("flights", partitions=4)
     async with Producer(bootstrap, batch_bytes=2_000) as producer:
         for row in range(2_000):
@@ -94,7 +94,7 @@ async def test_records_without_a_key_are_spread_evenly(bootstrap: str, admin: Ad
 
 
 async def test_a_large_table_arrives_whole(bootstrap: str, admin: Admin) -> None:
-    """Many batches over many requests, every row once."""
+    """A large table is split into many batches and requests, and every row is stored once."""
     await admin.create_topic("flights", partitions=3)
     table = pa.table({"value": [str(row).encode().ljust(100) for row in range(100_000)]})
     async with Producer(bootstrap, columnar_batch_bytes=200_000, request_bytes_max=500_000) as producer:
@@ -106,8 +106,8 @@ async def test_a_large_table_arrives_whole(bootstrap: str, admin: Admin) -> None
     assert sorted(record.value or b"" for record in read) == sorted(table.column("value").to_pylist())
 
 
-async def test_without_acks_the_records_arrive_all_the_same(bootstrap: str, admin: Admin) -> None:
-    """acks=0 learns no offset, and loses nothing while nothing fails."""
+async def test_without_acks_the_records_are_stored(bootstrap: str, admin: Admin) -> None:
+    """acks=0 returns no offset, and loses no record without a failure."""
     await admin.create_topic("flights")
     async with Producer(bootstrap, acks=0) as producer:
         metadata = await producer.send_and_wait("flights", b"fire")
@@ -124,8 +124,8 @@ async def test_without_acks_the_records_arrive_all_the_same(bootstrap: str, admi
     assert values == [b"fire", b"forget"]
 
 
-async def test_the_broker_refuses_what_the_client_cannot_know(bootstrap: str, admin: Admin) -> None:
-    """A batch beyond the topic's limit and a time too far ahead: typed, and nothing stored."""
+async def test_the_broker_refuses_invalid_batches(bootstrap: str, admin: Admin) -> None:
+    """A batch beyond the topic's limit and a time too far ahead: typed errors, and nothing stored."""
     await admin.create_topic("flights", config={"max.message.bytes": 10_000})
     async with Producer(bootstrap) as producer:
         with pytest.raises(BatchTooLargeError, match="flights-0"):
@@ -137,8 +137,8 @@ async def test_the_broker_refuses_what_the_client_cannot_know(bootstrap: str, ad
         assert (await producer.send_and_wait("flights", b"good")).offset == 0
 
 
-async def test_an_unknown_topic_is_told_at_once(bootstrap: str, admin: Admin) -> None:
-    """Where the cluster creates no topics by itself, and nothing is created."""
+async def test_an_unknown_topic_is_refused_at_once(bootstrap: str, admin: Admin) -> None:
+    """A cluster without automatic creation refuses the topic, and nothing is created."""
     async with Producer(bootstrap) as producer:
         with pytest.raises(TopicNotFoundError, match="trains"):
             await producer.send("trains", b"x")
@@ -146,7 +146,7 @@ async def test_an_unknown_topic_is_told_at_once(bootstrap: str, admin: Admin) ->
     assert await admin.list_topics() == []
 
 
-async def test_unknown_topics_are_created_where_the_cluster_does_so(tmp_path: Path) -> None:
+async def test_unknown_topics_are_created_by_setting(tmp_path: Path) -> None:
     """`auto.create.topics.enable`: the first produce succeeds."""
     anywhere = Endpoint("127.0.0.1", 0)
     settings = BrokerSettings(
@@ -162,7 +162,7 @@ async def test_unknown_topics_are_created_where_the_cluster_does_so(tmp_path: Pa
 
 
 async def test_grown_partitions_are_used(bootstrap: str, admin: Admin) -> None:
-    """A producer learns of new partitions when it looks again, without being made anew."""
+    """A producer finds new partitions at its next refresh, without a restart."""
     await admin.create_topic("flights", partitions=1)
     async with Producer(bootstrap) as producer:
         await producer.send_and_wait("flights", b"x")
@@ -174,7 +174,7 @@ async def test_grown_partitions_are_used(bootstrap: str, admin: Admin) -> None:
 
 
 async def test_a_recreated_topic_is_another_one(bootstrap: str, admin: Admin) -> None:
-    """The producer finds the new topic behind the name and goes on there."""
+    """The producer finds the new topic of the name and continues there."""
     await admin.create_topic("flights")
     async with Producer(bootstrap) as producer:
         await producer.send_and_wait("flights", b"old")
@@ -189,7 +189,7 @@ async def test_a_recreated_topic_is_another_one(bootstrap: str, admin: Admin) ->
 async def test_a_topic_that_is_recreated_with_fewer_partitions_has_no_others(
     bootstrap: str, admin: Admin
 ) -> None:
-    """What waits for a partition that went with the old one fails at once; keys are shared out over those there are."""
+    """Records that wait for a removed partition fail at once; keys are spread over the partitions of the new topic."""
     keys = [b"%d" % number for number in range(20)]
     await admin.create_topic("flights", partitions=6)
     async with asyncio.timeout(30), Producer(bootstrap) as producer:
@@ -210,7 +210,7 @@ async def test_a_topic_that_is_recreated_with_fewer_partitions_has_no_others(
 
 
 class BrokenSampler(Sampler):
-    """What a program may bring along: it fails for requests."""
+    """A sampler of the program that fails for requests."""
 
     def should_sample(
         self, parent_context: Context | None, trace_id: int, name: str, *args: object, **more: object
@@ -221,14 +221,14 @@ class BrokenSampler(Sampler):
         return SamplingResult(Decision.RECORD_AND_SAMPLE)
 
     def get_description(self) -> str:
-        """Name it."""
+        """Return its name."""
         return "broken"
 
 
-async def test_a_sender_that_fails_leaves_nobody_waiting(
+async def test_a_failed_sender_fails_all_deliveries(
     monkeypatch: pytest.MonkeyPatch, bootstrap: str, admin: Admin
 ) -> None:
-    """What is not sent fails, what comes later is refused, and both tell why."""
+    """Unsent records fail, later sends are refused, and both errors have the cause."""
     await admin.create_topic("flights")
     provider = TracerProvider(sampler=BrokenSampler())
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)

@@ -1,4 +1,4 @@
-"""`fairlead.testing`: real brokers in the process of somebody's tests."""
+"""`fairlead.testing`: real brokers in the process of a program's tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairlead import Admin, Consumer, Producer, blocking, errors, testing
 
 
 async def test_three_brokers_replicate() -> None:
-    """A topic has three replicas, and every address that is yielded answers."""
+    """A topic has three replicas, and every yielded address answers."""
     async with testing.cluster(brokers=3) as bootstrap:
         async with Producer(bootstrap) as producer:
             await producer.send_and_wait("flights", b"UA1545")
@@ -29,7 +29,7 @@ async def test_three_brokers_replicate() -> None:
 
 
 async def test_a_kept_directory_and_configuration(tmp_path: Path) -> None:
-    """What was stored is there in the next cluster on it; the brokers' own values hold."""
+    """Stored records are present in the next cluster on the directory; the brokers' own values hold."""
     config = {"auto.create.topics.enable": False, "retention.ms": 3_600_000}
     async with testing.cluster(data=tmp_path / "data", config=config) as bootstrap, Admin(bootstrap) as admin:
         described = await admin.create_topic("flights")
@@ -47,7 +47,7 @@ async def test_a_kept_directory_and_configuration(tmp_path: Path) -> None:
 
 
 def test_without_an_event_loop() -> None:
-    """In a thread that ends with the block, also when the test inside fails."""
+    """Brokers run in a thread that ends with the block, also when the test inside fails."""
 
     def fail_with_a_broker() -> None:
         with testing.running_cluster() as bootstrap, blocking.Producer(bootstrap) as producer:
@@ -60,8 +60,8 @@ def test_without_an_event_loop() -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "test cluster"]
 
 
-def test_without_the_broker_it_says_what_to_install() -> None:
-    """In a process that has the SDK alone."""
+def test_without_the_broker_the_package_is_named() -> None:
+    """A process that has the SDK alone gets the name of the missing extra."""
     program = (
         "import importlib.metadata as m; m.entry_points = lambda **_: ()\n"
         "from fairlead import testing\n"

@@ -34,7 +34,7 @@ print([name for name in sys.modules if name.startswith("opentelemetry")])
 
 @pytest.fixture
 def collected(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
-    """What is traced; the fixture comes before the broker's, which looks for a provider as clients do."""
+    """Yield the collected spans; this runs before the broker, which looks for a provider as clients do."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     # A program may set its provider once only; every test here has one of its own.
@@ -97,8 +97,10 @@ async def test_a_traced_record_is_followed_to_its_consumer(
     }
 
 
-async def test_without_an_active_span_nothing_is_added(collected: InMemorySpanExporter, traced: str) -> None:
-    """No header, no span: tracing that is set up costs records nothing unless somebody follows them."""
+async def test_without_an_active_span_no_header_is_added(
+    collected: InMemorySpanExporter, traced: str
+) -> None:
+    """Configured tracing adds no header and no span to records without an active span."""
     async with Producer(traced) as producer:
         await producer.send_and_wait(TOPIC, b"order 1", partition=0)
     async with Consumer(traced, group="billing", topics=[TOPIC]) as consumer:
@@ -109,7 +111,7 @@ async def test_without_an_active_span_nothing_is_added(collected: InMemorySpanEx
 
 
 async def test_headers_of_the_caller_are_kept(collected: InMemorySpanExporter, traced: str) -> None:
-    """Who has put a context into the headers already, such as a bridge, is not overruled."""
+    """A context that is already in the headers, of a bridge for example, is kept."""
     given = ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
     async with Producer(traced) as producer:
         with trace.get_tracer("test").start_as_current_span("bridge"):
@@ -120,8 +122,8 @@ async def test_headers_of_the_caller_are_kept(collected: InMemorySpanExporter, t
     assert not [span for span in collected.get_finished_spans() if span.name.startswith("create")]
 
 
-async def test_a_refused_request_is_told(collected: InMemorySpanExporter, bootstrap: str) -> None:
-    """A fetch over HTTP whose caller is traced has a span with the code and the status of its problem."""
+async def test_a_refused_request_has_a_span(collected: InMemorySpanExporter, bootstrap: str) -> None:
+    """A fetch over HTTP of a traced caller has a span with the code and the status of its problem."""
     command = ["curl", "-s", f"{bootstrap}/v1/topics/no-such-topic/partitions/0/records", "-H"]
     parent = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     process = await asyncio.create_subprocess_exec(*command, parent, stdout=subprocess.PIPE)
@@ -136,7 +138,7 @@ async def test_a_refused_request_is_told(collected: InMemorySpanExporter, bootst
 
 
 @pytest.mark.slow
-def test_programs_without_tracing_load_nothing_of_it() -> None:
+def test_programs_without_tracing_do_not_load_it() -> None:
     """Producer and `process` do not import OpenTelemetry, although it is installed."""
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False)
 

@@ -1,4 +1,4 @@
-"""The how-to of traces, run: what is sent and what is processed become spans, linked as the page says."""
+"""The how-to of traces, run: sends and processed records become spans, linked as the page says."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     import pytest
 
 PRODUCE, CONSUME = (block.text for block in blocks(sections("how-to/observability.md")["Traces"], "python"))
-# The page's consumer goes on for good; this one has seen its batch.
+# The page's consumer runs for ever; this one has read its batch.
 ENDING = CONSUME.replace("            ...\n", "            break\n")
 
 
 async def typed(code: str, bootstrap: str, names: dict[str, object]) -> None:
-    """Run a program of the page as if it was typed after the ones before it."""
+    """Run a program of the page as if it was typed after the previous ones."""
     text = code.replace("http://127.0.0.1:9520", bootstrap)
     await eval(compile(text, "observability.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
 
 
 async def test_spans_of_the_page(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The record lies below the active span, the request and the consumer's work are linked to it."""
+    """The record's span is below the active span; the spans of request and consumer are linked to it."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     # A program may set its provider once only.

@@ -1,4 +1,4 @@
-"""A change of configuration that one broker takes holds at all of them."""
+"""A change of configuration through one broker holds at all brokers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ HOLDS_WITHIN_SECONDS = 5.0
 
 
 async def holds_everywhere(cluster: Cluster, holds: Callable[[Broker], bool]) -> None:
-    """Wait until a change holds at every broker, no longer than it may take."""
+    """Wait until a change holds at every broker, within the time allowed for it."""
     async with asyncio.timeout(HOLDS_WITHIN_SECONDS):
         while not all(holds(each.broker) for each in cluster.brokers.values()):
             await asyncio.get_running_loop().run_in_executor(None, lambda: None)
 
 
 async def test_a_topics_change_at_one_broker_holds_at_the_others(cluster: Cluster) -> None:
-    """Each reads the new values from then on."""
+    """Each broker reads the new values from then on."""
     topic_id = await cluster.topic("flights")
     await cluster.led("flights", topic_id)
     await cluster.controller.alter_topic(
@@ -38,7 +38,7 @@ async def test_a_topics_change_at_one_broker_holds_at_the_others(cluster: Cluste
 
 
 async def test_the_clusters_change_at_one_broker_holds_at_the_others(cluster: Cluster) -> None:
-    """A key of the brokers, and a default of topics; reset, the defaults are back."""
+    """A key of the brokers and a default of topics hold everywhere; after a reset the defaults hold."""
     topic_id = await cluster.topic("flights")
     await cluster.led("flights", topic_id)
     first, *_ = cluster.brokers.values()
@@ -62,7 +62,7 @@ async def test_the_clusters_change_at_one_broker_holds_at_the_others(cluster: Cl
 
 
 async def test_a_brokers_change_at_another_broker_is_known_to_all(cluster: Cluster) -> None:
-    """Whoever is asked tells the same of it, and it holds for that broker alone."""
+    """Every broker shows the change, and it holds for that broker alone."""
     await cluster.broker(1).alter_broker_config(BrokerId(2), {"replica.lag.time.max.ms": 7000})
 
     def told(runtime: Broker) -> list[str | None]:
@@ -71,8 +71,8 @@ async def test_a_brokers_change_at_another_broker_is_known_to_all(cluster: Clust
     await holds_everywhere(cluster, lambda runtime: told(runtime) == ["30000", "7000", "30000"])
 
 
-async def test_minimum_in_sync_replicas_of_the_cluster_reach_the_records(cluster: Cluster) -> None:
-    """What stands in the partitions' records follows, whoever took the change."""
+async def test_minimum_in_sync_replicas_of_the_cluster_reach_the_partitions(cluster: Cluster) -> None:
+    """The partitions' records follow, whichever broker took the change."""
     topic_id = await cluster.topic("flights")
     await cluster.led("flights", topic_id)
     other = next(each for each in cluster.brokers if each != cluster.any.peer_side.controller)

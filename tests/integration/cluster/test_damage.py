@@ -1,4 +1,4 @@
-"""A copy that cannot be read is given up where others are whole, and kept where they are not."""
+"""A damaged copy is given up where other copies are whole, and kept where they are not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fairlead_api.identifiers import TopicId
 
 
 def flip(folder: Path, share: float) -> None:
-    """Change a bit somewhere in the first segment."""
+    """Flip a bit in the first segment."""
     [segment] = folder.glob("*.log")
     content = bytearray(segment.read_bytes())
     content[int(len(content) * share)] ^= 1
@@ -17,7 +17,7 @@ def flip(folder: Path, share: float) -> None:
 
 
 async def damaged_after_a_kill(cluster: Cluster, broker: int, topic_id: TopicId) -> None:
-    """Stop a broker, and start it with a flipped bit in what it has synced and no word of a clean stop."""
+    """Stop a broker, and start it with a flipped bit in its synced data and without its clean marker."""
     await cluster.stop(broker)
     data = cluster.path / str(broker)
     flip(data / topic_id / "0", 0.5)
@@ -26,8 +26,8 @@ async def damaged_after_a_kill(cluster: Cluster, broker: int, topic_id: TopicId)
     await cluster.start(broker)
 
 
-async def test_a_damaged_follower_is_fetched_anew(cluster: Cluster) -> None:
-    """It leaves the isr, in another generation, drops what it cannot read, and joins again with the same bytes."""
+async def test_a_damaged_follower_is_fetched_again(cluster: Cluster) -> None:
+    """It leaves the in-sync replicas, in another generation, drops the damage, and joins again with the same bytes."""
     topic_id = await cluster.topic("flights")
     flights = await cluster.led("flights", topic_id)
     for number in range(30):
@@ -49,8 +49,8 @@ async def test_a_damaged_follower_is_fetched_anew(cluster: Cluster) -> None:
     assert not cluster.log(follower, topic_id).damaged
 
 
-async def test_a_start_that_cut_off_records_says_so(cluster: Cluster) -> None:
-    """With `replicated` a start cuts at a bad batch; whoever counted on what stood behind it is told first."""
+async def test_a_start_that_cut_off_records_is_reported(cluster: Cluster) -> None:
+    """With `replicated` a start cuts at a bad batch; the controller learns of it before the replica is counted on."""
     topic_id = await cluster.topic("flights", durability="replicated")
     flights = await cluster.led("flights", topic_id)
     for number in range(30):
@@ -72,7 +72,7 @@ async def test_a_start_that_cut_off_records_says_so(cluster: Cluster) -> None:
 
 
 async def test_a_leader_with_damage_hands_over(cluster: Cluster) -> None:
-    """What it cannot read somebody else has; clients read all of it there."""
+    """Another replica leads the range that the leader cannot read; clients read all of it there."""
     topic_id = await cluster.topic("flights")
     flights = await cluster.led("flights", topic_id)
     for number in range(30):
@@ -95,8 +95,8 @@ async def test_a_leader_with_damage_hands_over(cluster: Cluster) -> None:
     assert copies[0] == copies[1] == copies[2]
 
 
-async def test_a_leader_that_sends_damage_is_told(cluster: Cluster) -> None:
-    """It sends bytes that it has not read; the follower that finds them damaged says so, and somebody else leads."""
+async def test_a_leader_that_sends_damage_is_reported(cluster: Cluster) -> None:
+    """The follower finds damage in bytes that the leader has not checked and reports it, and another replica leads."""
     topic_id = await cluster.topic("flights")
     flights = await cluster.led("flights", topic_id)
     first = cluster.leader(topic_id)

@@ -19,12 +19,12 @@ from fairlead_broker.peers.digests import DigestRequest
 
 
 def url(cluster: Cluster, broker: int) -> str:
-    """Where clients reach a broker."""
+    """Return the address of a broker for clients."""
     return f"http://{cluster.brokers[broker].addresses.data}"
 
 
 async def filled(cluster: Cluster, count: int = 30) -> tuple[TopicId, list[int]]:
-    """A topic with one record a batch on every copy; its id, and the brokers with the leader first."""
+    """Create a topic with one record a batch on every copy; return its id, and the brokers with the leader first."""
     topic_id = await cluster.topic("flights")
     flights = await cluster.led("flights", topic_id)
     for number in range(count):
@@ -42,7 +42,7 @@ async def filled(cluster: Cluster, count: int = 30) -> tuple[TopicId, list[int]]
 
 
 def flip(cluster: Cluster, broker: int, topic_id: TopicId, share: float) -> None:
-    """Change a bit somewhere in a broker's copy, while it runs."""
+    """Flip a bit in a broker's copy, while it runs."""
     [segment] = (cluster.path / str(broker) / topic_id / "0").glob("*.log")
     with segment.open("r+b") as file:
         at = int(segment.stat().st_size * share)
@@ -53,12 +53,12 @@ def flip(cluster: Cluster, broker: int, topic_id: TopicId, share: float) -> None
 
 
 def by_broker(compared: PartitionDigest) -> dict[int, ReplicaDigest]:
-    """What each replica told."""
+    """Return the answer of each replica."""
     return {replica.broker: replica for replica in compared.replicas}
 
 
 async def test_whole_copies_have_one_digest(cluster: Cluster) -> None:
-    """Whoever is asked; another range has another digest, and an empty one is the same everywhere too."""
+    """Every broker answers the same digest; another range has another one, and an empty range is equal everywhere."""
     _, brokers = await filled(cluster)
     async with Admin(url(cluster, brokers[1])) as admin:
         whole = await admin.compare_replicas("flights", 0)
@@ -82,7 +82,7 @@ async def test_whole_copies_have_one_digest(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("place", [0, 1], ids=["leader", "follower"])
 async def test_a_damaged_copy_is_named(cluster: Cluster, place: int) -> None:
-    """A bit of a value has changed: that replica says where, the others are the same; nothing else changes."""
+    """The replica with a changed bit gives its offset, the others are equal; nothing else changes."""
     topic_id, brokers = await filled(cluster)
     before = cluster.record(topic_id)
     flip(cluster, brokers[place], topic_id, 0.5)
@@ -101,8 +101,8 @@ async def test_a_damaged_copy_is_named(cluster: Cluster, place: int) -> None:
     assert cluster.record(topic_id) == before
 
 
-async def test_who_lacks_a_part_and_who_does_not_answer_are_told_apart(cluster: Cluster) -> None:
-    """A broker that is not there, and one that has no copy yet."""
+async def test_a_missing_part_and_a_missing_answer_differ(cluster: Cluster) -> None:
+    """A broker that is not running, and one that has no copy yet."""
     topic_id, brokers = await filled(cluster)
     held = cluster.broker(brokers[2]).replicas._hosted
     async with Admin(url(cluster, brokers[0])) as admin:
@@ -133,7 +133,7 @@ async def test_who_lacks_a_part_and_who_does_not_answer_are_told_apart(cluster: 
 
 
 async def test_the_command_ends_with_1_where_copies_differ(cluster: Cluster) -> None:
-    """And with 0 where all are the same; a table names the replica."""
+    """Equal copies end the command with 0; a table names a replica that differs."""
     topic_id, brokers = await filled(cluster)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     command = CommandLine({**os.environ, "PATH": path, "FAIRLEAD_BOOTSTRAP": url(cluster, brokers[1])})

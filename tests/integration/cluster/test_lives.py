@@ -1,4 +1,4 @@
-"""Brokers that lose their registration, drain, and stop: what others see, and what is never written any more."""
+"""Brokers that lose their registration, drain, and stop: what others see, and what is never written again."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ ANY = Endpoint("127.0.0.1", 0)
 
 
 class SlowIdentity(PosixStorage):
-    """A disk on which a directory learns of its broker's new life when the test lets it, and not before."""
+    """A disk on which a directory records its broker's new incarnation only when the test allows it."""
 
     def __init__(self) -> None:
-        """Hold it up from the start."""
+        """Block from the start."""
         super().__init__()
         self.may_write = threading.Event()
 
@@ -44,7 +44,7 @@ def membership(cluster: Cluster, broker: int) -> Membership:
 
 
 async def in_another_life(cluster: Cluster, broker: BrokerId, before: Membership) -> None:
-    """Wait until a broker has registered anew, and everybody knows."""
+    """Wait until a broker has registered again, and every broker knows."""
 
     def met() -> bool:
         epoch = cluster.broker(broker).broker_epoch
@@ -57,8 +57,8 @@ async def in_another_life(cluster: Cluster, broker: BrokerId, before: Membership
 
 
 @pytest.mark.slow
-async def test_a_follower_that_stops_goes_on_until_nobody_waits_for_it(cluster: Cluster) -> None:
-    """While it is in an isr every acknowledgement needs it; how long that is depends on the controller."""
+async def test_a_follower_that_stops_answers_until_it_is_not_needed(cluster: Cluster) -> None:
+    """While it is in sync every acknowledgement needs it, for as long as the controller takes."""
     topic_id = await cluster.topic("flights")
     await cluster.in_sync(topic_id, 1, 2, 3)
     follower = next(broker for broker in (1, 2, 3) if broker != cluster.leader(topic_id))
@@ -82,7 +82,7 @@ async def test_a_follower_that_stops_goes_on_until_nobody_waits_for_it(cluster: 
 
 
 async def test_a_leader_without_its_lease_comes_back_as_a_follower(cluster: Cluster) -> None:
-    """Another one leads; what was acknowledged is on all three again, and the process was never ended."""
+    """Another broker leads; acknowledged records are on all three again, and the process was never ended."""
     topic_id = await cluster.topic("flights")
     await (await cluster.led("flights", topic_id)).produce(b"before")
     first = cluster.leader(topic_id)
@@ -110,8 +110,8 @@ async def test_a_leader_without_its_lease_comes_back_as_a_follower(cluster: Clus
     assert lost == {each: float(each == first) for each in cluster.brokers}
 
 
-async def test_a_registration_that_somebody_removed_is_made_anew(cluster: Cluster) -> None:
-    """Its lease goes on, but nobody can count on a broker whose key is gone."""
+async def test_a_removed_registration_is_created_again(cluster: Cluster) -> None:
+    """Its lease goes on, but a broker without its key is not counted on."""
     before = membership(cluster, 2)
     keys = cluster.any.metadata.keys
     await cluster.store.transact((), (Delete(keys.broker(BrokerId(2))),))
@@ -120,8 +120,8 @@ async def test_a_registration_that_somebody_removed_is_made_anew(cluster: Cluste
     assert membership(cluster, 2).is_confirmed
 
 
-async def test_a_failed_directory_is_registered_no_more(tmp_path: Path) -> None:
-    """So that nobody elects a replica in it; what was not synced may be gone after the failed sync."""
+async def test_a_failed_directory_is_not_registered_again(tmp_path: Path) -> None:
+    """No replica in it is elected; unsynced data may be gone after the failed sync."""
     cluster, storage = await Cluster.open(tmp_path), WatchedStorage()
     try:
         cluster.brokers[1] = await start_broker(
@@ -141,7 +141,7 @@ async def test_a_failed_directory_is_registered_no_more(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_drained_broker_says_so_in_its_registration(cluster: Cluster) -> None:
-    """And no more once that is taken back; over a restart, too."""
+    """The registration shows the drain until it is taken back; over a restart, too."""
 
     def state(broker: int) -> BrokerState | None:
         registered = cluster.controller.metadata.brokers.get(BrokerId(broker))
@@ -157,7 +157,7 @@ async def test_a_drained_broker_says_so_in_its_registration(cluster: Cluster) ->
     await until(lambda: state(target) is BrokerState.RUNNING, "it still drains")
 
 
-async def test_nobody_elects_a_life_that_the_directory_does_not_know(
+async def test_an_incarnation_unknown_to_the_directory_is_not_elected(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     """A crash in between would leave a record that looks like one of a newer copy of the disk, for ever."""
@@ -178,7 +178,7 @@ async def test_nobody_elects_a_life_that_the_directory_does_not_know(
         )
     )
     await until(lambda: holder in cluster.any.metadata.brokers, "it does not register")
-    # After two turns the present controller has done whatever it would do.
+    # After two turns the present controller has done all that it would do.
     for name in ("one", "two"):
         await cluster.topic(name, replication_factor=1)
     early = cluster.leader(topic_id), cluster.any.metadata.brokers[holder].value.directories

@@ -1,4 +1,4 @@
-"""A broker that starts on an older copy of its data directory is not counted on for what the copy lacks."""
+"""A broker on an older copy of its data directory is not counted on for the missing records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runtime_kit import TopicClient
 async def live_again_and_go_back(
     cluster: Cluster, path: Path, broker: int, topic_id: TopicId, isr: tuple[int, ...]
 ) -> None:
-    """Copy the directory of a stopped broker, let it take a record in another life, and put the copy back."""
+    """Copy the directory of a stopped broker, let it store a record in another incarnation, and restore the copy."""
     await cluster.stop(broker)
     shutil.copytree(path / str(broker), path / "copy")
     await cluster.start(broker)
@@ -31,7 +31,7 @@ async def live_again_and_go_back(
 
 @pytest.mark.slow
 async def test_others_have_the_records_and_the_copy_is_filled_up(cluster: Cluster, tmp_path: Path) -> None:
-    """The broker takes itself out first, so that its replica begins anew in another generation."""
+    """The broker leaves the in-sync replicas first, so that its replica is filled in another generation."""
     topic_id = await cluster.topic("flights", replication_factor=2, min_insync_replicas=2)
     await (await cluster.led("flights", topic_id)).produce(b"first")
     one, other = (replica.broker for replica in cluster.record(topic_id).replicas)
@@ -47,13 +47,13 @@ async def test_others_have_the_records_and_the_copy_is_filled_up(cluster: Cluste
 
 
 def sample(cluster: Cluster, broker: int, metric: str) -> float | None:
-    """What a broker shows."""
+    """Return the replica state of a broker."""
     return cluster.broker(broker).telemetry.registry.get_sample_value(metric)
 
 
 @pytest.mark.slow
-async def test_where_nobody_else_has_them_the_copy_serves_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    """Rather no answer than one without acknowledged records; over restarts, too."""
+async def test_an_old_copy_without_other_replicas_serves_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    """No answer rather than one without acknowledged records; over restarts, too."""
     topic_id = await cluster.topic("flights", replication_factor=1)
     await (await cluster.led("flights", topic_id)).produce(b"first")
     holder = cluster.leader(topic_id)

@@ -13,12 +13,12 @@ P0 = PartitionIndex(0)
 
 
 def kept_by(cluster: Cluster, topic_id: TopicId) -> list[int]:
-    """Who keeps the partition, by its record."""
+    """Return the replicas of the partition, by its record."""
     return [replica.broker for replica in cluster.record(topic_id).replicas]
 
 
 async def test_a_partition_moves_to_a_new_broker_with_its_records(cluster: Cluster) -> None:
-    """Acknowledged before, during and after the move, all are on the broker that has come."""
+    """Records acknowledged before, during and after the move are all on the added broker."""
     topic_id = await cluster.topic("flights", replication_factor=2)
     flights = await cluster.led("flights", topic_id)
     for number in range(10):
@@ -41,7 +41,7 @@ async def test_a_partition_moves_to_a_new_broker_with_its_records(cluster: Clust
 
 
 async def test_a_broker_is_drained_stopped_and_forgotten(cluster: Cluster) -> None:
-    """Its replicas are on another one before it goes, and nothing names it any more."""
+    """Its replicas are on another broker before it goes, and no record names it afterwards."""
     topic_id = await cluster.topic("flights", replication_factor=2)
     flights = await cluster.led("flights", topic_id)
     await flights.produce(b"value")
@@ -62,7 +62,7 @@ async def test_a_broker_is_drained_stopped_and_forgotten(cluster: Cluster) -> No
 
 
 async def test_the_preferred_leader_gets_its_partition_back(cluster: Cluster) -> None:
-    """After a restart it follows; on request it leads again, without losing what came meanwhile."""
+    """After a restart it follows; on request it leads again, with all records of the time between."""
     topic_id = await cluster.topic("flights")
     await (await cluster.led("flights", topic_id)).produce(b"before")
     preferred = kept_by(cluster, topic_id)[0]

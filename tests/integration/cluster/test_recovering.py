@@ -1,4 +1,4 @@
-"""A broker that still recovers its logs: nobody counts on it, and it keeps nobody from anything."""
+"""A broker that still recovers its logs: no partition counts on it, and no request waits for it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fairlead_broker.wiring.start import RunningBroker, start_broker
 
 ANY = Endpoint("127.0.0.1", 0)
 PROBE_SECONDS = 5.0
-"""For which the operator has the kubelet wait for an answer."""
+"""Seconds that the kubelet waits for an answer, by the operator's probes."""
 
 
 class SlowRecovery(PosixStorage):
-    """A disk on which no log is opened before the test says so."""
+    """A disk on which no log is opened before the test allows it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class SlowRecovery(PosixStorage):
         self.may_open = threading.Event()
 
     def list_files(self, folder: Path) -> list[str]:
-        """List the files of a partition, which its opening begins with."""
+        """List the files of a partition, the first step of its opening."""
         if folder.name == "0":
             self.waiting.set()
             assert self.may_open.wait(30), "nobody let the log be opened"
@@ -52,7 +52,7 @@ async def recovering(
 
 
 async def test_nothing_is_placed_on_a_broker_that_recovers(cluster: Cluster) -> None:
-    """A new topic would have it in its isr, and wait for it with every acknowledgement."""
+    """A new topic would have it in its in-sync replicas, and wait for it with every acknowledgement."""
     topic_id = await cluster.topic("flights")
     await cluster.stop(3)
     storage = SlowRecovery()
@@ -70,7 +70,7 @@ async def test_nothing_is_placed_on_a_broker_that_recovers(cluster: Cluster) -> 
 
 
 async def test_a_broker_that_recovers_is_alive_and_not_ready(cluster: Cluster) -> None:
-    """Whoever restarts what does not answer leaves it alone, however long it takes; whoever sends requests waits."""
+    """A probe for liveness succeeds during any recovery; a probe for readiness fails."""
     topic_id = await cluster.topic("flights")
     await cluster.stop(3)
     storage, ops = SlowRecovery(), Endpoint("127.0.0.1", free_port())
@@ -86,7 +86,7 @@ async def test_a_broker_that_recovers_is_alive_and_not_ready(cluster: Cluster) -
 
 
 def free_port() -> int:
-    """Return a port that nobody uses."""
+    """Return a port that is not in use."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return int(taken.getsockname()[1])
 
@@ -103,7 +103,7 @@ async def status(ops: Endpoint, path: str) -> int:
 
 
 async def test_a_broker_that_recovers_holds_no_office(tmp_path: Path) -> None:
-    """It would be the first to claim it after a restart of all, and do nothing with it until it is done."""
+    """A recovering broker would claim the office first after a restart of all, and do nothing with it."""
     cluster = Cluster(tmp_path, await EmbeddedCoordination.open(tmp_path / "store", SystemClock()))
     try:
         await cluster.start(1)

@@ -1,4 +1,4 @@
-"""A coordination store that was restored from a backup issues leader epochs again; logs know better."""
+"""A coordination store restored from a backup issues leader epochs again, below those in the logs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STORE = "coordination.sqlite"
 
 
 async def open_again(cluster: Cluster, backup: Path | None = None) -> None:
-    """Start everything anew, with another store if there is a backup."""
+    """Restart everything, with another store if there is a backup."""
     await cluster.close()
     if backup is not None:
         for file in cluster.path.glob(f"{STORE}*"):
@@ -28,8 +28,8 @@ async def open_again(cluster: Cluster, backup: Path | None = None) -> None:
 
 
 @pytest.mark.slow
-async def test_leaders_of_a_restored_store_are_elected_above_what_logs_have_seen(tmp_path: Path) -> None:
-    """The one that the old record calls leader does not lead by it; what was acknowledged since is all there."""
+async def test_leaders_of_a_restored_store_are_elected_above_the_epochs_of_logs(tmp_path: Path) -> None:
+    """The leader of the old record does not lead by it; records acknowledged since are all stored."""
     cluster = await Cluster.open(tmp_path)
     try:
         await cluster.start(1, 2, 3)
@@ -67,8 +67,8 @@ async def test_leaders_of_a_restored_store_are_elected_above_what_logs_have_seen
 
 
 @pytest.mark.slow
-async def test_what_a_replica_missed_after_the_backup_is_not_lost(tmp_path: Path) -> None:
-    """The backup counts it as in sync, and prefers it; the longest log leads, whatever the record says."""
+async def test_records_after_the_backup_are_not_lost(tmp_path: Path) -> None:
+    """The backup counts a replica as in sync, and prefers it; the longest log leads, against the record."""
     cluster = await Cluster.open(tmp_path)
     try:
         await cluster.start(1, 2, 3)

@@ -1,4 +1,4 @@
-"""A whole broker in this process, over real sockets, and a client that shows what it answered."""
+"""A whole broker in this process, over real sockets, and a client that shows its answers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,7 +22,7 @@ JSON = {"content-type": "application/json"}
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back."""
+    """The answer to a request."""
 
     status: int
     headers: dict[str, str]
@@ -52,7 +52,7 @@ class Api:
     async def call(
         self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> Answer:
-        """One request as it is given."""
+        """Send one request as it is given."""
         request = self.client.request(method, self.base + path).headers(headers or {})
         if body is not None:
             request = request.body_bytes(body)
@@ -101,9 +101,9 @@ def batch_of() -> Callable[..., bytes]:
 
 
 async def exchange(address: str, request: bytes, *, ends: bool = False) -> Answer:
-    """Send the bytes of an HTTP/1.1 request as they are and return the answer; no client touches the path.
+    """Send the bytes of an HTTP/1.1 request as they are and return the answer, without a client library.
 
-    `ends`: nothing more will be sent on the connection, and the server hears so.
+    `ends`: the client ends its direction of the connection afterwards.
     """
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
@@ -122,7 +122,7 @@ async def exchange(address: str, request: bytes, *, ends: bool = False) -> Answe
 
 
 class RawApi:
-    """Requests byte by byte, for what no client would send."""
+    """Requests byte by byte, for input that no client would send."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -142,7 +142,7 @@ class RawApi:
 
 
 class Cluster:
-    """Starts brokers, one life after the other or several at once, and stops what is still running."""
+    """Starts brokers, one after the other or several at once, and stops those still running."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -163,7 +163,7 @@ class Cluster:
         return running
 
     async def stop(self, broker: RunningBroker) -> None:
-        """End one life of a broker."""
+        """Stop a broker."""
         self._running.remove(broker)
         await broker.stop()
 
@@ -184,7 +184,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A broker that other tests use as well, and the ways to talk to it."""
+    """A broker that other tests use as well, and its clients."""
 
     broker: RunningBroker
     api: Api
@@ -204,7 +204,7 @@ class Three:
         return self.apis[broker - 1]
 
     async def leaders(self, topic: str, count: int) -> list[int]:
-        """Who leads each partition, once every broker agrees that all have a leader."""
+        """Return the leader of each partition, once every broker agrees that all have one."""
         async with asyncio.timeout(20):
             while True:
                 seen = []
@@ -231,7 +231,7 @@ class Three:
 
 
 async def three_brokers(cluster: Cluster, folder: Path) -> tuple[LocalCluster, Three]:
-    """A cluster in this process, to be stopped by who asked for it."""
+    """Start a cluster in this process, which the caller stops."""
     settings = [
         BrokerSettings(
             id=number,
@@ -257,7 +257,7 @@ async def three(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Three]:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def shared_three(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Three]:
-    """Three brokers for a whole file of tests that keep to names of their own; such tests run in the module's loop."""
+    """Three brokers for a whole file of tests that use names of their own; such tests run in the module's loop."""
     folder = tmp_path_factory.mktemp("three")
     clients = Cluster(folder)
     local, brokers = await three_brokers(clients, folder)
@@ -268,7 +268,7 @@ async def shared_three(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def calls(shared_three: Three) -> Balancer:
-    """Calls that go round the brokers."""
+    """Return calls that go round the brokers."""
     return Balancer(shared_three)
 
 

@@ -1,4 +1,4 @@
-"""Hostile and mistaken requests: each answers its problem, stores nothing, and leaves the broker serving."""
+"""Hostile and mistaken requests: each is answered with its problem, stores nothing, and leaves the broker serving."""
 
 import struct
 from collections.abc import AsyncIterator, Callable
@@ -32,7 +32,7 @@ async def flights(shared) -> str:
 
 @pytest_asyncio.fixture(loop_scope="module", autouse=True)
 async def nothing_stored(shared, flights: str) -> AsyncIterator[None]:
-    """Every test here must leave the topic as it was, be the only topic, and the broker alive."""
+    """Check that the topic is unchanged, the only one, and the broker alive after each test."""
     yield
     listed = (await shared.api.get("/v1/topics")).json["items"]
 
@@ -53,14 +53,14 @@ def raw(shared):
 
 
 def resealed(batch: bytes | bytearray) -> bytes:
-    """A changed batch with a right checksum, so that the checks behind it are reached."""
+    """Return a changed batch with a right checksum, so that the later checks are reached."""
     changed = bytearray(batch)
     struct.pack_into("<I", changed, 32, checksum(bytes(changed), 36, len(changed)))
     return bytes(changed)
 
 
 def patched(at: int, form: str, value: int) -> Callable[[bytes], bytes]:
-    """Overwrite a field of the header and seal again."""
+    """Overwrite a field of the header and compute the checksum again."""
 
     def change(batch: bytes) -> bytes:
         changed = bytearray(batch)
@@ -109,7 +109,7 @@ def patched(at: int, form: str, value: int) -> Callable[[bytes], bytes]:
     ],
 )
 async def test_broken_batches(api, batch_of, change: Callable[[bytes], bytes], code: str) -> None:
-    """Whatever is wrong with a batch, its first broken rule is told, alone and in a frame."""
+    """The first broken rule of a batch is named, alone and in a frame."""
     batch = change(batch_of(b"a" * 200, b"b" * 100))
     answer = await api.post_batch(RECORDS, batch)
 
@@ -117,7 +117,7 @@ async def test_broken_batches(api, batch_of, change: Callable[[bytes], bytes], c
 
 
 async def test_bomb(api, batch_of) -> None:
-    """A small body that opens to more than a batch may hold is refused by what it declares, or when it lies."""
+    """A small body that opens to more than a batch may hold is refused by its declared size, or when that is wrong."""
     honest = batch_of(bytes(65 << 20), codec=Codec.ZSTD)
     lying = patched(80, "<I", 1_000)(honest)
     answers = [await api.post_batch(RECORDS, batch) for batch in (honest, lying)]
@@ -184,7 +184,7 @@ async def test_endless_body(raw) -> None:
     ids=["short", "unfinished", "wrong chunk"],
 )
 async def test_a_body_that_ends_too_early(raw, framing: str, body: bytes) -> None:
-    """Is the sender's mistake, which is told if the sender still listens."""
+    """A truncated body is the sender's mistake, and is answered if the sender still listens."""
     head = f"POST {RECORDS} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{framing}\r\n\r\n"
     answer = await raw.send(head.encode() + body, ends=True)
 
@@ -192,7 +192,7 @@ async def test_a_body_that_ends_too_early(raw, framing: str, body: bytes) -> Non
 
 
 async def test_lying_content_lengths(raw, api) -> None:
-    """What is behind a body is the next request."""
+    """Bytes after the declared body are the next request."""
     body = b'[{"value": "a"}]'
     head = f"POST {RECORDS}?acks=nonsense HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
     longer = await raw.send(f"{head}connection: close\r\ncontent-length: 3\r\n\r\n".encode() + body)
@@ -249,7 +249,7 @@ async def test_broken_json(api, body: bytes) -> None:
     ],
 )
 async def test_records_that_cannot_be_stored(api, query: str, record: object, code: str) -> None:
-    """A record that is readable but wrong is named."""
+    """A readable but wrong record is named."""
     answer = await api.post(f"{RECORDS}?{query}", [{"value": "fine"}, record])
 
     assert answer.code == code
@@ -283,7 +283,7 @@ def frame(meta: object, data: bytes = b"") -> bytes:
     ],
 )
 async def test_broken_frames(api, batch_of, flights: str, body: bytes, code: str) -> None:
-    """Frames that do not add up refuse the whole request, the good frame before them included."""
+    """Frames with wrong lengths refuse the whole request, the good frame before them included."""
     good = frame({"topic_id": flights, "partition": 0}, batch_of(b"a"))
     answers = [
         await api.call("POST", "/v1/produce", before + body, {"content-type": FRAMES})
@@ -386,7 +386,7 @@ async def test_wrong_parameters(raw, method: str, target: str, code: str) -> Non
     ids=str,
 )
 async def test_wrong_headers(api, headers: dict[str, str], code: str) -> None:
-    """Headers of what is not built, of another topic or another form are refused."""
+    """Headers of unsupported features, of another topic or another form are refused."""
     answer = await api.call("POST", RECORDS, b'[{"value": "a"}]', {**JSON, **headers})
 
     assert answer.code == code
@@ -394,7 +394,7 @@ async def test_wrong_headers(api, headers: dict[str, str], code: str) -> None:
 
 @pytest.mark.parametrize("header", ["fairlead-producer-id", "idempotency-key"])
 async def test_a_binary_body_carries_its_producer_itself(api, batch_of, header: str) -> None:
-    """Headers that would say the same again, or something else, are refused on binary bodies."""
+    """Headers that repeat or contradict the producer in a binary body are refused."""
     before = await api.end_offset("flights")
     answer = await api.post_batch(RECORDS, batch_of(b"a"), **{header: "7"})
     frames = await api.call("POST", "/v1/produce", b"", {"content-type": FRAMES, header: "7"})
@@ -408,7 +408,7 @@ async def test_a_binary_body_carries_its_producer_itself(api, batch_of, header: 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/xml", FRAMES])
 async def test_not_acceptable(api, accept: str) -> None:
-    """A form that fetches do not have is refused with those that they have."""
+    """An unsupported form of a fetch is refused with the supported ones."""
     answer = await api.get(RECORDS, accept=accept)
 
     assert (answer.status, answer.code) == (406, "not_acceptable")
@@ -436,7 +436,7 @@ async def test_not_acceptable(api, accept: str) -> None:
     ids=str,
 )
 async def test_wrong_fetches(api, change: dict[str, object], code: str) -> None:
-    """A fetch that is wrong in any part is refused whole, one of nothing as well."""
+    """A fetch with any wrong part is refused whole; so is a fetch of nothing."""
     whole = {"max_wait_ms": 0, "partitions": [{"topic_id": GHOST, "partition": 0, "offset": 0}]}
 
     assert (await api.post("/v1/fetch", whole)).status == 200

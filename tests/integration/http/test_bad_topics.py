@@ -1,4 +1,4 @@
-"""Topics that must not be: names, configuration and bodies that are refused, and create nothing."""
+"""Invalid topics: names, configuration and bodies that are refused, and create nothing."""
 
 from collections.abc import AsyncIterator
 from urllib.parse import quote
@@ -38,7 +38,7 @@ NASTY_NAMES = [
 
 @pytest_asyncio.fixture(loop_scope="module", autouse=True)
 async def no_topic_more(shared) -> AsyncIterator[None]:
-    """Every test here must leave the topics as they were."""
+    """Check that the topics are unchanged after each test."""
     before = (await shared.api.get("/v1/topics")).json["items"]
     yield
     after = (await shared.api.get("/v1/topics")).json["items"]
@@ -60,7 +60,7 @@ def raw(shared):
 
 @pytest.mark.parametrize("name", NASTY_NAMES, ids=ascii)
 async def test_nasty_names(api, raw, name: str) -> None:
-    """No call takes a name that the rule forbids, however it is written, and nothing is created by one."""
+    """No call accepts a forbidden name in any notation, and none creates a topic."""
     encoded = quote(name, safe="")
     created = await api.post("/v1/topics", {"name": name})
     described = await raw.call("GET", f"/v1/topics/{encoded}")
@@ -82,8 +82,8 @@ NOT_BUILT = [
 
 
 @pytest.mark.parametrize(("key", "value"), NOT_BUILT)
-async def test_configuration_that_is_not_built(api, key: str, value: str) -> None:
-    """A promise that the broker does not keep yet is refused as such and never stored."""
+async def test_unsupported_configuration(api, key: str, value: str) -> None:
+    """A promise that the broker does not keep yet is refused and never stored."""
     answer = await api.post("/v1/topics", {"name": "flights", "config": {key: value}})
 
     assert (answer.status, answer.code) == (422, "invalid_config")

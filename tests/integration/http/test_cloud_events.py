@@ -29,8 +29,8 @@ async def test_three_modes(api, path: str) -> None:
     assert ["content-type", "image/png"] in records[4]["headers"]
 
 
-async def test_what_is_no_event(api) -> None:
-    """Names what is missing, and stores nothing; a batch without events has no records."""
+async def test_invalid_events(api) -> None:
+    """A missing attribute is named, and nothing is stored; a batch without events has no records."""
     await api.create("orders", 1)
     path = "/v1/topics/orders/records"
     missing = await api.call("POST", path, b'{"specversion":"1.0","id":"1","source":"/s"}', STRUCTURED)
@@ -43,7 +43,7 @@ async def test_what_is_no_event(api) -> None:
     assert await api.end_offset("orders") == 0
 
 
-async def test_a_repeat_of_a_binary_event_is_told_by_its_attributes(api) -> None:
+async def test_a_repeat_of_a_binary_event_is_known_by_its_attributes(api) -> None:
     """Under one idempotency key, the same body with another id is another request."""
     await api.create("orders", 1)
     path, keyed = "/v1/topics/orders/records", {**BINARY, "idempotency-key": "k"}
@@ -58,7 +58,7 @@ async def test_a_repeat_of_a_binary_event_is_told_by_its_attributes(api) -> None
 
 
 async def test_attributes_are_the_same_through_any_broker(three) -> None:
-    """A request that is passed on arrives byte by byte, so that its repeat at another broker is the same request."""
+    """A forwarded request is unchanged, so that its repeat at another broker is the same request."""
     await three.topic("orders", 1)
     path = "/v1/topics/orders/partitions/0/records"
     headers = {**BINARY, "ce-subject": "gr\u00f6\u00dfe", "idempotency-key": "k"}

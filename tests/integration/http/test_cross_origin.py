@@ -14,7 +14,7 @@ ASK = {
 
 
 def told(answer) -> dict[str, str]:
-    """What an answer tells browsers."""
+    """Return the headers of an answer for browsers."""
     return {
         name.removeprefix("access-control-"): text
         for name, text in answer.headers.items()
@@ -23,7 +23,7 @@ def told(answer) -> dict[str, str]:
 
 
 async def test_an_origin_that_is_allowed(cluster) -> None:
-    """Its preflight is answered without touching anything, and answers and refusals carry its name."""
+    """The preflight of an allowed origin has no effect, and answers and refusals carry its name."""
     broker = await cluster.start(cors_origins=f"{SHOP}, http://127.0.0.1:8080")
     api = await cluster.client(broker.addresses.data)
     preflight = await api.call("OPTIONS", "/v1/topics/none/records", headers=ASK)
@@ -44,7 +44,7 @@ async def test_an_origin_that_is_allowed(cluster) -> None:
 
 
 async def test_all_origins(cluster) -> None:
-    """With a star, whoever asks."""
+    """With a star, every origin is allowed."""
     broker = await cluster.start(cors_origins=["*"])
     api = await cluster.client(broker.addresses.data)
     answer = await api.call("GET", "/v1/versions", headers={"origin": "null"})
@@ -53,7 +53,7 @@ async def test_all_origins(cluster) -> None:
 
 
 async def test_none_by_default(api) -> None:
-    """A preflight is no call that there is, and answers say nothing of origins."""
+    """Without origins a preflight is an unknown call, and answers have no header of origins."""
     preflight = await api.call("OPTIONS", "/v1/versions", headers=ASK)
     answer = await api.call("GET", "/v1/versions", headers={"origin": SHOP})
 
@@ -62,7 +62,7 @@ async def test_none_by_default(api) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["shop.example", "https://shop.example/path", "", "https://"])
-def test_what_is_no_origin(wrong: str) -> None:
-    """Is named at the start."""
+def test_an_invalid_origin(wrong: str) -> None:
+    """An invalid origin is named at the start."""
     with pytest.raises(ValidationError, match="is not an origin"):
         BrokerSettings(cors_origins=wrong)

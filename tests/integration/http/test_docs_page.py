@@ -1,4 +1,4 @@
-"""The page `/docs`: complete, and alone with its broker."""
+"""The page `/docs`: complete, and independent of other hosts."""
 
 import re
 from html.parser import HTMLParser

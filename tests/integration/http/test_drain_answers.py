@@ -1,8 +1,8 @@
-"""What a drain and its end answer: the state that was asked for, whichever broker it concerns."""
+"""The answers to a drain and its end: the requested state, for any broker."""
 
 
-async def test_the_answer_shows_the_state_that_was_asked_for(three) -> None:
-    """At once, of every broker, asked at every broker; the lists of the one that answered say the same."""
+async def test_the_answer_shows_the_requested_state(three) -> None:
+    """Every broker answers with the new state of any broker at once; the lists of that broker agree."""
     for broker in (1, 2, 3):
         for asked in (1, 2, 3):
             api = three.at(asked)
@@ -22,7 +22,7 @@ async def test_the_answer_shows_the_state_that_was_asked_for(three) -> None:
 
 
 async def test_the_lists_say_the_same_as_the_answer(api) -> None:
-    """Brokers, cluster and metadata of the broker that was asked."""
+    """Check the lists of brokers, cluster and metadata of the answering broker."""
     drained = (await api.call("POST", "/v1/brokers/0:drain")).json
     listed = (await api.get("/v1/brokers")).json["items"]
     described = (await api.get("/v1/cluster")).json["brokers"]

@@ -63,7 +63,7 @@ async def test_where_a_fetch_starts(api, ten, query: str, expected) -> None:
     "query", ["offset=latest", "offset=10", "offset=-0", "timestamp=2999-01-01T00:00:00Z"]
 )
 async def test_the_end_is_empty(api, ten, query: str) -> None:
-    """At the end the wait ends with 204, and the headers say where one stands."""
+    """At the end the wait ends with 204, and the headers have the position."""
     answer = await api.get(f"{RECORDS}?{query}&max_wait_ms=10")
 
     assert (answer.status, answer.body) == (204, b"")
@@ -96,7 +96,7 @@ async def test_arrow_begins_exactly(api, ten) -> None:
 
 
 async def test_max_bytes_never_holds_back_the_first_batch(api, ten) -> None:
-    """However small max_bytes is, a reader gets on: one batch at a time."""
+    """With any max_bytes a reader makes progress: one batch at a time."""
     seen, offset = [], 0
     while offset < 10:
         answer = await api.get(f"{RECORDS}?offset={offset}&max_bytes=1", accept=BATCHES)
@@ -107,7 +107,7 @@ async def test_max_bytes_never_holds_back_the_first_batch(api, ten) -> None:
 
 
 async def test_json_encodings(api) -> None:
-    """utf8 shows what is not text as base64, json shows values as JSON, base64 everything so."""
+    """utf8 shows bytes that are no text as base64, json shows values as JSON, base64 all values."""
     await api.create("flights")
     await api.post(
         RECORDS, [{"key": "ü", "value": {"base64": "/wA="}, "headers": [["h", "1"]]}, {"value": '{"a": 1}'}]
@@ -127,7 +127,7 @@ async def test_json_encodings(api) -> None:
 
 
 async def test_long_poll_ends_with_records(api, ten, batch_of, broker, polls) -> None:
-    """A fetch at the end is answered as soon as something arrives, long before its wait is over."""
+    """A fetch at the end is answered as soon as a record is stored, long before its wait is over."""
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         waiting = group.create_task(api.get(f"{RECORDS}?offset=latest&max_wait_ms=60000"))
         await polls(broker, 1)
@@ -137,7 +137,7 @@ async def test_long_poll_ends_with_records(api, ten, batch_of, broker, polls) ->
 
 
 async def test_min_bytes(api, ten, batch_of, broker, polls) -> None:
-    """A fetch that wants more bytes than there are waits for them, or for its time."""
+    """A fetch that wants more bytes than are stored waits for them, or for its time."""
     some = await api.get(f"{RECORDS}?min_bytes=100000&max_wait_ms=50")
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         waiting = group.create_task(
@@ -152,7 +152,7 @@ async def test_min_bytes(api, ten, batch_of, broker, polls) -> None:
 
 
 async def test_client_that_leaves_ends_its_poll(raw, broker, ten, polls) -> None:
-    """A poll whose client is gone does not wait on."""
+    """A poll whose client is gone ends."""
     _, writer = await asyncio.open_connection(*raw.address.split(":"))
     writer.write(f"GET {RECORDS}?offset=latest&max_wait_ms=60000 HTTP/1.1\r\nhost: x\r\n\r\n".encode())
     await polls(broker, 1)
@@ -162,7 +162,7 @@ async def test_client_that_leaves_ends_its_poll(raw, broker, ten, polls) -> None
 
 
 async def test_stop_answers_polls_first(cluster, polls) -> None:
-    """A stop answers long polls at once, with what there is, and takes less than a second."""
+    """A stop answers long polls at once, with the stored records, and takes less than a second."""
     broker = await cluster.start()
     api = await cluster.client(broker.addresses.data)
     await api.create("flights")
@@ -210,7 +210,7 @@ async def test_many_partitions(api, ten, batch_of) -> None:
 
 
 async def test_long_poll_over_many_partitions(api, ten, batch_of, broker, polls) -> None:
-    """A poll over partitions wakes at whichever gets something."""
+    """A poll over partitions wakes when any of them gets a record."""
     request = {
         "max_wait_ms": 60_000,
         "partitions": [
@@ -227,7 +227,7 @@ async def test_long_poll_over_many_partitions(api, ten, batch_of, broker, polls)
 
 
 async def test_large_answers_arrive_whole(api, batch_of) -> None:
-    """An answer of many MiB comes in parts and is byte for byte what was stored."""
+    """An answer of many MiB is sent in parts and is byte for byte the stored data."""
     topic_id = await api.create("flights")
     batches = [batch_of(bytes([number]) * 4_000_000) for number in range(5)]
     for batch in batches:

@@ -1,4 +1,4 @@
-"""Three brokers: any of them answers any call, and says where to go when it may not pass it on."""
+"""Three brokers: any of them answers any call, or names the right broker when it may not forward it."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ NEVER = {"fairlead-forward": "never"}
 
 
 async def test_changes_go_to_the_controller(three) -> None:
-    """Every broker creates, alters and deletes topics, and knows what it answered afterwards."""
+    """Every broker creates, alters and deletes topics, and its later answers show the change."""
     for broker in (1, 2, 3):
         api, name = three.at(broker), f"topic-{broker}"
         created = await api.post("/v1/topics", {"name": name, "partitions": 2, "replication_factor": 1})
@@ -38,7 +38,7 @@ async def test_changes_go_to_the_controller(three) -> None:
 
 
 async def test_records_through_any_broker(three, batch_of) -> None:
-    """What is produced through one broker is read through every other, wherever the partition is led."""
+    """Records produced through one broker are read through every other, wherever the partition is led."""
     _, leaders = await three.topic("flights")
     assert len(set(leaders)) == 3
     for partition in range(3):
@@ -57,7 +57,7 @@ async def test_records_through_any_broker(three, batch_of) -> None:
 
 
 async def test_head_tells_the_length_of_a_get_everywhere(three, batch_of) -> None:
-    """Also where the answer, or the refusal, is another broker's."""
+    """HEAD has the length of the GET, also when another broker gives the answer or the refusal."""
     await three.topic("flights")
     paths = [f"/v1/topics/flights/partitions/{partition}/records" for partition in range(3)]
     for path in paths:
@@ -71,7 +71,7 @@ async def test_head_tells_the_length_of_a_get_everywhere(three, batch_of) -> Non
             assert head.headers["content-length"] == str(len(read.body)), (path, broker)
 
 
-async def test_who_says_never_is_told_where(three, batch_of) -> None:
+async def test_a_call_that_forbids_forwarding_gets_the_address(three, batch_of) -> None:
     """`Fairlead-Forward: never` gets 421 with the leader's address from the others, and nothing is appended."""
     _, [leader] = await three.topic("flights", 1)
     path = "/v1/topics/flights/partitions/0/records"
@@ -130,7 +130,7 @@ async def test_topic_produce_spreads_over_brokers(three) -> None:
 
 
 async def test_long_polls_wake_across_brokers(three, batch_of) -> None:
-    """A poll through a broker that leads nothing of it ends when a record comes, one partition or many."""
+    """A poll through a broker that leads none of its partitions ends when a record is stored, one partition or many."""
     topic_id, [leader] = await three.topic("flights", 1)
     other = leader % 3 + 1
     path = "/v1/topics/flights/partitions/0/records"
@@ -152,7 +152,7 @@ async def test_long_polls_wake_across_brokers(three, batch_of) -> None:
 
 
 async def test_polls_that_end_empty(three) -> None:
-    """A poll through another broker ends with nothing after its wait."""
+    """Polls through another broker end empty after their wait."""
     topic_id, [leader] = await three.topic("flights", 1)
     other = three.at(leader % 3 + 1)
     one = await other.get("/v1/topics/flights/partitions/0/records?max_wait_ms=10")
@@ -182,7 +182,7 @@ async def test_offsets_of_all_brokers(three, batch_of) -> None:
 
 
 async def test_problems_of_leaders_pass_unchanged(three) -> None:
-    """What the leader refuses is refused in its own words by whoever was asked."""
+    """The refusal of a leader is the same through every broker."""
     _, [leader] = await three.topic("flights", 1)
     path = "/v1/topics/flights/partitions/0/records?offset=7"
     answers = [await three.at(broker).get(path) for broker in (1, 2, 3)]
@@ -193,7 +193,7 @@ async def test_problems_of_leaders_pass_unchanged(three) -> None:
 
 
 async def test_auto_created_topics(three, batch_of) -> None:
-    """Producing to a topic that is not there creates it through any broker."""
+    """Producing to a missing topic creates it through any broker."""
     body = msgspec.json.encode({"config": {"auto.create.topics.enable": True}})
     changed = await three.at(2).call("PATCH", "/v1/cluster/config", body, JSON)
     assert changed.status == 200, changed
@@ -205,8 +205,8 @@ async def test_auto_created_topics(three, batch_of) -> None:
         assert stored.status == 200, stored
 
 
-async def test_leader_that_is_not_there_refuses_for_sure(three, batch_of) -> None:
-    """Nobody listens where the leader was: produce and fetch are refused, and nothing can have been stored."""
+async def test_a_missing_leader_is_a_definite_refusal(three, batch_of) -> None:
+    """The leader's address is closed: produce and fetch are refused, and nothing can have been stored."""
     topic_id, [leader] = await three.topic("flights", 1)
     other = three.at(leader % 3 + 1)
     await three.brokers[leader - 1]._listeners._peer.stop(3)
@@ -223,7 +223,7 @@ async def test_leader_that_is_not_there_refuses_for_sure(three, batch_of) -> Non
 
 
 async def test_records_without_a_key_leave_out_partitions_without_a_leader(three) -> None:
-    """The others take turns meanwhile, whichever broker is asked."""
+    """The other partitions take turns, through every broker."""
     _, leaders = await three.topic("flights")
     gone = leaders.index(3)
     await three.brokers[2].stop()
@@ -239,8 +239,8 @@ async def test_records_without_a_key_leave_out_partitions_without_a_leader(three
 
 
 @pytest.mark.slow
-async def test_a_tail_gives_signs_of_life_without_a_leader(three) -> None:
-    """Balancers cut idle connections: an event stream says that it lives, also while it waits for an election."""
+async def test_a_tail_sends_heartbeats_without_a_leader(three) -> None:
+    """Balancers cut idle connections: an event stream sends comments, also while it waits for an election."""
     _, leaders = await three.topic("flights")
     await three.brokers[2].stop()
     assert 3 in leaders
@@ -251,8 +251,8 @@ async def test_a_tail_gives_signs_of_life_without_a_leader(three) -> None:
 
 
 @pytest.mark.slow
-async def test_leader_that_falls_silent_leaves_doubt(three, batch_of) -> None:
-    """A leader that takes the request and does not answer in time may have stored it; the caller is told so."""
+async def test_a_silent_leader_leaves_doubt(three, batch_of) -> None:
+    """A leader that takes the request and does not answer in time may have stored it; the answer says so."""
     topic_id, [leader] = await three.topic("flights", 1)
     other, path = three.at(leader % 3 + 1), "/v1/topics/flights/partitions/0/records"
     await three.brokers[leader - 1]._listeners._peer.stop(3)
@@ -282,8 +282,8 @@ async def test_leader_that_falls_silent_leaves_doubt(three, batch_of) -> None:
         assert problem["side_effect"] == "maybe"
 
 
-async def test_what_another_broker_reads_is_brought_in_parts(three, batch_of) -> None:
-    """A caller may ask for 64 MiB; brokers bring each other 8 at a time, which they have time and memory for."""
+async def test_large_answers_are_forwarded_in_parts(three, batch_of) -> None:
+    """A caller may ask for 64 MiB; brokers read 8 MiB at a time from each other, which their time and memory allow."""
     topic_id, [leader] = await three.topic("flights", 1)
     path, other = "/v1/topics/flights/partitions/0/records", three.at(leader % 3 + 1)
     for _ in range(4):
@@ -298,8 +298,8 @@ async def test_what_another_broker_reads_is_brought_in_parts(three, batch_of) ->
     assert 6 << 20 < len(one.body) == len(frame.data) < 8 << 20
 
 
-async def test_controller_that_is_not_there(three) -> None:
-    """A change that cannot reach the controller is refused, and says that nothing was done."""
+async def test_a_missing_controller_is_a_definite_refusal(three) -> None:
+    """A change that cannot reach the controller is refused, and its problem says that nothing was done."""
     controller = (await three.at(1).get("/v1/cluster")).json["controller"]
     await three.brokers[controller - 1]._listeners._peer.stop(3)
     answer = await three.at(controller % 3 + 1).post("/v1/topics", {"name": "flights"})
@@ -309,8 +309,8 @@ async def test_controller_that_is_not_there(three) -> None:
     assert (await three.at(controller).get("/v1/topics/flights")).code == "topic_not_found"
 
 
-async def test_what_is_passed_on_is_counted(three, batch_of, cluster) -> None:
-    """By route and outcome, at the broker that passes it on; refusals count as what was answered."""
+async def test_forwarded_calls_are_counted(three, batch_of, cluster) -> None:
+    """By route and outcome, at the forwarding broker; refusals count as the answer's code."""
     _, [leader] = await three.topic("flights", 1)
     path = "/v1/topics/flights/partitions/0/records"
     through = next(broker for broker in (1, 2, 3) if broker != leader)

@@ -1,4 +1,4 @@
-"""Committed offsets over HTTP: who may commit what, where resets go, and that nothing refused is stored."""
+"""Committed offsets over HTTP: permitted commits, the targets of resets, and refusals that store nothing."""
 
 import pytest
 
@@ -9,8 +9,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 GHOST = "00000000-0000-4000-8000-000000000000"
 
 
-async def test_a_group_goes_on_where_it_committed(scene, calls) -> None:
-    """Another member, after all of the first are gone, reads what was committed."""
+async def test_a_group_continues_at_its_commit(scene, calls) -> None:
+    """Another member, after all of the first are gone, reads the committed offset."""
     [member] = await scene.joined("m-1")
     entries = [scene.entry(0, 7, metadata="m"), scene.entry(1, 3, leader_epoch=0)]
     await calls.commit(scene.group, member_id="m-1", member_epoch=member.epoch, offsets=entries)
@@ -28,8 +28,8 @@ async def test_a_group_goes_on_where_it_committed(scene, calls) -> None:
     ]
 
 
-async def test_commits_that_may_not_be(scene, calls) -> None:
-    """Stale epochs, strangers, other groups' members, nobody's members: refused whole, nothing overwritten."""
+async def test_refused_commits(scene, calls) -> None:
+    """Stale epochs, unknown members and members of other groups are refused whole, nothing overwritten."""
     [member] = await scene.joined("m-1")
     other = Member(calls, f"{scene.group}-b", "m-b")
     await other.join(scene.topic)
@@ -52,7 +52,7 @@ async def test_commits_that_may_not_be(scene, calls) -> None:
 
 
 async def test_entries_are_refused_one_by_one(scene, calls) -> None:
-    """A topic that is none, another id, a partition too many: a problem each, and the others are stored."""
+    """An unknown topic, another id, a partition too many: a problem each, and the other entries are stored."""
     [member] = await scene.joined("m-1")
     answer = await calls.commit(
         scene.group,
@@ -72,8 +72,8 @@ async def test_entries_are_refused_one_by_one(scene, calls) -> None:
     assert await calls.offsets(scene.group) == {(scene.topic, 2): 1}
 
 
-async def test_an_offset_beyond_the_log_is_refused_where_it_is_known(scene, calls) -> None:
-    """A reset goes nowhere outside the log; a shift stops at its ends."""
+async def test_an_offset_beyond_the_log_is_refused_for_a_reset(scene, calls) -> None:
+    """A reset to an offset outside the log is refused; a shift stops at its ends."""
     assert (await calls.commit(scene.group, offsets=[scene.entry(0, 5)])).status == 200
     path = f"/v1/groups/{scene.group}/offsets:reset"
     beyond = await calls.call("POST", path, {"to": {"offset": 11}})
@@ -110,7 +110,7 @@ async def test_a_reset_by_other_means(scene, calls, to: object, after: int) -> N
 
 
 async def test_several_partitions_of_a_topic_are_reset(scene, calls) -> None:
-    """By `partitions`; `partition` beside it, or neither of both, says nothing clear."""
+    """A reset by `partitions` applies to each; `partition` beside it, or neither of both, is refused."""
     await calls.commit(scene.group, offsets=[scene.entry(partition, 5) for partition in range(3)])
     path = f"/v1/groups/{scene.group}/offsets:reset"
     wanted = {"topic": scene.topic, "partitions": [0, 2]}
@@ -129,8 +129,8 @@ async def test_several_partitions_of_a_topic_are_reset(scene, calls) -> None:
     ] * 2
 
 
-async def test_a_group_is_given_its_place_before_it_begins(scene, calls) -> None:
-    """A reset that names topics makes the group; a dry run, a refusal, or one of all that it has makes none."""
+async def test_a_group_gets_positions_before_it_begins(scene, calls) -> None:
+    """A reset that names topics creates the group; a dry run, a refusal, or one of all topics creates none."""
     path = f"/v1/groups/{scene.group}/offsets:reset"
     named = {"topics": [{"topic": scene.topic, "partitions": [0, 2]}]}
     dry = await calls.call("POST", f"{path}?dry_run=true", {"to": "latest", **named})
@@ -147,7 +147,7 @@ async def test_a_group_is_given_its_place_before_it_begins(scene, calls) -> None
 
 
 async def test_offsets_are_not_deleted_by_a_body(scene, calls) -> None:
-    """Whoever names some of them there would lose all."""
+    """A body with partitions is refused, because the call deletes all offsets."""
     await calls.commit(scene.group, offsets=[scene.entry(0, 5), scene.entry(1, 5)])
     some = {"offsets": [{"topic": scene.topic, "partition": 0}]}
     refused = await calls.call("DELETE", f"/v1/groups/{scene.group}/offsets", some)
@@ -157,7 +157,7 @@ async def test_offsets_are_not_deleted_by_a_body(scene, calls) -> None:
 
 
 async def test_a_live_group_is_not_reset(scene, calls) -> None:
-    """Members would not notice, and overwrite it."""
+    """Members would not notice a reset, and overwrite it."""
     [member] = await scene.joined("m-1")
     await calls.commit(scene.group, member_id="m-1", member_epoch=member.epoch, offsets=[scene.entry(0, 5)])
     reset = await calls.call("POST", f"/v1/groups/{scene.group}/offsets:reset", {"to": "earliest"})
@@ -168,7 +168,7 @@ async def test_a_live_group_is_not_reset(scene, calls) -> None:
 
 
 async def test_offsets_are_forgotten_by_topic(scene, calls) -> None:
-    """The answer says what they were."""
+    """The answer has the deleted offsets."""
     await calls.commit(scene.group, offsets=[scene.entry(0, 5), scene.entry(1, 6)])
     path = f"/v1/groups/{scene.group}/offsets?topics={scene.topic}"
     deleted = await calls.call("DELETE", path)
@@ -181,7 +181,7 @@ async def test_offsets_are_forgotten_by_topic(scene, calls) -> None:
 
 
 async def test_retention_overtakes_a_consumer(scene, calls) -> None:
-    """The committed offset stays what it was, the lag counts what is there, and reading on is refused as expired."""
+    """The committed offset stays, the lag counts the stored records, and reading on is refused as expired."""
     await calls.commit(scene.group, offsets=[scene.entry(0, 2)])
     trimmed = await calls.call("POST", f"/v1/topics/{scene.topic}/partitions/0:delete-records", {"offset": 8})
     assert trimmed.status == 200, trimmed
@@ -207,7 +207,7 @@ async def test_a_topic_of_the_same_name_starts_clean(scene, calls) -> None:
 
 
 async def test_a_partition_of_another_member_is_not_committed(scene, calls) -> None:
-    """The epoch alone does not make it the member's own."""
+    """A member's epoch gives no right to a partition of another member."""
     first, second, _ = await scene.joined("m-1", "m-2", "m-3")
     [own], [foreign] = first.partitions, second.partitions
     answer = await calls.commit(
@@ -223,7 +223,7 @@ async def test_a_partition_of_another_member_is_not_committed(scene, calls) -> N
 
 
 async def test_an_offset_beyond_the_log_is_not_committed(scene, calls) -> None:
-    """Whoever leads the partition: what cannot be is not stored, the end itself is."""
+    """An offset beyond the log is refused, whichever broker leads the partition; the end itself is stored."""
     await calls.commit(scene.group, offsets=[scene.entry(partition, 1) for partition in range(3)])
     beyond = await calls.commit(scene.group, offsets=[scene.entry(partition, 11) for partition in range(3)])
     refused = [each["problem"] for each in beyond.json["offsets"]]

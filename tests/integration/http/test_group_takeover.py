@@ -1,4 +1,4 @@
-"""A coordinator goes: its groups go on elsewhere, and their members notice nothing."""
+"""A coordinator stops: its groups continue elsewhere, and their members notice nothing."""
 
 import asyncio
 
@@ -9,12 +9,12 @@ SECONDS_MAX = 30
 
 
 async def call(api, method: str, path: str, value: object = None):
-    """A call with a JSON body, or none."""
+    """Send a JSON body, or none."""
     return await api.call(method, path, None if value is None else msgspec.json.encode(value), JSON)
 
 
 async def joined(three, group: str, member: str, topic: str) -> int:
-    """Make a member that has everything; return its epoch."""
+    """Join a member that has everything; return its epoch."""
     path = f"/v1/groups/{group}/members/{member}"
     answer = await call(three.at(1), "PUT", path, {"member_epoch": 0, "topics": [topic]})
     async with asyncio.timeout(SECONDS_MAX):
@@ -26,8 +26,8 @@ async def joined(three, group: str, member: str, topic: str) -> int:
             answer = await call(three.at(1), "PUT", path, {"member_epoch": epoch})
 
 
-async def test_groups_of_a_broker_that_stops_go_on(three) -> None:
-    """Heartbeats and commits under the old epoch count at the next coordinator; nothing is assigned anew."""
+async def test_groups_of_a_stopped_broker_continue(three) -> None:
+    """Heartbeats and commits of the old epoch count at the next coordinator; no partition is assigned again."""
     await three.topic("flights", 2)
     epoch = await joined(three, "readers", "m-1", "flights")
     path = "/v1/groups/readers"
@@ -55,7 +55,7 @@ async def test_groups_of_a_broker_that_stops_go_on(three) -> None:
 
 
 async def test_a_coordinator_that_cannot_be_reached(three) -> None:
-    """Nothing was done for sure: the caller may send the same again."""
+    """The refusal says that nothing was done: the caller may send the same again."""
     await three.topic("flights", 1)
     epoch = await joined(three, "readers", "m-1", "flights")
     coordinator = (await call(three.at(1), "GET", "/v1/groups/readers")).json["coordinator"]

@@ -1,4 +1,4 @@
-"""Consumer groups over HTTP: any broker takes any call, and nothing that is refused leaves a trace."""
+"""Consumer groups over HTTP: any broker takes any call, and a refused call leaves no trace."""
 
 import asyncio
 
@@ -58,8 +58,8 @@ async def test_whole_life_behind_a_balancer(scene, calls) -> None:
         assert (await calls.call("GET", f"/v1/groups/{scene.group}")).code == "group_not_found"
 
 
-async def test_who_says_never_is_told_where(scene, calls) -> None:
-    """421 with the coordinator's address from all others, and nobody has become a member there."""
+async def test_a_call_that_forbids_forwarding_gets_the_address(scene, calls) -> None:
+    """421 with the coordinator's address from all others, and no member is added there."""
     [member] = await scene.joined("m-1")
     coordinator = (await calls.get(f"/v1/groups/{scene.group}"))["coordinator"]
     path = f"/v1/groups/{scene.group}/members/m-2"
@@ -94,8 +94,8 @@ async def test_who_says_never_is_told_where(scene, calls) -> None:
         ({"colour": "red"}, "unknown_option"),
     ],
 )
-async def test_a_join_that_cannot_be(scene, calls, fields: dict, code: str) -> None:
-    """A typed problem, and no group has come to be."""
+async def test_refused_joins(scene, calls, fields: dict, code: str) -> None:
+    """A refused join has a typed problem, and creates no group."""
     answer = await calls.call(
         "PUT", f"/v1/groups/{scene.group}/members/m", {"member_epoch": 0, "topics": [scene.topic], **fields}
     )
@@ -124,15 +124,15 @@ async def test_a_join_that_cannot_be(scene, calls, fields: dict, code: str) -> N
         ("PATCH", "/v1/groups/g", {}, "method_not_allowed"),
     ],
 )
-async def test_calls_that_cannot_be(calls, method: str, path: str, body: object, code: str) -> None:
-    """The same problem, whichever broker is asked."""
+async def test_refused_calls(calls, method: str, path: str, body: object, code: str) -> None:
+    """A refused call has the same problem at every broker."""
     answers = [await calls.call(method, path, body) for _ in range(3)]
 
     assert [answer.code for answer in answers] == [code] * 3
 
 
-async def test_a_group_that_is_only_asked_for_does_not_come_to_be(calls) -> None:
-    """Asking leaves nothing behind, so that nobody fills the store with names."""
+async def test_a_description_creates_no_group(calls) -> None:
+    """A request for a missing group stores nothing, so that names cannot fill the store."""
     before = (await calls.get("/v1/groups?limit=1000"))["items"]
     for _ in range(3):
         await calls.call("GET", "/v1/groups/asked-for")
@@ -157,7 +157,7 @@ async def test_one_static_id_is_one_member(scene, calls) -> None:
 
 
 async def test_a_static_member_comes_back_to_its_place(scene, calls) -> None:
-    """Its partitions wait for it: the group's epoch does not move."""
+    """Its partitions are kept for it: the group's epoch does not change."""
     [first] = await scene.joined("m-1", instance_id="i-1")
     before = await calls.get(f"/v1/groups/{scene.group}")
     assert (await calls.call("DELETE", f"{first.path}?static=true")).status == 204
@@ -171,7 +171,7 @@ async def test_a_static_member_comes_back_to_its_place(scene, calls) -> None:
 
 
 async def test_a_storm_of_heartbeats(scene, calls) -> None:
-    """Hundreds at once through all brokers: each is answered or refused, and the group is as it was."""
+    """Hundreds at once through all brokers: each is answered or refused, and the group is unchanged."""
     [member] = await scene.joined("m-1")
     before = await calls.get(f"/v1/groups/{scene.group}")
     beat = {"member_epoch": member.epoch}
@@ -191,7 +191,7 @@ async def test_a_storm_of_heartbeats(scene, calls) -> None:
 
 
 async def test_groups_are_listed_by_pages(scene, calls) -> None:
-    """Each once, whichever broker answers a page."""
+    """Each group is listed once, whichever broker answers a page."""
     names = [f"{scene.group}-{letter}" for letter in "abcde"]
     for name in names:
         assert (await calls.commit(name, offsets=[scene.entry(0, 1)])).status == 200
@@ -209,7 +209,7 @@ async def test_groups_are_listed_by_pages(scene, calls) -> None:
 
 
 async def test_repeated_joins_leave_no_ghosts(scene, calls) -> None:
-    """A join whose answer was lost is sent again under the same id: one member, and the others as they were."""
+    """A join whose answer was lost is sent again under the same id: one member, and the others unchanged."""
     first, second = (Member(calls, scene.group, each) for each in ("m-1", "m-2"))
     for member in (first, second, first, second, first):
         member.epoch, member.assignment = 0, []
@@ -222,7 +222,7 @@ async def test_repeated_joins_leave_no_ghosts(scene, calls) -> None:
 
 
 async def test_heartbeats_under_other_epochs(scene, calls) -> None:
-    """An epoch that was never given fences; the one before counts once more, with all that the member consumes."""
+    """An epoch that was never issued fences; the previous one counts once more, with all that the member consumes."""
     [member] = await scene.joined("m-1")
     before = await calls.get(f"/v1/groups/{scene.group}")
     future = await calls.call("PUT", member.path, {"member_epoch": member.epoch + 1})
@@ -234,8 +234,8 @@ async def test_heartbeats_under_other_epochs(scene, calls) -> None:
     assert await calls.get(f"/v1/groups/{scene.group}") == before
 
 
-async def test_a_silent_member_is_out(scene, calls) -> None:
-    """Its partitions go to the other when its session has ended, and what it commits then is refused."""
+async def test_a_silent_member_is_removed(scene, calls) -> None:
+    """Its partitions go to the other when its session has ended, and its later commits are refused."""
     [silent] = await scene.joined("m-1", session_timeout_ms=1000)
     lively = Member(calls, scene.group, "m-2")
     await lively.join(scene.topic)

@@ -1,4 +1,4 @@
-"""Heads of HTTP/1.1 requests that are too long, or that leave open what their body is."""
+"""Heads of HTTP/1.1 requests that are too long, or that leave the form of their body open."""
 
 import pytest
 import pytest_asyncio
@@ -39,7 +39,7 @@ def head(method: str, target: str, headers: str = "") -> bytes:
 async def test_a_body_in_another_coding_is_not_taken_for_records(
     shared, topic: str, codings: list[str]
 ) -> None:
-    """Whoever undid only the last coding would store what the sender has packed (RFC 9112, 6.1)."""
+    """Decoding only the last coding would store the sender's compressed bytes (RFC 9112, 6.1)."""
     lines = "".join(f"transfer-encoding: {coding}\r\n" for coding in codings)
     answer = await shared.raw.send(
         head("POST", RECORDS, f"content-type: application/json\r\n{lines}") + CHUNKS
@@ -52,7 +52,7 @@ async def test_a_body_in_another_coding_is_not_taken_for_records(
 
 @pytest.mark.parametrize("coding", ["chunked", "Chunked", " , chunked"])
 async def test_a_chunked_body_is_read(shared, topic: str, coding: str) -> None:
-    """Whatever its letters, and with the empty elements that a list may have."""
+    """A chunked body is read in any case of letters, and with the empty elements that a list may have."""
     lines = f"content-type: application/json\r\ntransfer-encoding: {coding}\r\n"
     answer = await shared.raw.send(head("POST", RECORDS, lines) + CHUNKS.replace(b"value", b"color"))
 
@@ -70,7 +70,7 @@ async def test_a_chunked_body_is_read(shared, topic: str, coding: str) -> None:
     ids=["one header", "query", "many headers"],
 )
 async def test_a_head_that_is_too_long(shared, query: str, headers: str) -> None:
-    """Is refused over HTTP/1.1 by the broker, since the HTTP server has let it in."""
+    """The broker refuses a long head over HTTP/1.1, since the HTTP server accepts it."""
     answer = await shared.raw.send(head("GET", f"/v1/topics{query}", headers))
 
     assert (answer.status, answer.code) == (431, "headers_too_large")

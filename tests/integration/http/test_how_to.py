@@ -42,7 +42,7 @@ async def test_every_command_of_the_page(cluster, broker, tmp_path: Path) -> Non
 
 
 async def run(command: str, broker, folder: Path) -> str:
-    """What a block prints, with the addresses of the test's broker in place of the default ones."""
+    """Return a block's output, with the addresses of the test's broker in place of the default ones."""
     command = command.replace("127.0.0.1:9520", broker.addresses.data)
     command = command.replace("127.0.0.1:9522", broker.addresses.ops)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -57,7 +57,7 @@ async def run(command: str, broker, folder: Path) -> str:
 
 
 def unvaried(value: object) -> object:
-    """A JSON value without what differs from run to run: ids, and the times of appends."""
+    """Return a JSON value without the parts that differ from run to run: ids, and the times of appends."""
     if isinstance(value, dict):
         return {name: unvaried(member) for name, member in value.items()}
     if isinstance(value, list):

@@ -1,6 +1,6 @@
 """The pages that show the calls with curl show all of them: every route, parameter, header and form of a body.
 
-Each page is run by a test of its own, so what stands in a block of commands works.
+A test of its own runs each page, so its blocks of commands work.
 """
 
 import re
@@ -22,13 +22,13 @@ BODY = re.compile(r"--json|--data-binary| -d '\{")
 
 
 def commands() -> str:
-    """All blocks of commands, each command on a line of its own, loops and variables written out."""
+    """Return all blocks of commands, each command on a line of its own, with loops and variables expanded."""
     found = [text for page in PAGES for text in COMMANDS.findall((HOW_TO / page).read_text(encoding="utf-8"))]
     return "\n".join(written_out(text) for text in found)
 
 
 def written_out(block: str) -> str:
-    """A block of commands with the values of its loops and of its variables that are addresses in their places."""
+    """Return a block of commands with the values of its loops and of its address variables in their places."""
     for name, url in ASSIGNED.findall(block):
         block = block.replace(f"${name}", url)
     for name, values in VERBS.findall(block):
@@ -37,7 +37,7 @@ def written_out(block: str) -> str:
 
 
 def calls(text: str) -> set[tuple[str, str]]:
-    """Method and address of each curl in the text; a body of several lines belongs to the curl before it."""
+    """Return method and address of each curl in the text; a body of several lines belongs to the curl before it."""
     found = set()
     for command in re.split(r"\bcurl ", text)[1:]:
         url = URL.search(command)
@@ -49,19 +49,19 @@ def calls(text: str) -> set[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def shown() -> str:
-    """Every command of the pages."""
+    """Return every command of the pages."""
     return commands()
 
 
 @pytest.fixture(scope="module")
 def called(shown: str) -> set[tuple[str, str]]:
-    """Every call of the pages."""
+    """Return every call of the pages."""
     return calls(shown)
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_every_route_is_called(route, called: set[tuple[str, str]]) -> None:
-    """By a command of a page, at its listener."""
+    """A command of a page calls every route at its listener."""
     path = re.sub(r"\\\{\w+\\\}", "[^/:]+", re.escape(route.path))
     matching = re.compile(re.escape(ADDRESS[route.listener]) + path)
 
@@ -70,11 +70,11 @@ def test_every_route_is_called(route, called: set[tuple[str, str]]) -> None:
 
 @pytest.mark.parametrize("name", sorted({each.name for route in ROUTES for each in route.query}))
 def test_every_query_parameter_is_used(name: str, shown: str) -> None:
-    """By a command of a page."""
+    """A command of a page uses every query parameter."""
     assert re.search(rf"[?&]{name}=", shown)
 
 
 @pytest.mark.parametrize("name", sorted({each.name for route in ROUTES for each in route.headers}))
 def test_every_header_is_used(name: str, shown: str) -> None:
-    """By a command of a page."""
+    """A command of a page uses every header."""
     assert re.search(rf"-H ['\"]{name}: ", shown, re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""What only shows below a client library: single streams of an HTTP/2 connection, frame by frame."""
+"""Behaviour below a client library: single streams of an HTTP/2 connection, frame by frame."""
 
 import asyncio
 import struct
@@ -13,7 +13,7 @@ CANCEL = 8
 
 
 class Connection:
-    """An HTTP/2 connection that sends what it is told and reads frame by frame (RFC 9113, 4.1)."""
+    """An HTTP/2 connection that sends single frames and reads frame by frame (RFC 9113, 4.1)."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -21,23 +21,23 @@ class Connection:
         writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0, b""))
 
     def request(self, stream: int, path: str) -> None:
-        """A GET without a body."""
+        """Send a GET without a body."""
         fields = {":method": "GET", ":scheme": "http", ":authority": "x", ":path": path}
         self.writer.write(frame(HEADERS, END_STREAM | END_HEADERS, stream, field_block(fields)))
 
     def post(self, stream: int, path: str, body: bytes) -> None:
-        """A POST with all of its body, but not the end of its stream."""
+        """Send a POST with all of its body, but not the end of its stream."""
         fields = {":method": "POST", ":scheme": "http", ":authority": "x", ":path": path}
         fields |= {"content-type": "application/json", "content-length": str(len(body))}
         self.writer.write(frame(HEADERS, END_HEADERS, stream, field_block(fields)))
         self.writer.write(frame(DATA, 0, stream, body))
 
     def end(self, stream: int) -> None:
-        """The end of a stream, in a frame of its own."""
+        """Send the end of a stream, in a frame of its own."""
         self.writer.write(frame(DATA, END_STREAM, stream, b""))
 
     def reset(self, stream: int) -> None:
-        """Give a request up."""
+        """Reset a stream."""
         self.writer.write(frame(RST_STREAM, 0, stream, struct.pack(">I", CANCEL)))
 
     async def until_headers(self, stream: int) -> None:
@@ -90,7 +90,7 @@ async def connection(raw) -> AsyncIterator[Connection]:
 
 
 async def test_reset_stream_ends_its_poll(connection, api, broker, polls) -> None:
-    """A poll that is given up while its connection lives on does not wait on, and the connection serves others."""
+    """A poll whose stream is reset ends, and its connection serves others."""
     await api.create("flights")
     connection.request(1, f"{RECORDS}?max_wait_ms=60000")
     await polls(broker, 1)
@@ -112,7 +112,7 @@ async def test_streams_overtake_a_waiting_poll(connection, api, broker, polls) -
 
 
 async def test_a_stream_that_ends_late_is_not_reset(connection, api) -> None:
-    """A client that ends its stream in a frame after the body is answered after that, and its stream is not reset."""
+    """A stream that ends in a frame after its body is answered after that, and not reset."""
     await api.create("flights")
     connection.post(1, RECORDS, b'[{"value": "on time"}]')
     for stream in (3, 5, 7):

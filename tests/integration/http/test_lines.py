@@ -1,4 +1,4 @@
-"""Producing line by line: what a group of lines becomes, what is told of it, and a sender that takes its time."""
+"""Producing line by line: groups of lines, their results, and a slow sender."""
 
 import asyncio
 import gzip
@@ -12,7 +12,7 @@ PARTITION = "/v1/topics/flights/partitions/0/records"
 
 
 async def send(api, path: str, text: str | bytes, **headers: str) -> tuple[list[dict], dict]:
-    """Send lines; returns what was told of each group, and the sum."""
+    """Send lines; return the result of each group, and the sum."""
     body = text.encode() if isinstance(text, str) else text
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     answer = await api.call("POST", path, body, {**LINES, **named})
@@ -28,7 +28,7 @@ async def values(api, partition: int = 0) -> list[str]:
 
 
 async def test_each_line_is_a_record(api) -> None:
-    """To one partition, in their order; empty lines count, and are no records."""
+    """Lines to one partition keep their order; empty lines count, and are no records."""
     await api.create("flights", 1)
     told, total = await send(
         api, PARTITION, '{"value":"a"}\n\n{"key":"k","value":"b","headers":[["h","1"]]}\r\n{"value":"c"}'
@@ -42,7 +42,7 @@ async def test_each_line_is_a_record(api) -> None:
 
 
 async def test_the_broker_picks_partitions_by_key(api) -> None:
-    """As for a JSON body; all kinds of encoding are understood."""
+    """Lines are distributed as a JSON body is; all kinds of encoding work."""
     await api.create("flights", 3)
     await send(api, TOPIC, "".join(f'{{"key":"{key}","value":"{key}"}}\n' for key in range(30)))
     _, total = await send(api, f"{TOPIC}?encoding=json", '{"key":1,"value":{"a":[2]}}\n')
@@ -69,7 +69,7 @@ async def test_the_broker_picks_partitions_by_key(api) -> None:
     ],
 )
 async def test_a_line_that_is_no_record_refuses_its_group(api, line: str, code: str, word: str) -> None:
-    """The line is named, nothing of the group is stored, and the sum says so."""
+    """The wrong line is named, no record of its group is stored, and the sum reports it."""
     await api.create("flights", 1)
     [told], total = await send(api, PARTITION, f'{{"value":"first"}}\n{line}\n{{"value":"last"}}\n')
 
@@ -80,8 +80,8 @@ async def test_a_line_that_is_no_record_refuses_its_group(api, line: str, code: 
     assert await values(api) == []
 
 
-async def test_what_refuses_the_call_as_a_whole(api) -> None:
-    """Is a problem with its own status, before a line is read; a partition that is not there refuses each group."""
+async def test_refusals_of_the_whole_call(api) -> None:
+    """A wrong call has a problem with its own status, before a line is read; a missing partition refuses each group."""
     unknown = await api.call("POST", "/v1/topics/nothing/partitions/0/records", b'{"value":"a"}\n', LINES)
     await api.create("flights", 1)
     keyed = await api.call("POST", TOPIC, b'{"value":"a"}\n', {**LINES, "idempotency-key": "k"})
@@ -96,8 +96,8 @@ async def test_what_refuses_the_call_as_a_whole(api) -> None:
 
 
 @pytest.mark.parametrize("coding", ["gzip", "zstd"])
-async def test_packed_lines_are_not_understood(api, coding: str) -> None:
-    """As no packed body is: the call is refused, rather than every line of what it looks like unpacked."""
+async def test_compressed_lines_are_refused(api, coding: str) -> None:
+    """The call is refused as for any compressed body, rather than every line of it."""
     await api.create("flights", 1)
     body = gzip.compress(b'{"value":"a"}\n') if coding == "gzip" else b'{"value":"a"}\n'
     answer = await api.call("POST", TOPIC, body, {**LINES, "content-encoding": coding})
@@ -111,7 +111,7 @@ async def test_packed_lines_are_not_understood(api, coding: str) -> None:
 
 
 async def test_acks_none_promises_nothing(api) -> None:
-    """A group is told as valid."""
+    """A group is reported as valid."""
     await api.create("flights", 1)
     told, total = await send(api, f"{PARTITION}?acks=0", '{"value":"a"}\n')
 
@@ -120,7 +120,7 @@ async def test_acks_none_promises_nothing(api) -> None:
 
 
 async def test_a_large_file_becomes_few_batches(api) -> None:
-    """Many thousand lines go in groups of 256 KiB and more, in order."""
+    """Many thousand lines are stored in groups of 256 KiB and more, in order."""
     await api.create("flights", 1)
     lines = "".join(f'{{"value":"{number:0100d}"}}\n' for number in range(20_000))
     told, total = await send(api, PARTITION, lines)
@@ -132,7 +132,7 @@ async def test_a_large_file_becomes_few_batches(api) -> None:
 
 
 async def test_a_line_beyond_the_limit_ends_the_stream(api) -> None:
-    """What stood before it is stored and told; the sum has the problem's status."""
+    """The lines before it are stored and reported; the sum has the problem's status."""
     await api.create("flights", 1)
     body = b'{"value":"a"}\n{"value":"' + b"x" * (17 << 20) + b'"}\n'
     told, total = await send(api, PARTITION, body)
@@ -141,8 +141,8 @@ async def test_a_line_beyond_the_limit_ends_the_stream(api) -> None:
     assert total["status"] == 413
 
 
-async def test_a_sender_that_takes_its_time_is_answered_line_by_line(cluster) -> None:
-    """Each line is stored and told while the body goes on, over the plainest HTTP/1.1."""
+async def test_a_slow_sender_is_answered_line_by_line(cluster) -> None:
+    """Each line is stored and reported while the body goes on, over plain HTTP/1.1."""
     broker = await cluster.start()
     api = await cluster.client(broker.addresses.data)
     await api.create("flights", 1)
@@ -170,7 +170,7 @@ async def test_a_sender_that_takes_its_time_is_answered_line_by_line(cluster) ->
 
 
 async def test_a_missing_topic_is_created_by_its_first_good_line(cluster) -> None:
-    """Where the broker may; lines that are refused leave no topic behind."""
+    """A topic is created where the broker may; refused lines create none."""
     broker = await cluster.start(config_values={"auto.create.topics.enable": True})
     api = await cluster.client(broker.addresses.data)
     _, refused = await send(api, TOPIC, "no record\n")
@@ -181,7 +181,7 @@ async def test_a_missing_topic_is_created_by_its_first_good_line(cluster) -> Non
 
 
 async def test_lines_through_any_broker(three) -> None:
-    """Groups are stored where their partitions are led."""
+    """Groups are stored at the leaders of their partitions."""
     await three.topic("flights")
     for broker in (1, 2, 3):
         text = "".join(f'{{"key":"{key}","value":"{broker}"}}\n' for key in range(20))

@@ -6,7 +6,7 @@ START_US = 1_700_000_000_000_000
 
 
 async def test_ends_of_a_partition(api, batch_of) -> None:
-    """The four offsets of a partition, and the leader epoch that knows them."""
+    """The four offsets of a partition, and its leader epoch."""
     await api.create("flights")
     await api.post_batch("/v1/topics/flights/partitions/0/records", batch_of(b"a", b"b", b"c"))
     answer = await api.get("/v1/topics/flights/partitions/0/offsets")
@@ -17,7 +17,7 @@ async def test_ends_of_a_partition(api, batch_of) -> None:
 
 
 async def test_offset_at_a_time(api, batch_of) -> None:
-    """The first record at or after a time, with its own; null behind the last one."""
+    """The first record at or after a time, with its own time; null after the last one."""
     await api.create("flights")
     for seconds in (0, 10, 20):
         batch = batch_of(b"a", b"b", timestamp_us=START_US + seconds * 1_000_000)
@@ -53,8 +53,8 @@ async def test_lookup_of_many(api, batch_of) -> None:
     ]  # fmt: skip
 
 
-async def test_a_lookup_by_who_has_seen_a_later_leader(api, batch_of) -> None:
-    """An offset of an older leader might be one that the caller has passed long ago (KIP-320)."""
+async def test_a_lookup_with_a_later_leader_epoch(api, batch_of) -> None:
+    """An older leader's offset may be one that the caller has passed already (KIP-320), so it is refused."""
     await api.create("flights")
     stored = await api.post_batch("/v1/topics/flights/partitions/0/records", batch_of(b"a"))
     entry = {"topic": "flights", "partition": 0, "timestamp": "latest"}
@@ -69,7 +69,7 @@ async def test_a_lookup_by_who_has_seen_a_later_leader(api, batch_of) -> None:
 
 
 async def test_wrong_lookups(api) -> None:
-    """What is no position or no partition is refused with its place."""
+    """An invalid position or partition is refused with its place."""
     await api.create("flights")
     codes = [
         (await api.post("/v1/offsets:lookup", body)).code

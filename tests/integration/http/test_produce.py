@@ -32,7 +32,7 @@ async def stored(api, topic: str = "flights", partition: int = 0):
     return decode_records(answer.body)
 
 
-async def test_batch_is_stored_as_it_came(api, batch_of) -> None:
+async def test_batch_is_stored_unchanged(api, batch_of) -> None:
     """A binary batch gets its stamp and keeps every other byte; offsets follow each other."""
     await api.create("flights")
     first, second = batch_of(b"a", b"b"), batch_of(b"c")
@@ -56,7 +56,7 @@ async def test_batch_is_stored_as_it_came(api, batch_of) -> None:
 
 @pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name.lower())
 async def test_compressed_batches(api, batch_of, codec: Codec) -> None:
-    """Each codec is stored untouched and reads back equal."""
+    """Each codec is stored unchanged and reads back equal."""
     await api.create("flights")
     batch = batch_of(*[b"value %d" % number for number in range(500)], codec=codec)
     await api.post_batch(RECORDS, batch)
@@ -65,7 +65,7 @@ async def test_compressed_batches(api, batch_of, codec: Codec) -> None:
 
 
 async def test_json_fields(api) -> None:
-    """Keys, values, headers and both forms of timestamps arrive as they were sent; null and empty differ."""
+    """Keys, values, headers and both forms of timestamps are stored as sent; null and empty differ."""
     await api.create("flights")
     body = {
         "records": [
@@ -91,7 +91,7 @@ async def test_json_fields(api) -> None:
 
 
 async def test_json_encodings(api) -> None:
-    """Values as JSON keep their text, base64 opens to bytes."""
+    """Values as JSON keep their text; base64 is decoded to bytes."""
     await api.create("flights")
     await api.call(
         "POST",
@@ -136,7 +136,7 @@ async def test_arrow_stream(api) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("acks", ["1", "all"])
 async def test_acknowledged_is_readable(api, batch_of, acks: str) -> None:
-    """What acks=all acknowledged is fetched at once; acks=1 answers offsets too."""
+    """Records acknowledged with acks=all are fetched at once; acks=1 answers offsets too."""
     await api.create("flights")
     answer = await api.post_batch(f"{RECORDS}?acks={acks}&timeout_ms=5000", batch_of(b"a"))
     fetched = await api.get(f"{RECORDS}?max_wait_ms=5000", accept=BATCHES)
@@ -158,7 +158,7 @@ async def test_acks_0_is_validated_and_not_awaited(api, batch_of) -> None:
 
 
 async def test_topic_produce_by_key(api) -> None:
-    """Records with a key go where Kafka's rule sends them, in order; the answer names each partition."""
+    """Kafka's rule places records with a key, in order; the answer names each partition."""
     topic_id = await api.create("flights", 3)
     keys = ["21", "foobar", "abc", "21", "UA", "DL"]
     answer = await api.post(
@@ -181,7 +181,7 @@ async def test_topic_produce_by_key(api) -> None:
         ]
 
 
-async def test_topic_produce_without_keys_goes_round(api) -> None:
+async def test_topic_produce_without_keys_takes_turns(api) -> None:
     """Records without a key stay together in a request, and requests take turns over the partitions."""
     await api.create("flights", 3)
     results = [
@@ -194,7 +194,7 @@ async def test_topic_produce_without_keys_goes_round(api) -> None:
 
 
 async def test_each_topic_has_a_turn_of_its_own(api) -> None:
-    """Requests to another topic, or with keys only, take nobody's turn."""
+    """Requests to another topic, or with keys only, do not advance the topic's turn."""
     await api.create("flights", 2)
     await api.create("trains", 2)
     places: dict[str, list[int]] = {"flights": [], "trains": []}
@@ -208,7 +208,7 @@ async def test_each_topic_has_a_turn_of_its_own(api) -> None:
 
 
 async def test_topic_produce_in_part(api) -> None:
-    """Where one partition refuses its batch, 207 tells the fate of every record."""
+    """Where one partition refuses its batch, 207 has the result of every record."""
     await api.create("flights", 2, max_message_bytes=2_000)
     keys = {partition_for_key(b"%d" % n, 2): str(n) for n in range(10)}
     answer = await api.post(
@@ -232,7 +232,7 @@ async def test_topic_produce_in_part(api) -> None:
 
 
 async def test_topic_produce_refused_by_all(api) -> None:
-    """Where nothing was stored the answer is the problem itself."""
+    """When no record was stored the answer is the problem itself."""
     await api.create("flights", 1, max_message_bytes=2_000)
     answer = await api.post("/v1/topics/flights/records", [{"value": "x" * 5_000}])
 
@@ -288,7 +288,7 @@ async def test_auto_created_topic(cluster, batch_of) -> None:
     assert fetched.code == "topic_not_found"
 
 
-async def test_http1_speaks_the_same(cluster, broker, batch_of) -> None:
+async def test_http1_is_equivalent(cluster, broker, batch_of) -> None:
     """Over HTTP/1.1 everything is the same, large bodies included."""
     api = await cluster.client(broker.addresses.data, http1=True)
     await api.create("flights")

@@ -1,4 +1,4 @@
-"""What the listeners serve, and what they do not."""
+"""The calls of the listeners, and the paths that they do not serve."""
 
 import pytest
 from pyreqwest.client import ClientBuilder
@@ -61,7 +61,7 @@ async def test_every_route_is_served_by_its_listener(entry, api, ops, broker: Ru
 
 
 async def test_every_route_asks_authorize(api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No call runs before `authorize` was asked with the operation and the resource of the table."""
+    """No call runs before `authorize` was called with the operation and the resource of the table."""
     asked: list[tuple[str, str]] = []
 
     def refuse(principal: Principal, operation: str, resource: str) -> None:
@@ -105,7 +105,7 @@ async def test_nothing_else_is_served(api) -> None:
 
 
 async def test_another_version(api) -> None:
-    """A version that is not spoken is refused with those that are."""
+    """An unsupported version is refused with the supported ones."""
     answer = await api.get("/v2/topics")
 
     assert (answer.status, answer.code) == (400, "unsupported_version")
@@ -115,8 +115,8 @@ async def test_another_version(api) -> None:
 @pytest.mark.parametrize(
     "entry", [entry for entry in ROUTES if entry.listener is Listener.DATA], ids=lambda entry: entry.name
 )
-async def test_accept_is_heard_where_the_contract_says_so(entry, api) -> None:
-    """Calls that answer in several forms refuse what they have not; all others answer in their only one."""
+async def test_accept_is_used_where_the_contract_says_so(entry, api) -> None:
+    """Calls with several forms refuse unsupported ones; all others answer in their only one."""
     headers = {"accept": "image/png"}
     if entry.body_types:
         headers["content-type"] = entry.body_types[0]
@@ -134,7 +134,7 @@ async def test_wrong_method(api) -> None:
 
 
 async def test_head_has_the_headers_of_get(api) -> None:
-    """HEAD answers what GET would, without the body."""
+    """HEAD has the headers of GET, without the body."""
     get = await api.get("/v1/versions")
     head = await api.call("HEAD", "/v1/versions")
 
@@ -144,7 +144,7 @@ async def test_head_has_the_headers_of_get(api) -> None:
 
 
 async def test_peer_listener_serves_brokers_alone(broker: RunningBroker) -> None:
-    """Who cannot prove to be a broker of the cluster gets nothing from the peer port, whatever it asks for."""
+    """A caller that cannot prove to be a broker of the cluster is refused every call of the peer port."""
     async with ClientBuilder().http2_prior_knowledge().build() as client:
         for path, status, code in (
             ("/", 404, "route_not_found"),
@@ -159,7 +159,7 @@ async def test_peer_listener_serves_brokers_alone(broker: RunningBroker) -> None
 
 
 async def test_health_and_metrics(api, ops) -> None:
-    """A serving broker is alive and ready, and counts the requests it answers."""
+    """A serving broker is alive and ready, and counts the answered requests."""
     before = (await ops.get("/metrics")).body
     await api.get("/v1/versions")
     alive, ready, metrics = [await ops.get(path) for path in ("/healthz", "/readyz", "/metrics")]
@@ -170,8 +170,8 @@ async def test_health_and_metrics(api, ops) -> None:
 
 
 @pytest.mark.parametrize("version", ["abc", "1.x", ".."])
-async def test_metrics_for_who_asks_for_a_version_that_is_none(ops, version: str) -> None:
-    """Come in the plain form, which everybody reads."""
+async def test_metrics_without_a_valid_version(ops, version: str) -> None:
+    """Metrics have the plain form, which every client reads."""
     metrics = await ops.get("/metrics", accept=f"application/openmetrics-text;version={version}")
 
     assert (metrics.status, metrics.headers["content-type"][:10]) == (200, "text/plain")
@@ -179,7 +179,7 @@ async def test_metrics_for_who_asks_for_a_version_that_is_none(ops, version: str
 
 
 def served(metrics: bytes, route: str) -> float:
-    """How many requests to a route were answered 200."""
+    """Return how many requests to a route were answered 200."""
     start = f'fairlead_request_duration_seconds_count{{route="{route}",status="200"}} '
     return sum(float(line[len(start) :]) for line in metrics.decode().splitlines() if line.startswith(start))
 
@@ -211,7 +211,7 @@ async def test_unknown_problem_page(api) -> None:
 
 
 async def test_versions_and_cluster(api, broker: RunningBroker) -> None:
-    """The broker says what it speaks, who it is and where its brokers are."""
+    """The broker answers with its versions, its id and the addresses of its brokers."""
     versions = (await api.get("/v1/versions")).json
     cluster = (await api.get("/v1/cluster")).json
     brokers = (await api.get("/v1/brokers")).json

@@ -1,4 +1,4 @@
-"""What a broker that stops tells callers whose requests are not over."""
+"""The answers of a stopping broker to callers whose requests are not over."""
 
 import asyncio
 
@@ -9,11 +9,11 @@ from fairlead_api.bodies.frames import iterate_frames
 PARTITION = "/v1/topics/flights/partitions/0/records"
 EVENTS = {"accept": "text/event-stream"}
 STOP_SECONDS_MAX = 4
-"""Less than what a stop gives to answers on their way: nothing had to be dropped."""
+"""Less than a stop gives to answers on their way: nothing had to be dropped."""
 
 
 async def test_polls_at_other_brokers_are_answered_first(three, polls) -> None:
-    """A stop ends them at once with what there is, as it ends those that wait here, and follows a topic no more."""
+    """A stop ends forwarded polls at once with the stored records, as it ends its own, and ends its tails."""
     topic_id, [leader] = await three.topic("flights", 1)
     stopping = leader % 3 + 1
     api = three.at(stopping)
@@ -41,8 +41,8 @@ async def test_polls_at_other_brokers_are_answered_first(three, polls) -> None:
     )
 
 
-async def test_bodies_that_are_still_coming_are_refused(cluster) -> None:
-    """Nobody waits for what would be refused: a body that is not whole is, and a stream of lines hears how it ended."""
+async def test_incomplete_bodies_are_refused(cluster) -> None:
+    """A stop does not wait for the rest of a body: the request is refused, and a stream of lines gets its result."""
     broker = await cluster.start()
     await (await cluster.client(broker.addresses.data)).create("flights")
     host, _, port = broker.addresses.data.rpartition(":")

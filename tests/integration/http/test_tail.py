@@ -1,4 +1,4 @@
-"""Following a topic over HTTP: lines and events, every partition, where it begins and ends, and what goes wrong."""
+"""Following a topic over HTTP: lines and events, every partition, its start and end, and failures."""
 
 import asyncio
 
@@ -28,7 +28,7 @@ async def put(api, partition: int, number: int) -> None:
 
 
 def lines(answer) -> list[dict]:
-    """What an answer of lines tells."""
+    """Return the documents of an answer of lines."""
     assert answer.headers["content-type"] == "application/x-ndjson"
     return [msgspec.json.decode(line) for line in answer.body.splitlines()]
 
@@ -46,7 +46,7 @@ def events(answer) -> list[tuple[str, dict | None]]:
 
 
 async def test_lines_of_all_partitions(api, six) -> None:
-    """Each record once, in order within its partition, and the answer ends with the last one that was asked for."""
+    """Each record once, in order within its partition, and the answer ends with the last requested one."""
     answer = await api.get(f"{TAIL}?from=earliest&max_records=6")
 
     assert answer.status == 200
@@ -59,8 +59,8 @@ async def test_lines_of_all_partitions(api, six) -> None:
     }  # fmt: skip
 
 
-async def test_latest_tells_what_comes(api, six) -> None:
-    """Without `from`, only what is stored after the answer has begun; it ends after its seconds."""
+async def test_latest_sends_new_records(api, six) -> None:
+    """Without `from`, only records stored after the answer has begun; it ends after its seconds."""
     following = asyncio.create_task(api.call("GET", f"{TAIL}?max_records=2", headers=EVENTS))
     sent = 0
     while not following.done():
@@ -78,8 +78,8 @@ async def test_latest_tells_what_comes(api, six) -> None:
     assert lines(await api.get(f"{TAIL}?max_seconds=1")) == []
 
 
-async def test_who_comes_again_goes_on(api, six) -> None:
-    """With the id of any event, no record comes twice and none is left out; partitions that it does not name begin."""
+async def test_a_reader_that_returns_continues(api, six) -> None:
+    """With the id of any event, no record repeats and none is left out; partitions that it does not name begin."""
     seen = events(await api.call("GET", f"{TAIL}?from=earliest&max_records=4", headers=EVENTS))
     rest = await api.call("GET", f"{TAIL}?max_records=2", headers={**EVENTS, "last-event-id": seen[-1][0]})
     half = await api.call("GET", f"{TAIL}?from=earliest&max_records=4", headers={"last-event-id": "1:2"})
@@ -91,8 +91,8 @@ async def test_who_comes_again_goes_on(api, six) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("wrong", ["x", "0", "0:1,", "0:1,0:2", "2:0", "0:-1", "0:" + "9" * 19])
-async def test_an_id_that_no_event_has(api, six, wrong: str) -> None:
-    """Is refused by the name of its header."""
+async def test_an_unknown_event_id(api, six, wrong: str) -> None:
+    """An invalid id is refused by the name of its header."""
     answer = await api.get(TAIL, last_event_id=wrong)
 
     assert (answer.status, answer.code) == (400, "malformed_request")
@@ -108,14 +108,14 @@ async def test_an_id_that_no_event_has(api, six, wrong: str) -> None:
         ("offset=3", 422, "unknown_option"),
     ],
 )
-async def test_wrong_wishes(api, six, query: str, status: int, code: str) -> None:
-    """Are refused before anything is told."""
+async def test_wrong_parameters(api, six, query: str, status: int, code: str) -> None:
+    """Wrong parameters are refused before the answer begins."""
     answer = await api.get(f"{TAIL}?{query}")
 
     assert (answer.status, answer.code) == (status, code)
 
 
-async def test_forms_that_are_not_spoken(api, six) -> None:
+async def test_unsupported_forms(api, six) -> None:
     """Another type is not acceptable, and an unknown topic is not found."""
     unspoken = await api.get(TAIL, accept="application/json")
     unknown = await api.get("/v1/topics/nothing/records")
@@ -128,7 +128,7 @@ async def test_forms_that_are_not_spoken(api, six) -> None:
 
 
 async def test_encodings(api) -> None:
-    """Key and value stand in it as the fetch call has them."""
+    """Key and value are encoded as by the fetch call."""
     await api.create("flights", 1)
     await api.post("/v1/topics/flights/partitions/0/records?encoding=json", [{"value": {"a": [1]}}])
     as_text = lines(await api.get(f"{TAIL}?from=earliest&max_records=1"))
@@ -142,8 +142,8 @@ async def test_encodings(api) -> None:
     ]
 
 
-async def test_records_that_expired_are_told_of(api, six) -> None:
-    """A reader that comes back too late hears which offset is gone, and then everything that is there."""
+async def test_expired_records_are_reported(api, six) -> None:
+    """A reader that returns too late gets the expired offset, and then every stored record."""
     await api.post("/v1/topics/flights/partitions/0:delete-records", {"offset": 2})
     answer = await api.call("GET", f"{TAIL}?max_records=1", headers={"last-event-id": "0:1,1:3"})
     [problem, record] = lines(answer)
@@ -153,11 +153,11 @@ async def test_records_that_expired_are_told_of(api, six) -> None:
 
 
 async def test_partitions_that_are_added_are_read_from_their_start(api, six) -> None:
-    """Also by who began at the end."""
+    """Readers that began at the end read added partitions from their start, too."""
     following = asyncio.create_task(api.get(f"{TAIL}?max_records=1&max_seconds=60"))
     await api.call("PATCH", "/v1/topics/flights", b'{"partitions": 3}', {"content-type": "application/json"})
     await put(api, 2, 7)
-    # What waits began with two partitions; any record wakes it.
+    # The waiting reader began with two partitions; any record wakes it.
     sent = 0
     while not following.done():
         await put(api, 2, 8 + sent)
@@ -168,8 +168,8 @@ async def test_partitions_that_are_added_are_read_from_their_start(api, six) -> 
     assert (told[0]["partition"], told[0]["offset"]) in [(2, 0), (0, 3)]
 
 
-async def test_partitions_that_were_added_meanwhile_are_read_from_their_start(api, six) -> None:
-    """By who comes again with the id of an event, which names the partitions that there were."""
+async def test_partitions_added_in_between_are_read_from_their_start(api, six) -> None:
+    """The id of an event names the partitions of its time; later ones are read from their start."""
     await api.call("PATCH", "/v1/topics/flights", b'{"partitions": 3}', {"content-type": "application/json"})
     await put(api, 2, 20)
     answer = await api.call(
@@ -179,8 +179,8 @@ async def test_partitions_that_were_added_meanwhile_are_read_from_their_start(ap
     assert [record["value"] for record in lines(answer)] == ["20"]
 
 
-async def test_head_tells_the_form_and_no_length(api, six) -> None:
-    """The answer to a GET ends nobody knows where."""
+async def test_head_has_the_form_and_no_length(api, six) -> None:
+    """The length of the answer to a GET is unknown."""
     answer = await api.call("HEAD", TAIL, headers=EVENTS)
 
     assert (answer.status, answer.headers["content-type"], answer.body) == (200, "text/event-stream", b"")
@@ -188,7 +188,7 @@ async def test_head_tells_the_form_and_no_length(api, six) -> None:
 
 
 async def test_json_of_several_lines_is_one_line_and_one_event(api) -> None:
-    """However its producer has laid it out."""
+    """A document of several lines is sent as one line and one event."""
     await api.create("flights", 1)
     body = b'{"records": [{"value": {\n  "a": 1,\r\n\n  "b": [2]\n}}]}'
     await api.call("POST", f"{TAIL}?encoding=json", body, {"content-type": "application/json"})
@@ -201,7 +201,7 @@ async def test_json_of_several_lines_is_one_line_and_one_event(api) -> None:
 
 
 async def test_a_topic_that_goes_ends_its_tail(api, six) -> None:
-    """The last line says why."""
+    """The last line has the reason."""
     following = asyncio.create_task(api.get(f"{TAIL}?max_seconds=60"))
     while not following.done():
         gone = await api.call("DELETE", "/v1/topics/flights")
@@ -213,7 +213,7 @@ async def test_a_topic_that_goes_ends_its_tail(api, six) -> None:
 
 
 async def test_through_any_broker(three) -> None:
-    """Records of every leader come through whichever broker is asked."""
+    """Records of every leader are read through every broker."""
     await three.topic("flights")
     for partition in range(3):
         await put(three.at(1), partition, partition)

@@ -25,7 +25,7 @@ async def test_create_is_idempotent(api) -> None:
 
 
 async def test_dry_run_creates_nothing(api) -> None:
-    """A dry run checks and answers like the real call, and leaves no topic."""
+    """A dry run is checked and answered like the real call, and creates no topic."""
     valid = await api.post("/v1/topics?dry_run=true", {"name": "flights", "partitions": 2})
     invalid = await api.post("/v1/topics?dry_run=true", {"name": "flights", "config": {"durability": "x"}})
     described = await api.get("/v1/topics/flights")
@@ -36,7 +36,7 @@ async def test_dry_run_creates_nothing(api) -> None:
 
 
 async def test_list_by_pages(api) -> None:
-    """Pages hold every topic once, by name; cursors are opaque and checked."""
+    """The pages have every topic once, by name; cursors are opaque and checked."""
     names = sorted(["b.2", "a-1", "c_3", "B", "0"])
     for name in names:
         await api.create(name)
@@ -69,7 +69,7 @@ async def test_alter_configuration_and_partitions(api) -> None:
 
 
 async def test_delete_frees_the_name(api) -> None:
-    """A deleted topic is gone; its name gives a new id, and the old id is told to be another topic."""
+    """The name of a deleted topic gets a new id, and the old id is refused as another topic."""
     old = await api.create("flights")
     deleted = await api.call("DELETE", "/v1/topics/flights")
     missing = await api.call("DELETE", "/v1/topics/flights")
@@ -96,7 +96,7 @@ async def test_delete_frees_the_name(api) -> None:
 
 
 async def test_metadata_has_an_etag(api) -> None:
-    """Unchanged metadata answers 304; any change of the cluster makes the tag another one."""
+    """Unchanged metadata answers 304; any change of the cluster changes the tag."""
     topic_id = await api.create("flights", 2)
     first = await api.get("/v1/metadata?topics=flights")
     same = await api.get("/v1/metadata?topics=flights", if_none_match=first.headers["etag"])
@@ -131,7 +131,7 @@ async def test_metadata_has_an_etag(api) -> None:
 
 
 async def test_metadata_of_an_unknown_topic(api) -> None:
-    """Asking for a topic that does not exist says so."""
+    """A request for a topic that does not exist is refused."""
     await api.create("flights")
     answer = await api.get("/v1/metadata?topics=flights,ghost")
 
@@ -139,7 +139,7 @@ async def test_metadata_of_an_unknown_topic(api) -> None:
 
 
 async def test_longest_name(api) -> None:
-    """249 characters are a name, in a path and on disk too."""
+    """A name may have 249 characters, in a path and on disk too."""
     name = "a" * 249
     await api.create(name)
     produced = await api.post(f"/v1/topics/{name}/records", [{"value": "v"}])
@@ -148,7 +148,7 @@ async def test_longest_name(api) -> None:
 
 
 async def test_topics_survive_a_restart(cluster) -> None:
-    """A new life of the broker has the same topics and a higher leader epoch."""
+    """After a restart the broker has the same topics and a higher leader epoch."""
     epochs, ids = [], []
     for life in range(2):
         broker = await cluster.start()
@@ -164,7 +164,7 @@ async def test_topics_survive_a_restart(cluster) -> None:
     assert epochs[1] > epochs[0]
 
 
-async def test_a_new_topic_says_where_it_is(api) -> None:
+async def test_a_new_topic_has_a_location(api) -> None:
     """201 carries Location; a repeat, which creates nothing, does not."""
     created = await api.post("/v1/topics", {"name": "placed"})
     repeated = await api.post("/v1/topics", {"name": "placed"})
@@ -173,7 +173,7 @@ async def test_a_new_topic_says_where_it_is(api) -> None:
     assert (repeated.status, "location" in repeated.headers) == (200, False)
 
 
-async def test_metadata_that_did_not_change_has_the_headers_of_the_full_answer(api) -> None:
+async def test_unchanged_metadata_has_the_headers_of_the_full_answer(api) -> None:
     """304 carries ETag and Cache-Control as 200 does (RFC 9110, 15.4.5)."""
     full = await api.get("/v1/metadata")
     unchanged = await api.get("/v1/metadata", if_none_match=full.headers["etag"])
@@ -194,7 +194,7 @@ async def test_fetched_records_vary_with_accept(api) -> None:
 
 
 async def test_a_mebibyte_a_segment_makes_nine_of_ten_mebibytes(api, broker) -> None:
-    """Ten MiB in batches of 64 KiB roll at least nine times and read back whole."""
+    """Ten MiB in batches of 64 KiB roll at least nine times and are read back whole."""
     await api.create("rolled", segment_bytes=1 << 20)
     value = "x" * (64 << 10)
     for number in range(160):

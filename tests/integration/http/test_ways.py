@@ -1,4 +1,4 @@
-"""The ways of a produced batch and of a heartbeat go through the modules that docs/explanation/rooms.md lists."""
+"""The ways of a produced batch and of a heartbeat run the modules that docs/explanation/rooms.md lists."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LOOKUPS = frozenset(
         "client/fairlead/producing/delivery.py",
     }
 )
-"""Values, counters and look-ups of one line, which a reader follows without opening them."""
+"""Values, counters and look-ups of one line, which a reader understands without opening them."""
 
 
 class Trace:
@@ -105,7 +105,7 @@ def listed(way: str) -> list[str]:
 
 @pytest.fixture
 def trace() -> Iterator[Trace]:
-    """A trace that is off; the broker of the test starts inside of it."""
+    """Yield a trace that is off; the broker of the test starts inside it."""
     with tracing() as each:
         yield each
 

@@ -1,4 +1,4 @@
-"""Brokers for tests about records that are stored once."""
+"""Brokers for tests of records that are stored once."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ StartBroker = Callable[..., Awaitable[RunningBroker]]
 
 @pytest.fixture
 async def start(tmp_path: Path) -> AsyncIterator[StartBroker]:
-    """Starts brokers in this process, over one data directory, and stops the last one at the end."""
+    """Start brokers in this process, over one data directory, and stop the last one at the end."""
     running: list[RunningBroker] = []
 
     async def begin(clock: Clock | None = None, **settings: object) -> RunningBroker:
-        """Start one after stopping the one before."""
+        """Start a broker after stopping the previous one."""
         for before in running:
             await before.stop()
         running.clear()
@@ -37,11 +37,11 @@ async def start(tmp_path: Path) -> AsyncIterator[StartBroker]:
 
 @pytest.fixture
 async def connect() -> AsyncIterator[Callable[[str], Awaitable[Calls]]]:
-    """Opens connections that are closed at the end."""
+    """Open connections that are closed at the end."""
     async with AsyncExitStack() as stack:
 
         async def opened(address: str) -> Calls:
-            """Open one."""
+            """Open one connection."""
             return await stack.enter_async_context(Calls(address))
 
         yield opened
@@ -57,7 +57,7 @@ async def api(start: StartBroker, connect: Callable[[str], Awaitable[Calls]]) ->
 
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator[BrokerProgram]:
-    """A broker as a program of its own, not started yet."""
+    """Return a broker in a process of its own, not started yet."""
     broker = BrokerProgram(tmp_path / "program")
     yield broker
     broker.kill()

@@ -15,14 +15,14 @@ PARTITION = "/v1/topics/orders/partitions/0/records"
 
 
 def keys_of(partition: int, partitions: int, count: int) -> list[str]:
-    """Keys whose records go to one partition."""
+    """Return keys whose records go to one partition."""
     found = (f"k{number}" for number in range(10_000))
     chosen = (key for key in found if partition_for_key(key.encode(), partitions) == partition)
     return [next(chosen) for _ in range(count)]
 
 
 def places(answer: Answer) -> list[tuple[int, int, str]]:
-    """Where the shares of a request are."""
+    """Return the offsets of a request's parts."""
     return [(r["partition"], r["base_offset"], r["log_append_time"]) for r in answer.json["results"]]
 
 
@@ -31,8 +31,8 @@ async def stored(api: Calls, partitions: int) -> list[bytes]:
     return [value for partition in range(partitions) for value in await api.values("orders", partition)]
 
 
-async def test_a_repeat_answers_the_original_offsets(api: Calls) -> None:
-    """Also for records without a key and without a time, whose place and time the broker chose."""
+async def test_a_repeat_is_answered_with_the_original_offsets(api: Calls) -> None:
+    """Also for records without a key and a time, whose partition and time the broker chose."""
     await api.create("orders", 4)
     await api.post(RECORDS, [{"value": "before"}])
     body = [{"key": f"k{n}", "value": str(n)} for n in range(20)] + [{"value": "no key"}]
@@ -49,7 +49,7 @@ async def test_a_repeat_answers_the_original_offsets(api: Calls) -> None:
 
 
 async def test_the_same_key_for_another_body_is_refused(api: Calls) -> None:
-    """Whether the other body meets the same partition or not."""
+    """The other body is refused, whether or not it goes to the same partition."""
     await api.create("orders", 2)
     here, there = keys_of(0, 2, 1)[0], keys_of(1, 2, 1)[0]
     await api.post(RECORDS, [{"key": here, "value": "1"}], idempotency_key="order-17")
@@ -63,8 +63,8 @@ async def test_the_same_key_for_another_body_is_refused(api: Calls) -> None:
     assert await stored(api, 2) == [b"1"]
 
 
-async def test_after_a_partial_success_a_repeat_stores_what_is_missing(api: Calls) -> None:
-    """One share was too large for the topic; once it is allowed, only that share is stored by the repeat."""
+async def test_after_a_partial_success_a_repeat_stores_the_rest(api: Calls) -> None:
+    """One part was too large for the topic; once it is allowed, only that part is stored by the repeat."""
     await api.create("orders", 2, max_message_bytes=2000)
     small, large = keys_of(0, 2, 1)[0], keys_of(1, 2, 1)[0]
     body = [{"key": small, "value": "small"}, {"key": large, "value": "x" * 5000}]
@@ -85,7 +85,7 @@ async def test_after_a_partial_success_a_repeat_stores_what_is_missing(api: Call
 
 
 async def test_repeats_at_the_same_time_are_stored_once(api: Calls) -> None:
-    """An impatient client sends again before it has an answer."""
+    """A client may repeat a request before its answer."""
     await api.create("orders")
     body = [{"value": "once"}]
 
@@ -100,7 +100,7 @@ async def test_repeats_at_the_same_time_are_stored_once(api: Calls) -> None:
 
 @pytest.mark.parametrize("acks", ["0", "1"])
 async def test_acks_of_a_repeat_are_its_own(api: Calls, acks: str) -> None:
-    """Whatever the first request waited for."""
+    """A repeat waits by its own acks, whatever acks the first request had."""
     await api.create("orders")
     await api.post(PARTITION, [{"value": "once"}], idempotency_key="order-17")
 
@@ -110,8 +110,10 @@ async def test_acks_of_a_repeat_are_its_own(api: Calls, acks: str) -> None:
     assert await api.values("orders") == [b"once"]
 
 
-async def test_keys_beyond_the_limit_are_told_to_wait(api: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A partition remembers so many; known ones are still answered."""
+async def test_keys_beyond_the_limit_are_refused_for_a_while(
+    api: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partition remembers so many keys; known ones are still answered."""
     monkeypatch.setattr("fairlead_broker.producers.partition_producers.KEYS_MAX", 3)
     await api.create("orders")
 

@@ -1,4 +1,4 @@
-"""What is remembered over kills, and for how long."""
+"""The producers' state over kills, and its lifetime."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DAY_US = 24 * 3600 * 1_000_000
 
 
 async def _send_until_killed(address: str, first: int, count: int, acknowledged: list[int]) -> None:
-    """Send batches one after the other and note what was acknowledged, until the broker is gone."""
+    """Send batches one after the other and record the acknowledged ones, until the broker is gone."""
     async with Calls(address) as calls:
         for sequence in range(first, first + count):
             answer = await calls.send("flights", sequenced(sequence, [b"%d" % sequence]))
@@ -28,7 +28,7 @@ async def _send_until_killed(address: str, first: int, count: int, acknowledged:
 
 @pytest.mark.slow
 async def test_kill_between_send_and_answer_then_repeat(program: BrokerProgram) -> None:
-    """Five kills at any moment, each followed by a repeat of everything without an answer: exactly once, in order."""
+    """Five kills at random moments, each followed by a repeat of all unanswered batches: exactly once, in order."""
     await program.start()
     async with Calls(program.address) as calls:
         await calls.create("flights", segment_bytes=1 << 20)
@@ -52,7 +52,7 @@ async def test_kill_between_send_and_answer_then_repeat(program: BrokerProgram) 
             assert await calls.values("flights") == [b"%d" % sequence for sequence in acknowledged]
 
 
-async def test_a_kill_does_not_forget_keys(program: BrokerProgram) -> None:
+async def test_a_kill_keeps_the_keys(program: BrokerProgram) -> None:
     """A repeat with the same idempotency key after a kill answers the first offsets."""
     await program.start()
     body = {"records": [{"key": "a", "value": "1"}, {"value": "2"}]}
@@ -74,7 +74,7 @@ async def test_a_kill_does_not_forget_keys(program: BrokerProgram) -> None:
 
 
 class MovingClock:
-    """The system's clock, with a wall that can be moved."""
+    """The system's clock, with a wall clock that a test moves."""
 
     def __init__(self) -> None:
         self._real = SystemClock()
@@ -85,12 +85,12 @@ class MovingClock:
         return TimestampUs(self._real.now_us() + self.ahead_us)
 
     def monotonic(self) -> float:
-        """Time that nobody moves."""
+        """Return the system's monotonic time, which no test moves."""
         return self._real.monotonic()
 
 
 @pytest.mark.slow
-async def test_state_expires_a_day_behind_the_newest_append(start: StartBroker, connect: Connect) -> None:
+async def test_state_expires_a_day_after_the_newest_append(start: StartBroker, connect: Connect) -> None:
     """Not by the clock: a producer idle for days is known until the partition itself is a day older."""
     clock = MovingClock()
     api = await connect(str((await start(clock)).addresses.data))

@@ -26,7 +26,7 @@ def one(sequence: int, **who: int) -> bytes:
 
 
 async def test_ids_are_new_and_names_keep_theirs(start: StartBroker, connect: Connect) -> None:
-    """No id is given out twice, also not by the next life of a broker; a name counts epochs."""
+    """No id is issued twice, also not after a restart; a name counts epochs."""
     api = await connect(str((await start()).addresses.data))
     ids = [(await api.post("/v1/producers", {})).json["producer_id"] for _ in range(3)]
     named = (await api.post("/v1/producers", {"name": "spark-1"})).json
@@ -49,14 +49,14 @@ async def test_ids_are_new_and_names_keep_theirs(start: StartBroker, connect: Co
     ],
 )
 async def test_a_wrong_request_for_an_id_is_refused(api: Calls, body: bytes, code: str) -> None:
-    """The refusal names what is wrong."""
+    """The refusal names the mistake."""
     answer = await api.call("POST", "/v1/producers", body, {"content-type": "application/json"})
 
     assert answer.code == code
 
 
 async def test_a_repeat_answers_the_first_offset(api: Calls) -> None:
-    """Six sends: one record, one answer, and the header that says so."""
+    """Six sends: one record, one answer, and the header of a duplicate."""
     await api.create("flights")
 
     answers = [await api.send("flights", one(0)) for _ in range(6)]
@@ -93,7 +93,7 @@ async def test_bodies_without_batches_name_their_producer_in_headers(api: Calls,
 
 
 @pytest.mark.slow
-async def test_refusals_carry_what_the_sender_needs(api: Calls) -> None:
+async def test_refusals_carry_the_producers_state(api: Calls) -> None:
     """Expected sequence, producer id, current epoch."""
     await api.create("flights")
     unknown = await api.send("flights", one(3))
@@ -108,7 +108,7 @@ async def test_refusals_carry_what_the_sender_needs(api: Calls) -> None:
     assert await api.values("flights") == [b"0", b"0"]
 
 
-async def test_bursts_of_five_are_put_in_order(api: Calls) -> None:
+async def test_bursts_of_five_are_ordered(api: Calls) -> None:
     """Five requests at once on one connection overtake each other; the log has the order of the producer."""
     await api.create("flights", durability="replicated")
     order = random.Random(5)
@@ -129,7 +129,8 @@ async def test_bursts_with_repeats_store_each_once(api: Calls) -> None:
     for burst in range(30):
         sequences = list(range(burst * BURST, burst * BURST + BURST)) * 2
         order.shuffle(sequences)
-        # Twice five are in flight, which is more than the machine holds; a refusal then is followed by a repeat.
+        # Twice five are in flight, which is more than the machine holds; a refusal then is followed by a
+        # repeat.
         answers = await asyncio.gather(*(api.send("flights", one(sequence)) for sequence in sequences))
         for sequence, answer in zip(sequences, answers, strict=True):
             if answer.status != 200:
@@ -211,7 +212,7 @@ async def _read(address: str) -> tuple[list[bytes], list[bytes]]:
 
 
 async def test_sequences_wrap_on_the_wire(start: StartBroker, connect: Connect) -> None:
-    """A producer at the end of its numbers goes on at 0, inside a batch, and its repeats are still known."""
+    """A producer at the highest sequence continues at 0, inside a batch, and its repeats are still known."""
     broker = await start()
     api = await connect(str(broker.addresses.data))
     topic_id = await api.create("flights")

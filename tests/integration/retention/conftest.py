@@ -1,4 +1,4 @@
-"""A real broker whose clock the test moves, which looks for expired segments all the time, and ways to talk to it."""
+"""A real broker whose clock the test moves, which checks for expired segments all the time, and its clients."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.wiring.start import RunningBroker, start_broker
 
 DEADLINE_SECONDS = 5.0
-"""Within this every change of configuration has to hold."""
+"""Seconds within which every change of configuration has to hold."""
 OFTEN = {"log.retention.check.interval.ms": 20}
 LIMITS = {"checkpoint_interval_seconds": 0.02, "sync_interval_seconds": 1000.0}
-"""Nothing is synced in the background but by what the configuration says."""
+"""No sync in the background except by configuration."""
 
 
 class MovedClock(SystemClock):
@@ -42,7 +42,7 @@ class MovedClock(SystemClock):
         return TimestampUs(super().now_us() + self.ahead_us)
 
     def move(self, seconds: float) -> None:
-        """Let so much time pass at once."""
+        """Move the clock ahead at once."""
         self.ahead_us += int(seconds * 1_000_000)
 
 
@@ -50,13 +50,13 @@ async def until(condition: Callable[[], Awaitable[bool]], seconds: float = DEADL
     """Return when the condition holds; `TimeoutError` if it does not in time."""
     async with asyncio.timeout(seconds):
         while not await condition():  # noqa: ASYNC110 - see below
-            # What is waited for happens in the broker's own time and tells nobody.
+            # The broker does the awaited work in its own time, without a signal.
             await asyncio.sleep(0.01)  # noqa: TID251
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back."""
+    """The answer to a request."""
 
     status: int
     json: Any
@@ -85,7 +85,7 @@ class Api:
     async def produce(
         self, topic: str, *values: str, timestamp: int | None = None, partition: int = 0
     ) -> Answer:
-        """One batch of JSON records."""
+        """Produce one batch of JSON records."""
         time = {} if timestamp is None else {"timestamp": timestamp}
         records = [{"value": value, **time} for value in values]
         return await self.call(
@@ -93,12 +93,12 @@ class Api:
         )
 
     async def fetch(self, topic: str, offset: int | str, partition: int = 0) -> Answer:
-        """Everything from an offset on, as JSON, without waiting for more."""
+        """Fetch everything from an offset on, as JSON, without waiting for more."""
         query = f"offset={offset}&max_bytes=100000000&max_wait_ms=0"
         return await self.call("GET", f"/v1/topics/{topic}/partitions/{partition}/records?{query}")
 
     async def offsets_read(self, topic: str) -> list[int]:
-        """The offsets of all records that can be read from the earliest on."""
+        """Return the offsets of all records that can be read from the earliest on."""
         read: list[int] = []
         answer = await self.fetch(topic, "earliest")
         while answer.status == 200:
@@ -113,7 +113,7 @@ class Api:
         return found.log_start_offset, found.log_end_offset
 
     async def looks(self) -> None:
-        """Have the broker look after its segments and their retention now, whatever its own rhythm."""
+        """Let the broker check its segments and their retention now, at any interval."""
         parts = self.running.broker
         await parts.upkeep.look_after_segments()
         await parts.retention.check()
@@ -140,7 +140,7 @@ class Lives:
         self._stack = stack
 
     async def start(self, config_values: dict[str, object] | None = None) -> Api:
-        """A broker that looks at retention fifty times a second, or as the values say."""
+        """Start a broker that checks retention fifty times a second, or as the values say."""
         running = await start_broker(
             BrokerSettings(
                 data=self.data,
@@ -190,7 +190,7 @@ class BrokerProcess:
         self.url = ""
 
     async def start(self) -> None:
-        """Start it and return when it serves."""
+        """Start the process and return when it serves."""
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "fairlead_broker", "--data", str(self._data), "--listen", "127.0.0.1:0",
             "--peer-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--output", "json",
@@ -202,7 +202,7 @@ class BrokerProcess:
         self.url = ready["brokers"][0]["data"]
 
     async def kill(self) -> None:
-        """End it without a chance to say goodbye."""
+        """Kill the process."""
         process, self._process = self._process, None
         if process is not None:
             process.send_signal(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Topics that are created by producing to them, where the cluster says so, and never otherwise."""
+"""Topics that are created by producing to them, where the cluster allows it, and never otherwise."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def topics(api) -> list[str]:
 
 @pytest.mark.parametrize("path", ["/v1/topics/flights/records", "/v1/topics/flights/partitions/2/records"])
 async def test_the_first_produce_creates_the_topic_with_the_defaults(api, path: str) -> None:
-    """Either produce call; the record is stored, the topic has the cluster's defaults."""
+    """Both produce calls create the topic with the cluster's defaults and store the record."""
     answer = await api.call("POST", path, {"records": [{"value": "a"}]})
     topic = await api.admin.describe_topic("flights")
 
@@ -59,7 +59,7 @@ async def test_concurrent_creators_converge(api) -> None:
     assert sum(ends) == 20
 
 
-async def test_creators_that_change_the_default_meanwhile_converge(api) -> None:
+async def test_creators_converge_while_the_default_changes(api) -> None:
     """A creator without a number of partitions takes the topic as it is."""
     creators = [api.admin.create_topic("flights") for _ in range(5)]
     changes = [api.admin.alter_cluster_config({"num.partitions": number}) for number in (4, 5)]
@@ -69,7 +69,7 @@ async def test_creators_that_change_the_default_meanwhile_converge(api) -> None:
 
 
 async def test_readers_never_create(api) -> None:
-    """Fetch, offsets, describe and a consumer that waits answer not found and leave nothing."""
+    """Fetch, offsets, describe and a waiting consumer get not found and create nothing."""
     fetched = await api.fetch("flights", 0)
     offsets = await api.call("GET", "/v1/topics/flights/partitions/0/offsets")
     described = await api.call("GET", "/v1/topics/flights")
@@ -86,7 +86,7 @@ async def test_readers_never_create(api) -> None:
 
 
 async def test_a_wrong_name_or_a_topic_id_creates_nothing(api) -> None:
-    """Who names the id of a topic means one that was there."""
+    """A topic id belongs to an existing topic, so a request with an unknown one creates none."""
     named = await api.call("POST", "/v1/topics/fl%20ights/records", {"records": [{"value": "a"}]})
 
     assert named.json["code"] == "invalid_topic_name"
@@ -94,7 +94,7 @@ async def test_a_wrong_name_or_a_topic_id_creates_nothing(api) -> None:
 
 
 async def test_off_is_the_default_and_creates_nothing(lives) -> None:
-    """Produce is refused, by HTTP and by the SDK."""
+    """By default produce is refused, by HTTP and by the SDK."""
     api = await lives.start({})
     answer = await api.call("POST", "/v1/topics/flights/records", {"records": [{"value": "a"}]})
     async with Producer(api.url, delivery_timeout="0.5s") as producer:
@@ -106,7 +106,7 @@ async def test_off_is_the_default_and_creates_nothing(lives) -> None:
 
 
 async def test_the_setting_changes_while_the_broker_runs(lives) -> None:
-    """Off, on for the cluster, off for this broker: the next produce goes by it."""
+    """Off, on for the cluster, off for this broker: the next produce follows it."""
     api = await lives.start({})
     codes = []
     for change in (
@@ -137,7 +137,7 @@ async def test_the_setting_changes_while_the_broker_runs(lives) -> None:
     ],
 )
 async def test_a_refused_produce_creates_nothing(api, path: str, body: object) -> None:
-    """Whatever is wrong with it: the topic is not there afterwards."""
+    """A refused produce of any kind leaves no topic."""
     answer = await api.call("POST", f"/v1/topics/ghost/{path}", body)
 
     assert 400 <= answer.status < 500

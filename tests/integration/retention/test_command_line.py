@@ -13,7 +13,7 @@ FAIRLEAD = Path(sys.executable).with_name("fairlead")
 
 
 async def fairlead(api, *arguments: str) -> tuple[int | None, str]:
-    """Run the program against the broker; its exit code and what it prints."""
+    """Run the program against the broker; return its exit code and its output."""
     running = await asyncio.create_subprocess_exec(
         FAIRLEAD, *arguments, "--bootstrap", api.url,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
@@ -24,7 +24,7 @@ async def fairlead(api, *arguments: str) -> tuple[int | None, str]:
 
 
 async def test_a_topic_is_altered(api) -> None:
-    """More partitions and settings in one call; the answer as JSON is the whole topic."""
+    """More partitions and settings in one call; the JSON answer is the whole topic."""
     await api.admin.create_topic("flights")
     code, printed = await fairlead(
         api, "topic", "alter", "flights", "-p", "3", "-c", "retention.ms=5", "--output", "json"
@@ -37,7 +37,7 @@ async def test_a_topic_is_altered(api) -> None:
 
 
 async def test_a_topic_is_created_with_the_clusters_defaults(api) -> None:
-    """Without -p the cluster says how many."""
+    """Without -p the cluster's number of partitions holds."""
     await api.admin.alter_cluster_config({"num.partitions": 4})
 
     assert await fairlead(api, "topic", "create", "flights") == (
@@ -47,7 +47,7 @@ async def test_a_topic_is_created_with_the_clusters_defaults(api) -> None:
 
 
 async def test_a_broker_is_configured(api) -> None:
-    """With --broker; the answer has every key that a broker can have."""
+    """With --broker the answer has every key of a broker."""
     code, printed = await fairlead(
         api, "cluster", "config", "--broker", "0", "-c", "flush.ms=7", "--output", "json"
     )
@@ -60,7 +60,7 @@ async def test_a_broker_is_configured(api) -> None:
 
 @pytest.mark.slow
 async def test_exit_codes(api) -> None:
-    """Wrong usage is 2, what is not there 3, what the cluster refuses 4; nothing on stdout."""
+    """Wrong usage is 2, not found 3, refused 4; nothing on stdout."""
     await api.admin.create_topic("flights")
     codes = [
         await fairlead(api, *arguments)

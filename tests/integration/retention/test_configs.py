@@ -1,4 +1,4 @@
-"""Configuration of topics, brokers and the cluster while the broker runs: it holds at once and tells its source."""
+"""Configuration of topics, brokers and the cluster while the broker runs: it holds at once and has its source."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def partition_of(api, topic: str) -> LeaderReplica:
 
 
 async def test_retention_of_a_live_topic(api, clock) -> None:
-    """A week by default; set to a minute, the old segment goes; describe shows value and source, reset as well."""
+    """A week by default; after a minute is set, the old segment is deleted; describe shows value and source."""
     await api.admin.create_topic("flights", config={"segment.ms": 1000})
     await api.produce("flights", "a")
     clock.move(120)
@@ -43,7 +43,7 @@ async def test_retention_of_a_live_topic(api, clock) -> None:
 
 
 async def test_segment_bytes_of_a_live_topic(api, lives) -> None:
-    """The next batch that does not fit any more begins a segment."""
+    """The next batch that does not fit begins a segment."""
     topic = await api.admin.create_topic("flights")
     await api.produce("flights", "x" * (3 * MIB // 2))
     await api.admin.alter_topic("flights", config={"segment.bytes": MIB})
@@ -53,7 +53,7 @@ async def test_segment_bytes_of_a_live_topic(api, lives) -> None:
 
 
 async def test_max_message_bytes_of_a_live_topic(api) -> None:
-    """What was stored before is refused after, and the other way round."""
+    """A batch that was stored before is refused after the change, and the other way round."""
     await api.admin.create_topic("flights")
     first = await api.produce("flights", "x" * 10_000)
     await api.admin.alter_topic("flights", config={"max.message.bytes": 5000})
@@ -65,7 +65,7 @@ async def test_max_message_bytes_of_a_live_topic(api) -> None:
 
 
 async def test_time_stamps_of_a_live_topic(api, clock) -> None:
-    """The window moves, and the kind of time changes from the next batch on."""
+    """The window of timestamps and their kind change from the next batch on."""
     await api.admin.create_topic("flights")
     now_ms = clock.now_us() // 1000
     old = now_ms - YEAR_MS
@@ -127,7 +127,7 @@ async def test_durability_of_a_live_topic(api) -> None:
 
 
 async def test_the_nearest_value_holds(api) -> None:
-    """Topic before broker before cluster before default, for topics that exist already; each can be taken back."""
+    """Topic before broker before cluster before default, for existing topics; each can be reset."""
     await api.admin.create_topic("flights")
     key = "retention.ms"
     shown = [(await api.admin.describe_topic("flights")).config[key]]
@@ -154,8 +154,8 @@ async def test_the_nearest_value_holds(api) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/topics/flights", "/v1/brokers/0/config", "/v1/cluster/config"])
-async def test_null_in_place_of_the_configuration_resets_all_of_it(api, path: str) -> None:
-    """A merge patch in full: every key that was set there is gone, what is set elsewhere stays."""
+async def test_null_resets_the_whole_configuration(api, path: str) -> None:
+    """A merge patch in full: every key of that level is reset, values of other levels stay."""
     await api.admin.create_topic("flights", config={"segment.bytes": 1 << 20})
     await api.call("PATCH", path, {"config": {"retention.ms": 5, "flush.ms": 7}})
     before = (await api.call("PATCH", path, {"config": {}})).json["config"]
@@ -168,7 +168,7 @@ async def test_null_in_place_of_the_configuration_resets_all_of_it(api, path: st
 
 
 async def test_describing_broker_and_cluster(api) -> None:
-    """Every key with its value and source; what the broker was started with counts as the broker's."""
+    """Every key with its value and source; settings from the start count as the broker's."""
     await api.admin.alter_cluster_config({"num.partitions": 3, "flush.ms": 1000})
     cluster = await api.admin.cluster_config()
     broker = await api.admin.broker_config(0)
@@ -181,7 +181,7 @@ async def test_describing_broker_and_cluster(api) -> None:
 
 
 async def test_defaults_of_new_topics(api) -> None:
-    """num.partitions and default.replication.factor hold where the creator names none."""
+    """num.partitions and default.replication.factor hold where the request names none."""
     await api.admin.alter_cluster_config({"num.partitions": 3})
     default = await api.admin.create_topic("flights")
     again = await api.admin.create_topic("flights")
@@ -194,7 +194,7 @@ async def test_defaults_of_new_topics(api) -> None:
 
 
 async def test_the_clusters_durability_reaches_the_records_of_partitions(api) -> None:
-    """The controller brings what stands in partition records in line, for topics that say nothing themselves."""
+    """The controller updates the partitions' records of topics without a value of their own."""
     await api.admin.create_topic("flights")
     await api.admin.create_topic("orders", config={"durability": "synced"})
     await api.admin.alter_cluster_config({"durability": "replicated"})
@@ -204,8 +204,8 @@ async def test_the_clusters_durability_reaches_the_records_of_partitions(api) ->
     assert runtime.views.by_name("orders").partitions[PartitionIndex(0)].durability == "synced"
 
 
-async def test_what_somebody_else_writes_is_followed(api) -> None:
-    """Written by another client of the store, as another broker would, it holds here within seconds."""
+async def test_changes_of_another_client_are_followed(api) -> None:
+    """A value written by another client of the store, as another broker would, holds here within seconds."""
     await api.admin.create_topic("flights")
     store = api.running.broker.entry.coordination._inner.connect()
     values = {"retention.ms": "1234", "durability": "replicated"}
@@ -221,7 +221,7 @@ async def test_what_somebody_else_writes_is_followed(api) -> None:
 
 
 async def test_configuration_survives_a_restart(api, lives) -> None:
-    """It is kept where topics are, not in the process."""
+    """Configuration is stored with the topics, not in the process."""
     await api.admin.alter_cluster_config({"retention.ms": 77_000})
     await api.admin.alter_broker_config(0, {"auto.create.topics.enable": True})
     await api.running.stop()
@@ -233,8 +233,8 @@ async def test_configuration_survives_a_restart(api, lives) -> None:
     )
 
 
-async def test_the_rhythm_of_retention_changes_while_it_waits(lives, clock) -> None:
-    """Nothing is looked at for a day; set to 20 ms, the wait ends."""
+async def test_the_interval_of_retention_changes_during_its_wait(lives, clock) -> None:
+    """The interval is a day; after a change to 20 ms the wait ends."""
     api = await lives.start({"log.retention.check.interval.ms": 24 * 3_600_000})
     await api.admin.create_topic("flights", config={"segment.ms": 1000, "retention.ms": 1000})
     await api.produce("flights", "a")
@@ -261,7 +261,7 @@ async def test_the_rhythm_of_retention_changes_while_it_waits(lives, clock) -> N
         ("/v1/topics/flights", {"num.partitions": 2}, 422, "cannot be set on a topic"),
     ],
 )
-async def test_what_cannot_be_set_is_refused_and_changes_nothing(
+async def test_invalid_values_are_refused_and_change_nothing(
     api, path: str, config: dict[str, object], status: int, part: str
 ) -> None:
     """All or nothing: the good key beside the bad one is not set either."""
@@ -273,7 +273,7 @@ async def test_what_cannot_be_set_is_refused_and_changes_nothing(
     assert (await api.admin.describe_topic("flights")).config["flush.ms"].source is ConfigSource.DEFAULT
 
 
-async def test_a_broker_that_is_not_there_has_no_configuration(api) -> None:
-    """It is told by name."""
+async def test_a_missing_broker_has_no_configuration(api) -> None:
+    """A missing broker is named."""
     with pytest.raises(BrokerNotFoundError):
         await api.admin.broker_config(5)

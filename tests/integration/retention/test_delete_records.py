@@ -17,14 +17,14 @@ PATH = "/v1/topics/flights/partitions/0:delete-records"
 
 @pytest.fixture
 async def api(api):
-    """With a thousand records in ten batches."""
+    """A broker with a thousand records in ten batches."""
     await api.admin.create_topic("flights")
     for number in range(10):
         await api.produce("flights", *(str(100 * number + each) for each in range(100)))
     return api
 
 
-async def test_up_to_an_offset_amid_a_batch(api, lives) -> None:
+async def test_up_to_an_offset_inside_a_batch(api, lives) -> None:
     """Delete to 550: 549 has expired, 550 is the first, and a restart keeps it."""
     answer = await api.call("POST", PATH, {"offset": 550})
     expired = await api.fetch("flights", 549)
@@ -44,7 +44,7 @@ async def test_up_to_an_offset_amid_a_batch(api, lives) -> None:
 
 
 async def test_minus_one_is_the_high_watermark(api) -> None:
-    """All that is committed goes, the end stays, and the next record gets its offset."""
+    """All committed records are deleted, the end stays, and the next record gets its offset."""
     answer = await api.call("POST", PATH, {"offset": -1})
     produced = await api.produce("flights", "a")
 
@@ -54,7 +54,7 @@ async def test_minus_one_is_the_high_watermark(api) -> None:
 
 
 async def test_above_the_high_watermark_nothing_is_deleted(api) -> None:
-    """It is refused with both ends of what there is."""
+    """The call is refused with both ends of the log."""
     answer = await api.call("POST", PATH, {"offset": 1001})
 
     assert (answer.status, answer.json["code"]) == (416, "offset_out_of_range")
@@ -63,7 +63,7 @@ async def test_above_the_high_watermark_nothing_is_deleted(api) -> None:
 
 
 async def test_a_start_never_goes_back(api) -> None:
-    """An offset below the start changes nothing and answers the start; twice is once."""
+    """An offset below the start changes nothing and answers the start; a repeat too."""
     answers = [(await api.call("POST", PATH, {"offset": offset})).json for offset in (500, 500, 100, 0)]
 
     assert [answer["low_watermark"] for answer in answers] == [500] * 4
@@ -91,7 +91,7 @@ async def test_wrong_calls(api, path: str, body: object, status: int, code: str)
 
 
 async def test_segments_below_the_start_lose_their_files_after_the_delay(api, lives, clock) -> None:
-    """Deleting all of a rolled log leaves the active segment."""
+    """Deleting all records of a rolled log leaves the active segment."""
     topic = await api.admin.alter_topic("flights", config={"segment.ms": 1000, "retention.ms": -1})
     clock.move(2)
     await api.looks()
@@ -103,7 +103,7 @@ async def test_segments_below_the_start_lose_their_files_after_the_delay(api, li
 
 
 async def test_the_sdk_deletes_and_refuses_alike(api) -> None:
-    """`before` None is everything; too high an offset is an error of its own."""
+    """`before` None deletes everything; too high an offset is an error of its own."""
     low_watermark = await api.admin.delete_records("flights", 0, before=300)
     with pytest.raises(OffsetOutOfRangeError):
         await api.admin.delete_records("flights", 0, before=2000)
@@ -113,7 +113,7 @@ async def test_the_sdk_deletes_and_refuses_alike(api) -> None:
 
 
 async def test_the_command_line_trims(api) -> None:
-    """`topic trim` says where the partition begins, and ends with 4 where the cluster refuses."""
+    """`topic trim` prints the new start, and ends with 4 on a refusal."""
     trimmed = await fairlead(api, "topic", "trim", "flights", "--partition", "0", "--before", "500")
     refused = await fairlead(api, "topic", "trim", "flights", "--partition", "0", "--before", "5000")
 
@@ -123,7 +123,7 @@ async def test_the_command_line_trims(api) -> None:
 
 
 @pytest.mark.slow
-async def test_a_kill_keeps_it(process) -> None:
+async def test_a_deletion_survives_a_kill(process) -> None:
     """The answer was durable: killed at once, the broker begins there again, with either durability."""
     async with Admin(process.url) as admin, Producer(process.url) as producer:
         for name, durability in (("synced", "synced"), ("replicated", "replicated")):
@@ -144,7 +144,7 @@ async def test_a_kill_keeps_it(process) -> None:
 
 
 async def fairlead(api, *arguments: str) -> tuple[int | None, str]:
-    """Run the program against the broker; its exit code and output."""
+    """Run the program against the broker; return its exit code and output."""
     running = await asyncio.create_subprocess_exec(
         FAIRLEAD, *arguments, "--bootstrap", api.url,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""The how-to of retention: every command of the page runs, and what it shows is what is printed."""
+"""The how-to of retention: every command of the page runs, and prints the page's output."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ async def test_every_command_of_the_page(api) -> None:
 
 
 def lines(text: str) -> list[str]:
-    """What a person sees of a table: its words, line by line."""
+    """Return the words of a table, line by line, as a person reads them."""
     return [" ".join(line.split()) for line in text.splitlines() if line.strip("─ ")]
 
 
 async def run(command: str, api) -> str:
-    """What a block prints, with the address of the test's broker in place of the default one."""
+    """Return a block's output, with the address of the test's broker in place of the default one."""
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",

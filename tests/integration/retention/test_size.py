@@ -1,4 +1,4 @@
-"""Retention by size on a running broker, and when the files go."""
+"""Retention by size on a running broker, and the deletion of its files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ async def fill(api, topic: str, mebibytes: int) -> None:
 
 
 async def test_the_size_stays_above_the_limit_by_less_than_a_segment(api, lives) -> None:
-    """10 MiB in, limit 3 MiB, segments of 1 MiB: the rest is from 3 to 4 MiB and the active segment."""
+    """10 MiB, limit 3 MiB, segments of 1 MiB: from 3 to 4 MiB and the active segment remain."""
     config = {"segment.bytes": MIB, "retention.bytes": 3 * MIB, "retention.ms": -1, "file.delete.delay.ms": 0}
     topic = await api.admin.create_topic("flights", config=config)
     await fill(api, "flights", 10)
@@ -25,7 +25,7 @@ async def test_the_size_stays_above_the_limit_by_less_than_a_segment(api, lives)
         return sum(sizes) <= 4 * MIB + sizes[-1]
 
     async def follows() -> bool:
-        """Files go after the start has moved."""
+        """Return whether the files before the start are gone."""
         start, _ = await api.start_and_end("flights")
         return int(lives.segments(topic.topic_id)[0].stem) == start
 
@@ -42,8 +42,8 @@ async def test_the_size_stays_above_the_limit_by_less_than_a_segment(api, lives)
     assert (await api.fetch("flights", start - 1)).json["log_start_offset"] == start
 
 
-async def test_files_stay_for_the_readers_inside_and_go_after_the_delay(api, lives, clock) -> None:
-    """Offsets below the start are refused at once; the files are there for file.delete.delay.ms and no longer."""
+async def test_files_stay_for_their_readers_and_are_deleted_after_the_delay(api, lives, clock) -> None:
+    """Offsets below the start are refused at once; the files stay for file.delete.delay.ms and no longer."""
     config = {"segment.bytes": MIB, "retention.bytes": MIB, "retention.ms": -1}
     topic = await api.admin.create_topic("flights", config=config)
     await fill(api, "flights", 3)
@@ -67,8 +67,8 @@ async def test_files_stay_for_the_readers_inside_and_go_after_the_delay(api, liv
     assert not {name for name in names if name.startswith(f"{0:020d}")}
 
 
-async def test_a_restart_finishes_what_a_delay_had_put_off(api, lives) -> None:
-    """Files below the log start do not come back as records, and are removed."""
+async def test_a_restart_finishes_a_delayed_deletion(api, lives) -> None:
+    """Files below the log start are removed and serve no records."""
     config = {"segment.bytes": MIB, "retention.bytes": MIB, "retention.ms": -1}
     topic = await api.admin.create_topic("flights", config=config)
     await fill(api, "flights", 3)
