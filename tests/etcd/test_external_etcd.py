@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -21,7 +22,9 @@ async def look_at(*endpoints: str, secret: str | None = None) -> EtcdPlan:
     nowhere = cast("KubernetesApi", None)
     async with EtcdMembersClient(deadline_seconds=2.0) as client:
         step = EtcdStep(nowhere, client, url="", log=structlog.get_logger())
-        look = await step.look(cluster, IMAGES, sets=[], pods=[], claims=[])
+        look = await step.look(
+            cluster, IMAGES, sets=[], pods=[], claims=[], refusals={}, now=datetime.now(UTC)
+        )
     return look.plan
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import Offset
 from fairlead_broker.clock import Clock
 from fairlead_broker.log import LogError, PartitionLog, StorageFailed, sync_partitions
@@ -251,3 +252,59 @@ class SyncRounds:
             waiter = self._room_waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
+
+
+class ReplicaSync:
+    """Counts the unsynced records of one replica, and marks it for the rounds by its topic's configuration.
+
+    Held by leader and follower replicas alike, on the event loop.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_flush_messages",
+        "_flush_seconds",
+        "_interval_seconds",
+        "_partition",
+        "_rounds",
+        "_unsynced_records",
+    )
+
+    def __init__(
+        self,
+        partition: SyncedPartition,
+        config: TopicConfig,
+        rounds: SyncRounds,
+        clock: Clock,
+        interval_seconds: float,
+    ) -> None:
+        """`interval_seconds`: longest time until appended bytes are due."""
+        self._partition = partition
+        self._rounds = rounds
+        self._clock = clock
+        self._interval_seconds = interval_seconds
+        self._unsynced_records = 0
+        self.change_config(config)
+
+    def change_config(self, config: TopicConfig) -> None:
+        """Use another configuration of the topic from the next append on."""
+        self._flush_messages = config.flush_messages
+        self._flush_seconds = min(config.flush_ms / 1000, self._interval_seconds)
+
+    def appended(self, nbytes: int, records: int, *, counts_synced: bool) -> None:
+        """Mark appended bytes; they are due at once if only synced bytes count, or if `flush.messages` is reached."""
+        self._unsynced_records += records
+        if counts_synced or self._unsynced_records >= self._flush_messages:
+            due = AT_ONCE
+        else:
+            due = self._clock.monotonic() + self._flush_seconds
+        self._rounds.mark(self._partition, nbytes, due)
+
+    def synced(self, offset: Offset, end_offset: Offset) -> None:
+        """Count only the records from `offset` to the end of the log as unsynced."""
+        self._unsynced_records = max(0, end_offset - offset)
+
+    def sync_at_once(self, end_offset: Offset) -> None:
+        """Make records below `end_offset` that no append marks again due at once, if some of them are unsynced."""
+        if end_offset > self._partition.log.synced_offset:
+            self._rounds.mark(self._partition, 0, AT_ONCE)

@@ -42,7 +42,7 @@ from fairlead_broker.replication import (
     Truncated,
     TruncateTo,
 )
-from fairlead_broker.runtime.leading.replica_sync import ReplicaSync
+from fairlead_broker.runtime.engine.sync_rounds import ReplicaSync
 from fairlead_broker.runtime.leading.shared_parts import SharedParts
 from fairlead_broker.runtime.roles import Following
 
@@ -85,7 +85,7 @@ class FollowerReplica:
         """The topic's effective configuration."""
         self.log = log
         """The partition's log, which the sync rounds sync."""
-        self.sync = ReplicaSync(self, config, shared)
+        self.sync = ReplicaSync(self, config, shared.rounds, shared.clock, shared.sync_interval_seconds)
         """Marks what was appended for the sync rounds."""
         self.following = following
         self.failed_fetches = 0

@@ -33,11 +33,11 @@ from fairlead_broker.registry.records import PartitionRecord
 from fairlead_broker.replication import PartitionLeader
 from fairlead_broker.replication.divergence import EpochEnd, divergence, end_before
 from fairlead_broker.runtime import refusals
+from fairlead_broker.runtime.engine.sync_rounds import ReplicaSync
 from fairlead_broker.runtime.leading.leadership import Leadership
 from fairlead_broker.runtime.leading.long_poll import LongPoll
 from fairlead_broker.runtime.leading.pending_append import PendingAppend
 from fairlead_broker.runtime.leading.producer_order import ProducerOrder
-from fairlead_broker.runtime.leading.replica_sync import ReplicaSync
 from fairlead_broker.runtime.leading.shared_parts import SharedParts
 from fairlead_broker.runtime.meters import TopicMeters
 from fairlead_broker.runtime.topic_views import limits_of
@@ -72,7 +72,7 @@ class LeaderReplica:
         """Number of the partition in its topic."""
         self.log = log
         """The partition's log, which the sync rounds sync."""
-        self.sync = ReplicaSync(self, config, shared)
+        self.sync = ReplicaSync(self, config, shared.rounds, shared.clock, shared.sync_interval_seconds)
         """Marks what was appended for the sync rounds."""
         self._leader = leader
         self.leadership = Leadership(topic, key, leader, shared, meters, self._advanced)
