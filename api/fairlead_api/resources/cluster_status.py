@@ -62,9 +62,9 @@ class EtcdRestartStatus(Part):
     name: ShortText
     """Name of the pod."""
     reason: LongText
-    """Why."""
+    """Reason of the restart, for example a changed template."""
     since: Annotated[str, kubernetes(format="date-time")]
-    """Since when."""
+    """Time at which the restart began."""
 
 
 class EtcdStatus(Part):
@@ -118,9 +118,9 @@ class RollStatus(Part):
     broker_id: int
     """The broker that is being restarted, or would be next."""
     reason: LongText
-    """Why."""
+    """Reason of the restart, for example a changed template."""
     since: Annotated[str, kubernetes(format="date-time")]
-    """Since when."""
+    """Time at which the restart began."""
 
 
 class ScaleDownStatus(Part):
