@@ -23,7 +23,8 @@ from fairlead_broker.registry.records import Addresses, BrokerRegistration, Brok
 KEYS = Keys("test")
 CLUSTER_ID = "1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b"
 TOPIC_ID = TopicId("00000000-0000-4000-8000-000000000001")
-TTL_SECONDS = 2
+TTL_SECONDS = 8
+"""Longer than an etcd beside other tests and builds may stall."""
 
 
 @dataclass
