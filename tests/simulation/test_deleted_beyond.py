@@ -1,45 +1,47 @@
-"""A replica that has deleted more than the next leader ever had begins anew, whichever way it came to its log start.
+"""A replica that has deleted more than the next leader ever had restarts its log, whichever way its log start moved.
 
-Only an unclean election makes such a leader, so these worlds are made for it: three replicas, nothing else goes wrong.
+Only an unclean election makes such a leader, so these worlds are made for it: three replicas, no other faults.
 """
 
 from __future__ import annotations
 
 from random import Random
 
-from simulator import leading
-from simulator.judge import DeletedByLeaders
+from partitions import leading
+from partitions.judge import DeletedByLeaders
+from partitions.plan import Drill, Plan, draw
+from partitions.world import World, run
 from simulator.network import Weather
-from simulator.plan import Drill, Plan, draw
-from simulator.switches import BY_NAME, replaced
-from simulator.world import Verdict, World, run
+from simulator.search import PARTITIONS
+from simulator.switches import replaced
+from simulator.world import Verdict
 
 WORLDS = 24
 
 
 def test_nothing_is_missing_that_no_leader_has_deleted() -> None:
-    """Neither of a log that deleted its records itself nor of one that began empty where another one had."""
+    """Logs that deleted their records and logs that began empty at another log's start lose nothing else."""
     verdicts = [verdict_of(seed) for seed in range(WORLDS)]
 
     assert [each.violation for each in verdicts] == [None] * WORLDS
     assert sum(each.counts.get("unclean elections", 0) for each in verdicts) >= WORLDS
 
 
-def test_a_leader_sends_back_who_deleted_an_epoch_that_it_never_had() -> None:
-    """Nothing of its list says how far such records go along: in the world of this seed they did not at all."""
+def test_a_leader_sends_back_a_follower_that_deleted_an_unknown_epoch() -> None:
+    """The leader's list of epochs does not say how far such records agree: in the world of this seed none did."""
     assert run(704_166).violation is None
 
 
 def test_a_log_that_deleted_its_records_has_to_say_so() -> None:
-    """Else it goes on from its start, behind records that the leader has appended meanwhile."""
-    with BY_NAME["emptied"].drop():
+    """Without it the log continues at its start, after records that the leader has appended since."""
+    with PARTITIONS.by_name["emptied"].drop():
         found = [verdict_of(seed).violation for seed in range(WORLDS)]
 
     assert any(isinstance(each, DeletedByLeaders) for each in found)
 
 
-def test_a_log_that_begins_anew_has_to_be_told_what_was_before() -> None:
-    """Else it knows of no epoch that it could tell the next leader."""
+def test_a_log_that_restarts_has_to_learn_the_epoch_before() -> None:
+    """Without it the log knows of no epoch that it could report to the next leader."""
     with replaced((leading, "epoch_before", lambda epochs, offset: None)):
         found = [verdict_of(seed).violation for seed in range(WORLDS)]
 
@@ -47,7 +49,7 @@ def test_a_log_that_begins_anew_has_to_be_told_what_was_before() -> None:
 
 
 def verdict_of(seed: int) -> Verdict:
-    """Run the play in the world of a seed."""
+    """Run the drill in the world of a seed."""
     plan: Plan = draw(Random(seed))
     plan.drill, plan.unclean, plan.faults, plan.weather = Drill.DELETED_BEYOND, True, (), Weather()
     plan.brokers = plan.replicas = 3

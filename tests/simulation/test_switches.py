@@ -1,7 +1,7 @@
-"""Each rule, once dropped, is missed: the simulator sees what the rule is for.
+"""The simulator notices each rule that is dropped, in the world of a recorded seed.
 
-The seeds are those at which a dropped rule was found first, in docs/explanation/simulation.md. A change of the
-simulator moves them: measure again then, by `make sim SIM="--switches --write"`.
+The page docs/explanation/simulation.md records the first seed that notices each dropped rule. A change of the simulator
+moves the seeds: `make sim SIM="--switches --write"` records them again, with `--groups` those of groups.
 """
 
 from __future__ import annotations
@@ -10,41 +10,46 @@ import re
 
 import pytest
 
-from simulator.search import END, PAGE, PARTITIONS, first_found
-from simulator.switches import BY_NAME, Switch
-from simulator.world import run
+from simulator.search import END, GROUPS, PAGE, PARTITIONS, Suite
 
-SEEDS_MAX = 1_000
-"""Where a change of the simulator has moved the known seeds."""
 TABLE_LINE = re.compile(r"^\| .+ \| `([\w-]+)` \| \w+ \| \d+ \| (\d+) \|$", re.MULTILINE)
-TABLE = PAGE.read_text().partition(PARTITIONS.begin)[2].partition(END)[0]
-KNOWN_SEEDS = {name: int(seed) for name, seed in TABLE_LINE.findall(TABLE)}
+PLAYS = (PARTITIONS, GROUPS)
 
 
-def test_every_switch_was_found() -> None:
-    """The page has each dropped rule with a seed at which it is missed."""
-    assert set(KNOWN_SEEDS) == set(BY_NAME)
+def known_seeds(play: Suite) -> dict[str, int]:
+    """Return the first seed of each switch from the page."""
+    table = PAGE.read_text().partition(play.begin)[2].partition(END)[0]
+    return {name: int(seed) for name, seed in TABLE_LINE.findall(table)}
+
+
+@pytest.mark.parametrize("play", PLAYS, ids=str)
+def test_every_switch_was_found(play: Suite) -> None:
+    """The page has each dropped rule with a seed that notices it."""
+    assert set(known_seeds(play)) == set(play.by_name)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(KNOWN_SEEDS))
-def test_a_dropped_rule_is_found(name: str) -> None:
+@pytest.mark.parametrize(
+    ("play", "name", "seed"),
+    [(play, name, seed) for play in PLAYS for name, seed in sorted(known_seeds(play).items())],
+    ids=str,
+)
+def test_a_dropped_rule_is_found(play: Suite, name: str, seed: int) -> None:
     """The world of the known seed breaks an invariant without the rule, and none with it."""
-    switch: Switch = BY_NAME[name]
-    seed = KNOWN_SEEDS[name]
+    switch = play.by_name[name]
     with switch.drop():
-        without = run(seed)
+        without = play.run(seed)
 
-    found = without if without.violation is not None else first_found(PARTITIONS, switch, most=SEEDS_MAX)
-    assert found is not None, f"{switch.rule}: nothing found within {SEEDS_MAX} seeds"
-    assert run(found.seed).violation is None
+    assert without.violation is not None, f"{switch.rule}: measure the switches again"
+    assert play.run(seed).violation is None
 
 
-def test_a_switch_leaves_nothing_behind() -> None:
+@pytest.mark.parametrize("play", PLAYS, ids=str)
+def test_a_switch_leaves_nothing_behind(play: Suite) -> None:
     """After each switch has been open and closed a run is what it was."""
-    before = run(5).digest
-    for switch in BY_NAME.values():
+    before = play.run(5).digest
+    for switch in play.switches:
         with switch.drop():
             pass
 
-    assert run(5).digest == before
+    assert play.run(5).digest == before

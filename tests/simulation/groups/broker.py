@@ -1,79 +1,58 @@
-"""A broker as groups see it: a lease, a mirror of brokers and topics, and the groups that it coordinates.
+"""A broker as groups see it: the registration, the topics, and the groups that it coordinates.
 
-Any broker takes a call about any group, and forwards it once. What it answers needs a lease that certainly lasts.
+Any broker takes a call about any group, and forwards it once. An answer needs a lease that has certainly not ended. A
+twin of `fairlead_broker.runtime.groups.groups` and `.claims`, without an event loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from fairlead_api.identifiers import BrokerEpoch, BrokerId, Revision
+from fairlead_api.identifiers import BrokerEpoch, BrokerId
+from fairlead_broker.groups import TopicShape
 from fairlead_broker.registry.group_records import CoordinatorRecord
-from fairlead_broker.registry.records import Addresses, BrokerRegistration, BrokerState
 from groups import guards
 from groups.coordinator import Coordinator
 from groups.keys import coordinator_key
 from groups.messages import Answer, Refused, Request
-from groups.mirror import GroupMirror
-from simulator.process import Process
-from simulator.store import Compare, Item, Transaction, broker_key
+from simulator.broker import AGAIN_SECONDS
+from simulator.broker import Broker as Frame
+from simulator.store import Item, Key, Transaction
 
 if TYPE_CHECKING:
     from groups.world import World
 
-AGAIN_SECONDS: Final = 0.3
-LEASE_SHARE: Final = 0.8
-"""Of a lease since the keep-alive was sent: for so long it certainly lasts, unless it is ended early."""
-NOWHERE: Final = Addresses(data="-", peer="-", ops="-")
-REGISTRATION: Final = BrokerRegistration(
-    state=BrokerState.RUNNING,
-    addresses=NOWHERE,
-    rack=None,
-    release="",
-    peer_secret_hash="",
-    directories=(),
-    quarantined=(),
-    intact_since=None,
-)
 
-
-class Broker(Process):
+class Broker(Frame):
     """One member of the cluster."""
 
+    world: World
+
     def __init__(self, world: World, number: int) -> None:
-        """Be there, switched off."""
-        super().__init__(world, number)  # type: ignore[arg-type]
-        self.epoch = BrokerEpoch(0)
-        self.lease = 0
-        self.stopping = False
+        """Make a broker that does not run."""
+        super().__init__(world, number)
         self.groups: dict[str, Coordinator] = {}
-        self.mirror = GroupMirror(self)
-        self._world = world
-        self._known: dict[str, CoordinatorRecord] = {}
-        self._confirmed_until = 0.0
+        self.topics: dict[str, TopicShape] = {}
+        """Topics by name; replaced, not changed, so that a turn may keep what it saw."""
+        self._holders: dict[str, CoordinatorRecord] = {}
 
     # -- processes
 
     def start(self) -> None:
         """Begin a process."""
-        assert not self.alive, "one process at a time"
-        self.life += 1
-        self.alive, self.stopping, self.paused_until = True, False, None
-        self._backlog.clear()
+        super().start()
+        self.topics = {}
         self._forget()
-        self.mirror = GroupMirror(self)
-        self._register()
+        self.register()
 
     def kill(self) -> None:
         """End the process at once."""
         if self.alive:
-            self.alive = False
-            self.life += 1
+            super().kill()
             self._forget()
-            self.mirror.close()
 
     def stop(self) -> None:
         """Give every group back, end the registration, and exit."""
@@ -85,105 +64,61 @@ class Broker(Process):
         self.after(AGAIN_SECONDS, self._stopped)
 
     def _stopped(self) -> None:
-        lease, store = self.lease, self._world.store
+        lease, store = self.lease, self.world.store
         self.ask_store(lambda: store.revoke(lease), lambda _: None)
         self.kill()
-        self._world.faults.stopped(self)
+        self.world.faults.stopped(self)
+
+    def registered(self, items: dict[Key, Item]) -> None:
+        """Read brokers and topics."""
+        self.mirror.list()
+
+    def lease_lost(self) -> None:
+        """Drop all groups and register again."""
+        self._forget()
+        self.register()
 
     def _forget(self) -> None:
-        self.epoch, self._confirmed_until = BrokerEpoch(0), 0.0
+        self.epoch, self._leased_until = BrokerEpoch(0), 0.0
         for coordinator in self.groups.values():
             coordinator.closed = True
         self.groups = {}
-        self._known = {}
+        self._holders = {}
 
-    # -- registration
-
-    def _register(self) -> None:
-        self.lease = lease = self._world.next_lease()
-        seconds, store, sent = self._world.plan.lease_seconds, self._world.store, self._world.now
-
-        def put() -> tuple[bool, Revision]:
-            if broker_key(self.number) in store.items:
-                return False, store.revision
-            store.grant(lease, seconds)
-            return store.transact(
-                Transaction(
-                    (Compare(broker_key(self.number), 0, created=True),),
-                    ((broker_key(self.number), REGISTRATION, lease),),
-                )
-            )
-
-        self.ask_store(put, self._registered, lease, sent)
-
-    def _registered(self, answer: tuple[bool, Revision] | None, lease: int, sent: float) -> None:
-        if answer is None or not answer[0]:
-            self.after(AGAIN_SECONDS, self._register)
-            return
-        self.epoch = BrokerEpoch(answer[1])
-        self._confirmed_until = sent + self._world.plan.lease_seconds * LEASE_SHARE
-        self.after(self._world.plan.lease_seconds / 3, self._keep_alive, lease)
-        self.mirror.list()
-
-    def _keep_alive(self, lease: int) -> None:
-        if lease == self.lease:
-            seconds, sent, store = self._world.plan.lease_seconds, self._world.now, self._world.store
-            self.ask_store(lambda: store.keep_alive(lease, seconds), self._kept_alive, lease, sent)
-
-    def _kept_alive(self, held: bool | None, lease: int, sent: float) -> None:
-        if lease != self.lease:
-            return
-        if held is False:
-            self._world.note("lease lost", self.number)
-            self._forget()
-            self._register()
-            return
-        if held:
-            until = sent + self._world.plan.lease_seconds * LEASE_SHARE
-            self._confirmed_until = max(self._confirmed_until, until)
-        self.after(self._world.plan.lease_seconds / 3, self._keep_alive, lease)
-
-    @property
-    def leased(self) -> bool:
-        """Whether the lease certainly lasts, so that nobody else can have taken over (rule 3.7)."""
-        return self._world.now < self._confirmed_until
-
-    def mirrored(self, topics_changed: bool) -> None:
-        """Hear of changes of brokers and topics."""
-        if topics_changed:
+    def mirrored(self, changed: list[Key]) -> None:
+        """Wake the groups when topics have changed."""
+        if any(kind == "topic" for kind, _ in changed):
+            self.topics = {name: item.value for name, item in self.mirror.tables["topic"].items()}
             for coordinator in list(self.groups.values()):
                 coordinator.wake()
 
     # -- calls
 
     def call(self, request: Request) -> None:
-        """Take a call about a group: as its coordinator, or on the way there."""
+        """Take a call about a group, as its coordinator or to forward it."""
         if not self.epoch or not guards.may_answer(self) or self.stopping:
             self.answer(request, Refused("coordination_unavailable"))
         elif (coordinator := self.groups.get(request.group)) is not None:
             coordinator.take(request)
         else:
-            record = self._known.get(request.group)
-            if record is not None and self._counts(record) and record.broker != self.number:
-                self._forward(request, record.broker)
+            holder = self._holders.get(request.group)
+            if holder is not None and self.counts(holder) and holder.broker != self.number:
+                self._forward(request, holder.broker)
             else:
-                self._look(request)
+                store, key = self.world.store, coordinator_key(request.group)
+                self.ask_store(lambda: (store.items.get(key),), self._looked, request)
 
     def answer(self, request: Request, answer: Answer) -> None:
-        """Tell a member."""
-        world = self._world
+        """Answer a member."""
+        world = self.world
         receive = world.members[request.sender].answered
         world.network.send(self.number, request.sender, receive, request, answer)
 
     def drop(self, coordinator: Coordinator) -> None:
-        """Coordinate a group no longer."""
+        """Remove a group that is no longer coordinated here."""
         if self.groups.get(coordinator.name) is coordinator:
             del self.groups[coordinator.name]
-        self._known.pop(coordinator.name, None)
-
-    def _look(self, request: Request) -> None:
-        store, key = self._world.store, coordinator_key(request.group)
-        self.ask_store(lambda: (store.items.get(key),), self._looked, request)
+        self._holders.pop(coordinator.name, None)
 
     def _looked(self, answer: tuple[Item | None] | None, request: Request) -> None:
         if answer is None or not self.epoch:
@@ -194,8 +129,8 @@ class Broker(Process):
             return
         (item,) = answer
         own = item is not None and (item.value.broker, item.value.broker_epoch) == (self.number, self.epoch)
-        if item is not None and not own and self._counts(item.value):
-            self._known[request.group] = item.value
+        if item is not None and not own and self.counts(item.value):
+            self._holders[request.group] = item.value
             self._forward(request, item.value.broker)
             return
         claimant = BrokerId(self.number) if own else self._claimant(request.group)
@@ -209,26 +144,26 @@ class Broker(Process):
         else:
             self.answer(request, Refused("shutting_down"))
 
-    def _counts(self, record: CoordinatorRecord) -> bool:
-        """Say whether the holder of a claim is there, in the life in which it claimed."""
+    def counts(self, record: CoordinatorRecord) -> bool:
+        """Return whether the holder of a claim is registered, in the incarnation in which it claimed."""
         registered = self.mirror.brokers.get(record.broker)
         return registered is not None and BrokerEpoch(registered.create_revision) == record.broker_epoch
 
     def _claimant(self, group: str) -> BrokerId:
-        """Pick who claims a group that nobody has: the same from every broker that sees the same brokers."""
+        """Return the broker that claims an unowned group: the same for every broker with the same mirror."""
         brokers = sorted(self.mirror.brokers) or [BrokerId(self.number)]
         return max(brokers, key=lambda broker: crc32(f"{group}/{broker}".encode()))
 
     def _forward(self, request: Request, broker: BrokerId) -> None:
-        world = self._world
+        world = self.world
         if request.hops or broker == self.number:
-            self._known.pop(request.group, None)
+            self._holders.pop(request.group, None)
             self.answer(request, Refused("not_coordinator"))
         else:
             forwarded = replace(request, hops=request.hops + 1)
             world.network.send(self.number, broker, world.brokers[broker].call, forwarded)
 
     def transact(self, transaction: Transaction, answered: Callable[..., None], *more: Any) -> None:
-        """Write; `answered` gets whether it was done and the revision, or None if nobody knows."""
-        store = self._world.store
+        """Write; `answered` gets whether it was done and the revision, or None if the outcome is unknown."""
+        store = self.world.store
         self.ask_store(lambda: store.transact(transaction), answered, *more)

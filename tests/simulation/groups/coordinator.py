@@ -1,8 +1,11 @@
-"""A group at its coordinator: claimed, loaded, then one round after the other: decide, write, replay, answer.
+"""A group at its coordinator: claimed, loaded, then in turns: decide, write, replay, answer.
 
-One transaction of a group is under way at a time, commits of offsets included: a commit that was let in is written
-before any partition changes hands. After a write with an unknown outcome the group is dropped, and taken anew by a
-claim with a new revision, which that write cannot outlive.
+One transaction of a group is under way at a time, commits of offsets included: an admitted commit is written before
+any partition gets another owner. After a write with an unknown outcome the group is dropped, and claimed again under a
+new revision, which that write cannot outlive.
+
+A twin of `fairlead_broker.runtime.groups.coordinated_group`, which is tasks and timers of an event loop: with it a
+world takes too long for rules that only one of hundreds of worlds needs. The shipped one runs in `virtual_time`.
 """
 
 from __future__ import annotations
@@ -16,14 +19,10 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.groups import (
     Group,
     GroupChange,
-    GroupKey,
     GroupRecords,
     Heartbeat,
     HeartbeatReply,
     Leave,
-    MemberKey,
-    StateKey,
-    TargetKey,
     Topics,
     Turn,
 )
@@ -34,22 +33,23 @@ from fairlead_broker.registry.group_records import (
     OffsetsRecord,
 )
 from groups import guards
-from groups.keys import coordinator_key, member_key, offsets_key, state_key, target_key
+from groups.keys import coordinator_key, group_items, key_of, offsets_key
 from groups.messages import Answer, Commit, Committed, Offsets, Partition, ReadOffsets, Refused, Request
+from simulator.broker import own_registration
 from simulator.store import Item, Key, Transaction
 
 if TYPE_CHECKING:
     from groups.broker import Broker
 
 DUE_SECONDS: Final = 0.05
-"""A deadline that has passed is looked at so much later, not at once for ever."""
+"""Shortest delay of a turn for a deadline."""
 
 
 class Coordinator:
     """One claim of one group by one process."""
 
     def __init__(self, broker: Broker, name: str) -> None:
-        """Know nothing of the group yet."""
+        """Make a coordinator that has not claimed the group."""
         self.name = name
         self.group: Group | None = None
         self.closed = False
@@ -58,10 +58,10 @@ class Coordinator:
         self.entries: dict[Partition, OffsetEntry] = {}
         self.loaded_at = 0.0
         self.heard: dict[str, float] = {}
-        """When each member's last heartbeat was accepted: for the judge."""
+        """Time of each member's last accepted heartbeat, for the judge."""
         self.topics_seen: Topics | None = None
-        """By the turn before."""
-        self._world = broker._world
+        """Topics as the previous turn saw them."""
+        self._world = broker.world
         self._queue: list[Request] = []
         self._busy = True
         self._in_round: list[Request] = []
@@ -71,7 +71,7 @@ class Coordinator:
     # -- claim and load
 
     def claim(self, found: Item | None) -> None:
-        """Take a group that nobody has; `found` is its key as it was read."""
+        """Claim a group that no broker has; `found` is its key as it was read."""
         broker = self.broker
         record = CoordinatorRecord(broker=BrokerId(broker.number), broker_epoch=broker.epoch)
         broker.transact(
@@ -88,13 +88,13 @@ class Coordinator:
             self.drop()
             return
         self.claim_revision = answer[1]
-        self._world.note("claims:", self.broker.number, self.name, self.claim_revision)
+        self._world.note("claims", self.broker.number, self.name, self.claim_revision)
         self.load()
 
     def load(self) -> None:
-        """Read the group at one revision, behind the claim."""
+        """Read the group at one revision, after the claim."""
         store = self._world.store
-        self.broker.ask_store(lambda: store.group_items(self.name), self.loaded)
+        self.broker.ask_store(lambda: group_items(store, self.name), self.loaded)
 
     def loaded(self, items: dict[Key, Item] | None) -> None:
         """Begin to coordinate with what was read."""
@@ -121,34 +121,29 @@ class Coordinator:
         self.wake()
 
     def release(self) -> None:
-        """Give the group back once nothing of it is under way."""
+        """Give the group back once no write of it is under way."""
         self._releasing = True
         if not self._busy:
             self._release()
 
     def _release(self) -> None:
-        compares = (
-            *guards.claimed(self.name, self.claim_revision),
-            *guards.registration(self.broker.number, self.broker.epoch),
-        )
-        self.broker.transact(Transaction(compares, (), (coordinator_key(self.name),)), self._released)
+        # The outcome does not matter: a key that stays is void with the registration.
+        deletion = Transaction(self._compares(), (), (coordinator_key(self.name),))
+        self.broker.transact(deletion, lambda _: None)
         self.drop()
 
-    def _released(self, answer: Any) -> None:
-        """Nothing hangs on it: a key that stays is void with the registration."""
-
     def drop(self) -> None:
-        """Coordinate no longer; who waits for an answer asks again."""
+        """Coordinate no longer; waiting members ask again."""
         if self.closed:
             return
         self.closed = True
         self.broker.drop(self)
-        self._world.note("drops:", self.broker.number, self.name)
+        self._world.note("drops", self.broker.number, self.name)
         waiting, self._queue, self._in_round = [*self._in_round, *self._queue], [], []
         for request in waiting:
             self.broker.answer(request, Refused("coordination_unavailable"))
 
-    # -- rounds
+    # -- turns
 
     def take(self, request: Request) -> None:
         """Queue a call."""
@@ -156,7 +151,7 @@ class Coordinator:
         self.wake()
 
     def wake(self) -> None:
-        """Have a round if none is under way."""
+        """Take a turn if none is under way."""
         if not self._busy and not self.closed:
             if self._releasing:
                 self._release()
@@ -164,17 +159,17 @@ class Coordinator:
                 self._turn()
 
     def _turn(self) -> None:
-        """Decide all heartbeats and leaves that have come, and what is due."""
+        """Decide all queued heartbeats and leaves, and everything that is due."""
         assert self.group is not None, "loaded"
         if not guards.may_answer(self.broker):
-            # Members could not be heard meanwhile: their sessions start full, under a new claim.
+            # Heartbeats could not be received: sessions start at full length, under a new claim.
             self.drop()
             return
         world = self._world
         requests = [each for each in self._queue if isinstance(each.content, (Heartbeat, Leave))]
         self._queue = [each for each in self._queue if not isinstance(each.content, (Heartbeat, Leave))]
         events = [each.content for each in requests if isinstance(each.content, (Heartbeat, Leave))]
-        topics = self.broker.mirror.topics
+        topics = self.broker.topics
         turn = self.group.turn(events, topics, world.now, int(world.now * 1e6))
         world.judge.decided(self, events, turn)
         self.topics_seen = topics
@@ -184,7 +179,7 @@ class Coordinator:
             self._commit_offsets()
         else:
             self._busy = True
-            world.note("turn:", self.broker.number, self.name, events, turn.change)
+            world.note("turn", self.broker.number, self.name, events, turn.change)
             self.send(turn, requests, self.portions(turn.change))
 
     def portions(self, change: GroupChange) -> Sequence[GroupChange]:
@@ -192,10 +187,10 @@ class Coordinator:
         return list(change.portions(self._world.plan.operations_max - 2))
 
     def send(self, turn: Turn, requests: list[Request], portions: Sequence[GroupChange]) -> None:
-        """Write one portion; what follows from the whole waits for the last."""
+        """Write one portion; the change is replayed after the last."""
         first, *rest = portions
-        puts = tuple((self._key(key), record, None) for key, record in first.puts.items())
-        deletes = tuple(self._key(key) for key in sorted(first.deletes, key=repr))
+        puts = tuple((key_of(self.name, key), record, None) for key, record in first.puts.items())
+        deletes = tuple(key_of(self.name, key) for key in sorted(first.deletes, key=repr))
         self.broker.transact(
             Transaction(self._compares(), puts, deletes), self._written, turn, requests, rest
         )
@@ -203,7 +198,7 @@ class Coordinator:
     def _compares(self) -> tuple[Any, ...]:
         return (
             *guards.claimed(self.name, self.claim_revision),
-            *guards.registration(self.broker.number, self.broker.epoch),
+            *own_registration(self.broker.number, self.broker.epoch),
         )
 
     def _written(
@@ -225,7 +220,7 @@ class Coordinator:
             self.stands(turn, requests)
 
     def stands(self, turn: Turn, requests: list[Request]) -> None:
-        """Replay a change that is written, and tell who waits for it."""
+        """Replay a written change, and answer the calls that wait for it."""
         assert self.group is not None, "loaded"
         self.group.commit(turn)
         self._replied(turn, requests)
@@ -252,7 +247,7 @@ class Coordinator:
 
     def _commit_offsets(self) -> None:
         requests, self._queue = self._queue, []
-        # What has come meanwhile is decided first: a member that is gone commits no more.
+        # Newer heartbeats are decided first: a member that is gone commits no more.
         self._queue = [each for each in requests if isinstance(each.content, (Heartbeat, Leave))]
         commits: list[Request] = []
         for request in requests:
@@ -281,7 +276,7 @@ class Coordinator:
             self._rest()
 
     def write_offsets(self, commits: list[Request]) -> None:
-        """Write all commits that were let in, in the order in which they came."""
+        """Write all admitted commits in their order."""
         entries = dict(self.entries)
         touched: set[tuple[TopicId, int]] = set()
         for request in commits:
@@ -333,7 +328,7 @@ class Coordinator:
     # -- time
 
     def _rest(self) -> None:
-        """Sleep until something is due."""
+        """Wait until something is due."""
         assert self.group is not None, "loaded"
         deadline = self.group.deadline()
         self._timer += 1
@@ -343,12 +338,3 @@ class Coordinator:
     def _due(self, timer: int) -> None:
         if timer == self._timer:
             self.wake()
-
-    def _key(self, key: GroupKey) -> Key:
-        match key:
-            case StateKey():
-                return state_key(self.name)
-            case TargetKey(topic_id):
-                return target_key(self.name, topic_id)
-            case MemberKey(member_id):
-                return member_key(self.name, member_id)

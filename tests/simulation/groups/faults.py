@@ -1,12 +1,14 @@
-"""Makes things go wrong, as often as the plan says, and makes the group change besides."""
+"""The faults of groups: of brokers and members, and changes of members and topics besides."""
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from groups.keys import topic_key
 from groups.plan import BROKER_FAULTS
 from simulator.network import STORE
+from simulator.process import Process
 from simulator.store import Transaction
 from simulator.storm import Storm
 
@@ -15,9 +17,8 @@ if TYPE_CHECKING:
     from groups.member import Member
     from groups.world import World
 
-PARTITIONS_MOST = 12
-"""What a topic grows to."""
-
+PARTITIONS_MAX = 12
+"""Number of partitions up to which a topic grows."""
 HANGS_SECONDS = 1_000.0
 """Longer than any world."""
 
@@ -25,129 +26,57 @@ HANGS_SECONDS = 1_000.0
 class Faults(Storm):
     """The storm of one world."""
 
+    PAUSE_LEASES = 3.0
     _world: World
 
-    def _strike(self) -> None:
-        if self._calm:
-            return
+    def victim(self, kind: Enum) -> Process | None:
+        """Draw a broker, mostly a coordinator, or a member; topics have no process."""
         world = self._world
-        kind = world.schedule.rng.choice(world.plan.faults)
-        handler = getattr(self, f"_{kind.name.lower()}")
         if kind in BROKER_FAULTS:
-            broker = self._broker()
-            world.note("fault", kind.value, broker.number)
-            handler(broker)
-        elif kind.name.startswith("MEMBER"):
-            member = world.schedule.rng.choice(list(world.members.values()))
-            world.note("fault", kind.value, member.number)
-            handler(member)
-        else:
-            world.note("fault", kind.value)
-            handler()
-        world.judge.counts[f"fault {kind.value}"] += 1
-        self._later()
-
-    def _broker(self) -> Broker:
-        """Pick a coordinator as often as anybody."""
-        world = self._world
-        coordinating = [broker for broker in world.brokers.values() if broker.groups]
-        if coordinating and world.schedule.rng.random() < 0.6:
-            return world.schedule.rng.choice(coordinating)
-        return world.schedule.rng.choice(list(world.brokers.values()))
+            coordinators = [broker for broker in world.brokers.values() if broker.groups]
+            broker: Process = self.draw_broker(coordinators, 0.6)
+            return broker
+        if kind.name.startswith("MEMBER"):
+            return world.schedule.rng.choice(list(world.members.values()))
+        return None
 
     def stop(self) -> None:
-        """Heal everything that can be healed, and let nothing more go wrong."""
-        world = self._world
-        self._calm = True
-        world.network.cut.clear()
-        world.network.weather.loss = world.network.weather.repeat = world.network.weather.slow = 0.0
-        world.store.available = True
-        for broker in world.brokers.values():
-            if not broker.alive:
-                broker.start()
-        if not any(member.alive for member in world.members.values()):
-            world.members[min(world.members)].start()
+        """Heal everything that can be healed, and let no more faults happen."""
+        super().stop()
+        members = self._world.members
+        if not any(member.alive for member in members.values()):
+            members[min(members)].start()
 
-    # -- brokers
-
-    def _kill(self, broker: Broker) -> None:
-        if broker.alive:
-            broker.kill()
-            self._bring_back(broker)
-
-    def _bring_back(self, broker: Broker) -> None:
-        schedule = self._world.schedule
-        schedule.after(schedule.between(0.05, 2.5), self._start, broker, broker.life)
-
-    def _start(self, process: Broker | Member, life: int) -> None:
-        if not process.alive and process.life == life:
-            process.start()
-
-    def stopped(self, broker: Broker) -> None:
-        """Let a broker that has stopped cleanly come back."""
-        if self._calm:
-            broker.start()
-        else:
-            self._bring_back(broker)
-
-    def _stop(self, broker: Broker) -> None:
-        broker.receive(broker.stop)
-
-    def _pause(self, broker: Broker) -> None:
-        schedule = self._world.schedule
-        broker.pause(schedule.between(0.1, 3.0 * self._world.plan.lease_seconds))
-
-    def _cut_store(self, broker: Broker) -> None:
-        self._cut_for([(broker.number, STORE), (STORE, broker.number)])
+    def cut_leases(self) -> float:
+        """Return for how many leases links are cut at most: sometimes long enough for a take-over."""
+        return self._world.schedule.rng.choice((2.5, 6.0))
 
     def _depose(self, broker: Broker) -> None:
-        """Cut a coordinator from the store for longer than its lease, and change the group meanwhile."""
+        """Cut a coordinator from the store for longer than its lease, and change the group in that time."""
         world = self._world
-        links = [(broker.number, STORE), (STORE, broker.number)]
-        world.network.cut.update(links)
         lease = world.plan.lease_seconds
-        world.schedule.after(
-            world.schedule.between(3.0, 6.0) * lease, world.network.cut.difference_update, links
-        )
+        self.cut_until(self.links(broker.number, [STORE]), 3.0 * lease, 6.0 * lease)
         for _ in range(2):
             member = world.schedule.rng.choice(list(world.members.values()))
             change = self._member_leave if member.alive else self._member_double
             world.schedule.after(world.schedule.between(1.0, 2.5) * lease, change, member)
 
-    def _cut_peers(self, broker: Broker) -> None:
-        others = [number for number in self._world.brokers if number != broker.number]
-        if others:
-            other = self._world.schedule.rng.choice(others)
-            self._cut_for([(broker.number, other), (other, broker.number)])
-
-    def _cut_for(self, links: list[tuple[int, int]]) -> None:
-        world = self._world
-        if world.schedule.rng.random() < 0.4:
-            links = [world.schedule.rng.choice(links)]
-        world.network.cut.update(links)
-        leases = world.schedule.rng.choice((2.5, 6.0))
-        seconds = world.schedule.between(0.2, leases * world.plan.lease_seconds)
-        world.schedule.after(seconds, world.network.cut.difference_update, links)
-
     # -- members
 
-    def _back(self, member: Member) -> None:
-        """Start a member anew: mostly within its session, sometimes behind it, sometimes never."""
+    def _member_crash(self, member: Member) -> None:
+        """Kill a member; it returns mostly within its session, sometimes after it, sometimes never."""
+        member.kill()
         schedule = self._world.schedule
         if schedule.happens(0.85):
-            most = self._world.plan.session_seconds * schedule.rng.choice((0.5, 0.5, 2.0))
-            schedule.after(schedule.between(0.05, most), self._start, member, member.life)
-
-    def _member_crash(self, member: Member) -> None:
-        member.kill()
-        self._back(member)
+            self.bring_back(
+                member, most=self._world.plan.session_seconds * schedule.rng.choice((0.5, 0.5, 2.0))
+            )
 
     def _member_pause(self, member: Member) -> None:
         member.pause(self._world.schedule.between(0.1, 2.0 * self._world.plan.session_seconds))
 
     def _member_leave(self, member: Member) -> None:
-        schedule = self._world.schedule
-        static = member.instance_id is not None and schedule.happens(0.6)
+        static = member.instance_id is not None and self._world.schedule.happens(0.6)
         if member.alive:
             member.receive(self._leave, member, static)
 
@@ -155,17 +84,13 @@ class Faults(Storm):
         schedule = self._world.schedule
         member.leave(static=static)
         if schedule.happens(0.85):
-            schedule.after(schedule.between(0.2, 2.0), self._start, member, member.life + 1)
+            schedule.after(schedule.between(0.2, 2.0), self.start, member, member.life + 1)
 
     def _member_cut(self, member: Member) -> None:
-        links = []
-        for broker in self._world.brokers:
-            links += [(member.number, broker), (broker, member.number)]
-        world = self._world
-        chosen = links if world.schedule.happens(0.5) else links[world.schedule.rng.randrange(2) :: 2]
-        world.network.cut.update(chosen)
-        seconds = world.schedule.between(0.2, 1.5 * world.plan.session_seconds)
-        world.schedule.after(seconds, world.network.cut.difference_update, chosen)
+        schedule = self._world.schedule
+        links = self.links(member.number, list(self._world.brokers))
+        chosen = links if schedule.happens(0.5) else links[schedule.rng.randrange(2) :: 2]
+        self.cut_until(chosen, 0.2, 1.5 * self._world.plan.session_seconds)
 
     def _member_slow(self, member: Member) -> None:
         world = self._world
@@ -183,18 +108,18 @@ class Faults(Storm):
 
     # -- topics
 
-    def _topic_create(self) -> None:
+    def _topic_create(self, _: None) -> None:
         self._world.create_topic()
 
-    def _topic_grow(self) -> None:
+    def _topic_grow(self, _: None) -> None:
         world = self._world
         shapes = world.topics()
         if shapes:
             name = world.schedule.rng.choice(sorted(shapes))
-            partitions = min(PARTITIONS_MOST, shapes[name].partitions + world.schedule.rng.randint(1, 3))
+            partitions = min(PARTITIONS_MAX, shapes[name].partitions + world.schedule.rng.randint(1, 3))
             world.put_topic(name, shapes[name].topic_id, partitions)
 
-    def _topic_delete(self) -> None:
+    def _topic_delete(self, _: None) -> None:
         world = self._world
         shapes = world.topics()
         if shapes:

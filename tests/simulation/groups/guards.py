@@ -1,14 +1,15 @@
-"""What the shells of a coordinator hold to, one function a rule, so that each can be left out alone."""
+"""Rules of a coordinator's shell, one function a rule, so that each can be dropped alone."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead_api.identifiers import BrokerEpoch, PartitionIndex
+from fairlead_api.identifiers import PartitionIndex
 from fairlead_api.problems import ProblemError
 from fairlead_broker.groups import Group
 from groups.keys import coordinator_key
 from groups.messages import Commit, Partition
+from simulator.broker import own_registration
 from simulator.store import Compare, Item, broker_key
 
 if TYPE_CHECKING:
@@ -17,48 +18,40 @@ if TYPE_CHECKING:
 
 
 def claim(group: str, found: Item | None, broker: Broker) -> tuple[Compare, ...]:
-    """Hold if nobody has claimed since, and neither the claimant nor the absence of the holder has changed."""
+    """Hold if there was no claim since, and neither claimant nor absence of the holder has changed."""
     compares = [
         Compare(coordinator_key(group), 0 if found is None else found.mod_revision),
-        *registration(broker.number, broker.epoch),
+        *own_registration(broker.number, broker.epoch),
     ]
     if found is not None and found.value.broker != broker.number:
         holder = broker.mirror.brokers.get(found.value.broker)
-        compares.append(
-            Compare(
-                broker_key(found.value.broker), 0 if holder is None else holder.create_revision, created=True
-            )
-        )
+        revision = 0 if holder is None else holder.create_revision
+        compares.append(Compare(broker_key(found.value.broker), revision, created=True))
     return tuple(compares)
 
 
 def claimed(group: str, revision: int) -> tuple[Compare, ...]:
-    """Hold as long as nobody has claimed the group anew, the writer itself included."""
+    """Hold as long as no broker has claimed the group again, the writer included."""
     return (Compare(coordinator_key(group), revision),)
 
 
-def registration(broker: int, epoch: BrokerEpoch) -> tuple[Compare, ...]:
-    """Hold as long as the writer's life is registered."""
-    return (Compare(broker_key(broker), epoch, created=True),)
-
-
 def may_answer(broker: Broker) -> bool:
-    """Say whether nobody can have taken over: what is answered now was true a moment ago."""
+    """Return whether no other broker can have taken over: an answer of now was true a moment ago."""
     return broker.leased
 
 
 def sessions_begin(coordinator: Coordinator) -> float:
-    """Say since when members of a loaded group count as heard of: from now on, whatever was before."""
+    """Return the time at which sessions of a loaded group begin: now, whatever was before."""
     return coordinator.broker.world.now
 
 
 def in_doubt(coordinator: Coordinator) -> None:
-    """Go on after a write of which nobody knows: under a new claim, which that write does not outlive."""
+    """Continue after a write with an unknown outcome: under a new claim, which that write does not outlive."""
     coordinator.drop()
 
 
 def check_commit(coordinator: Coordinator, commit: Commit) -> list[Partition]:
-    """Return the partitions that may be committed; raise where the member is none, or not in this epoch."""
+    """Return the partitions that may be committed; raise if the member is unknown or in another epoch."""
     assert coordinator.group is not None, "loaded"
     coordinator.group.check_commit(commit.member_id, commit.member_epoch)
     return [each for each in commit.offsets if _has(coordinator.group, commit.member_id, each)]

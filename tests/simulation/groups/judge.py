@@ -29,12 +29,11 @@ from fairlead_broker.groups import (
     Turn,
 )
 from fairlead_broker.registry.group_records import GroupRecord, MemberRecord, OffsetsRecord, TargetRecord
-from groups.keys import Change
 from groups.messages import Partition
 from groups.plan import Fault
-from simulator.judge import Violation
+from simulator.judge import EpochsRise, Violation
 from simulator.process import STORE_PATIENCE_SECONDS
-from simulator.store import Item, Key
+from simulator.store import Change, Item, Key
 
 if TYPE_CHECKING:
     from groups.coordinator import Coordinator
@@ -68,10 +67,6 @@ class CommitsKeepOrder(Violation):
 
 class OffsetsRise(Violation):
     """A new owner began before what had been committed."""
-
-
-class EpochsRise(Violation):
-    """The epoch of a group or a member went back."""
 
 
 class UnmovedNeverPause(Violation):
@@ -143,7 +138,7 @@ class Judge:
 
     # -- the store
 
-    def written(self, changes: list[Change]) -> None:
+    def written(self, _: Revision, changes: list[Change]) -> None:
         """Check what one revision changed."""
         kinds: defaultdict[str, list[Change]] = defaultdict(list)
         for change in changes:
@@ -264,7 +259,7 @@ class Judge:
                         f"{partition}: {other.member_id} and {member.member_id} in {member.epoch}"
                     )
 
-    def told(self, member: Member, epoch: int) -> None:
+    def member_epoch(self, member: Member, epoch: int) -> None:
         """Check the epoch that a member is told."""
         if member.joined and epoch < member.epoch:
             raise EpochsRise(f"{member.member_id} is told {epoch} after {member.epoch}")
@@ -404,10 +399,10 @@ class Judge:
         assert coordinator.group is not None, "loaded"
         gone = {key.member_id for key in turn.change.deletes if isinstance(key, MemberKey)}
         if (
-            coordinator.topics_seen is coordinator.broker.mirror.topics
+            coordinator.topics_seen is coordinator.broker.topics
             and coordinator.group.state is not GroupState.ASSIGNING
             and gone <= {place}
-            and (frozenset(old.topics), old.topic_pattern) == (wanted.topics, wanted.pattern)
+            and (frozenset(old.topics), old.topic_pattern) == (wanted.topics, wanted.pattern or None)
         ):
             self.counts["static returns"] += 1
             self._returned(truth, turn.change, place, member_id)

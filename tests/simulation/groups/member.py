@@ -1,125 +1,236 @@
-"""A member of a group: processes that come and go, one heartbeat under way at a time, and offsets to commit.
+"""A member of a group: the SDK's machine (`fairlead.group.member`), and offsets to read and to commit.
 
-It holds to the rules of a client: it stops and commits before it gives a partition up, says what it owns as long as
-it may still commit it, and drops everything when it is fenced. A fault makes it stand still, die, or take too long.
+A twin of the SDK's session, which is a task on an event loop: revoked partitions are finished and committed before
+they are reported as released, dropped ones are gone at once. Late answers reach the machine, which has to ignore them.
+A fault makes a member pause, crash, take too long, or change its subscription as a client of the HTTP API may.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from fairlead.errors import UnreachableError
+from fairlead.errors.kinds import error_of
+from fairlead.group.events import (
+    Action,
+    Assign,
+    Closed,
+    Drop,
+    Event,
+    Fail,
+    HeartbeatAnswered,
+    HeartbeatRefused,
+    HeartbeatWanted,
+    Partitions,
+    Released,
+    Revoke,
+    SendHeartbeat,
+    Taken,
+    Woken,
+)
+from fairlead.group.member import GroupMember, Subscription
+from fairlead.settings import Backoff
 from fairlead_api.identifiers import TopicId
-from fairlead_broker.groups import Heartbeat, HeartbeatReply, Leave, Subscription
-from groups.messages import Answer, Commit, Committed, Offsets, Partition, ReadOffsets, Refused, Request
+from fairlead_api.problems import ProblemError
+from fairlead_broker.groups import Heartbeat, HeartbeatReply, Leave
+from fairlead_broker.groups import Subscription as Wanted
+from fairlead_broker.runtime.groups.calls import heartbeat_answer, heartbeat_event
+from groups.messages import (
+    Answer,
+    Commit,
+    Committed,
+    Content,
+    Offsets,
+    Partition,
+    ReadOffsets,
+    Refused,
+    Request,
+)
 from simulator.process import Process
 
 if TYPE_CHECKING:
     from groups.world import World
 
 PATIENCE_SECONDS: Final = 1.0
-"""How long an answer is waited for."""
+"""Timeout of a call."""
 SOON_SECONDS: Final = 0.1
-"""Before a refused call is tried again."""
-INSTANCE_SECONDS: Final = 0.3
-"""Before another attempt to join in the place of a process that may be dead."""
-SESSIONS_OF_PATIENCE: Final = 2
-"""For so long these attempts go on."""
-FENCED: Final = frozenset({"member_fenced", "member_not_found"})
+"""Delay before a refused call is tried again."""
+BACKOFF: Final = Backoff(0.05, 1.0)
 
 
 class Member(Process):
-    """One member, process after process."""
+    """One member, process after process, each with a machine of its own."""
+
+    world: World
 
     def __init__(self, world: World, number: int, group: str, instance_id: str | None) -> None:
-        """Be there, switched off."""
-        super().__init__(world, number)  # type: ignore[arg-type]
+        """Make a member that does not run."""
+        super().__init__(world, number)
         self.group = group
         self.instance_id = instance_id
         self.member_id = ""
         self.epoch = 0
         self.owned: dict[Partition, int | None] = {}
-        """What it may commit, with the next offset; None until the committed one is read."""
+        """Partitions that it may commit, with the next offset; None until the committed one is read."""
         self.giving_up: set[Partition] = set()
-        """Of the owned: consumed no longer, and given up as soon as all is committed."""
+        """Owned partitions that are consumed no longer, and released once all is committed."""
         self.topics: frozenset[str] = frozenset()
         self.pattern: str | None = None
-        self.joined = False
         self.slow_until = 0.0
-        """Until then nothing is given up, as by a callback that hangs."""
+        """Time until which nothing is released, as by a callback that hangs."""
         self.leaving = False
-        self._world = world
-        self._attempts = 0
-        self._heartbeat = 0
-        """Attempt of the heartbeat under way, 0 for none."""
-        self._commit = 0
-        self._read = 0
-        self._whole = True
-        """Whether the next heartbeat says everything."""
+        self._machine = self._new_machine()
         self._resubscribed = False
-        self._began = 0.0
-        self._due = 0
-        self._broker = 0
+        """Whether every heartbeat has to name the subscription, as a late one may bring back the earlier one."""
+        self._numbers: dict[int, int] = {}
+        """The machine's number of each heartbeat that was sent, by attempt."""
+        self._attempts = self._wakes = self._broker = 0
+        self._commit = self._read = 0
+        """Attempts of the commit and of the read under way, 0 for none."""
+
+    @property
+    def joined(self) -> bool:
+        """Whether it is a member."""
+        return self.alive and self.epoch > 0
 
     # -- processes
 
     def start(self) -> None:
         """Begin a process, which joins."""
-        self.life += 1
-        self.alive, self.leaving, self.paused_until = True, False, None
-        self.slow_until = 0.0
-        self._backlog.clear()
-        if not self.member_id or not self._world.plan.same_id or self.instance_id is not None:
+        super().start()
+        self.leaving, self.slow_until = False, 0.0
+        if not self.member_id or not self.world.plan.same_id or self.instance_id is not None:
             self.member_id = f"m{self.number}-{self.life}"
-        self._world.note("starts", self.number, self.member_id, self.instance_id)
-        self._lose()
-        self._heartbeat = self._commit = self._read = 0
-        self._began = self._world.now
-        self.begin()
-        self.after(self._world.plan.commit_seconds, self._go_on)
-
-    def begin(self) -> None:
-        """Join."""
-        self._beat()
+        self.world.note("starts", self.number, self.member_id, self.instance_id)
+        self.epoch = self._commit = self._read = 0
+        self._lose_all()
+        self._machine = self._new_machine()
+        self._numbers = {}
+        self._feed(Woken())
+        self.after(self.world.plan.commit_seconds, self._consume)
 
     def kill(self) -> None:
-        """End the process at once; nobody hears of it."""
+        """End the process at once, without a message."""
         if self.alive:
-            self._world.note("dies", self.number, self.member_id)
-            self.alive = self.joined = False
-            self.life += 1
-            self.owned = {}
-            self._world.judge.owns(self)
+            self.world.note("dies", self.number, self.member_id)
+            super().kill()
+            self._lose_all()
 
     def leave(self, *, static: bool) -> None:
-        """Commit nothing more, say goodbye, and end."""
+        """Commit nothing more, leave the group, and end."""
         if not self.alive or self.leaving:
             return
+        self._machine.step(Closed(), self.world.now)
         self.leaving = True
-        self.lose_all()
+        self._lose_all()
         self._send(Leave(self.member_id, self.epoch or None, static))
         self.after(SOON_SECONDS, self.kill)
 
     def subscribe(self, topics: frozenset[str], pattern: str | None) -> None:
-        """Want other topics from now on."""
-        self.topics, self.pattern, self._whole = topics, pattern, True
-        # A late heartbeat may bring the old ones back, so that from now on every one has to say it.
+        """Change the subscription."""
+        self.topics, self.pattern = topics, pattern
         self._resubscribed = True
 
-    def _lose(self) -> None:
-        self.epoch, self.joined, self._whole = 0, False, True
-        self.lose_all()
+    def _lose_all(self) -> None:
+        self.owned, self.giving_up = {}, set()
+        self.world.judge.owns(self)
 
-    def lose_all(self) -> None:
-        """Own nothing, at once."""
-        self.owned = {}
-        self.giving_up = set()
-        self._world.judge.owns(self)
+    # -- the machine
+
+    def _new_machine(self) -> GroupMember:
+        plan = self.world.plan
+        subscription = Subscription(
+            topics=tuple(sorted(self.topics)),
+            topic_pattern=self.pattern,
+            instance_id=self.instance_id,
+            assignor=plan.assignor,
+            session_timeout_ms=int(plan.session_seconds * 1000),
+            rebalance_timeout_ms=int(plan.rebalance_seconds * 1000),
+        )
+        return GroupMember(subscription, BACKOFF, self.world.now)
+
+    def _feed(self, event: Event) -> None:
+        """Pass an event to the machine and carry out its orders."""
+        machine, now = self._machine, self.world.now
+        if not self.alive or self.leaving:
+            return
+        actions = machine.step(event, now)
+        if machine.epoch and machine.epoch != self.epoch:
+            self.world.judge.member_epoch(self, machine.epoch)
+        self.epoch = machine.epoch
+        for action in actions:
+            self._do(action)
+            if not self.alive:
+                return
+        self.world.judge.owns(self)
+        self._wakes += 1
+        if machine.deadline is not None:
+            self.after(max(0.0, machine.deadline - now) + 1e-6, self._woken, self._wakes)
+
+    def _woken(self, wakes: int) -> None:
+        if wakes == self._wakes:
+            self._feed(Woken())
+
+    def _do(self, action: Action) -> None:
+        world = self.world
+        match action:
+            case SendHeartbeat(number, request):
+                self._numbers[self._send(self._heartbeat(request))] = number
+            case Revoke(order, partitions):
+                lost = _places(partitions)
+                self.giving_up |= lost
+                world.judge.gives_up(self, lost)
+                world.note("revoked", self.number, self.member_id, self.epoch, sorted(lost))
+                seconds = world.schedule.between(0.0, world.plan.wind_seconds)
+                self.after(max(seconds, self.slow_until - world.now), self._finish, order, lost)
+            case Assign(order, partitions):
+                gained = _places(partitions)
+                world.note("assigned", self.number, self.member_id, self.epoch, sorted(gained))
+                self.owned |= dict.fromkeys(sorted(gained))
+                self._read = 0  # the answer to a read under way may be older than the last owner's commit
+                self._read_offsets()
+                self.after(world.schedule.between(0.0, SOON_SECONDS), self._feed, Taken(order))
+            case Drop():
+                world.note("drops", self.number, self.member_id)
+                self.slow_until = 0.0
+                self._lose_all()
+            case Fail():
+                world.judge.counts["members that fail"] += 1
+                self.kill()
+            case _:
+                pass
+
+    def _heartbeat(self, request: Any) -> Heartbeat:
+        heartbeat = heartbeat_event(self.member_id, request)
+        if self._resubscribed or self.world.plan.whole:
+            wanted = heartbeat.subscription or Wanted()
+            wanted = replace(wanted, topics=self.topics, pattern=self.pattern or "")
+            heartbeat = replace(heartbeat, subscription=wanted)
+        if heartbeat.member_epoch and self.world.plan.whole:
+            owned = {
+                topic: frozenset(number for each, number in self.owned if each == topic)
+                for topic, _ in self.owned
+            }
+            heartbeat = replace(heartbeat, owned=owned)
+        return heartbeat
+
+    def _finish(self, order: int, lost: set[Partition]) -> None:
+        """Release revoked partitions, mostly after the commit under way."""
+        if order != self._machine.round:
+            return
+        if self._commit and self.world.schedule.happens(0.7):
+            self.after(SOON_SECONDS, self._finish, order, lost)
+            return
+        for partition in lost:
+            self.owned.pop(partition, None)
+        self.giving_up -= lost
+        self._feed(Released(order))
 
     # -- calls
 
-    def _send(self, content: Heartbeat | Leave | Commit | ReadOffsets) -> int:
-        world = self._world
+    def _send(self, content: Content) -> int:
+        world = self.world
         self._attempts += 1
         self._broker = 1 + self._broker % world.plan.brokers
         request = Request(self.group, content, self.number, self.life, self._attempts)
@@ -128,13 +239,12 @@ class Member(Process):
         return self._attempts
 
     def answered(self, request: Request, answer: Answer | None) -> None:
-        """Hear an answer, or that none has come in time; what comes late is not listened to."""
+        """Take an answer, or None for none in time; a late one reaches only the machine."""
         if request.life != self.life or self.leaving:
             return
         match request.content:
-            case Heartbeat() if self.awaits(request):
-                self._heartbeat = 0
-                self._heartbeat_answered(answer)
+            case Heartbeat() if request.attempt in self._numbers:
+                self._feed(self._outcome(self._numbers[request.attempt], answer))
             case Commit() if request.attempt == self._commit:
                 self._commit = 0
                 self._commit_answered(request.content, answer)
@@ -144,131 +254,15 @@ class Member(Process):
             case _:
                 pass
 
-    def awaits(self, request: Request) -> bool:
-        """Say whether this heartbeat is the one under way; the answer to an earlier one is of another time."""
-        return request.attempt == self._heartbeat
-
-    # -- heartbeats
-
-    def _beat(self) -> None:
-        """Send a heartbeat now, if none is under way."""
-        if self._heartbeat or not self.alive or self.leaving:
-            return
-        plan = self._world.plan
-        subscription, owned = None, None
-        if self._whole:
-            subscription = Subscription(
-                topics=self.topics,
-                pattern=self.pattern,
-                instance_id=self.instance_id,
-                rack=None,
-                assignor=plan.assignor,
-                session_timeout_ms=int(plan.session_seconds * 1000),
-                rebalance_timeout_ms=int(plan.rebalance_seconds * 1000),
-            )
-        if self.epoch or self._whole:
-            owned = self.owned_by_topic()
-        self._whole = self._resubscribed
-        self._heartbeat = self._send(Heartbeat(self.member_id, self.epoch, subscription, owned))
-
-    def owned_by_topic(self) -> Mapping[TopicId, frozenset[int]]:
-        """Say what is owned, that which is being given up included."""
-        topics: dict[TopicId, set[int]] = {}
-        for topic_id, partition in sorted(self.owned):
-            topics.setdefault(topic_id, set()).add(partition)
-        return {topic_id: frozenset(partitions) for topic_id, partitions in topics.items()}
-
-    def _beat_in(self, seconds: float) -> None:
-        self._due += 1
-        self.after(seconds, self._beat_due, self._due)
-
-    def _beat_due(self, due: int) -> None:
-        if due == self._due:
-            self._beat()
-
-    def _heartbeat_answered(self, answer: Answer | None) -> None:
+    def _outcome(self, number: int, answer: Answer | None) -> Event:
+        chance = self.world.schedule.rng.random()
         if isinstance(answer, HeartbeatReply):
-            self._world.judge.told(self, answer.member_epoch)
-            self.epoch, self.joined = answer.member_epoch, True
-            if answer.assignment is not None:
-                self.assign(answer.assignment)
-            self._world.judge.owns(self)
-            self._beat_in(max(answer.heartbeat_interval_ms / 1000, SOON_SECONDS / 10))
-            return
-        if isinstance(answer, Refused) and answer.code in FENCED:
-            self.fenced(answer.code)
-        elif isinstance(answer, Refused) and answer.code == "instance_fenced":
-            self._whole = True
-            self.superseded()
-            return
-        self._whole = True
-        self._beat_in(self._world.schedule.between(0.2, 1.0) * SOON_SECONDS)
-
-    def fenced(self, code: str) -> None:
-        """Own nothing any more, and join anew."""
-        self._world.note("fenced:", self.number, self.member_id, code)
-        self._world.judge.counts[f"fenced {code}"] += 1
-        self._began, self.slow_until = self._world.now, 0.0
-        self._lose()
-
-    def superseded(self) -> None:
-        """Another process has this instance id: it may be the dead one before this, so come again for a while."""
-        self._world.judge.counts["instance fenced"] += 1
-        if self._world.now > self._began + SESSIONS_OF_PATIENCE * self._world.plan.session_seconds:
-            self.kill()
-        else:
-            self._beat_in(INSTANCE_SECONDS)
-
-    def assign(self, assignment: Mapping[TopicId, frozenset[int]]) -> None:
-        """Take what is new, begin to give up what is no longer there."""
-        assigned = {
-            (topic, partition) for topic, partitions in assignment.items() for partition in partitions
-        }
-        gained = assigned - set(self.owned)
-        lost = set(self.owned) - assigned
-        for partition in sorted(gained):
-            self.owned[partition] = None
-        kept = self.giving_up & assigned
-        for partition in kept:
-            # Taken back before it was given up; whether more was committed meanwhile is read anew.
-            self.owned[partition] = None
-        self.giving_up -= kept
-        self._world.note("assigned", self.number, self.member_id, self.epoch, sorted(assigned))
-        lost -= self.giving_up
-        if lost:
-            self.giving_up |= lost
-            self._world.judge.gives_up(self, lost)
-            self.wind_down(lost)
-        if gained or kept:
-            self._read = 0  # an answer under way may tell of a time before somebody else had them
-            self._read_offsets()
-
-    def wind_down(self, lost: set[Partition]) -> None:
-        """Finish what was begun in the lost partitions, then give them up."""
-        world = self._world
-        seconds = world.schedule.between(0.0, world.plan.wind_seconds)
-        self.after(max(seconds, self.slow_until - world.now), self._give_up, lost)
-
-    def _give_up(self, lost: set[Partition]) -> None:
-        given = lost & self.giving_up
-        if not given:
-            return
-        if self._commit and self._world.schedule.happens(0.7):
-            # A commit is under way: wait for it, as most do; who does not wait loses that commit.
-            self.after(SOON_SECONDS, self._give_up, lost)
-            return
-        for partition in given:
-            self.owned.pop(partition, None)
-        self.giving_up -= given
-        self._world.judge.owns(self)
-        self._due += 1
-        self._beat_now()
-
-    def _beat_now(self) -> None:
-        if self._heartbeat:
-            self.after(SOON_SECONDS / 4, self._beat_now)
-        else:
-            self._beat()
+            return HeartbeatAnswered(number, heartbeat_answer(answer, self.world.name_of))
+        if isinstance(answer, Refused):
+            self.world.judge.counts[f"refused {answer.code}"] += 1
+            problem = ProblemError(answer.code, "refused in a simulated world")
+            return HeartbeatRefused(number, error_of(problem, subject="heartbeat"), chance)
+        return HeartbeatRefused(number, UnreachableError("heartbeat", {"broker": "late"}, sent=True), chance)
 
     # -- offsets
 
@@ -285,37 +279,30 @@ class Member(Process):
         if None in self.owned.values():
             self.after(SOON_SECONDS, self._read_offsets)
 
-    def _go_on(self) -> None:
-        """Read some records of each partition, and commit what is behind them."""
-        world = self._world
+    def _consume(self) -> None:
+        """Read some records of each partition, and commit."""
+        world = self.world
         for partition, offset in self.owned.items():
             if offset is not None and partition not in self.giving_up and world.traffic:
                 self.owned[partition] = offset + world.schedule.rng.randint(0, 4)
         offsets = {partition: offset for partition, offset in self.owned.items() if offset is not None}
         if offsets and not self._commit and not self.leaving:
             self._commit = self._send(Commit(self.member_id, self.epoch, offsets))
-        self.after(world.schedule.between(0.5, 1.5) * world.plan.commit_seconds, self._go_on)
+        self.after(world.schedule.between(0.5, 1.5) * world.plan.commit_seconds, self._consume)
 
     def _commit_answered(self, content: Commit, answer: Answer | None) -> None:
         if isinstance(answer, Committed):
-            self._world.judge.counts["committed"] += 1
+            self.world.judge.counts["committed"] += 1
         elif isinstance(answer, Refused):
-            self._world.judge.counts[f"commit {answer.code}"] += 1
-            if content.member_epoch != self.epoch:
-                return
-            if answer.code in FENCED:
-                self.fenced(answer.code)
-                self._beat()
-            elif answer.code == "stale_member_epoch":
-                self._whole = True
-                self._beat()
+            self.world.judge.counts[f"commit {answer.code}"] += 1
+            if answer.code == "stale_member_epoch" and content.member_epoch == self.epoch:
+                self._feed(HeartbeatWanted())
+
+    def describe(self) -> dict[str, Any]:
+        """Sum up the member for the digest of a run."""
+        owned = sorted(self.owned.items(), key=repr)
+        return {"id": self.member_id, "epoch": self.epoch, "owned": owned, "alive": self.alive}
 
 
-def describe(member: Member) -> dict[str, Any]:
-    """Sum up a member for the digest of a run."""
-    return {
-        "id": member.member_id,
-        "epoch": member.epoch,
-        "owned": sorted(member.owned.items(), key=repr),
-        "alive": member.alive,
-    }
+def _places(partitions: Partitions) -> set[Partition]:
+    return {(TopicId(topic_id), place.partition) for place, topic_id in partitions.items()}

@@ -1,4 +1,4 @@
-"""What members ask, and what they are told; a message is a value that nobody changes."""
+"""Calls of members and their answers; a message is a value that does not change."""
 
 from __future__ import annotations
 
@@ -23,9 +23,12 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class ReadOffsets:
-    """What was committed for these partitions."""
+    """A question for the committed offsets of partitions."""
 
     partitions: tuple[Partition, ...]
+
+
+Content: TypeAlias = Heartbeat | Leave | Commit | ReadOffsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +36,14 @@ class Request:
     """One call on its way."""
 
     group: str
-    content: Heartbeat | Leave | Commit | ReadOffsets
+    content: Content
     sender: int
     """The member's number in the network."""
     life: int
-    """The sender's process: an answer to an earlier one is not delivered."""
+    """The sender's process: an answer to an earlier process is not delivered."""
     attempt: int
     hops: int = 0
-    """How often it was forwarded; once is the most."""
+    """Number of times it was forwarded, at most one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """What is committed; partitions without are left out."""
+    """Committed offsets; partitions without one are left out."""
 
     offsets: Mapping[Partition, int]
 

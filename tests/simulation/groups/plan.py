@@ -56,8 +56,8 @@ class Plan:
     topics: int
     partitions_max: int
     assignor: str | None
-    sdk: bool
-    """Whether the members think with the SDK's machine."""
+    whole: bool
+    """Whether members name subscription and owned partitions in every heartbeat, as a client of the HTTP API may."""
     patterns: bool
     """Whether members subscribe by pattern."""
     mixed: bool
@@ -99,7 +99,7 @@ def draw(rng: Random) -> Plan:
         topics=rng.choice((1, 1, 2, 3)),
         partitions_max=rng.choice((1, 3, 6)),
         assignor=rng.choice((None, "uniform", "uniform", "range")),
-        sdk=rng.random() < 0.5,
+        whole=rng.random() < 0.5,
         patterns=rng.random() < 0.2,
         mixed=rng.random() < 0.2,
         lease_seconds=1.0,

@@ -1,12 +1,10 @@
-"""Brokers, a store and the members of a group in one thread: a seed becomes a world, a storm, a rest, a verdict.
+"""Consumer groups: the pure room `groups`, and the member's machine of the SDK.
 
-The rules are the production ones (`fairlead_broker.groups`); what surrounds them is made of twins that misbehave as
-the real parts may. Nothing here knows a clock, a loop or a file; chance comes from the seed alone.
+Around them are twins of brokers, coordinators and sessions that misbehave as the real parts may.
 """
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, Final
 
 from fairlead_api.identifiers import TopicId
@@ -14,64 +12,38 @@ from fairlead_broker.groups import TopicShape
 from groups.broker import Broker
 from groups.faults import Faults
 from groups.judge import Judge, partitions_of
-from groups.keys import GroupStore, topic_key
-from groups.member import Member, describe
+from groups.keys import MIRRORED, topic_key
+from groups.member import Member
 from groups.messages import Partition
 from groups.plan import Plan, draw
-from groups.sdk_member import SdkMember
-from simulator.judge import Liveness
-from simulator.network import CLIENTS_FROM, Network, Weather
-from simulator.schedule import Schedule
-from simulator.store import Transaction
-from simulator.violations import violation_of
+from simulator.network import CLIENTS_FROM
+from simulator.store import Store, Transaction
 from simulator.world import Verdict
+from simulator.world import World as Frame
 
 GROUP: Final = "g"
-START_SECONDS: Final = 1.0
-REST_SECONDS: Final = 60.0
-LOOK_SECONDS: Final = 1.0
 NAMES: Final = ("topic-0", "topic-1", "topic-2", "topic-3")
 PATTERN: Final = "topic-[0-2]"
 TWINS_FROM: Final = 50
-"""Second processes of static members have the first one's number and this."""
+"""The second process of a static member has the number of the first one and this."""
 
 
-class World:
-    """Everything there is in one run."""
+class World(Frame):
+    """Brokers, topics and the members of one group."""
+
+    START_SECONDS = 1.0
+    REST_SECONDS = 60.0
+    plan: Plan
 
     def __init__(self, seed: int, plan: Plan | None = None, *, traced: bool = False) -> None:
         """Draw the world of a seed."""
-        self.seed = seed
-        self.schedule = Schedule(seed)
-        drawn = draw(self.schedule.rng)
-        self.plan = drawn if plan is None else plan
-        self.trace: list[str] | None = [] if traced else None
-        self.traffic = True
+        super().__init__(seed, draw, plan, traced=traced)
         self.judge = Judge(self)
-        self.network = Network(self.schedule, self.plan.weather)
-        self.store = GroupStore(self.schedule, self.judge.written)
+        self.store = Store(self.schedule, self.judge.written, MIRRORED)
         self.faults = Faults(self)
         self.brokers = {number: Broker(self, number) for number in range(1, self.plan.brokers + 1)}
         self.members: dict[int, Member] = {}
-        self._leases = 0
         self._names: dict[TopicId, str] = {}
-
-    # -- names
-
-    @property
-    def now(self) -> float:
-        """Seconds since the beginning."""
-        return self.schedule.now
-
-    def next_lease(self) -> int:
-        """Name a lease."""
-        self._leases += 1
-        return self._leases
-
-    def note(self, what: str, *details: Any) -> None:
-        """Write a line into the trace, if there is one."""
-        if self.trace is not None:
-            self.trace.append(f"{self.now:8.3f} {what} {' '.join(str(each) for each in details)}")
 
     # -- topics and subscriptions
 
@@ -81,7 +53,7 @@ class World:
         return {name: items[topic_key(name)].value for name in NAMES if topic_key(name) in items}
 
     def create_topic(self) -> None:
-        """Create one of the topics that are not there, under an id that none has had."""
+        """Create a topic that does not exist, under a new id."""
         free = [name for name in NAMES if topic_key(name) not in self.store.items]
         if free:
             topic_id = TopicId(f"t{len(self._names)}")
@@ -93,13 +65,13 @@ class World:
         return self._names.get(topic_id)
 
     def put_topic(self, name: str, topic_id: TopicId, partitions: int) -> None:
-        """Let a topic have so many partitions."""
+        """Write a topic with a number of partitions."""
         self.note("topic", name, topic_id, partitions)
         shape = TopicShape(topic_id, partitions)
         self.store.transact(Transaction((), ((topic_key(name), shape, None),)))
 
     def subscription(self) -> tuple[frozenset[str], str | None]:
-        """Draw what a member wants: the same for all, unless the plan mixes."""
+        """Draw the subscription of a member: the same for all, unless the plan mixes."""
         rng = self.schedule.rng
         if self.plan.mixed:
             return frozenset(rng.sample(NAMES, rng.randint(1, len(NAMES)))), None
@@ -112,80 +84,40 @@ class World:
         if member.instance_id is None:
             return None
         number = member.number
-        return self.members[
-            number - TWINS_FROM if number >= CLIENTS_FROM + TWINS_FROM else number + TWINS_FROM
-        ]
+        second = number >= CLIENTS_FROM + TWINS_FROM
+        return self.members[number - TWINS_FROM if second else number + TWINS_FROM]
 
     # -- the run
 
-    def run(self) -> Verdict:
-        """Go through storm and rest; nothing is raised, the verdict says what was wrong."""
-        violation = violation_of(self._live)
-        return Verdict(
-            self.seed,
-            violation,
-            self._digest(),
-            self.now,
-            self.schedule.happened,
-            dict(self.judge.counts),
-            self.trace or [],
-        )
-
-    def _live(self) -> None:
-        self._begin()
-        self.schedule.run(self.now + self.plan.storm_seconds)
-        self.note("rest")
-        self.faults.stop()
-        self._rest()
-
-    def _begin(self) -> None:
-        plan, schedule = self.plan, self.schedule
-        weather, self.network.weather = self.network.weather, Weather()
-        for number, broker in self.brokers.items():
-            self.network.nodes[number] = broker
-            broker.start()
-        for _ in range(plan.topics):
+    def create(self) -> None:
+        """Create the first topics."""
+        for _ in range(self.plan.topics):
             self.create_topic()
-        schedule.run(START_SECONDS)
-        self.network.weather = weather
-        for place in range(plan.members):
-            instance = f"i{place}" if place < plan.static else None
-            numbers = [CLIENTS_FROM + place]
-            if instance is not None:
-                numbers.append(CLIENTS_FROM + TWINS_FROM + place)
-            for number in numbers:
-                kind = SdkMember if plan.sdk else Member
-                member = kind(self, number, GROUP, instance)
-                member.topics, member.pattern = self.subscription()
-                self.members[number] = member
-                self.network.nodes[number] = member
-            schedule.after(schedule.between(0.0, 2.0), self._start, self.members[numbers[0]])
-        self.faults.begin()
 
-    def _start(self, member: Member) -> None:
-        if not member.alive:
-            member.start()
+    def populate(self) -> None:
+        """Start the members, one after the other."""
+        for place in range(self.plan.members):
+            first = self._add(CLIENTS_FROM + place, place)
+            if first.instance_id is not None:
+                self._add(CLIENTS_FROM + TWINS_FROM + place, place)
+            self.schedule.after(self.schedule.between(0.0, 2.0), self.faults.start, first, 0)
 
-    def _rest(self) -> None:
-        """Wait until everything is as it should be; raise `Liveness` where it does not come to that."""
-        until = self.now + REST_SECONDS
-        while True:
-            self.schedule.run(self.now + LOOK_SECONDS)
-            wrong = self.unrest()
-            if wrong is None:
-                return
-            if self.now >= until:
-                raise Liveness(wrong)
+    def _add(self, number: int, place: int) -> Member:
+        instance = f"i{place}" if place < self.plan.static else None
+        member = Member(self, number, GROUP, instance)
+        member.topics, member.pattern = self.subscription()
+        self.members[number] = self.network.nodes[number] = member
+        return member
 
     def unrest(self) -> str | None:
-        """Say what is not yet as it is to be in the end; None when all is."""
+        """Every process is a member, and every wanted partition has one owner that wants it."""
         alive = [member for member in self.members.values() if member.alive]
         if not alive:
-            return None  # nobody asks for the group, so nobody takes it over
+            return None  # without calls no broker takes the group over
         return self._unsettled(alive) or self._unowned(alive) or self._unbalanced(alive)
 
     def _unsettled(self, alive: list[Member]) -> str | None:
-        """Every process is a member, no one else is, and what it owns is what its record says."""
+        """Every process is a member, there is no other, and each owns what its record says."""
         records = self.judge.groups[GROUP].members
         for member in alive:
             record = records.get(member.member_id)
@@ -198,7 +130,7 @@ class World:
         return None
 
     def _unowned(self, alive: list[Member]) -> str | None:
-        """Every partition of a topic that somebody wants has an owner who wants it, and no other has."""
+        """Every partition of a wanted topic has an owner that wants it, and no other partition has one."""
         owners: dict[Partition, Member] = {}
         for member in alive:
             owners.update(dict.fromkeys(member.owned, member))
@@ -209,11 +141,11 @@ class World:
                 if wanting and owner not in wanting:
                     return f"partition {partition} of {name} has no owner"
                 if not wanting and owner is not None:
-                    return f"nobody wants {name}, but {owner.member_id} has it"
-        return f"partitions that are not there are owned: {sorted(owners)}" if owners else None
+                    return f"no member wants {name}, but {owner.member_id} has it"
+        return f"partitions that do not exist are owned: {sorted(owners)}" if owners else None
 
     def wants(self, member: Member, name: str) -> bool:
-        """Say whether a member is subscribed to a topic."""
+        """Return whether a member is subscribed to a topic."""
         return name in member.topics or (member.pattern is not None and name != NAMES[3])
 
     def _unbalanced(self, alive: list[Member]) -> str | None:
@@ -229,19 +161,9 @@ class World:
                 return f"shares of {sorted(topic_ids)} are {shares}"
         return None
 
-    def _digest(self) -> str:
-        """Sum up the run; chance is drawn for nearly everything, so its state tells runs apart."""
-        text = repr(
-            (
-                self.now,
-                self.schedule.happened,
-                self.schedule.rng.getstate(),
-                self.store.revision,
-                [describe(member) for member in self.members.values()],
-                sorted(self.judge.counts.items()),
-            )
-        )
-        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    def fingerprint(self) -> list[Any]:
+        """Return the members."""
+        return [member.describe() for member in self.members.values()]
 
 
 def run(seed: int, *, traced: bool = False) -> Verdict:

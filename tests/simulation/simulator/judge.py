@@ -1,323 +1,42 @@
-"""What must hold at every step: invariants as named classes, each a way in which a run can be wrong.
+"""What a run can be wrong in: invariants as named classes, and the code's own assertions.
 
-The judge sees the truth that no broker has: it hears of every commit, every leader, every answer, and raises the
-invariant that does not hold. Names follow reference specifications of Kafka's replication (hachikuji, Vanlightly).
+Each play names its invariants in a judge of its own, which sees every change of the store and every step of the
+brokers, and raises the invariant that does not hold.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING
-
-from fairlead_api.identifiers import Revision
-from fairlead_broker.registry.records import PartitionRecord
-from simulator.disk import Cell, Log
-from simulator.store import Item, Key, partition_key
-
-if TYPE_CHECKING:
-    from simulator.leading import Leading
-    from simulator.world import World
+from collections.abc import Callable
 
 
 class Violation(Exception):
     """An invariant does not hold."""
 
 
-class LeaderCompleteness(Violation):
-    """A leader becomes leader without everything that was committed before."""
-
-
-class ConsistentRead(Violation):
-    """Two values were committed, or read, at one offset."""
-
-
-class StrongIsr(Violation):
-    """A live member of the stored isr lacks what the leader has just committed."""
-
-
-class DeletedByLeaders(Violation):
-    """A log begins behind records that no leader has deleted, and counts as if it had them."""
-
-
-class ReplicationQuorumSuperset(Violation):
-    """A leader commits without counting a member of the stored isr."""
-
-
-class OneLeaderPerEpoch(Violation):
-    """Two lives lead in one leader epoch."""
-
-
 class EpochsRise(Violation):
-    """A record's leader epoch went back, or changed its leader without growing."""
-
-
-class AcknowledgedIsCommitted(Violation):
-    """A client was told that a value is stored, and it is not committed there."""
-
-
-class CommitsAlone(Violation):
-    """A leader without a lease commits alone what an unclean election has given up."""
-
-
-class NothingTwice(Violation):
-    """One value is committed at two offsets."""
-
-
-class InOrder(Violation):
-    """The batches of an idempotent producer stand out of order, or one is missing between."""
-
-
-class LatestRises(Violation):
-    """A reader was told a smaller high watermark than before (B3)."""
-
-
-class FailedIsNotStored(Violation):
-    """A value that was certainly not stored was read (A5)."""
+    """An epoch went back, or a leader epoch changed its leader without growing."""
 
 
 class Liveness(Violation):
     """The faults have stopped, and the cluster does not come to rest."""
 
 
-class ReplicasAgree(Violation):
-    """In the end a replica has something else than what was committed."""
-
-
 class CodeFails(Violation):
     """A machine broke one of its own assertions."""
 
 
-class Partition:
-    """What is true of one partition."""
-
-    __slots__ = (
-        "committed",
-        "committed_in",
-        "deleted",
-        "epochs",
-        "leader",
-        "lost",
-        "places",
-        "sequences",
-        "unclean_epoch",
-    )
-
-    def __init__(self) -> None:
-        self.committed: list[Cell] = []
-        self.committed_in: list[int] = []
-        """Leader epoch in which each offset was committed first."""
-        self.deleted = 0
-        """How far leaders have deleted."""
-        self.places: dict[int, int] = {}
-        self.sequences: dict[int, int] = {}
-        self.epochs: dict[int, tuple[int, int]] = {}
-        self.leader: Leading | None = None
-        self.lost: set[int] = set()
-        """Values given up by an unclean election."""
-        self.unclean_epoch = -1
+BUGS = (AssertionError, AttributeError, LookupError, RuntimeError, StopIteration, TypeError, ValueError)
+"""Errors of the code, which count as violations."""
 
 
-class Judge:
-    """Sees everything."""
-
-    def __init__(self, world: World) -> None:
-        """Begin with nothing committed."""
-        self._world = world
-        self.partitions = {number: Partition() for number in world.partitions}
-        self.unclean: list[PartitionRecord] = []
-        """Records made by unclean elections, by identity."""
-        self.counts: Counter[str] = Counter()
-        self.failed_values: set[int] = set()
-
-    # -- leaders
-
-    def leads(self, leading: Leading) -> None:
-        """Check a leader that becomes leader."""
-        truth = self.partitions[leading.partition]
-        self._world.note("leads", leading.broker.number, leading.broker_epoch, leading.epoch, leading.log.end)
-        self.counts["leaders"] += 1
-        who = (leading.broker.number, leading.broker_epoch)
-        if truth.epochs.setdefault(leading.epoch, who) != who:
-            raise OneLeaderPerEpoch(f"epoch {leading.epoch}: {truth.epochs[leading.epoch]} and {who}")
-        log = leading.log
-        self._check_start(truth, leading, leading.broker.number, log)
-        for offset in range(max(log.base, log.log_start), len(truth.committed)):
-            if truth.committed_in[offset] >= leading.epoch:
-                break
-            if offset >= log.end or log.cell(offset) != truth.committed[offset]:
-                has = log.cell(offset) if offset < log.end else "nothing"
-                raise LeaderCompleteness(
-                    f"broker {who} leads in {leading.epoch} with {has} at {offset}, "
-                    f"committed is {truth.committed[offset]}"
-                )
-        if truth.leader is None or truth.leader.epoch < leading.epoch:
-            truth.leader = leading
-
-    def deletes(self, leading: Leading, offset: int) -> None:
-        """Hear that a leader lets its log start at an offset."""
-        truth = self.partitions[leading.partition]
-        if leading.epoch >= truth.unclean_epoch:
-            truth.deleted = max(truth.deleted, offset)
-
-    def _check_start(self, truth: Partition, leading: Leading, broker: int, log: Log) -> None:
-        if leading.epoch >= truth.unclean_epoch and max(log.base, log.log_start) > truth.deleted:
-            raise DeletedByLeaders(
-                f"broker {broker} begins at {log.log_start}, deleted is what lies below {truth.deleted}"
-            )
-
-    def commits(self, leading: Leading, offset: int) -> None:
-        """Check what a leader declares committed."""
-        truth = self.partitions[leading.partition]
-        log = leading.log
-        self._world.note("commits", leading.broker.number, leading.epoch, offset)
-        start = max(min(log.high_watermark, len(truth.committed)), log.base)
-        if leading.epoch < truth.unclean_epoch:
-            self._commits_deposed(truth, leading, start, offset)
-            return
-        for at in range(start, offset):
-            cell = log.cell(at)
-            if at >= len(truth.committed):
-                self._add(truth, at, cell, leading.epoch)
-            elif truth.committed[at] != cell:
-                raise ConsistentRead(f"{cell} and {truth.committed[at]} committed at {at}")
-        self._check_successor(truth, leading, offset)
-        self._check_isr(leading, offset)
-
-    def _add(self, truth: Partition, at: int, cell: Cell, epoch: int) -> None:
-        assert at == len(truth.committed), "commits leave no gap"
-        if cell.value in truth.places:
-            raise NothingTwice(f"value {cell.value} at {truth.places[cell.value]} and {at}")
-        if cell.value in self.failed_values:
-            raise FailedIsNotStored(f"value {cell.value} was refused for good and is committed at {at}")
-        if cell.producer >= 0:
-            expected = truth.sequences.get(cell.producer, -1) + 1
-            if cell.sequence != expected:
-                raise InOrder(f"producer {cell.producer}: sequence {cell.sequence} where {expected} is due")
-            truth.sequences[cell.producer] = cell.sequence
-        truth.committed.append(cell)
-        truth.committed_in.append(epoch)
-        truth.places[cell.value] = at
-        self.counts["commits"] += 1
-
-    def _commits_deposed(self, truth: Partition, leading: Leading, start: int, offset: int) -> None:
-        """Check a leader that does not know yet of the unclean election that deposed it.
-
-        Alone it must have stopped by its own clock (protocol section 3, rule 7); with others it may go on, which
-        is a part of the price of unclean elections.
-        """
-        record: PartitionRecord = self._world.store.items[partition_key(leading.partition)].value
-        winner = None if record.leader is None else self._world.brokers[record.leader.broker]
-        for at in range(start, offset):
-            cell = leading.log.cell(at)
-            if at < len(truth.committed) and truth.committed[at] == cell:
-                continue
-            log = None if winner is None else winner.log(leading.partition)
-            if leading.machine.maximal_isr == {leading.broker.number} and (
-                log is None or at >= log.end or log.cell(at) != cell
-            ):
-                raise CommitsAlone(
-                    f"{cell} committed at {at} by a leader of {leading.epoch}, alone and deposed"
-                )
-            truth.lost.add(cell.value)
-
-    def _check_successor(self, truth: Partition, leading: Leading, offset: int) -> None:
-        """A leader that was deposed may still commit, but only what its successor has."""
-        latest = truth.leader
-        if latest is None or latest.closed or latest.epoch <= leading.epoch or truth.unclean_epoch >= 0:
-            return
-        log, at = latest.log, offset - 1
-        if log.base <= at and (at >= log.end or log.cell(at) != leading.log.cell(at)):
-            raise LeaderCompleteness(
-                f"leader of {leading.epoch} commits {leading.log.cell(at)} at {at}, leader of {latest.epoch} lacks it"
-            )
-
-    def _check_isr(self, leading: Leading, offset: int) -> None:
-        record: PartitionRecord = self._world.store.items[partition_key(leading.partition)].value
-        if record.leader_epoch != leading.epoch or record.leader is None:
-            return
-        maximal = leading.machine.maximal_isr
-        at = offset - 1
-        for entry in record.isr:
-            if entry.broker not in maximal:
-                raise ReplicationQuorumSuperset(
-                    f"broker {entry.broker} is in the stored isr, not in {maximal}"
-                )
-            broker = self._world.brokers[entry.broker]
-            if not broker.ready or broker.epoch != entry.broker_epoch:
-                continue
-            log = broker.log(leading.partition)
-            self._check_start(self.partitions[leading.partition], leading, entry.broker, log)
-            if log.base > at or log.log_start > at:
-                continue
-            if at >= log.end or log.cell(at) != leading.log.cell(at):
-                raise StrongIsr(f"broker {entry.broker} ends at {log.end}, committed is {offset}")
-
-    # -- the store
-
-    def stored(self, revision: Revision, key: Key, before: Item | None, after: Item | None) -> None:
-        """Check a record as it is written."""
-        self._world.note("stored", revision, key, None if after is None else after.value)
-        if key[0] != "partition" or before is None or after is None:
-            return
-        old: PartitionRecord = before.value
-        new: PartitionRecord = after.value
-        if new.leader_epoch < old.leader_epoch:
-            raise EpochsRise(f"leader epoch {old.leader_epoch}, then {new.leader_epoch}")
-        if new.leader_epoch == old.leader_epoch and new.leader not in (None, old.leader):
-            raise EpochsRise(f"epoch {new.leader_epoch} led by {old.leader}, then by {new.leader}")
-        if len(new.isr) < len(old.isr):
-            self.counts["isr shrinks"] += 1
-        elif len(new.isr) > len(old.isr):
-            self.counts["isr expands"] += 1
-        if any(new is each for each in self.unclean):
-            self.counts["unclean elections"] += 1
-            self._give_up(key[1], new)
-
-    def _give_up(self, number: int, record: PartitionRecord) -> None:
-        """Take over what the winner of an unclean election has as the truth."""
-        assert record.leader is not None, "an unclean election has a winner"
-        truth = self.partitions[number]
-        log = self._world.brokers[record.leader.broker].log(number)
-        truth.unclean_epoch = record.leader_epoch
-        kept = 0
-        for offset, cell in enumerate(truth.committed):
-            # What it has deleted is compared as well: an earlier winner may have had something else there.
-            if offset >= log.base and (offset >= log.end or log.cell(offset) != cell):
-                break
-            kept = offset + 1
-        truth.deleted = max(log.log_start, min(truth.deleted, kept))
-        for cell in truth.committed[kept:]:
-            truth.lost.add(cell.value)
-            del truth.places[cell.value]
-        del truth.committed[kept:], truth.committed_in[kept:]
-        truth.sequences.clear()
-        for cell in truth.committed:
-            truth.sequences[cell.producer] = cell.sequence
-
-    # -- clients
-
-    def acknowledged(self, partition: int, value: int, offset: int) -> None:
-        """Check an answer to acks=all."""
-        self.counts["acknowledged"] += 1
-        truth = self.partitions[partition]
-        if value in truth.lost:
-            return
-        if offset >= len(truth.committed) or truth.committed[offset].value != value:
-            raise AcknowledgedIsCommitted(f"value {value} was acknowledged at {offset}")
-
-    def read(self, partition: int, leader_epoch: int, offset: int, values: list[int]) -> None:
-        """Check what a reader got."""
-        truth = self.partitions[partition]
-        if leader_epoch < truth.unclean_epoch:
-            return
-        self.counts["read"] += len(values)
-        for at, value in enumerate(values, offset):
-            if at >= len(truth.committed) and value in truth.lost:
-                continue  # A second unclean election has brought back one that has what the first gave up.
-            if at >= len(truth.committed) or truth.committed[at].value != value:
-                raise ConsistentRead(f"value {value} was read at {at}, which is not what is committed there")
-
-    def latest(self, partition: int, seen: tuple[int, int], epoch: int, high_watermark: int) -> None:
-        """Check the high watermark that a reader is told against the highest it was told before."""
-        if high_watermark < seen[1] and self.partitions[partition].unclean_epoch < 0:
-            raise LatestRises(f"{high_watermark} in epoch {epoch} after {seen[1]} in epoch {seen[0]}")
+def violation_of(run: Callable[[], None]) -> Violation | None:
+    """Run a world; return what was wrong with it, errors of the code included."""
+    try:
+        run()
+    except Violation as found:
+        return found
+    except BUGS as error:
+        violation = CodeFails(f"{type(error).__name__}: {error}")
+        violation.__cause__ = error
+        return violation
+    return None

@@ -80,11 +80,3 @@ class Network:
         """Let the target do something, once or never: a request over one connection."""
         if self.passes(source, target):
             self.schedule.after(self.delay(), self.nodes[target].receive, action, *arguments)
-
-    def isolate(self, node: Node, others: list[Node], *, inward: bool = True, outward: bool = True) -> None:
-        """Cut the links of a node."""
-        for other in others:
-            if inward:
-                self.cut.add((other, node))
-            if outward:
-                self.cut.add((node, other))

@@ -1,23 +1,20 @@
-"""What it is to be a process: whatever it has begun ends with it, and waits while it stands still."""
+"""A process: everything that it has scheduled ends with it, and is late while it is paused."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simulator.network import STORE
-
-if TYPE_CHECKING:
-    from simulator.world import World
 
 STORE_PATIENCE_SECONDS = 0.6
 
 
 class Process:
-    """One process after the other, under one broker's number."""
+    """The processes of one number in the network, one after the other."""
 
-    def __init__(self, world: World, number: int) -> None:
-        """Be there, switched off."""
+    def __init__(self, world: Any, number: int) -> None:
+        """Make a process that does not run."""
         self.world = world
         self.number = number
         self.life = 0
@@ -25,20 +22,32 @@ class Process:
         self.alive = False
         self.paused_until: float | None = None
         self.stalled_until = 0.0
-        """Until then watches tell nothing."""
+        """Time until which watches deliver nothing."""
         self._backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
 
+    def start(self) -> None:
+        """Begin a process."""
+        assert not self.alive, "one process at a time"
+        self.life += 1
+        self.alive, self.paused_until = True, None
+        self._backlog.clear()
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self.alive = False
+        self.life += 1
+
     def after(self, delay: float, action: Callable[..., None], *arguments: Any) -> None:
-        """Let this process do something later."""
+        """Run an action of this process later."""
         self.world.schedule.after(delay, self.alive_in, self.life, action, *arguments)
 
     def alive_in(self, life: int, action: Callable[..., None], *arguments: Any) -> None:
-        """Do something if the process is still the one that wanted it."""
+        """Run an action if the process that wanted it still runs."""
         if life == self.life:
             self.receive(action, *arguments)
 
     def receive(self, action: Callable[..., None], *arguments: Any) -> None:
-        """Do what a message asks for: nothing while down, later while paused."""
+        """Run the action of a message: not at all while down, later while paused."""
         if not self.alive:
             return
         if self.paused_until is not None:
@@ -47,7 +56,7 @@ class Process:
         action(*arguments)
 
     def pause(self, seconds: float) -> None:
-        """Stand still: nothing is lost, everything is late."""
+        """Stop for a while: nothing is lost, everything is late."""
         if self.alive and self.paused_until is None:
             self.paused_until = self.world.now + seconds
             self.world.schedule.after(seconds, self._resume, self.life)
@@ -63,7 +72,7 @@ class Process:
     def ask_store(
         self, request: Callable[[], Any], answered: Callable[..., None], *more: Any, late: float = 0.0
     ) -> None:
-        """Let the store do something; `answered` gets what it says, or None if nobody knows."""
+        """Run a request at the store; `answered` gets the result, or None if the outcome is unknown."""
         world, network = self.world, self.world.network
         life, asked = self.life, world.now
         if not network.passes(self.number, STORE):

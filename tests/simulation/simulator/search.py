@@ -1,4 +1,4 @@
-"""Runs seeds: for `make sim`, and for the table of how soon each dropped rule is found.
+"""Run seeds: for `make sim`, and for the table of how soon each dropped rule is found.
 
 `python -m simulator.search --seconds 60 --seed 1` runs fresh worlds until the time is over; `--seed 17 --trace` shows
 one; `--switches` writes the table. With `--groups` all of it is about consumer groups instead of partitions, with
@@ -21,26 +21,26 @@ from statistics import median
 
 import groups.switches
 import groups.world
-import simulator.switches
-import simulator.world
+import partitions.switches
+import partitions.world
 import virtual_time.world
 from simulator.switches import Switch
 from simulator.world import Verdict
 
 SEEDS_MAX = 10_000
-"""Within so many seeds each dropped rule must be found."""
+"""Seeds within which each dropped rule must be found."""
 TABLE_FOUND = 3
-"""Findings of which the table gives the median distance."""
+"""Number of findings whose median distance the table gives."""
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "explanation" / "simulation.md"
 END = "<!-- end of the table -->"
 TABLE_HEAD = """| dropped rule | switch | found as | median seeds | first seed |
 |---|---|---|---|---|"""
 NOT_FOUND = "not found within"
 DETERMINISM_EVERY = 50
-"""Every so many seeds a run is made twice."""
+"""Interval of seeds after which a run is repeated."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Suite:
     """Worlds of one kind, and the rules that can be dropped in them."""
 
@@ -48,7 +48,10 @@ class Suite:
     run: Callable[..., Verdict]
     switches: tuple[Switch, ...]
     option: str = ""
-    """What chooses these worlds on the command line."""
+    """Option of the command line that chooses these worlds."""
+
+    def __str__(self) -> str:
+        return self.name
 
     @property
     def begin(self) -> str:
@@ -61,13 +64,13 @@ class Suite:
         return {switch.name: switch for switch in self.switches}
 
 
-PARTITIONS = Suite("partitions", simulator.world.run, tuple(simulator.switches.SWITCHES))
+PARTITIONS = Suite("partitions", partitions.world.run, partitions.switches.SWITCHES)
 GROUPS = Suite("groups", groups.world.run, groups.switches.SWITCHES, "--groups ")
 BROKERS = Suite(
     "brokers",
     virtual_time.world.run,
-    # Those of the shells are about the twins of the shells.
-    tuple(switch for switch in simulator.switches.SWITCHES if not switch.shell),
+    # Switches of the shells replace the twins of the shells.
+    tuple(switch for switch in partitions.switches.SWITCHES if not switch.shell),
     "--brokers ",
 )
 SUITES = {suite.name: suite for suite in (PARTITIONS, GROUPS, BROKERS)}
@@ -113,7 +116,7 @@ def search(suite: Suite, first: int, seconds: float, most: int | None = None) ->
 
 
 def report(suite: Suite, verdict: Verdict) -> None:
-    """Say what was wrong, and how to see it again."""
+    """Print what was wrong, and how to see it again."""
     print(f"seed {verdict.seed}: {type(verdict.violation).__name__}: {str(verdict.violation)[:300]}")
     print(f"  again, with every step: make sim SIM='{suite.option}--seed {verdict.seed} --trace'")
 
@@ -154,7 +157,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--trace", action="store_true", help="run one seed and print every step")
     parser.add_argument("--groups", action="store_true", help="worlds of consumer groups")
     parser.add_argument("--brokers", action="store_true", help="worlds of whole brokers on virtual time")
-    parser.add_argument("--worlds", type=int, help="stop after so many")
+    parser.add_argument("--worlds", type=int, help="stop after this number of worlds")
     parser.add_argument("--drop", metavar="NAME", help="run with one rule dropped")
     parser.add_argument(
         "--switches", nargs="*", metavar="NAME", help="measure all switches, or the named ones"

@@ -18,6 +18,8 @@ from simulator.schedule import Schedule
 Key: TypeAlias = tuple[Any, ...]
 """A kind and what tells it from others of its kind."""
 Item: TypeAlias = Versioned[Any]
+Change: TypeAlias = tuple[Key, Item | None, Item | None]
+"""A key with what it held before and after."""
 CONTROLLER: Final[Key] = ("controller", 0)
 ABSENT: Final = Revision(0)
 
@@ -74,15 +76,20 @@ class Lease:
 class Store:
     """The truth of the cluster."""
 
-    def __init__(self, schedule: Schedule) -> None:
-        """Begin empty."""
+    def __init__(
+        self,
+        schedule: Schedule,
+        written: Callable[[Revision, list[Change]], None],
+        mirrored: frozenset[str] = frozenset({"broker", "partition", "controller"}),
+    ) -> None:
+        """Begin empty. `written` gets the changes of each revision; `mirrored`: kinds of keys that brokers watch."""
         self.revision = Revision(1)
         self.items: dict[Key, Item] = {}
         self.leases: dict[int, Lease] = {}
         self.available = True
-        self.changed: list[Callable[[Revision, Key, Item | None, Item | None], None]] = []
-        """Those who see every change as it is made: the invariants."""
         self._schedule = schedule
+        self._written = written
+        self._mirrored = mirrored
         self._watches: dict[Hashable, Watch] = {}
         self._history: list[tuple[Revision, tuple[tuple[Key, Item | None], ...]]] = []
 
@@ -113,16 +120,21 @@ class Store:
         if not changes:
             return
         self.revision = revision
+        made: list[Change] = []
         for key, item in changes:
-            before = self.items.pop(key, None)
+            made.append((key, self.items.pop(key, None), item))
             if item is not None:
                 self.items[key] = item
-            for listener in self.changed:
-                listener(revision, key, before, item)
-        event = (revision, tuple(changes))
-        self._history.append(event)
-        for watcher in list(self._watches):
-            self._notify(watcher, event)
+        self._written(revision, made)
+        event = (revision, tuple(each for each in changes if each[0][0] in self._mirrored))
+        if event[1]:
+            self._history.append(event)
+            for watcher in list(self._watches):
+                self._notify(watcher, event)
+
+    def snapshot(self) -> tuple[Revision, dict[Key, Item]]:
+        """Return what brokers mirror, at one revision."""
+        return self.revision, {key: item for key, item in self.items.items() if key[0] in self._mirrored}
 
     # -- leases
 

@@ -21,11 +21,11 @@ from fairlead_broker.replication.follower_messages import (
     TruncateTo,
 )
 from fairlead_broker.replication.leader_messages import AdvanceHighWatermark
-from simulator.disk import Log
-from simulator.messages import FetchAnswer, FetchDiverged, FetchedCells, FetchOutside
+from partitions.disk import Log
+from partitions.messages import FetchAnswer, FetchDiverged, FetchedCells, FetchOutside
 
 if TYPE_CHECKING:
-    from simulator.broker import Broker
+    from partitions.broker import Broker
 
 ANSWER_SECONDS = 1.5
 """Patience with a leader: it may park a fetch for a part of that."""

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
 from fairlead_broker.registry.records import InSync, PartitionRecord
-from simulator.disk import Disk
-from simulator.leading import Leading
+from partitions.disk import Disk
+from partitions.leading import Leading
+from partitions.plan import Fault
 from simulator.network import STORE
-from simulator.plan import Fault
 
 if TYPE_CHECKING:
-    from simulator.broker import Broker
-    from simulator.world import World
+    from partitions.broker import Broker
+    from partitions.world import World
 
 Play: TypeAlias = Iterator[float]
 LOOK_SECONDS = 0.02

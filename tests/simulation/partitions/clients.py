@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from simulator.leading import Leading
-from simulator.messages import Outcome, Produce, ReadAnswer
+from partitions.leading import Leading
+from partitions.messages import Outcome, Produce, ReadAnswer
 
 if TYPE_CHECKING:
-    from simulator.world import World
+    from partitions.world import World
 
 PATIENCE_SECONDS = 2.0
 ATTEMPTS_MAX = 8
@@ -17,22 +18,20 @@ IN_FLIGHT_MAX = 3
 READ_MAX = 4
 
 
+@dataclass(slots=True, eq=False)
 class Request:
     """One value on its way."""
 
-    __slots__ = ("acks_all", "attempts", "done", "maybe", "producer", "sent", "sequence", "value")
-
-    def __init__(self, value: int, producer: int, sequence: int, acks_all: bool) -> None:
-        self.value = value
-        self.producer = producer
-        self.sequence = sequence
-        self.acks_all = acks_all
-        self.attempts = 0
-        self.sent = 0
-        """Number of the attempt that is under way; answers of others are late."""
-        self.done = False
-        self.maybe = False
-        """Whether some attempt ended without anybody knowing."""
+    value: int
+    producer: int
+    sequence: int
+    acks_all: bool
+    attempts: int = 0
+    sent: int = 0
+    """Number of the attempt under way; answers to other attempts are late."""
+    done: bool = False
+    maybe: bool = False
+    """Whether the outcome of some attempt is unknown."""
 
 
 class Client:
@@ -64,11 +63,11 @@ class Client:
 class Producer(Client):
     """Stores values, one after the other or a few at once."""
 
-    def __init__(self, world: World, number: int, partition: int, idempotent: bool) -> None:
+    def __init__(self, world: World, number: int, partition: int) -> None:
         """Begin with the first value."""
         super().__init__(world, number, partition)
-        self._idempotent = idempotent
-        self._producer = world.next_producer() if idempotent else -1
+        self._idempotent = world.plan.idempotent
+        self._producer = world.next_producer() if self._idempotent else -1
         self._sequence = 0
         self.open: list[Request] = []
         world.schedule.after(world.schedule.between(0, 1), self._go_on)

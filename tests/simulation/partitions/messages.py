@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from fairlead_broker.replication.divergence import EpochEnd, EpochStart
-from simulator.disk import Cell
+from partitions.disk import Cell
 
 
 @dataclass(slots=True)

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionIndex, Revision
+from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset, Revision
 from fairlead_broker.controller.partition_changes import ClusterView, LogEnd, elect_unclean, next_record
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.records import ControllerRecord, PartitionRecord
-from simulator import guards
+from partitions import guards
+from simulator.broker import own_registration
 from simulator.store import CONTROLLER, Compare, Transaction, partition_key
 
 if TYPE_CHECKING:
     from fairlead_broker.registry.metadata import Versioned
-    from simulator.broker import Broker
+    from partitions.broker import Broker
 
 LOOK_SECONDS = 0.5
 
@@ -71,7 +72,7 @@ class Controlling:
         broker = self._broker
         value = ControllerRecord(broker=BrokerId(broker.number), broker_epoch=BrokerEpoch(broker.epoch))
         transaction = Transaction(
-            (Compare(CONTROLLER, 0, created=True), *guards.own_registration(broker.number, broker.epoch)),
+            (Compare(CONTROLLER, 0, created=True), *own_registration(broker.number, broker.epoch)),
             ((CONTROLLER, value, broker.lease),),
         )
         broker.ask_store(lambda: broker.world.store.transact(transaction), self._claimed)
@@ -144,8 +145,3 @@ class Controlling:
         if elected is not None:
             world.judge.unclean.append(elected)
         return elected
-
-
-def partition_key_of(topic: str, partition: int) -> PartitionKey:
-    """Return the key by which the controller's rules know a partition."""
-    return PartitionKey(topic, PartitionIndex(partition))

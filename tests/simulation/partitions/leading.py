@@ -6,6 +6,7 @@ As `runtime` does it, without bytes. Lives as long as one leader epoch of one pa
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fairlead_api.identifiers import BrokerId, LeaderEpoch, Offset, Revision, TimestampUs
@@ -44,9 +45,9 @@ from fairlead_broker.replication.leader_messages import (
     WriteOutcome,
     WriteRecord,
 )
-from simulator import guards
-from simulator.disk import Cell, Log
-from simulator.messages import (
+from partitions import guards
+from partitions.disk import Cell, Log
+from partitions.messages import (
     FetchAnswer,
     FetchDiverged,
     FetchedCells,
@@ -56,24 +57,23 @@ from simulator.messages import (
     Produce,
     ReadAnswer,
 )
+from simulator.broker import own_registration
 from simulator.store import Transaction, partition_key
 
 if TYPE_CHECKING:
-    from simulator.broker import Broker
+    from partitions.broker import Broker
 
 PARK_SECONDS = 0.5
 PRODUCER_EPOCH = 0
 
 
+@dataclass(slots=True)
 class Parked:
-    """A follower's fetch that waits for something to tell."""
+    """A follower's fetch that waits for news."""
 
-    __slots__ = ("answer", "report", "until")
-
-    def __init__(self, report: FollowerReport, answer: Callable[[FetchAnswer], None], until: float) -> None:
-        self.report = report
-        self.answer = answer
-        self.until = until
+    report: FollowerReport
+    answer: Callable[[FetchAnswer], None]
+    until: float
 
 
 class Leading:
@@ -95,7 +95,7 @@ class Leading:
             broker.epoch,
             record,
             revision,
-            broker.registered(),
+            broker.registered_brokers(),
             ReplicaProgress(log.end, Offset(log.synced)),
             Offset(log.high_watermark),
             Offset(log.log_start),
@@ -107,7 +107,7 @@ class Leading:
         self._parked: dict[int, Parked] = {}
         self._told: dict[int, tuple[int | None, int]] = {}
         world.judge.leads(self)
-        self.step(LeaseChanged(broker.lease_is_confirmed()))
+        self.step(LeaseChanged(broker.leased))
         self._tick()
 
     def step(self, event: LeaderEvent) -> None:
@@ -147,7 +147,7 @@ class Leading:
         transaction = Transaction(
             (
                 *guards.leader_sees_partition(self.partition, order.revision),
-                *guards.own_registration(broker.number, self.broker_epoch),
+                *own_registration(broker.number, self.broker_epoch),
                 *guards.added_brokers(order.added),
             ),
             ((partition_key(self.partition), order.record, None),),
@@ -177,7 +177,7 @@ class Leading:
 
     def brokers_changed(self) -> None:
         """Hear what the mirror shows."""
-        self.step(BrokersChanged(self.broker.registered()))
+        self.step(BrokersChanged(self.broker.registered_brokers()))
 
     # -- time
 
@@ -196,7 +196,7 @@ class Leading:
 
     def look_at_lease(self) -> None:
         """Tell the machine what the clock says about the lease."""
-        confirmed = self.broker.lease_is_confirmed()
+        confirmed = self.broker.leased
         if confirmed != self.machine.lease_confirmed:
             self.step(LeaseChanged(confirmed))
 

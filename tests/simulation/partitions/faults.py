@@ -1,23 +1,24 @@
-"""Makes things go wrong, as often as the plan says, and never more than the protocol promises to bear.
+"""The faults of partitions, never more than the protocol promises to bear.
 
-What it bears: any number of crashes; of the replicas that hold committed records at most min_isr - 1 at a time may
-lose what they had (a wiped or old disk, unsynced pages while only written ones count, bytes found damaged).
+It bears any number of crashes; of the replicas that hold committed records at most min_isr - 1 at a time may lose
+them (a wiped or old disk, unsynced pages while written ones count, bytes found damaged).
 """
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from fairlead_broker.registry.records import DurabilityState
-from simulator.disk import Disk
-from simulator.leading import Leading
+from partitions.disk import Disk
+from partitions.leading import Leading
+from partitions.plan import Fault
 from simulator.network import STORE
-from simulator.plan import Fault
 from simulator.storm import Storm
 
 if TYPE_CHECKING:
-    from simulator.broker import Broker
-    from simulator.world import World
+    from partitions.broker import Broker
+    from partitions.world import World
 
 
 class Faults(Storm):
@@ -26,82 +27,46 @@ class Faults(Storm):
     _world: World
 
     def __init__(self, world: World) -> None:
-        """Begin calm."""
+        """Make a storm that has not begun."""
         super().__init__(world)
         self._copies: dict[int, Disk] = {}
         self._impaired: dict[int, int] = {}
-        """Brokers that may lack committed records, with the life from which on they may be whole again."""
+        """Brokers that may lack committed records; each with the broker epoch after which it may be whole again."""
         self.all_lost_power = False
         """Whether power cuts were not counted, as only synced records counted at the time."""
 
-    def _strike(self) -> None:
-        if self._calm:
-            return
-        world = self._world
-        kind = world.schedule.rng.choice(world.plan.faults)
-        broker = self._victim()
-        world.note("fault", kind.value, broker.number)
-        getattr(self, f"_{kind.name.lower()}")(broker)
-        world.judge.counts[f"fault {kind.value}"] += 1
-        self._later()
+    def victim(self, kind: Enum) -> Broker:
+        """Draw a leader in half of the cases."""
+        del kind
+        brokers = self._world.brokers.values()
+        leaders = [each for each in brokers if any(isinstance(role, Leading) for role in each.roles.values())]
+        found: Broker = self.draw_broker(leaders, 0.5)
+        return found
 
-    def _victim(self) -> Broker:
-        """Pick a leader as often as anybody."""
-        world = self._world
-        rng = world.schedule.rng
-        leading = [
-            broker
-            for broker in world.brokers.values()
-            if any(isinstance(role, Leading) for role in broker.roles.values())
-        ]
-        if leading and rng.random() < 0.5:
-            return rng.choice(leading)
-        return world.brokers[rng.randint(1, world.plan.brokers)]
+    def begin(self) -> None:
+        """Let faults and drills happen from now on."""
+        super().begin()
+        self._world.drills.begin()
 
     def stop(self) -> None:
-        """Heal everything that can be healed, and let nothing more go wrong."""
-        world = self._world
-        self._calm = True
-        world.network.cut.clear()
-        world.network.weather.loss = world.network.weather.repeat = world.network.weather.slow = 0.0
-        world.store.available = True
-        world.wishes.clear()
-        for broker in world.brokers.values():
+        """Heal everything that can be healed, and let no more faults happen."""
+        self._world.drills.stop()
+        self._world.wishes.clear()
+        for broker in self._world.brokers.values():
             broker.full_until = 0.0
             if broker.failed:
                 broker.kill()
-            if not broker.alive:
-                broker.start()
+        super().stop()
 
     # -- processes
-
-    def bring_back(self, broker: Broker, least: float = 0.05, most: float = 2.0) -> None:
-        """Start a process anew after a while."""
-        schedule = self._world.schedule
-        life = broker.life
-        schedule.after(schedule.between(least, most), self._start, broker, life)
-
-    def _start(self, broker: Broker, life: int) -> None:
-        if not broker.alive and broker.life == life:
-            broker.start()
-
-    def _kill(self, broker: Broker) -> None:
-        if broker.alive:
-            broker.kill()
-            self.bring_back(broker)
 
     def _kill_all(self, _: Broker) -> None:
         for broker in self._world.brokers.values():
             self._kill(broker)
 
     def _power(self, broker: Broker) -> None:
-        if not self._loses_nothing_that_counts() and not self.may_impair(broker):
-            return
-        if self._loses_nothing_that_counts():
-            self.all_lost_power = True
-        else:
-            self.impair(broker)
-        self.cut_power(broker)
+        if self._may_lose_unsynced(broker):
+            self.cut_power(broker)
 
     def _power_all(self, _: Broker) -> None:
         if self._loses_nothing_that_counts():
@@ -117,7 +82,7 @@ class Faults(Storm):
         world.boots[broker.number] += 1
         for log in broker.disk.logs.values():
             if Fault.TORN in world.plan.faults and self.may_impair(broker) and log.tear(world.schedule.rng):
-                # Also where only what is synced counts: it goes out of isr and elr, and is none of the copies then.
+                # Even if only synced records count: the replica leaves isr and elr, and is no copy from then on.
                 self.impair(broker)
                 world.judge.counts["torn tails"] += 1
             else:
@@ -125,48 +90,16 @@ class Faults(Storm):
         if was_alive:
             self.bring_back(broker)
 
-    def _stop(self, broker: Broker) -> None:
-        broker.receive(broker.stop)
-
     def stopped(self, broker: Broker) -> None:
-        """Let a broker that has stopped cleanly come back, sometimes after a power cut."""
-        if self._calm:
-            broker.start()
-            return
-        if self._world.schedule.happens(0.5) and Fault.POWER in self._world.plan.faults:
-            self.cut_power(broker)
-        self.bring_back(broker)
-
-    def _pause(self, broker: Broker) -> None:
-        schedule = self._world.schedule
-        broker.pause(schedule.between(0.1, 2.0 * self._world.plan.lease_seconds))
-
-    # -- links
-
-    def _cut_store(self, broker: Broker) -> None:
-        self._cut_for([(broker.number, STORE), (STORE, broker.number)])
-
-    def _cut_peers(self, broker: Broker) -> None:
+        """Start a broker again that has stopped cleanly, sometimes after a power cut."""
         world = self._world
-        others = [number for number in world.brokers if number != broker.number]
-        other = world.schedule.rng.choice(others)
-        self._cut_for([(broker.number, other), (other, broker.number)])
+        if not self._calm and world.schedule.happens(0.5) and Fault.POWER in world.plan.faults:
+            self.cut_power(broker)
+        super().stopped(broker)
 
     def _isolate(self, broker: Broker) -> None:
-        links = []
-        for other in (STORE, *self._world.brokers):
-            if other != broker.number:
-                links += [(broker.number, other), (other, broker.number)]
-        self._cut_for(links, one_way=False)
-
-    def _cut_for(self, links: list[tuple[int, int]], *, one_way: bool = True) -> None:
-        world = self._world
-        rng = world.schedule.rng
-        if one_way and rng.random() < 0.4:
-            links = [rng.choice(links)]
-        world.network.cut.update(links)
-        seconds = world.schedule.between(0.2, 2.5 * world.plan.lease_seconds)
-        world.schedule.after(seconds, world.network.cut.difference_update, links)
+        others = [STORE, *(number for number in self._world.brokers if number != broker.number)]
+        self.cut_for(self.links(broker.number, others), one_way=False)
 
     # -- disks
 
@@ -177,13 +110,7 @@ class Faults(Storm):
         broker.full_until = self._world.now + self._world.schedule.between(0.2, 2.0)
 
     def _sync_fails(self, broker: Broker) -> None:
-        if not broker.ready:
-            return
-        if self._loses_nothing_that_counts():
-            self.all_lost_power = True
-        elif self.may_impair(broker):
-            self.impair(broker)
-        else:
+        if not broker.ready or not self._may_lose_unsynced(broker):
             return
         broker.receive(broker.fail_directory)
         schedule = self._world.schedule
@@ -193,12 +120,22 @@ class Faults(Storm):
         if broker.life == life:
             self._kill(broker)
 
+    def _may_lose_unsynced(self, broker: Broker) -> bool:
+        """Return whether a broker may lose unsynced records now, and note the loss if they count."""
+        if self._loses_nothing_that_counts():
+            self.all_lost_power = True
+        elif self.may_impair(broker):
+            self.impair(broker)
+        else:
+            return False
+        return True
+
     def _loses_nothing_that_counts(self) -> bool:
-        """Say whether a power cut may happen to anybody, as only what is synced was promised."""
+        """Return whether a power cut may happen to any broker, as only synced records were promised."""
         return all(item.value.durability is DurabilityState.SYNCED for item in self._world.records().values())
 
     def may_impair(self, broker: Broker) -> bool:
-        """Say whether a broker may lose committed records: min_isr - 1 at a time."""
+        """Return whether a broker may lose committed records: min_isr - 1 brokers at a time."""
         world = self._world
         for number, epoch in list(self._impaired.items()):
             other = world.brokers[number]
@@ -233,7 +170,7 @@ class Faults(Storm):
             self._copies[broker.number] = broker.disk.copy()
         elif (
             copy.directory == broker.disk.directory
-            and self._is_told_by_epochs(broker, copy)
+            and self._epochs_reveal(broker, copy)
             and self.may_impair(broker)
         ):
             self.impair(broker)
@@ -242,8 +179,8 @@ class Faults(Storm):
             del self._copies[broker.number]
             self.bring_back(broker)
 
-    def _is_told_by_epochs(self, broker: Broker, copy: Disk) -> bool:
-        """Say whether the copy is of an earlier life than a record names: nothing else tells its age."""
+    def _epochs_reveal(self, broker: Broker, copy: Disk) -> bool:
+        """Return whether the copy is older than an incarnation that a record names: nothing else reveals its age."""
         entries = [
             entry.broker_epoch
             for item in self._world.records().values()
@@ -256,7 +193,7 @@ class Faults(Storm):
         self.damages(broker)
 
     def damages(self, broker: Broker) -> bool:
-        """Let a broker find damaged bytes, where that is allowed."""
+        """Let a broker find damaged bytes, if that is allowed."""
         found = False
         for partition, log in broker.disk.logs.items():
             if log.end > log.log_start and broker.ready and self.may_impair(broker):

@@ -14,10 +14,10 @@ from fairlead_broker.registry.isr import with_isr
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import DurabilityState, PartitionRecord
-from simulator.plan import Fault
+from partitions.plan import Fault
 
 if TYPE_CHECKING:
-    from simulator.world import World
+    from partitions.world import World
 
 
 class Wishes:

@@ -1,0 +1,505 @@
+"""A broker: processes over one disk, and the partitions that it leads and follows.
+
+A process registers, checks whether its disk is an old copy, writes its broker epoch into the identity file, and then
+leads or follows what the records say. Before it drops bytes that it distrusts it leaves isr and elr (protocol section
+2). A failed sync ends all writes of the directory until a restart (T22): unsynced bytes may be gone though they can
+still be read.
+
+A twin of `fairlead_broker.runtime`: a world of shipped brokers on virtual time takes seconds, one of these takes
+milliseconds, and most dropped rules are found only in one of many worlds. One file because each start, lease and disk
+fault decides the roles of all partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, PartitionIndex, Revision, TopicId
+from fairlead_broker.registry.isr import generation_in, taken_out
+from fairlead_broker.registry.metadata import Versioned
+from fairlead_broker.registry.records import (
+    BrokerRegistration,
+    BrokerState,
+    Directory,
+    PartitionRecord,
+    QuarantinedReplica,
+    Replica,
+)
+from fairlead_broker.replication.leader_messages import DirectoryFailed, FollowerReport
+from fairlead_broker.replication.registered_broker import RegisteredBroker, registered_brokers
+from partitions.controlling import Controlling
+from partitions.disk import Disk, Log
+from partitions.following import Following
+from partitions.leading import Leading
+from partitions.messages import FetchAnswer, FetchRefused
+from simulator.broker import AGAIN_SECONDS, REGISTRATION, own_registration
+from simulator.broker import Broker as Frame
+from simulator.store import Compare, Item, Key, Transaction, partition_key
+
+if TYPE_CHECKING:
+    from partitions.world import World
+
+TOPIC = TopicId("11111111-1111-4111-8111-111111111111")
+LAZY_SYNC_SECONDS = 2.0
+
+
+class Broker(Frame):
+    """One member of the cluster."""
+
+    world: World
+
+    def __init__(self, world: World, number: int, disk: Disk) -> None:
+        """Make a broker that does not run."""
+        super().__init__(world, number)
+        self.disk = disk
+        self.ready = False
+        """Whether it is registered, and the identity file says so."""
+        self.failed = False
+        """Whether the directory takes no more writes before a restart."""
+        self.full_until = 0.0
+        """Time until which the volume has no room."""
+        self.roles: dict[int, Leading | Following] = {}
+        self.damaged: dict[int, int] = {}
+        """Partitions whose bytes from an offset on this process distrusts."""
+        self.controlling = Controlling(self)
+        self._kept = False
+        self._registered_brokers: dict[BrokerId, RegisteredBroker] | None = None
+        self._syncing: set[int] = set()
+        self._taking_out: set[int] = set()
+        self._own_write: dict[int, int] = {}
+
+    # -- processes
+
+    def start(self) -> None:
+        """Begin a process over the disk."""
+        super().start()
+        self.ready = False
+        for table in (self.roles, self._syncing, self._taking_out, self._own_write, self.damaged):
+            table.clear()
+        self.controlling = Controlling(self)
+        self._recover()
+        kept = self.disk.clean_marker or self.disk.boot == self.world.boots[self.number]
+        if kept:
+            # Together with the marker: a kill before this incarnation is written down loses nothing either.
+            self.disk.boot = self.world.boots[self.number]
+        self.remove_clean_marker()
+        self.register(kept)
+
+    def _recover(self) -> None:
+        """Read the logs at a start: find what a failed sync has lost, and torn tails."""
+        self.failed = False
+        for partition, log in self.disk.logs.items():
+            if not self.disk.clean_marker:
+                log.forget_high_watermark(self.world.schedule.rng)
+            if log.doubtful is not None:
+                log.synced, log.doubtful = min(log.synced, log.doubtful), None
+                self.world.judge.counts["cells lost"] += log.lose_unsynced(self.world.schedule.rng)
+            if log.torn_at is not None:
+                self.damaged[partition] = log.torn_at
+
+    def remove_clean_marker(self) -> None:
+        """Keep a later crash from looking like a clean stop."""
+        self.disk.clean_marker = False
+
+    def kill(self) -> None:
+        """End the process at once; written bytes stay in the page cache."""
+        if not self.alive:
+            return
+        super().kill()
+        self.ready = False
+        for role in self.roles.values():
+            role.closed = True
+        self.roles.clear()
+
+    def stop(self) -> None:
+        """Stop cleanly: hand over, make everything durable, write the marker, leave."""
+        if not self.ready or self.stopping:
+            return
+        self.stopping = True
+        self.change_registration(
+            lambda _: self.after(0.1, self._finish_stop, self.world.now + 1.5), state=BrokerState.STOPPING
+        )
+
+    def _finish_stop(self, until: float) -> None:
+        if self.world.now < until and any(isinstance(role, Leading) for role in self.roles.values()):
+            self.after(0.1, self._finish_stop, until)
+            return
+        for partition in list(self.roles):
+            self._close(partition)
+        if not self.failed:
+            self.sync_everything()
+            self.disk.clean_marker = True
+        self.kill()
+        self.world.store.revoke(self.lease)
+        self.world.faults.stopped(self)
+
+    def sync_everything(self) -> None:
+        """Make every log durable before the clean marker is written (rule 4.10)."""
+        for log in self.disk.logs.values():
+            log.synced = log.end
+
+    # -- registration
+
+    def registration(self, kept: bool) -> BrokerRegistration:
+        """Return the registration; `kept`: everything written before this start is still there."""
+        disk = self.disk
+        self._directories = self._own_directories()
+        return msgspec.structs.replace(
+            REGISTRATION,
+            directories=self.first_directories(),
+            quarantined=tuple(
+                QuarantinedReplica(topic_id=TOPIC, partition=PartitionIndex(each))
+                for each in sorted(disk.quarantined)
+            ),
+            intact_since=None if disk.intact_since is None or not kept else BrokerEpoch(disk.intact_since),
+        )
+
+    def _own_directories(self) -> tuple[Directory, ...]:
+        if self.failed:
+            return ()
+        epoch = BrokerEpoch(self.disk.last_broker_epoch)
+        return (Directory(id=self.disk.directory, last_broker_epoch=epoch),)
+
+    def first_directories(self) -> tuple[Directory, ...]:
+        """Return the directories of a registration: none before the identity file has the broker epoch.
+
+        If the broker were elected in between and killed, the record would name an incarnation that its disk has never
+        seen, and the broker would take its disk for an old copy.
+        """
+        return ()
+
+    def registered(self, items: dict[Key, Item], kept: bool) -> None:
+        """Look for an old copy, then begin the incarnation."""
+        self._kept = kept
+        numbers = self.world.partitions
+        self._look_for_old_copy(
+            {each: items[key] for each in numbers if (key := partition_key(each)) in items}
+        )
+
+    def _look_for_old_copy(self, records: dict[int, Versioned[PartitionRecord]]) -> None:
+        """Leave the records that count on more than the disk has, before this incarnation is written down."""
+        for partition, item in records.items():
+            if self._is_older_than(item.value):
+                self._take_out(partition, item, lambda: self._read_again(self._look_for_old_copy))
+                return
+        self._begin_incarnation()
+
+    def _is_older_than(self, record: PartitionRecord) -> bool:
+        home = self._home(record)
+        return (
+            home is not None
+            and home.directory == self.disk.directory
+            and any(
+                entry.broker == self.number and self.disk.last_broker_epoch < entry.broker_epoch < self.epoch
+                for entry in (*record.isr, *record.elr)
+            )
+        )
+
+    def _read_again(self, then: Callable[[dict[int, Versioned[PartitionRecord]]], None]) -> None:
+        def answered(records: dict[int, Versioned[PartitionRecord]] | None) -> None:
+            if records is None:
+                self.after(AGAIN_SECONDS, self._read_again, then)
+            else:
+                then(records)
+
+        self.ask_store(self.world.records, answered)
+
+    def _begin_incarnation(self) -> None:
+        if not self.failed:
+            self._write_identity(self.disk)
+        self.change_registration(self._shown, self.epoch, directories=self._directories)
+
+    def _write_identity(self, disk: Disk) -> None:
+        if not self._kept or disk.intact_since is None:
+            disk.intact_since = self.epoch
+        # In one write: a start that lost something and ended before this must not make the next one look whole.
+        disk.last_broker_epoch, disk.boot = self.epoch, self.world.boots[self.number]
+        self._kept = True
+
+    def _shown(self, result: tuple[bool, Revision] | None, epoch: int) -> None:
+        if epoch != self.epoch:
+            return
+        if result is None:
+            self.after(AGAIN_SECONDS, self._begin_incarnation)
+        elif result[0]:
+            self._act()
+
+    def _act(self) -> None:
+        self.ready = True
+        for partition, log in self.disk.logs.items():
+            if log.synced < log.end:
+                self.sync_soon(partition)  # a killed process left it to the page cache
+        if self.mirror.revision:
+            for partition in list(self.mirror.partitions):
+                self.reconcile(partition)
+        else:
+            self.mirror.list()
+
+    def lease_lost(self) -> None:
+        """Begin another incarnation in the same process: no written byte is gone."""
+        if self.stopping:
+            return
+        self.ready = False
+        for role in self.roles.values():
+            role.close()
+        self.roles.clear()
+        self.register(not self.failed)
+
+    # -- roles
+
+    def registered_brokers(self) -> dict[BrokerId, RegisteredBroker]:
+        """Return the registrations as leaders need them."""
+        if self._registered_brokers is None:
+            self._registered_brokers = registered_brokers(self.mirror.brokers)
+        return self._registered_brokers
+
+    def mirrored(self, changed: list[Key]) -> None:
+        """Act on changes of registrations and partitions."""
+        if any(kind == "broker" for kind, _ in changed):
+            self._registered_brokers = None
+            for role in list(self.roles.values()):
+                if isinstance(role, Leading):
+                    role.brokers_changed()
+        if self.ready:
+            for kind, number in changed:
+                if kind == "partition":
+                    self.reconcile(number)
+        self.controlling.look()
+
+    def reconcile(self, partition: int) -> None:
+        """Lead or follow as the record says, or give the partition up."""
+        item = self.mirror.partitions.get(partition)
+        if item is None or not self.ready or item.mod_revision < self._own_write.get(partition, 0):
+            # An older record than the broker's own last write may still let it lead.
+            return
+        record, role = item.value, self.roles.get(partition)
+        home = self._home(record)
+        if home is None:
+            self._close(partition)
+            self.disk.logs.pop(partition, None)
+            return
+        if isinstance(role, Leading):
+            if role.epoch == record.leader_epoch and self.leads(record):
+                role.record_changed(record, item.mod_revision)
+                return
+            self._close(partition)
+        if partition in self.damaged:
+            self._close(partition)
+            self.leave_for_damage(partition)
+            return
+        if partition in self.disk.quarantined:
+            return
+        if self.leads(record):
+            self._lead(partition, record, item.mod_revision)
+        elif not self.failed:
+            self._follow(partition, record, home)
+
+    def leads(self, record: PartitionRecord) -> bool:
+        """Return whether the record names this broker in this incarnation (rule 4.1)."""
+        leader = record.leader
+        return leader is not None and leader.broker == self.number and leader.broker_epoch == self.epoch
+
+    def _home(self, record: PartitionRecord) -> Replica | None:
+        return next((each for each in record.replicas if each.broker == self.number), None)
+
+    def _lead(self, partition: int, record: PartitionRecord, revision: Revision) -> None:
+        log = self.log(partition)
+        if record.leader_epoch < log.highest_epoch:
+            self.world.note("will not lead", self.number, record.leader_epoch, log.highest_epoch)
+            return
+        self._close(partition)
+        self.roles[partition] = role = Leading(self, partition, log, record, revision)
+        if self.failed:
+            role.step(DirectoryFailed())
+
+    def _follow(self, partition: int, record: PartitionRecord, home: Replica) -> None:
+        role = self.roles.get(partition)
+        generation = generation_in(home, self.disk.directory)
+        if isinstance(role, Following):
+            followed = (role.leader, role.epoch, role.generation)
+            leader = record.leader
+            if leader is not None and followed == (leader.broker, record.leader_epoch, generation):
+                return
+            self._close(partition)
+        if record.leader is not None and record.leader.broker != self.number:
+            log = self.log(partition)
+            if log.highest_epoch > record.leader_epoch:
+                self.world.note("will not follow", self.number, record.leader_epoch, log.highest_epoch)
+                return
+            self.roles[partition] = Following(
+                self, partition, log, record.leader.broker, LeaderEpoch(record.leader_epoch), generation
+            )
+
+    def _close(self, partition: int) -> None:
+        role = self.roles.pop(partition, None)
+        if role is not None:
+            role.close()
+
+    # -- disk
+
+    @property
+    def takes_writes(self) -> bool:
+        """Whether anything can be appended."""
+        return not self.failed and self.world.now >= self.full_until
+
+    def log(self, partition: int) -> Log:
+        """Return the log, created at its first use."""
+        log = self.disk.logs.get(partition)
+        if log is None:
+            log = self.disk.logs[partition] = Log()
+        return log
+
+    def sync_soon(self, partition: int) -> None:
+        """Make a log durable: soon if synced bytes count, some time later if not."""
+        if partition in self._syncing or self.failed:
+            return
+        self._syncing.add(partition)
+        role = self.roles.get(partition)
+        counts = not isinstance(role, Leading) or role.machine.counts_synced
+        plan = self.world.plan
+        if counts and not plan.replicated:
+            delay = self.world.schedule.between(0.001, plan.sync_seconds)
+        else:
+            delay = self.world.schedule.between(0.05, LAZY_SYNC_SECONDS)
+        log = self.log(partition)
+        self.after(delay, self._synced, partition, log, log.end, log.cuts)
+
+    def _synced(self, partition: int, log: Log, offset: int, cuts: int) -> None:
+        self._syncing.discard(partition)
+        if self.disk.logs.get(partition) is not log or self.failed:
+            return
+        if log.cuts == cuts:
+            log.synced = max(log.synced, offset)
+            role = self.roles.get(partition)
+            if role is not None:
+                role.synced(offset)
+        if log.synced < log.end:
+            self.sync_soon(partition)
+
+    def fail_directory(self) -> None:
+        """End all writes of the directory after a failed sync."""
+        if not self.ready or self.failed:
+            return
+        self.failed = True
+        self.disk.boot = -1
+        self.doubt_logs()
+        for partition, role in list(self.roles.items()):
+            if isinstance(role, Leading):
+                role.step(DirectoryFailed())
+            else:
+                self._close(partition)
+        self._hide_directories()
+
+    def doubt_logs(self) -> None:
+        """Let unsynced bytes be lost at the next start: after an error their pages count as clean."""
+        for log in self.disk.logs.values():
+            log.doubtful = log.synced if log.doubtful is None else min(log.synced, log.doubtful)
+
+    def _hide_directories(self) -> None:
+        """Take the directory out of the registration: nothing may count on its contents."""
+        self.change_registration(self._hidden, self.epoch, directories=())
+
+    def _hidden(self, result: tuple[bool, Revision] | None, epoch: int) -> None:
+        if result is None and epoch == self.epoch:
+            self.after(AGAIN_SECONDS, self._hide_directories)
+
+    # -- distrusted bytes
+
+    def find_damage(self, partition: int, offset: int) -> None:
+        """Distrust the bytes from an offset on: leave isr and elr, then drop them."""
+        log = self.disk.logs.get(partition)
+        if self.ready and log is not None and log.log_start <= offset < log.end:
+            self.damaged[partition] = offset
+            self.world.note("damage", self.number, offset, log.end)
+            self._close(partition)
+            self.leave_for_damage(partition)
+
+    def leave_for_damage(self, partition: int) -> None:
+        """Leave the record of a damaged partition, then drop the bytes."""
+        item = self.mirror.partitions.get(partition)
+        if item is not None and partition in self.damaged:
+            self._take_out(partition, item, lambda: self.drop_damaged(partition))
+
+    def drop_damaged(self, partition: int) -> None:
+        """Drop distrusted bytes and fetch them again."""
+        offset = self.damaged.pop(partition, None)
+        if offset is not None:
+            self.log(partition).truncate(offset)
+            self.reconcile(partition)
+
+    def _take_out(self, partition: int, item: Versioned[PartitionRecord], then: Callable[[], None]) -> None:
+        """Write this broker out of the record, again and again until it succeeds, and go on then.
+
+        If no other replica would be left, nothing may be dropped: damaged bytes stay and are served as far as
+        possible, and an old copy of a disk waits.
+        """
+        if partition in self._taking_out:
+            return
+        if self._home(item.value) is None:
+            self.damaged.pop(partition, None)
+            self.reconcile(partition)
+            return
+        record = self.without_this(item.value)
+        if record is None:
+            if self.damaged.pop(partition, None) is not None:
+                torn_at = self.log(partition).torn_at
+                if torn_at is not None:
+                    self.log(partition).truncate(torn_at)  # never synced, so never promised
+                self.reconcile(partition)
+            else:
+                self.after(AGAIN_SECONDS, self._try_again, partition, then)
+            return
+        self._taking_out.add(partition)
+        key, store = partition_key(partition), self.world.store
+        compares = (Compare(key, item.mod_revision), *own_registration(self.number, self.epoch))
+        transaction = Transaction(compares, ((key, record, None),))
+        self.ask_store(lambda: store.transact(transaction), self._taken_out, partition, then)
+
+    def without_this(self, record: PartitionRecord) -> PartitionRecord | None:
+        """Return the record without this broker, its replica in another generation.
+
+        A directory that the record does not name starts at generation 0, before and after. The record names it from
+        now on, so that reports from before the loss of the bytes differ from later ones.
+        """
+        return taken_out(record, BrokerId(self.number), self.disk.directory)
+
+    def _taken_out(
+        self, result: tuple[bool, Revision] | None, partition: int, then: Callable[[], None]
+    ) -> None:
+        self._taking_out.discard(partition)
+        if result is not None and result[0]:
+            self._own_write[partition] = result[1]
+            then()
+        else:
+            self.after(AGAIN_SECONDS, self._try_again, partition, then)
+
+    def _try_again(self, partition: int, then: Callable[[], None]) -> None:
+        # Another attempt may have succeeded, now or while the record is read, and the replica be in sync again.
+        def read(records: dict[int, Versioned[PartitionRecord]]) -> None:
+            if not self._has_left(partition):
+                self._take_out(partition, records[partition], then)
+
+        if not self._has_left(partition):
+            self._read_again(read)
+
+    def _has_left(self, partition: int) -> bool:
+        return self.ready and partition not in self.damaged
+
+    # -- calls of other brokers
+
+    def fetch(self, partition: int, report: FollowerReport, answer: Callable[[FetchAnswer], None]) -> None:
+        """Serve a follower."""
+        role = self.roles.get(partition)
+        if isinstance(role, Leading):
+            role.fetch(report, answer)
+        else:
+            answer(FetchRefused())
+
+    def progress(self, partition: int, *report: Any) -> None:
+        """Count what a follower has synced."""
+        role = self.roles.get(partition)
+        if isinstance(role, Leading):
+            role.progress(*report)

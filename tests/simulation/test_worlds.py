@@ -1,0 +1,69 @@
+"""A small fixed set of worlds of each play holds every invariant, and a run is the same every time.
+
+`test_many_worlds.py` runs a large set, and `make sim` as many other worlds as there is time for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from groups.plan import Fault as GroupFault
+from partitions.plan import Drill, Fault
+from simulator.search import GROUPS, PARTITIONS, Suite
+
+WORLDS = 200
+REPEATED = range(0, 200, 10)
+MUST_HAPPEN = {
+    PARTITIONS: (
+        *(f"fault {fault.value}" for fault in Fault),
+        *(f"drill {drill.value}" for drill in Drill),
+        "torn tails",
+    ),
+    GROUPS: tuple(f"fault {fault.value}" for fault in GroupFault),
+}
+MUST_HAPPEN_OFTEN = {
+    PARTITIONS: (
+        "leaders", "truncations", "cells lost", "isr shrinks", "isr expands", "acknowledged", "read",
+    ),
+    GROUPS: ("take-overs", "changes", "expired", "given up", "committed", "static returns"),
+}  # fmt: skip
+OFTEN = 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("play", MUST_HAPPEN, ids=str)
+def test_no_world_breaks_an_invariant(play: Suite) -> None:
+    """Safety holds through the storm, rest follows, and each fault and each effect of the rules happens in it."""
+    verdicts = [play.run(seed) for seed in range(WORLDS)]
+    counts: Counter[str] = Counter()
+    for verdict in verdicts:
+        counts.update(verdict.counts)
+
+    broken = [f"{each.seed}: {each.violation!r}" for each in verdicts if each.violation is not None]
+    assert not broken, f"see each with `make sim SIM='{play.option}--seed N --trace'`: {broken}"
+    assert [name for name in MUST_HAPPEN[play] if not counts[name]] == []
+    assert {name: counts[name] for name in MUST_HAPPEN_OFTEN[play] if counts[name] < OFTEN} == {}
+
+
+@pytest.mark.parametrize("play", MUST_HAPPEN, ids=str)
+def test_a_seed_is_a_run(play: Suite) -> None:
+    """The same seed twice gives the same run, down to the state of chance, traced or not."""
+    first = [play.run(seed).digest for seed in REPEATED]
+    second = [play.run(seed, traced=True).digest for seed in REPEATED]
+
+    assert first == second
+    assert len(set(first)) == len(first)
+
+
+@pytest.mark.parametrize(
+    ("play", "steps"),
+    [(PARTITIONS, ("leads:", "controller writes:")), (GROUPS, ("claims:", "assigned:"))],
+    ids=str,
+)
+def test_a_trace_names_its_steps(play: Suite, steps: tuple[str, ...]) -> None:
+    """A traced run shows leaders and writes, claims and assignments."""
+    trace = "\n".join(play.run(3, traced=True).trace)
+
+    assert [step for step in steps if step not in trace] == []
