@@ -1,6 +1,6 @@
 """`make bench`: Fairlead against Apache Kafka, its Python clients and NATS JetStream, on the same work in the same run.
 
-Each part starts its brokers anew; while one is measured the others are stopped (SIGSTOP), and what is dirty is on the
+Each part starts new brokers; while one is measured the others are stopped (SIGSTOP), and what is dirty is on the
 disk. A peer that does not start ends the run. Results go to build/bench/bench.json, tables to standard output.
 """
 

@@ -69,7 +69,7 @@ async def _create(url: str, topic: str, durability: str) -> None:
 
 
 def start(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Start both brokers anew as often as asked: seconds to ready, memory when idle, and under load."""
+    """Start both brokers again and again: seconds to ready, memory when idle, and under load."""
     jars = fetch_kafka(options.cache)
     seconds: dict[str, list[float]] = {"fairlead": [], "kafka": []}
     idle: dict[str, list[float]] = {"fairlead": [], "kafka": []}

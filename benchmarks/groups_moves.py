@@ -42,7 +42,7 @@ COORDINATOR_SESSION_SECONDS = 60
 
 @dataclass(slots=True)
 class Crew:
-    """Members in a process of their own, which begin to read when they are told to."""
+    """Members in a process of their own, which begin to read on a command."""
 
     process: subprocess.Popen[str]
 
@@ -57,7 +57,7 @@ class Crew:
         return cls(process)
 
     def go(self) -> float:
-        """Have the members join; returns the time of it."""
+        """Let the members join; returns the time of it."""
         assert self.process.stdin is not None
         at = time.monotonic()
         self.process.stdin.write("go\n")
@@ -65,7 +65,7 @@ class Crew:
         return at
 
     def stop(self) -> list[Counter[int]]:
-        """Have the members leave; returns what each read, by tenth of a second."""
+        """Let the members leave; returns what each read, by tenth of a second."""
         output, _ = self.process.communicate("stop\n", timeout=120)
         document = json.loads(output)
         assert not document["failed"], document["failed"]
@@ -276,7 +276,7 @@ async def _member_kills(cluster: FairleadCluster, options: argparse.Namespace) -
 
 
 def coordinator(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Kill the coordinator, again and again: from the kill until a heartbeat is accepted, by whoever follows."""
+    """Kill the coordinator, again and again: from the kill until the next coordinator accepts a heartbeat."""
     cluster = FairleadCluster.start(folder / "fairlead", lease_seconds=options.lease_seconds)
     try:
         return asyncio.run(_coordinator_kills(cluster, options))
@@ -310,7 +310,7 @@ async def _coordinator_kills(cluster: FairleadCluster, options: argparse.Namespa
             )
             await until(_accepted(plain), "a heartbeat")
             outages.append(time.monotonic() - killed_at)
-            # Members of the SDK have been heard too before they are looked at.
+            # The members of the SDK have sent heartbeats too before the test looks at them.
             await until(_heard(members), "heartbeats of the SDK's members")
             standings.add(_standing(await admin.describe_group(GROUP)))
             print(f"coordinator: {outages[-1]:.2f} s", file=sys.stderr, flush=True)
@@ -328,7 +328,7 @@ async def _coordinator_kills(cluster: FairleadCluster, options: argparse.Namespa
 
 
 async def _settled_with(plain: PlainMember, admin: Admin) -> GroupDescription:
-    """Be heard until all four members have what they are to have."""
+    """Send heartbeats until all four members have the partitions that they are to have."""
     while True:
         await plain.beat()
         group = await admin.describe_group(GROUP)
@@ -345,7 +345,7 @@ def _standing(group: GroupDescription) -> str:
 
 def _accepted(plain: PlainMember) -> Condition:
     async def look() -> bool:
-        """Be heard once."""
+        """Send one heartbeat."""
         return await plain.beat(timeout_seconds=1.0)
 
     return look

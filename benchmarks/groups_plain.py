@@ -1,7 +1,7 @@
 """Members of groups that are nothing but HTTP calls: what a thousand groups are played with.
 
-Called by the parts of `groups.py`. A client remembers the coordinator of each group, as the contract asks: whoever is
-asked and is not it answers 421 with the address.
+Called by the parts of `groups.py`. A client remembers the coordinator of each group, as the contract asks: a
+broker that is not the coordinator answers 421 with its address.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OUT = ("member_fenced", "member_not_found")
 
 
 class PlainClient:
-    """Connections to every broker, and who coordinates which group."""
+    """Connections to every broker, and the coordinator of each group."""
 
     def __init__(self, addresses: tuple[str, ...]) -> None:
         self.addresses = addresses
@@ -74,7 +74,7 @@ class PlainClient:
 
 
 class PlainMember:
-    """One member that reads nothing: it is heard, takes what it is given, and gives up what it is not."""
+    """One member that reads nothing: it sends heartbeats, takes what it is given, and gives up what it is not."""
 
     def __init__(self, client: PlainClient, group: str, member_id: str, topic: str) -> None:
         self._client = client
@@ -88,7 +88,7 @@ class PlainMember:
         self.assignment: list[AssignedPartitions] = []
 
     async def join(self, session_timeout_ms: int) -> bool:
-        """Become a member; false if nobody accepted."""
+        """Become a member; false if no broker accepted."""
         self._session_timeout_ms = session_timeout_ms
         return await self._call(
             {"member_epoch": 0, "topics": [self._topic], "session_timeout_ms": session_timeout_ms},
@@ -96,14 +96,14 @@ class PlainMember:
         )
 
     async def join_at_last(self, session_timeout_ms: int) -> None:
-        """Join, and again while nobody accepts."""
+        """Join, and again while no broker accepts."""
         accepted = await self.join(session_timeout_ms)
         while not accepted:
             await asyncio.sleep(JOIN_PAUSE_SECONDS)
             accepted = await self.join(session_timeout_ms)
 
     async def beat(self, timeout_seconds: float = TIMEOUT_SECONDS) -> bool:
-        """Be heard; false if nobody accepted."""
+        """Send a heartbeat; false if no broker accepted."""
         if self.epoch == 0:
             return await self.join(self._session_timeout_ms)
         body: dict[str, object] = {"member_epoch": self.epoch}
@@ -121,7 +121,7 @@ class PlainMember:
         path = f"{self._path}/members/{self.member_id}"
         status, found = await self._client.put(self._group, path, body, timeout_seconds)
         if status != 200:
-            # Whoever missed an answer proves that it missed no partition; whoever is out joins again.
+            # A member that missed an answer proves that it missed no partition; a removed member joins again.
             self._owned_is_told = False
             if status and msgspec.json.decode(found).get("code") in OUT:
                 self.epoch, self.assignment, self._owned_is_told = 0, [], True

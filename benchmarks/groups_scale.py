@@ -34,7 +34,7 @@ SESSION_MS = 45_000
 COMMIT_SECONDS = 5.0
 JOINS_AT_ONCE = 16
 REST_PAUSE_SECONDS = 0.5
-"""Between two rounds of a group that is on its way: what members are told meanwhile."""
+"""Pause between two rounds of heartbeats of a group that still assigns its partitions."""
 IDLE_SECONDS = 10.0
 CORE_SHARE_MAX = 0.2
 TRANSACTIONS_A_SECOND_MAX = 500
@@ -60,7 +60,7 @@ class Players:
         self.process.stdin.flush()
 
     def answer(self) -> dict[str, float]:
-        """What came of the last line."""
+        """Return the figures that answer the last line."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, "the process ended"
@@ -69,7 +69,7 @@ class Players:
 
 
 def scale(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Have all groups joined, then heard, then heard and committing."""
+    """Measure all groups while they join, while they send heartbeats, and while they commit as well."""
     cluster = FairleadCluster.start(folder / "fairlead", lease_seconds=options.lease_seconds)
     players: list[Players] = []
     try:
@@ -175,12 +175,12 @@ class Game:
     offset: int = 0
 
     async def join(self) -> None:
-        """Have every group at rest, a bounded number of them at a time; who is at rest goes on being heard."""
+        """Bring every group to rest, a bounded number at a time; a group at rest goes on with its heartbeats."""
         gate = asyncio.Semaphore(JOINS_AT_ONCE)
         resting: list[asyncio.Task[None]] = []
 
         async def one(members: list[PlainMember]) -> None:
-            """Join, and be heard until each member has its partition."""
+            """Join, and send heartbeats until each member has its partition."""
             async with gate:
                 await _come_to_rest(members)
             resting.extend(self.play(members, commits=False))
@@ -189,7 +189,7 @@ class Game:
         await _cancel(resting)
 
     def play(self, members: list[PlainMember], *, commits: bool) -> list[asyncio.Task[None]]:
-        """Have members be heard at the interval that they were told, and commit between, until cancelled."""
+        """Send heartbeats at the members' interval, with commits in between, until cancelled."""
         return [asyncio.ensure_future(self._play_one(each, commits=commits)) for each in members]
 
     async def _play_one(self, member: PlainMember, *, commits: bool) -> None:
@@ -212,7 +212,7 @@ class Game:
                 due = max(due + member.interval_seconds, loop.time())
 
     def figures(self, seconds: float) -> dict[str, float]:
-        """What was measured in so many seconds; begins anew."""
+        """Return what was measured in so many seconds, and start the next measurement."""
         measured = {
             "heartbeats_per_second": round(len(self.heartbeats) / seconds, 1),
             "commits_per_second": round(len(self.commits) / seconds, 1),
@@ -233,7 +233,7 @@ async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
     failed = [task for task in tasks if task.done()]
     left = set(tasks)
     while left:
-        # Again for those that a call under way has kept from hearing it.
+        # Again for tasks that a call under way has kept from seeing it.
         for each in left:
             each.cancel()
         _, left = await asyncio.wait(left, timeout=1.0)

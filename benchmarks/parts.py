@@ -44,7 +44,7 @@ def measure_parts(
 ) -> None:
     """Measure `options.parts`, or all; print each, and put it into the file in `options.cache`, where others stay."""
     options.cache.mkdir(parents=True, exist_ok=True)
-    # Whoever ends the run from outside ends its brokers with it: they are stopped where their blocks are left.
+    # A signal from outside ends the brokers with the run: they are stopped where their blocks are left.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     path = options.cache / file_name
     document = json.loads(path.read_text()) if path.exists() else {}

@@ -53,7 +53,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def session_cpu_seconds(session: int) -> float:
-    """Processor time of all processes of a session, those that ended and were waited for too."""
+    """Processor time of all processes of a session, with the processes that ended and were waited for."""
     ticks = 0
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -188,7 +188,7 @@ def take_memory() -> None:
     """Touch as much memory as a measurement fills, and let it go: hosts of virtual machines take back what is free.
 
     What the host has taken comes again page by page, at a twentieth of the speed: a write of 400 MB took 1.0 or 2.5
-    seconds by that alone, and whoever measured behind a deletion had the other's warm pages.
+    seconds by that alone, and a measurement after a deletion had the other's warm pages.
     """
     np.ones(MEMORY_BYTES, np.uint8)
 

@@ -1,6 +1,6 @@
 """The results files of the benchmarks, as the page needs them: parts that were measured, without those only tried.
 
-What stands on the page is kept beside its pictures, so that one part can be measured anew on a machine that has
+What stands on the page is kept beside its pictures, so that one part can be measured again on a machine that has
 measured nothing else.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ASKED_MIN = {"records": 1_000_000, "pairs": 3, "rounds": 3, "triggers": 30}
-"""Whoever asked for less wanted to see whether it runs: such figures never get onto the page."""
+"""Fewer than these only show that the part runs: such figures never get onto the page."""
 
 
 class Results:

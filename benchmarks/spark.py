@@ -48,7 +48,7 @@ TRIGGER_RECORDS = 100
 TRIGGER_TASKS = 2
 TRIGGERS_WARM = 20
 WRITES_WARM = 4
-"""Of each side: the JVM compiles through four million records of both, and takes a third of the machine meanwhile."""
+"""Unmeasured writes of each side: the JVM compiles during the first four million records, on a third of the machine."""
 SIDES = {"fairlead": "Fairlead", "kafka": "Kafka", "neither": "Parquet files"}
 Source = dict[str, Any]
 
@@ -65,8 +65,7 @@ class SparkBench:
         self._data = data
         self._topics = ("", "")
         self.cpu_seconds_per_million: dict[str, dict[str, list[float]]] = {}
-        """Of Spark and of the broker together, by what was done and on which side, the first of each while it warmed.
-        """
+        """Seconds of Spark and of the broker together, by work and side; the first of each is of a cold JVM."""
 
     def load(self) -> None:
         """Put the records into a topic of each broker, and make sure that Spark sees the same there."""
@@ -293,7 +292,7 @@ def main() -> None:
     add_folders(parser)
     options = parser.parse_args()
     options.cache.mkdir(parents=True, exist_ok=True)
-    # Whoever ends the run from outside ends brokers and Spark with it.
+    # A signal from outside ends brokers and Spark with the run.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     results = run(options)
     print(f"machine: {os.cpu_count()} cores, {platform.platform()}; {options.records:,} records")

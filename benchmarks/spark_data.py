@@ -1,7 +1,7 @@
 """The records of the Spark benchmarks: made once as Parquet, and loaded from there into both peers.
 
 Called by `spark.py`. Both topics hold the same values at the same places with the same timestamps, in batches of
-about the same size, so that whoever reads them has the same to do.
+about the same size, so that a reader has the same to do for both.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def main() -> None:
         arguments = json.loads(line)
         try:
             answer = tasks[arguments.pop("do")](**arguments)
-        except Exception:  # noqa: BLE001 - told to whoever asked, who ends the run
+        except Exception:  # noqa: BLE001 - the answer holds it, and the asking process ends the run
             answer = {"error": traceback.format_exc()}
         print(json.dumps(answer), file=answers, flush=True)
     spark.stop()

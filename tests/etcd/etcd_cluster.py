@@ -1,6 +1,6 @@
 """Real etcd clusters for tests: processes on free ports of 127.0.0.1 that can be killed, paused and started again.
 
-Used by tests/etcd and by the conformance suite of coordination. Processes end with the one that started them, also
+Used by tests/etcd and by the conformance suite of coordination. Processes end with their parent process, also
 when it is killed.
 """
 
@@ -203,9 +203,9 @@ async def etcd_cluster(
 
 
 def free_ports() -> Iterator[int]:
-    """Find ports that nobody uses, none twice until all of this process have been used.
+    """Find free ports, none twice until all of this process have been used.
 
-    Below those that the kernel gives to outgoing connections, and of a block that is this process's alone: a member
+    They are below the ports of outgoing connections, and of a block that is this process's alone: a member
     that was killed finds its own again, whatever tests run beside this one.
     """
     block = _own_block()

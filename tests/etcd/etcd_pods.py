@@ -67,7 +67,7 @@ class EtcdPods:
         """All that was ordered and done, records of members aside."""
         self.unschedulable: set[int] = set()
         self.quota_bytes = 64 << 20
-        """How large a store the template allows; who enlarges volumes raises it."""
+        """Size of a store that the template allows; a test that enlarges volumes raises it."""
 
     def wish(self, replicas: int, pod_spec_hash: str = "first") -> EtcdWish:
         """Return a wish for these places."""

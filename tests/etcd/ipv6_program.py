@@ -1,7 +1,7 @@
 """A member of etcd and a broker, listening as their pods do, in a network of IPv6 alone. Prints what a client read.
 
 Run by `test_ipv6.py` in a network namespace of its own; `argv[1]` is an empty folder, `argv[2]` the machine's only
-address. Like a pod, the namespace has 127.0.0.1 for itself, which nobody outside reaches.
+address. Like a pod, the namespace has 127.0.0.1 for itself, out of reach for all programs outside.
 """
 
 from __future__ import annotations

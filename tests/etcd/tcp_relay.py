@@ -25,7 +25,7 @@ class TcpRelay:
         self.mend()
         self.port = 0
         self.held = asyncio.Event()
-        """Something was held on its way since it was told to hold."""
+        """Set when the relay has held back bytes since the order to hold."""
         self._ended = asyncio.Event()
         self._orphaned = False
 

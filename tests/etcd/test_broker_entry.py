@@ -155,7 +155,7 @@ def leads(client: TopicClient, above: int) -> bool:
 
 
 async def mirror_moved(broker: RunningBroker) -> None:
-    """Wait until the partitions here are in line with what the mirror shows by now."""
+    """Wait until the partitions here are in line with the mirror."""
     await broker.broker.replicas.settled()
 
 

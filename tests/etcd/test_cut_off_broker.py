@@ -1,4 +1,4 @@
-"""A broker that cannot reach etcd while everybody else can: clients go on through the others."""
+"""A broker that cannot reach etcd while all others can: clients go on through the others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ANY = Endpoint("127.0.0.1", 0)
 LEASE_SECONDS = 2
 CUT_OFF = 1
 PICTURE_SECONDS = 2.0
-"""After which a client looks at the cluster again; five minutes where nobody tests."""
+"""Age at which a client fetches the cluster's metadata again; five minutes outside of tests."""
 TOPIC = {"partitions": 3, "replication_factor": 3, "config": {"min.insync.replicas": 2}}
 
 
@@ -69,7 +69,7 @@ async def topic_of_all(admin: Admin) -> int:
 
 
 async def refused_by(url: str, partition: int) -> list[str]:
-    """What somebody hears who knows this broker alone."""
+    """Return the refusals for a client that knows this broker alone."""
 
     def ask() -> list[str]:
         json = {"name": "another"}
@@ -85,7 +85,7 @@ async def refused_by(url: str, partition: int) -> list[str]:
 
 
 async def test_clients_go_on_through_the_others(relay: TcpRelay, urls: Mapping[int, str]) -> None:
-    """Also those who ask the broker first that is cut off, and goes on telling what it knew."""
+    """Clients that ask the cut off broker first, which still answers with its old metadata, go on as well."""
     bootstrap = [urls[CUT_OFF], urls[2], urls[3]]
     async with Admin(bootstrap) as admin, Admin(urls[2]) as other, asyncio.timeout(60):
         partition = await topic_of_all(admin)

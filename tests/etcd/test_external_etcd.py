@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def look_at(*endpoints: str, secret: str | None = None) -> EtcdPlan:
-    """Look at the etcd of a Cluster that somebody else runs; Kubernetes is not asked about it, so there is none."""
+    """Look at the external etcd of a Cluster; Kubernetes is not asked about it, so there is none."""
     cluster = cluster_of(etcd={"external": {"endpoints": list(endpoints), "secretName": secret}})
     nowhere = cast("KubernetesApi", None)
     async with EtcdMembersClient(deadline_seconds=2.0) as client:

@@ -40,7 +40,7 @@ async def count(client: Coordination, key: str, times: int) -> tuple[int, int]:
 
 
 async def test_a_dead_endpoint_is_passed_over(alone: EtcdCluster) -> None:
-    """One living member of those that are named is enough."""
+    """One living member of the named endpoints is enough."""
     dead = f"http://127.0.0.1:{next(free_ports())}"
     async with await connect(alone.options(urls=(dead, alone.urls[0]))) as client:
         written = await client.transact((), (Put("/k", b"1"),))
@@ -165,7 +165,7 @@ async def test_many_calls_at_once_share_one_attempt_to_connect(alone: EtcdCluste
 
 
 async def test_calls_on_their_way_end_with_the_client(alone: EtcdCluster) -> None:
-    """A closed client leaves nobody waiting: a read is refused, a transaction has an unknown outcome."""
+    """A closed client leaves no caller waiting: a read is refused, a transaction has an unknown outcome."""
     client: EtcdCoordination = alone.client()
     await client.list("/")
     alone.members[0].pause()

@@ -46,7 +46,7 @@ async def test_a_lease_that_ends_early_is_told(alone: EtcdCluster) -> None:
 
 @pytest.mark.scenario
 async def test_a_lease_may_end_late(three: EtcdCluster) -> None:
-    """A new leader lets every lease begin anew: a key may outlive its time to live, and then goes all the same."""
+    """A new leader lets every lease begin again: a key may outlive its time to live, and then goes all the same."""
     loop = asyncio.get_running_loop()
     client = three.client()
     lease = await client.grant_lease(5)
@@ -123,7 +123,7 @@ async def test_a_caller_that_gives_up_does_not_confuse_the_next_one(alone: EtcdC
 
 
 async def test_a_transaction_names_the_lease_that_is_gone(alone: EtcdCluster) -> None:
-    """Of several leases in a transaction, the refusal names the one that has ended."""
+    """Of several leases in a transaction, the refusal names the ended lease."""
     client = alone.client()
     leases = [await client.grant_lease(30) for _ in range(3)]
     gone = sorted(leases, key=lambda lease: lease.lease_id)[1]

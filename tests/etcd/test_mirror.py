@@ -50,7 +50,7 @@ async def write(client: Coordination, number: int) -> Revision:
 
 @pytest.mark.scenario
 async def test_it_follows_while_members_die(three: EtcdCluster) -> None:
-    """After each kill, compaction included, whoever waits for a revision sees everything up to it."""
+    """After each kill, compaction included, a caller that waits for a revision sees everything up to it."""
     writer = three.client()
     async with running(three.client()) as mirror:
         for number, member in enumerate(three.members):

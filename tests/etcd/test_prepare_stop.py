@@ -49,7 +49,7 @@ class Pod:
         return said(self.prepare_stop(seconds))
 
     def restart(self) -> None:
-        """Stop and start again, as a pod that is made anew with the same volume."""
+        """Stop and start again, as a pod that is created again with the same volume."""
         assert self.broker.stop() == 0
         self.broker.start()
 
@@ -113,7 +113,7 @@ async def in_sync(admin: Admin, topic: str) -> list[set[int]]:
 
 
 async def test_two_pods_that_are_to_stop_go_one_after_the_other(pods: list[Pod]) -> None:
-    """The second waits in its hook until the first is back and in sync; who has the permit waits for nothing."""
+    """The second waits in its hook until the first is back and in sync; a pod with the permit does not wait."""
     first, second, third = pods
     async with Admin(third.broker.url) as admin:
         await admin.create_topic(

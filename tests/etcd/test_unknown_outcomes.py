@@ -1,4 +1,4 @@
-"""Transactions whose answer is lost on the way, and those that certainly never arrived."""
+"""Transactions whose answer is lost on the way, and transactions that certainly never arrived."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_an_answer_cut_off_is_an_unknown_outcome(alone: EtcdCluster, relay
 async def test_an_answer_that_does_not_come_is_an_unknown_outcome(
     alone: EtcdCluster, relay: TcpRelay
 ) -> None:
-    """After the time of a call the caller is told so; it is not sent again."""
+    """After the time of a call its outcome is unknown to the caller; the call is not sent again."""
     client = alone.client(relay.url, patience=SHORT)
     first = await client.transact((), (Put("/first", b""),))
     relay.hold_answers()

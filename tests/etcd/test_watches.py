@@ -102,7 +102,7 @@ async def test_a_watch_leaves_a_paused_member(three: EtcdCluster) -> None:
 
 @pytest.mark.scenario
 async def test_a_watch_without_a_quorum_ends_and_says_why(three: EtcdCluster) -> None:
-    """A member that sees no leader is not believed to be up to date; the owner is told once nobody is."""
+    """A member that sees no leader is not believed to be up to date; the watch ends when no member is."""
     client = three.client(patience=replace(QUICK, call_seconds=2.0))
     watch = client.watch("/k", Revision(1))
     await put(client, 1)
@@ -132,7 +132,7 @@ async def test_a_link_that_breaks_again_and_again_leaves_no_gap(alone: EtcdClust
 
 
 async def test_a_frozen_link_is_left(alone: EtcdCluster, relay: TcpRelay) -> None:
-    """A connection on which nothing arrives any more is told from a quiet one: progress is asked for."""
+    """A request for progress tells a connection on which nothing arrives any more from a quiet connection."""
     watch = alone.client(relay.url, alone.urls[0]).watch("/k", Revision(1))
     await put(alone.client(), 1)
     await take(watch, 1)

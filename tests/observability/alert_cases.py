@@ -372,7 +372,7 @@ GROUPS: Final = (
     *pair(
         "FairleadGroupStandsStill",
         30,
-        # Nobody writes and nobody reads.
+        # No program writes or reads.
         lag("70+0x30", "0+60x30"),
         "Group billing is 30m 0s behind in topic orders of cluster main in shop, and comes no further.",
         {**WHERE, "group": "billing", "topic": "orders"},

@@ -70,7 +70,7 @@ OPERATOR: Final = (
         {"namespace": "shop", "pod": "a"},
         {of_operator("fairlead_operator_watch_age_seconds", pod="a"): "20+0x8"},
     ),
-    # The kubelet begins it anew after three minutes: until then it has been told.
+    # The kubelet restarts it after three minutes: until then the alert fires.
     Case(
         alert="FairleadOperatorWatchSilent",
         series={of_operator("fairlead_operator_watch_age_seconds", pod="a"): "20 80 140 2 2"},

@@ -59,7 +59,7 @@ def pair(
     calm: dict[str, str],
     step_minutes: int = 1,
 ) -> tuple[Case, Case]:
-    """Return the case that fires and the one that does not, looked at in the same minute."""
+    """Return a case that fires and a case that does not, looked at in the same minute."""
     firing = Firing(labels=labels, description=says)
     return (
         Case(alert=alert, series=fires, minute=minute, fires=firing, step_minutes=step_minutes),

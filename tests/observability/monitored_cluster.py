@@ -164,7 +164,7 @@ class Load:
             thread.start()
 
     def stop(self) -> None:
-        """End it; raises what went wrong meanwhile."""
+        """End it; raises the first error of its threads."""
         producing, *reading = self._threads
         self._ended.set()
         for thread in reading:
@@ -302,7 +302,7 @@ def running_prometheus(
 
 
 def free_port() -> int:
-    """Return a port that nobody listens at."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

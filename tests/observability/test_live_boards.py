@@ -80,7 +80,7 @@ def test_every_variable_has_values(name: str, watched: Watched) -> None:
 
 
 def test_every_metric_of_boards_and_rules_is_exposed(watched: Watched) -> None:
-    """No query names a metric that the brokers do not tell of; those that are recorded come from them."""
+    """No query names a metric that the brokers do not tell of; every recorded metric is computed from theirs."""
     exposed = watched.brokers.exposed() | {"up"} | {rule["record"] for rule in rules() if "record" in rule}
     named = {
         name: metrics_of(target["expr"])
