@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fairlead_api.batch.columns import (
@@ -17,6 +17,7 @@ from fairlead_api.batch.columns import (
     TIMESTAMP_TYPE,
     canonical,
     compact,
+    header_counts,
     null_headers,
     record_batch,
     split,
@@ -357,6 +358,16 @@ def test_pieces_are_small_and_together_the_whole(rows: list[tuple[Any, ...]], by
 def test_nothing_has_no_pieces() -> None:
     """A batch without rows is split into none."""
     assert split(record_batch([], default_timestamp_us=1), 100) == []
+
+
+@given(ROWS)
+@example([(b"", None, None, [("a", None)])])
+@example([(b"", None, None, None), (b"", None, None, [("a", None)])])
+def test_headers_are_counted_by_record(rows: list[tuple[Any, ...]]) -> None:
+    """A record without headers counts as zero, whether its headers are null or an empty list."""
+    counts = header_counts(built(rows)).tolist()
+
+    assert counts == [len(headers or ()) for _, _, _, headers in rows]
 
 
 @pytest.mark.parametrize("count", [0, 1, 8, 9])
