@@ -1,8 +1,8 @@
 """Runs the tests in the order the machine needs, and closes with one line for all of them.
 
-Five runs of pytest make `all`: the pure rooms with branch coverage (fails below 100%), everything else, then what needs
-Spark, then what needs a Kubernetes, then alone the tests that judge time. The first runs build the programs of the
-Kubernetes in the background. `fast` is one run without the slow tests. Further arguments go to pytest, in one run
+Four runs of pytest make `all`: the pure rooms with branch coverage (fails below 100%), everything else, then what
+needs a Kubernetes, then alone the tests that judge time. The first runs build the programs of the Kubernetes in the
+background. `fast` is one run without the slow tests. Further arguments go to pytest, in one run
 without coverage. Called by the Makefile.
 """
 
@@ -27,8 +27,8 @@ PURE_ROOMS = (
 )
 PURE_TESTS = tuple(f"tests/unit/{room}" for room in PURE_ROOMS)
 PURE_WORKERS = "2"
-# Tests of whole systems wait for leases and processes for a third of their time.
-WORKERS = "3"
+# Tests of whole systems wait for leases and processes for half of their time.
+WORKERS = "4"
 # They wait for leases, elections and probes as long as they compute.
 KUBERNETES_WORKERS = "3"
 NO_TESTS_COLLECTED = 5
@@ -109,10 +109,10 @@ def run_without_kubernetes(tests: TestRun) -> None:
     tests.run("coverage", "combine", "--quiet")
     tests.run("coverage", "report")
     ignored = [f"--ignore={path}" for path in pure]
-    tests.run("pytest", "-n", WORKERS, "-m", "not serial and not kubernetes and not spark", *ignored)
-    # A file always in one worker: one session of Spark for each of both, and what a file's tests share.
-    folders = ("tests/spark", "tests/integration", "tests/observability", "tests/release")
-    tests.run("pytest", "-n", PURE_WORKERS, "--dist", "loadfile", "-m", "spark and not serial", *folders)
+    # A file always in one worker, in the order of tests/conftest.py: the files with the longest tests begin, and the
+    # tests of a file share its brokers and its session of Spark.
+    by_file = ("--dist", "loadfile", "--no-loadscope-reorder")
+    tests.run("pytest", "-n", WORKERS, *by_file, "-m", "not serial and not kubernetes", *ignored)
 
 
 def main(arguments: list[str]) -> int:

@@ -28,6 +28,7 @@ async def _produce(run: ChaosRun, count: int) -> None:
     await run.stop_clients()
 
 
+@pytest.mark.scenario
 async def test_an_eligible_replica_leads_when_the_last_in_sync_one_is_gone(tmp_path: Path) -> None:
     """Two brokers stop in order and the last one is killed: an eligible replica, which has every record, leads."""
     async with chaos_run(tmp_path, producers=Producers.ONCE, partitions=1) as run:

@@ -85,7 +85,7 @@ async def faulty(tmp_path: Path) -> AsyncIterator[FaultyBroker]:
     await broker.stop()
 
 
-@pytest.fixture(params=["ext4", "tmpfs"])
+@pytest.fixture(params=["ext4", pytest.param("tmpfs", marks=pytest.mark.scenario)])
 def small_volume(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     """A mounted file system of 48 MiB; the test is skipped where mounting is not permitted."""
     folder = tmp_path / "volume"

@@ -10,7 +10,7 @@ import pytest
 from history_checker import check
 from killed_brokers import START_SECONDS_MAX, run
 
-KILLS = 5
+KILLS = 3
 BALLAST_BYTES = 64 << 20
 
 

@@ -49,7 +49,7 @@ async def filled(calls: Calls, topic: str, size_mib: int) -> None:
         assert (await calls.send(topic, batch)).status == 200
 
 
-@pytest.mark.parametrize("protocol", ["http1", "http2"])
+@pytest.mark.parametrize("protocol", [pytest.param("http1", marks=pytest.mark.scenario), "http2"])
 async def test_stalled_readers(start, full, protocol) -> None:
     """Readers that ask for 64 MiB and take nothing hold the budget and no more; others are served beside them."""
     count = 500 if full else 50

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.serial, pytest.mark.prove]
 STOP_SECONDS_MAX = 10.0
 
 
-@pytest.mark.parametrize("signals", [1, 3])
+@pytest.mark.parametrize("signals", [pytest.param(1, marks=pytest.mark.scenario), 3])
 async def test_stop_with_much_unsynced(start, full, signals) -> None:
     """Long polls are answered first, produces all, the disk gets the rest; further signals change nothing."""
     unsynced_mib = 250 if full else 40

@@ -261,14 +261,14 @@ def test_start_adds_little_to_the_libraries(start: Start) -> None:
     """From nothing to ready takes at most 2.8 times what loading the libraries takes on this machine.
 
     A ratio, for machines differ; on a quiet one with two cores it is about a second, twice the libraries. Half a
-    second more, which is what pandas costs, is seen. The best of five counts: neighbours disturb one or the other.
+    second more, which is what pandas costs, is seen. The best of three counts: neighbours disturb one or the other.
     """
     libraries = (
         "import granian, h11, numpy, prometheus_client, pyarrow.compute, pydantic_settings, structlog,"
         " typer.main, typer.core, uvicorn, uvloop"
     )
     loads, starts = [], []
-    for attempt in range(5):
+    for attempt in range(3):
         begun = time.monotonic()
         subprocess.run([sys.executable, "-c", libraries], check=True)
         loads.append(time.monotonic() - begun)

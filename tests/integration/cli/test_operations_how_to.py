@@ -164,6 +164,7 @@ async def test_a_partition_moves_and_brokers_change(site: Site) -> None:
     assert await read(site) == 1000
 
 
+@pytest.mark.scenario
 async def test_lost_disks_and_a_restored_store(site: Site) -> None:
     """A replica that had fallen behind leads on demand; an etcd from a backup loses no record of the brokers."""
     await site.stop(1)
