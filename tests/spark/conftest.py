@@ -1,7 +1,7 @@
 """Every test of this folder runs on a real Spark: one session for all of them, on two cores.
 
-`bootstrap` is one broker on its embedded coordination, `three_brokers` a cluster of three; `topic` is a name that no
-other test has.
+`bootstrap` is one broker on its embedded coordination, `three_brokers` a cluster of three, `three_on_etcd` a cluster of
+three with a real etcd; `topic` is a name that no other test has.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cluster_on_etcd import three_brokers_on_etcd
 from fairlead import testing
 from source_records import send_hundred
 from spark_session import running_session
@@ -58,6 +59,13 @@ def bootstrap() -> Iterator[str]:
 def three_brokers() -> Iterator[str]:
     """A cluster of three brokers, started when the first test asks for it."""
     with testing.running_cluster(brokers=3) as addresses:
+        yield addresses
+
+
+@pytest.fixture(scope="session")
+def three_on_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A cluster of three brokers with an etcd, started when the first test asks for it."""
+    with three_brokers_on_etcd(tmp_path_factory.mktemp("etcd")) as addresses:
         yield addresses
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from cluster_on_etcd import three_brokers_on_etcd
 from fairlead.blocking import Admin, Consumer, Producer
 from fairlead_spark.pipelines import find
 
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # The first test waits for Spark and for etcd as well.
-pytestmark = [pytest.mark.etcd, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 START = datetime(2026, 11, 22, 8, tzinfo=UTC)
 SOURCES = ("web-1", "web-2", "worker")
 NO_NUMBER = "field value is no finite number"
@@ -38,13 +36,6 @@ RUBBISH = {
     b'{"source": "web-1", "at": "2026-11-22T08:00:00Z", "metric": "load", "value": 1e999}': NO_NUMBER,
 }
 Window = tuple[str, str | None, str | None, str]
-
-
-@pytest.fixture(scope="module")
-def clusters(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
-    """The addresses of one broker, and of three on etcd."""
-    with three_brokers_on_etcd(tmp_path_factory.mktemp("etcd")) as three:
-        yield {"one broker": bootstrap, "three on etcd": three}
 
 
 def entries_of(source: str) -> list[dict[str, Any]]:
@@ -95,12 +86,14 @@ def expected_windows() -> dict[Window, dict[str, Any]]:
     }
 
 
-@pytest.mark.parametrize("cluster", ["one broker", "three on etcd"])
+@pytest.mark.parametrize(
+    "cluster", ["bootstrap", pytest.param("three_on_etcd", marks=[pytest.mark.etcd, pytest.mark.scenario])]
+)
 def test_logs_of_many_programs_are_counted(
-    spark: SparkSession, clusters: Mapping[str, str], cluster: str, topic: str, tmp_path: Path
+    spark: SparkSession, cluster: str, topic: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Each window is written once with the right numbers; what is no entry becomes a dead letter with its reason."""
-    bootstrap = clusters[cluster]
+    bootstrap = request.getfixturevalue(cluster)
     with Admin(bootstrap) as admin:
         admin.create_topic(topic, partitions=3)
     options = {"bootstrap": bootstrap, "input": topic, "output": f"{topic}-windows", "window": "2 minutes"}
@@ -136,11 +129,12 @@ def test_logs_of_many_programs_are_counted(
     assert counts == [len(RUBBISH), 0]
 
 
+@pytest.mark.etcd
 def test_a_table_is_written_from_three_brokers(
-    spark: SparkSession, clusters: Mapping[str, str], topic: str, tmp_path: Path
+    spark: SparkSession, three_on_etcd: str, topic: str, tmp_path: Path
 ) -> None:
     """The pipeline into a Delta table, as on one broker."""
-    bootstrap, table = clusters["three on etcd"], str(tmp_path / "table")
+    bootstrap, table = three_on_etcd, str(tmp_path / "table")
     with Admin(bootstrap) as admin:
         admin.create_topic(topic, partitions=6)
     produce(bootstrap, topic, [b"v%d" % number for number in range(500)])

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cluster_on_etcd import three_brokers_on_etcd
 from fairlead.blocking import Admin, Consumer, Producer
 from fairlead.settings import KIB, MIB
 from fairlead_spark.jobs import Job
@@ -27,27 +26,18 @@ START = datetime(2013, 6, 1, tzinfo=UTC)
 LARGE_BYTES = 12 * MIB
 """More than a topic takes that is created without a word about it."""
 CARRIERS = ("UA", "AA", "B6")
-ClusterName = str
-
-
-@pytest.fixture(scope="module")
-def clusters(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[ClusterName, str]]:
-    """The addresses of one broker, and of three on etcd."""
-    with three_brokers_on_etcd(tmp_path_factory.mktemp("etcd")) as three:
-        yield {"one broker": bootstrap, "three on etcd": three}
-
-
 # The first test waits for Spark and for etcd as well.
-pytestmark = [pytest.mark.etcd, pytest.mark.timeout(600)]
-each_cluster = pytest.mark.parametrize("cluster", ["one broker", "three on etcd"])
+pytestmark = pytest.mark.timeout(600)
+further = [pytest.mark.etcd, pytest.mark.scenario]
+each_cluster = pytest.mark.parametrize("cluster", ["bootstrap", pytest.param("three_on_etcd", marks=further)])
 
 
 @each_cluster
 def test_flights_in_windows(
-    spark: SparkSession, clusters: Mapping[ClusterName, str], cluster: ClusterName, topic: str, tmp_path: Path
+    spark: SparkSession, cluster: str, topic: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Flights up to the watermark late are in their windows, later ones are counted, others become dead letters."""
-    address, output = clusters[cluster], f"{topic}-windows"
+    address, output = request.getfixturevalue(cluster), f"{topic}-windows"
     flights = shuffled(
         [flight(CARRIERS[n % 3], START + timedelta(seconds=5 * n), n % 7) for n in range(1200)]
     )
@@ -100,10 +90,10 @@ def test_flights_in_windows(
 
 @each_cluster
 def test_sessions_of_users(
-    spark: SparkSession, clusters: Mapping[ClusterName, str], cluster: ClusterName, topic: str, tmp_path: Path
+    spark: SparkSession, cluster: str, topic: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Clicks become sessions where a user is silent for longer than the gap."""
-    address, chance = clusters[cluster], Random(4)
+    address, chance = request.getfixturevalue(cluster), Random(4)
     clicks = []
     for user in range(20):
         at = START + timedelta(seconds=user)
@@ -128,20 +118,24 @@ def test_sessions_of_users(
     assert summary.counts.records == len(clicks) + len(unusable)
 
 
-@pytest.mark.scenario
 @pytest.mark.parametrize(
-    ("source", "target"), [("one broker", "three on etcd"), ("three on etcd", "one broker")]
+    ("source", "target"),
+    [
+        ("bootstrap", "bootstrap"),
+        pytest.param("bootstrap", "three_on_etcd", marks=further),
+        pytest.param("three_on_etcd", "bootstrap", marks=further),
+    ],
 )
 def test_mirror(
     spark: SparkSession,
-    clusters: Mapping[ClusterName, str],
-    source: ClusterName,
-    target: ClusterName,
+    source: str,
+    target: str,
     topic: str,
     tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
     """Copies have key, value, headers, time and partition of the records, in their order, over a restart."""
-    address, other, more = clusters[source], clusters[target], f"{topic}-more"
+    address, other, more = request.getfixturevalue(source), request.getfixturevalue(target), f"{topic}-more"
     with Admin(address) as admin:
         admin.create_topic(topic, partitions=4)
         admin.create_topic(more, partitions=1)
@@ -168,28 +162,26 @@ def test_mirror(
     assert first.counts.records == second.counts.records == 600
 
 
+@pytest.mark.parametrize("codec", ["none", pytest.param("zstd", marks=pytest.mark.scenario)])
 def test_a_large_record_that_does_not_parse_stops_no_pipeline(
-    spark: SparkSession, clusters: Mapping[ClusterName, str], topic: str, tmp_path: Path
+    spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path, codec: str
 ) -> None:
     """A record that fits its topic fits that of the dead letters, and the copy of a mirror, compressed or not."""
-    address = clusters["one broker"]
-    topics = {f"{topic}-plain": "none", f"{topic}-packed": "zstd"}
-    for name, codec in topics.items():
-        with Admin(address) as admin:
-            admin.create_topic(name, partitions=1, config={"max.message.bytes": LARGE_BYTES + KIB})
-        with Producer(address, compression=codec, batch_bytes=LARGE_BYTES) as producer:
-            producer.send(name, b"x" * LARGE_BYTES)
-            producer.flush()
+    with Admin(bootstrap) as admin:
+        admin.create_topic(topic, partitions=1, config={"max.message.bytes": LARGE_BYTES + KIB})
+    with Producer(bootstrap, compression=codec, batch_bytes=LARGE_BYTES) as producer:
+        producer.send(topic, b"x" * LARGE_BYTES)
+        producer.flush()
 
-        windows = {"input": name, "output": f"{topic}-windows"}
-        counted = run(spark, address, "flight_windows", windows, tmp_path / f"{name}-windows")
-        copies = {"topics": name, "target": address, "prefix": "copy-"}
-        mirrored = run(spark, address, "mirror", copies, tmp_path / f"{name}-mirror")
-        letters = [value for _, _, value, _, _ in rows(address, f"{name}.dead-letters")]
-        copied = [value for _, _, value, _, _ in rows(address, f"copy-{name}")]
+    windows = {"input": topic, "output": f"{topic}-windows"}
+    counted = run(spark, bootstrap, "flight_windows", windows, tmp_path / "windows")
+    copies = {"topics": topic, "target": bootstrap, "prefix": "copy-"}
+    mirrored = run(spark, bootstrap, "mirror", copies, tmp_path / "mirror")
+    letters = [value for _, _, value, _, _ in rows(bootstrap, f"{topic}.dead-letters")]
+    copied = [value for _, _, value, _, _ in rows(bootstrap, f"copy-{topic}")]
 
-        assert counted.counts.dead_letters == mirrored.counts.records == 1
-        assert [len(value) for value in letters] == [len(value) for value in copied] == [LARGE_BYTES]
+    assert counted.counts.dead_letters == mirrored.counts.records == 1
+    assert [len(value) for value in letters] == [len(value) for value in copied] == [LARGE_BYTES]
 
 
 def run(

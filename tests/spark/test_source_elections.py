@@ -192,6 +192,7 @@ def test_what_a_cut_log_has_anew_before_its_end_is_read(log: LostLog) -> None:
     assert read(lenient, back, end) == [(1, b"20"), (2, b"21")]
 
 
+@pytest.mark.scenario
 def test_a_log_that_loses_its_end_under_a_task_is_told(log: LostLog) -> None:
     """Planned before the election and read after it: an error with the numbers, or the task passes what is gone."""
     strict, lenient = reader_of(log, fails=True), reader_of(log, fails=False)
@@ -207,7 +208,7 @@ def test_a_log_that_loses_its_end_under_a_task_is_told(log: LostLog) -> None:
     assert read(lenient, start, end) == []
 
 
-@pytest.mark.parametrize("count", [2, 8])
+@pytest.mark.parametrize("count", [pytest.param(2, marks=pytest.mark.scenario), 8])
 def test_a_trigger_planned_before_an_election_reads_nothing_twice(log: LostLog, count: int) -> None:
     """Its end is one of the log that is gone, whether the new one is shorter or longer: the next trigger goes back."""
     lenient = reader_of(log, fails=False)
@@ -225,6 +226,7 @@ def test_a_trigger_planned_before_an_election_reads_nothing_twice(log: LostLog, 
     assert found == [(1 + number, b"%d" % (20 + number)) for number in range(count)]
 
 
+@pytest.mark.scenario
 def test_a_log_that_ends_within_a_trigger_is_told(log: LostLog) -> None:
     """Nobody refuses a reader that has seen the first record alone: who waits for more asks where the log ends."""
     strict, lenient = (reader_of(log, fails=fails, retryTimeout="2s") for fails in (True, False))

@@ -5,6 +5,8 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from checkout import ROOT
 from fairlead.blocking import Admin, Producer
 from quick_java import LIGHT_VARIABLES
@@ -14,6 +16,7 @@ PYTHON = ROOT / ".venv" / "spark-oldest" / "bin" / "python"
 PROGRAM = Path(__file__).with_name("oldest_program.py")
 
 
+@pytest.mark.scenario
 def test_the_oldest_pyspark_reads_and_writes(bootstrap: str, topic: str, tmp_path: Path) -> None:
     """Batch and streams, table, group, pipeline and losses: one session of the oldest PySpark that is supported."""
     assert PYTHON.exists(), f"{PYTHON} is missing: make setup installs it"

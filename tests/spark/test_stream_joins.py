@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import pytest
 from pyspark.sql.functions import col, expr
 
 from fairlead.blocking import Producer
@@ -73,6 +74,7 @@ def test_two_topics_are_joined_over_a_restart(
     assert second == {("order b", "later")}
 
 
+@pytest.mark.scenario
 def test_a_topic_is_joined_with_itself(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
