@@ -1,5 +1,5 @@
 """Decisions of the controller: leaders, and the creation, growth, change and deletion of topics.
 
-Plain functions from the registered records to the transactions that should follow; `controlling` runs them. Must have
-no clock, loop, disk, network or chance.
+The functions of this room return the transactions that follow from the registered records, and `controlling` runs them.
+The room must have no clock, event loop, disk access, network access or randomness.
 """

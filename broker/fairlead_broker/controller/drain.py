@@ -1,7 +1,7 @@
 """Reassignments of the replicas of draining brokers.
 
-For the controllership, which calls it for each partition with a replica on a draining broker. Pure. A drain has no
-record of its own: its remaining reassignments follow from the draining brokers and the present replicas.
+The controllership calls `drained` for each partition with a replica on a draining broker. All functions are pure. A
+drain has no record: its remaining reassignments follow from the draining brokers and the present replicas.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def drained(
     view: ClusterView,
     load: Mapping[BrokerId, int],
 ) -> PartitionRecord | None:
-    """Return the record with a move off the draining brokers; None if no replica can or must move.
+    """Return the record with a move off the draining brokers, or None if no replica can move or has to move.
 
-    A partition in a move or without a leader waits: an added replica could not catch up.
+    A partition in a move or without a leader is left alone, since an added replica could not catch up.
     """
     if reassignment.is_under_way(record) or not has_live_leader(record, view.brokers):
         return None
@@ -39,11 +39,11 @@ def drained(
 
 
 def taken_back(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
-    """Return the record that cancels a move to a broker that is gone and drained; None for other moves.
+    """Return the record that cancels a move to a broker that is gone and draining; None for other moves.
 
-    Such a broker is never in sync, so the move, and every drain that waits for it, would never end. A live broker
-    catches up and is drained then. None also while the cancellation must wait, and if an added replica leads: a drain
-    of the other replicas would only start the same move again.
+    A broker that is gone is never in sync, so the move, and every drain that waits for it, would never end. A live
+    broker catches up and is drained after that. The result is also None while the cancellation must wait, and if an
+    added replica leads, because a drain of the other replicas would start the same move again.
     """
     if not any(broker in view.draining and broker not in view.brokers for broker in record.adding):
         return None
@@ -57,7 +57,7 @@ def draining_that_begin_again(
 ) -> tuple[BrokerId, ...]:
     """Return the draining brokers whose drains would start the same move again if it were cancelled now.
 
-    The added replicas would copy all records again, for nothing. Empty if the partition would stay or move elsewhere.
+    A cancelled and restarted move would copy all records again. Empty if the partition would stay or move elsewhere.
     """
     current = tuple(each.broker for each in record.replicas if each.broker not in record.adding)
     before = {broker: count - (broker in record.adding) for broker, count in load.items()}
@@ -78,7 +78,7 @@ def has_nowhere_to_go(broker: BrokerId, record: PartitionRecord, view: ClusterVi
 def places_of(
     brokers: tuple[BrokerId, ...], partition: PartitionIndex, view: ClusterView
 ) -> tuple[Target, ...]:
-    """Return where the brokers would keep the partition: they go round their directories with the partitions."""
+    """Return the places of a partition on these brokers; partitions use the directories of a broker in turn."""
     return tuple(Target(broker, _directory(broker, partition, view)) for broker in brokers)
 
 
@@ -97,5 +97,5 @@ def _off_the_draining(
 def _directory(broker: BrokerId, partition: PartitionIndex, view: ClusterView) -> str:
     registered = view.brokers.get(broker)
     directories = registered.value.directories if registered else ()
-    # For a broker that is gone, only its present place is used.
+    # A broker that is gone gets no new replica, so its directory is never used.
     return directories[partition % len(directories)].id if directories else ""

@@ -1,7 +1,7 @@
-"""Which replicas may lead a partition, and the record that makes a broker its leader.
+"""Candidates for the leadership of a partition, and the record that makes a broker its leader.
 
-For `partition_changes`, and for other moves of leaders. Pure. The rule is protocol section 4, rule 7 (after KIP-966): a
-candidate is a replica that still has every record that it had when it was counted in sync.
+`partition_changes` and the other moves of leaders use this module. All functions are pure. The rule is protocol section
+4, rule 7 (after KIP-966): a candidate is a replica that has kept every record since it was counted in sync.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def move_leader(
 ) -> PartitionRecord | None:
     """Return the record under another leader while the present leader lives; None if no replica can take over.
 
-    Only a live member of the isr can: it has every record that the present leader has acknowledged.
+    Only a live member of the isr can take over, since it has every record that the present leader has acknowledged.
     """
     isr = {entry.broker: entry for entry in record.isr}
     for replica in record.replicas:
@@ -73,7 +73,7 @@ def move_leader(
 
 
 def led_by(key: PartitionKey, record: PartitionRecord, broker: BrokerId, brokers: Brokers) -> PartitionRecord:
-    """Return the record under this leader: its isr is the leader and the members of the old isr that can stay."""
+    """Return the record under this leader; its isr is the leader and the members of the old isr that can stay."""
     leader = InSync(broker=broker, broker_epoch=broker_epoch(brokers[broker]))
     old = next((entry for entry in (*record.isr, *record.elr) if entry.broker == broker), leader)
     leader = msgspec.structs.replace(old, broker_epoch=leader.broker_epoch)
@@ -93,7 +93,7 @@ def led_by(key: PartitionKey, record: PartitionRecord, broker: BrokerId, brokers
 def can_stay(key: PartitionKey, entry: InSync, brokers: Brokers) -> bool:
     """Return whether a replica can stay in the isr: its broker lives, is not stopping, and its disk is trusted.
 
-    A broker that joined and has no registered directory has a failed disk: it no longer copies records.
+    A broker that joined and has no registered directory has a failed disk, so its replica no longer copies records.
     """
     if not is_live(entry, brokers):
         return False
@@ -111,7 +111,7 @@ def quarantined(key: PartitionKey, record: PartitionRecord, brokers: Brokers) ->
 
 
 def candidates(key: PartitionKey, record: PartitionRecord, brokers: Brokers) -> Iterator[InSync]:
-    """Yield the entries that still have every record that they had when they were counted, best first."""
+    """Yield the replicas that have kept every record since they were counted in sync, best first."""
     alone = len(record.replicas) == 1
     for entries in (record.isr, record.elr):
         by_broker = {entry.broker: entry for entry in entries}
@@ -152,9 +152,9 @@ def _kept_everything(
 ) -> bool:
     """Return whether a restarted broker still has the records of the incarnation that the entry names.
 
-    An older epoch in the directory means an old copy of the disk. Unsynced records survive only a clean restart or one
-    that kept the page cache. They were never promised to survive on a replica that is `alone`; among several replicas
-    another one may still have them.
+    An older epoch in the directory means that the disk is an old copy. Unsynced records survive a clean restart and a
+    restart that kept the page cache, but no other. A replica that is `alone` never promised to keep unsynced records;
+    among several replicas another replica may still have them.
     """
     if directory.last_broker_epoch < entry.broker_epoch:
         return False

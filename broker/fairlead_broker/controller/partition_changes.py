@@ -1,8 +1,8 @@
-"""The next step of a partition's record when brokers register, stop and disappear.
+"""The next step of a partition record when brokers register, stop or disappear.
 
-Called by the controllership for every changed partition, repeatedly until no step is left. Pure, and level-triggered:
-the present state decides, not the event, so that a new controller continues where the previous one stopped. The rules
-are those of protocol section 4 (rules 6, 7, 10 and 11).
+The controllership calls `next_record` for every changed partition until no step is left. All functions are pure. The
+present state decides, not the event, so that a new controller continues where the previous one stopped. The rules are
+those of protocol section 4 (rules 6, 7, 10 and 11).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fairlead_broker.registry.records import BrokerState, InSync, PartitionRecor
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """The brokers as the mirror shows them, and which of them are cordoned or drained."""
+    """The brokers as the mirror shows them, with the cordoned and the draining brokers."""
 
     brokers: Brokers
     cordoned: frozenset[BrokerId] = frozenset()
@@ -43,7 +43,7 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True, order=True)
 class LogEnd:
-    """End of a replica's log; the end of the longer of two logs is the greater."""
+    """End of a replica's log. Ends are compared by epoch, then by offset."""
 
     epoch: LeaderEpoch
     """Epoch of the last batch, -1 for an empty log."""
@@ -51,7 +51,7 @@ class LogEnd:
 
 
 def next_record(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
-    """Return the record's next step; None if it needs none, or if it waits for brokers or the leader."""
+    """Return the next step of the record; None if no step is needed or possible now."""
     if not has_live_leader(record, view.brokers):
         return _after_leader(key, record, view)
     return (
@@ -71,8 +71,8 @@ def elect_unclean(
 ) -> PartitionRecord | None:
     """Return the record led by the live replica with the longest log; records beyond its end are lost.
 
-    None while no replica that can lead has reported its end, and for a restored record until all have. The new leader
-    epoch is above all reported ones.
+    The result is None while no replica that can lead has reported its end. For a restored record it is None until all
+    replicas have. The new leader epoch is above all reported epochs.
     """
     if record.restored and any(replica.broker not in ends for replica in record.replicas):
         return None
@@ -80,7 +80,7 @@ def elect_unclean(
     able = [replica for replica in heard if _can_lead_unclean(key, replica, view.brokers)]
     if not able:
         return None
-    # Of equal logs the first in assignment order: `max` keeps it.
+    # `max` returns the first of equal logs, in assignment order.
     chosen = max(able, key=lambda replica: ends[replica.broker])
     leader = InSync(broker=chosen.broker, broker_epoch=broker_epoch(view.brokers[chosen.broker]))
     epoch_max = max(record.leader_epoch, *(ends[replica.broker].epoch for replica in heard))
@@ -96,9 +96,9 @@ def elect_unclean(
 
 
 def _after_leader(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
-    """Elect a leader; if no replica can lead, return a record without leader, so that no call goes to a dead broker.
+    """Return the record with another leader, or without a leader if no replica can lead.
 
-    No replica in a restored record is trusted to be complete.
+    A record without a leader keeps calls from a dead broker. In a restored record no replica counts as complete.
     """
     if not record.restored:
         elected = elect(key, record, view.brokers, view.draining.union(record.removing))
@@ -108,10 +108,10 @@ def _after_leader(key: PartitionKey, record: PartitionRecord, view: ClusterView)
 
 
 def _leader_moved(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
-    """Move leadership off a broker that is stopping or draining, while that broker still serves.
+    """Return the record with the leadership moved off a stopping or draining broker, while that broker still serves.
 
-    A stopping broker leaves in any case, so even an eligible replica outside the isr is better than none. A draining
-    broker leads until an in-sync replica can take over.
+    A stopping broker leaves in any case, so an eligible replica outside the isr may take over too. A draining broker
+    leads until an in-sync replica can take over.
     """
     assert record.leader is not None, "asked only where there is a leader"
     state = view.brokers[record.leader.broker].value.state
@@ -119,8 +119,8 @@ def _leader_moved(key: PartitionKey, record: PartitionRecord, view: ClusterView)
     if state is BrokerState.STOPPING:
         return elect(key, record, view.brokers, avoiding)
     if record.leader.broker in view.draining or state is BrokerState.DRAINING:
-        # After a drain has ended its broker may still be registered as draining for a while: two such brokers would
-        # hand the leadership back and forth.
+        # A broker may stay registered as draining for a while after its drain has ended. Two such brokers would hand
+        # the leadership back and forth.
         return move_leader(key, record, view.brokers, avoiding.union(_registered_draining(record, view)))
     return None
 
@@ -133,7 +133,7 @@ def _registered_draining(record: PartitionRecord, view: ClusterView) -> Iterator
 
 
 def _isr_shrunk(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
-    """Remove replicas that cannot stay in sync, since the leader would wait for them."""
+    """Return the record without the replicas that cannot stay in sync, since the leader would wait for them."""
     isr = tuple(entry for entry in record.isr if entry == record.leader or can_stay(key, entry, view.brokers))
     if isr == record.isr:
         return None
@@ -147,7 +147,7 @@ def _can_lead_unclean(key: PartitionKey, replica: Replica, brokers: Brokers) -> 
 
 
 def _at_home(replica: Replica, brokers: Brokers) -> Replica:
-    """Return the replica with a directory that its broker has: the put that adds it to the isr writes the directory."""
+    """Return the replica in a directory that its broker has; the put that adds it to the isr writes the directory."""
     registration = brokers[replica.broker].value
     if registered_directory(registration, replica.directory) is not None:
         return replica

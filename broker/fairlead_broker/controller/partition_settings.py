@@ -1,7 +1,7 @@
 """The fields of partition records that follow from a topic's configuration.
 
-For `topics`. Pure. Only the controller writes these fields, except for the leader's step from `syncing` to `synced`
-(protocol section 4, rule 6).
+`topics` uses this module. All functions are pure. Only the controller writes these fields, except that the leader
+changes `syncing` to `synced` (protocol section 4, rule 6).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class PartitionSettings:
 
     min_isr: int
     synced: bool
-    """Whether only synced offsets should count."""
+    """Whether only synced offsets count."""
     unclean: bool
 
     def of_new_partition(self) -> DurabilityState:
-        """Return the durability of a partition without records: there is nothing to sync first."""
+        """Return the durability of a partition without records, in which no record has to be synced first."""
         return DurabilityState.SYNCED if self.synced else DurabilityState.REPLICATED
 
     def applied_to(self, record: PartitionRecord) -> PartitionRecord:
@@ -35,8 +35,8 @@ class PartitionSettings:
             durability = DurabilityState.REPLICATED
         elif durability is DurabilityState.REPLICATED:
             durability = DurabilityState.SYNCING
-        # A partition that was moved to fewer brokers than the topic's others could never have more in-sync replicas.
-        # Nor can a partition in a move to more brokers: added replicas do not count before its end.
+        # A partition that was moved to fewer brokers than the other partitions of its topic cannot have more in-sync
+        # replicas than brokers. In a move to more brokers the added replicas do not count before the move ends.
         min_isr = min(self.min_isr, len(record.replicas) - max(len(record.adding), len(record.removing)))
         if (record.min_isr, record.durability, record.unclean) == (min_isr, durability, self.unclean):
             return record
@@ -45,9 +45,9 @@ class PartitionSettings:
 
 
 def partition_settings(topic: TopicRecord, cluster: ConfigRecord | None) -> PartitionSettings:
-    """Return the settings that follow from the topic's own configuration, the cluster's, and the defaults.
+    """Return the settings from the configuration of the topic, then of the cluster, then the defaults.
 
-    A broker's own configuration does not count: all brokers must agree about a record.
+    The configuration of a single broker does not count, since all brokers must agree about a record.
     """
     config, _ = configuration.effective_topic_config(
         topic.config,

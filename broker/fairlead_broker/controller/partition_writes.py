@@ -1,6 +1,6 @@
-"""Transactions in which the controller writes many partition records, each guarded.
+"""Transactions in which the controller writes many partition records, each under a guard.
 
-For `controlling`, which carries out the decisions of this room. Pure (protocol section 3, rule 3).
+`controlling` runs these transactions. All functions are pure (protocol section 3, rule 3).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fairlead_broker.registry.transactions import Put, Transaction, created_at, 
 
 @dataclass(frozen=True, slots=True)
 class PartitionWrite:
-    """A record that replaces the version with this mod revision."""
+    """A new partition record, and the mod revision of the version that it replaces."""
 
     key: PartitionKey
     revision: Revision
@@ -27,9 +27,10 @@ class PartitionWrite:
 
 
 def write_partitions(term: ControllerTerm, writes: Sequence[PartitionWrite]) -> Transaction:
-    """Return the transaction of all records, at most 60.
+    """Return the transaction that writes all records, at most 60.
 
-    Guards: the term, the mod revision of every partition, the registration of every leader that is installed.
+    The transaction compares the term, the mod revision of every partition, and the registration of every installed
+    leader.
     """
     keys = [term.keys.partition(write.key.topic_id, write.key.partition) for write in writes]
     leaders = {

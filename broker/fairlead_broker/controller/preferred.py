@@ -1,7 +1,7 @@
-"""Moves of leadership to the preferred leader, a partition's first replica: it spreads work as placement intended.
+"""Moves of leadership to the preferred leader, the first replica of a partition, as placement intended.
 
-For the controllership's balance and for operators' calls. Pure (after KIP-460 and Kafka's
-`auto.leader.rebalance.enable`).
+The controllership's balancing and the operators' calls use this module. All functions are pure (after KIP-460 and
+Kafka's `auto.leader.rebalance.enable`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def preferred_leader(record: PartitionRecord) -> BrokerId:
 def prefer(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
     """Return the record led by its preferred leader; None if it leads already or cannot take over at once.
 
-    It can take over if it is a live member of the isr and not draining, never by a restored record: a member of its
-    isr may lack records that others have.
+    The preferred leader can take over if it is a live member of the isr and its broker is not draining. It never takes
+    over a restored record, because a member of that isr may lack records that other replicas have.
     """
     if record.restored:
         return None
@@ -47,10 +47,9 @@ def prefer(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> Par
 def imbalanced(
     partitions: Iterable[tuple[PartitionKey, PartitionRecord]], view: ClusterView, percentage_max: int
 ) -> dict[PartitionKey, PartitionRecord]:
-    """Return the partitions to be moved to their preferred leaders, with the records that do it.
+    """Return the partitions to be moved to their preferred leaders, with their new records.
 
-    These are partitions of brokers for which the share of partitions that they should lead and do not lead exceeds the
-    percentage.
+    A broker's partitions are moved if it does not lead more than this percentage of the partitions that it should lead.
     """
     preferred: Counter[BrokerId] = Counter()
     astray: dict[BrokerId, dict[PartitionKey, PartitionRecord]] = {}

@@ -1,8 +1,8 @@
-"""Moving a partition to other brokers: grow, catch up, shrink; or back again.
+"""Moves of a partition to other brokers: add replicas, let them catch up, remove the leaving ones; or cancel.
 
-For `partition_changes`, which finishes moves, and for the operations of users and drains, which start and cancel them.
-Pure (protocol section 4, rule 11; after KIP-455). During a move `replicas` holds the wanted replicas in their order and
-then the leaving ones. Finish and cancel never bring the isr below its minimum and never remove the leader.
+`partition_changes` finishes moves; the operations of users and drains start and cancel moves. All functions are pure
+(protocol section 4, rule 11; after KIP-455). During a move `replicas` lists the wanted replicas in their order and then
+the leaving ones. `finish` and `cancel` never bring the isr below its minimum and never remove the leader.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def target(record: PartitionRecord) -> tuple[BrokerId, ...]:
 
 
 def start(record: PartitionRecord, places: Sequence[Target], revision: Revision) -> PartitionRecord:
-    """Return the record on its way to these places, in this order; `revision` is the record's mod revision.
+    """Return the record in a move to these places, in this order; `revision` is the record's mod revision.
 
     An added replica begins with a generation that its broker has never had for this partition, so that no report from
-    an earlier stay can count. The mod revision is such a generation: it is above every earlier generation, each of
-    which took a put of this record.
+    an earlier stay can count. The mod revision is such a generation: every earlier generation took a put of this
+    record, and the mod revision is above all of them.
     """
     assert not is_under_way(record), "one change at a time"
     current = {replica.broker: replica for replica in record.replicas}
@@ -63,9 +63,9 @@ def start(record: PartitionRecord, places: Sequence[Target], revision: Revision)
 
 
 def finish(key: PartitionKey, record: PartitionRecord, brokers: Brokers) -> PartitionRecord | None:
-    """Return the record's next step when all added replicas are in sync; None while the move must wait.
+    """Return the next step of the record when all added replicas are in sync; None while the move must wait.
 
-    First a remaining replica becomes leader; then the leaving replicas are removed in one put.
+    The first step makes a remaining replica the leader, and the second removes the leaving replicas in one put.
     """
     if not {entry.broker for entry in record.isr}.issuperset(record.adding):
         return None
@@ -73,12 +73,12 @@ def finish(key: PartitionKey, record: PartitionRecord, brokers: Brokers) -> Part
 
 
 def cancel(key: PartitionKey, record: PartitionRecord, brokers: Brokers) -> PartitionRecord | None:
-    """Return the record's next step back to the replicas before the move; None while that has to wait."""
+    """Return the next step back to the replicas before the move; None while the cancellation must wait."""
     return _without(key, record, record.adding, brokers)
 
 
 def isr_without(record: PartitionRecord, leaving: Collection[BrokerId]) -> int:
-    """Return the number of in-sync replicas without these brokers."""
+    """Return the number of in-sync replicas on other brokers than these."""
     return sum(entry.broker not in leaving for entry in record.isr)
 
 
@@ -88,7 +88,7 @@ def _without(
     if isr_without(record, leaving) < record.min_isr:
         return None
     if record.leader is None or record.leader.broker in leaving:
-        # The leader must stay; the next step follows on the record with another leader.
+        # A leader must stay, so another replica leads first; the replicas are removed in the next step.
         return None if record.leader is None else move_leader(key, record, brokers, leaving)
     shrunk = with_isr(
         record,

@@ -1,9 +1,9 @@
-"""Place partitions on brokers, evenly and over racks.
+"""Placement of partitions on brokers, evenly and over racks.
 
-Called by the controller when it creates partitions. Pure: the start of the round is an argument, so the same arguments
-give the same placement. The rule is Kafka's (`AdminUtils.assignReplicasToBrokers`): first replicas go round the
-brokers, the further ones follow at a distance that grows each time round; with racks, the brokers are taken from each
-rack in turn and a rack gets a second replica only when every rack has one.
+The controller calls `assign_replicas` when it creates partitions. The function is pure: the start of the round is an
+argument, so the same arguments give the same placement. The rule is Kafka's (`AdminUtils.assignReplicasToBrokers`). The
+first replicas go round the brokers, and the other replicas follow at a distance that grows with each round. With racks,
+brokers are taken from each rack in turn, and a rack gets a second replica only when every rack has one.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def assign_replicas(
 ) -> dict[PartitionIndex, tuple[BrokerId, ...]]:
     """Place the partitions from `first_partition` on; the first broker of each is its preferred leader.
 
-    `start_index` is the place of the round's first broker, `shift` the distance of the second replicas beyond the
-    next broker; both wrap around. Racks count only if every broker has one. Raises `ValueError` if there are fewer
-    brokers than replicas.
+    `start_index` is the index of the first broker of the round. `shift` is the distance of the second replica from the
+    broker after the leader. Both wrap around. Racks count only if every broker has one. Raises `ValueError` if there
+    are fewer brokers than replicas.
     """
     if not 1 <= replication_factor <= len(brokers):
         message = f"{replication_factor} replicas cannot be placed on {len(brokers)} brokers"
@@ -56,7 +56,7 @@ def assign_replicas(
 
 
 def alternate_racks(racks: Mapping[BrokerId, str]) -> list[BrokerId]:
-    """Order brokers so that neighbours are in different racks: one of each rack in turn, by rack and id."""
+    """Order brokers so that neighbours are in different racks: one broker of each rack in turn, by rack and id."""
     by_rack: dict[str, list[BrokerId]] = {}
     for broker in sorted(racks):
         by_rack.setdefault(racks[broker], []).append(broker)
@@ -65,7 +65,7 @@ def alternate_racks(racks: Mapping[BrokerId, str]) -> list[BrokerId]:
 
 
 def _followers(order: Sequence[BrokerId], leader_index: int, shift: int) -> Iterator[BrokerId]:
-    """Yield the brokers other than the leader without end, beginning at a distance from it."""
+    """Yield the brokers other than the leader without end, beginning at a distance from the leader."""
     others = len(order) - 1
     return (order[(leader_index + 1 + (shift + step) % others) % len(order)] for step in count())
 

@@ -1,7 +1,8 @@
-"""The controller's right to write, and how its writes are cut into transactions.
+"""The controller's right to write, and the division of its writes into transactions.
 
-For the planners of this room. Pure. Every transaction of a controller compares the create revision of its controller
-key, so that a controller that has lost the term changes nothing (protocol section 3, rule 3).
+The planners of this room use this module. All functions are pure. Every transaction of a controller compares the create
+revision of its controller key, so that a controller that has lost the term changes nothing (protocol section 3, rule
+3).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.transactions import Compare, created_at
 
 PARTITIONS_MAX: Final = 60
-"""Partitions in one transaction: each takes up to two compares, of the 128 that a store allows."""
+"""Partitions in one transaction; each takes up to two of the 128 compares that a store allows."""
 
 T = TypeVar("T")
 
@@ -26,14 +27,14 @@ class ControllerTerm:
 
     keys: Keys
     revision: Revision
-    """Create revision of its controller key."""
+    """Create revision of the controller key."""
 
     @property
     def guard(self) -> Compare:
-        """Compare that holds as long as the term lasts."""
+        """Compare that holds while the term lasts."""
         return created_at(self.keys.controller, self.revision)
 
 
 def portions(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """Cut a sequence into parts of at most `size`, in order."""
+    """Divide a sequence into parts of at most `size`, in order."""
     return (items[start : start + size] for start in range(0, len(items), size))

@@ -1,13 +1,13 @@
 """Plans that create, grow, change and delete topics, as transactions of at most 60 partitions.
 
-Called by `controlling.topics`. Pure. A plan first writes the wanted state to the topic's key, then the partitions, then
-the final state:
+`controlling.topics` calls these planners. All functions are pure. A plan writes the wanted state to the topic's key,
+then the partitions, then the final state:
 
     (absent) ──creating──▶ ready ──deleting──▶ (absent, tombstone)
                            ready ──growing_to──▶ ready
 
-Every transaction holds alone: after a crash at any point, `plan_completion` of the stored records leads to the same
-end.
+Every transaction leaves a valid state. After a crash at any point, `plan_completion` of the stored records leads to the
+same end.
 """
 
 from __future__ import annotations
@@ -49,38 +49,38 @@ from fairlead_broker.registry.transactions import (
 )
 
 TOMBSTONE_SECONDS = 14 * 24 * 3600
-"""Time for which a deleted topic's id is kept, for brokers that were away."""
+"""Seconds for which a deleted topic's id is kept, for brokers that were away."""
 
 Partitions = Mapping[PartitionIndex, Versioned[PartitionRecord]]
 
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """The facts that plans are made from, besides the topic itself."""
+    """Inputs of a plan, besides the topic itself."""
 
     term: ControllerTerm
     brokers: Brokers
     cluster_config: ConfigRecord | None
     now_us: TimestampUs
     start_index: int = 0
-    """Index at which the placement of new partitions begins; any number."""
+    """Index at which the placement of new partitions begins; any number is valid."""
     partitions_max: int = PARTITIONS_MAX
-    """Partitions in one transaction; halved by the driver when the store refuses one as too large."""
+    """Partitions in one transaction. The driver halves the number when the store refuses a transaction as too large."""
     cordoned: frozenset[BrokerId] = frozenset()
-    """Brokers that are to get no new replicas."""
+    """Brokers that get no new replicas."""
 
     @property
     def placeable(self) -> list[PlaceableBroker]:
-        """The brokers that can get new replicas."""
+        """Brokers that can get new replicas."""
         return placeable(self.brokers, self.cordoned)
 
 
 def plan_creation(planning: Planning, name: str, record: TopicRecord) -> tuple[Transaction, ...]:
-    """Return the steps from no topic of this name to a ready topic. `record` is in state creating."""
+    """Return the steps that create a topic. `record` is in state creating."""
     assert record.state is TopicState.CREATING, f"a new topic is {record.state}"
     keys = planning.term.keys
     announcement = Transaction(
-        # A topic id is used once: brokers delete every folder of an id with a tombstone.
+        # A topic id is used only once, since brokers delete every folder of an id with a tombstone.
         (planning.term.guard, absent(keys.topic(name)), absent(keys.deleted_topic(record.topic_id))),
         (Put(keys.topic(name), encode(record)),),
     )
@@ -97,9 +97,9 @@ def plan_alteration(
     config: Mapping[str, ConfigScalar],
     replication_factor: int | None = None,
 ) -> tuple[Transaction, ...]:
-    """Return the steps of a ready topic to more partitions and another configuration of its own.
+    """Return the steps that give a ready topic more partitions and another configuration.
 
-    `replication_factor` applies to new partitions; existing replicas stay.
+    `replication_factor` applies to new partitions; existing replicas do not change.
     """
     assert partition_count >= topic.value.partitions, f"{name} would shrink to {partition_count} partitions"
     growing_to = partition_count if partition_count > topic.value.partitions else None
@@ -115,7 +115,7 @@ def plan_alteration(
 def plan_growth(
     planning: Planning, name: str, topic: Versioned[TopicRecord], partitions: Partitions, partition_count: int
 ) -> tuple[Transaction, ...]:
-    """Return the steps of a ready topic to more partitions."""
+    """Return the steps that give a ready topic more partitions."""
     return plan_alteration(
         planning, name, topic, partitions, partition_count=partition_count, config=topic.value.config
     )
@@ -124,7 +124,7 @@ def plan_growth(
 def plan_deletion(
     planning: Planning, name: str, topic: Versioned[TopicRecord], partitions: Partitions
 ) -> tuple[Transaction, ...]:
-    """Return the steps from a topic in any state to its tombstone; the first step cannot be undone."""
+    """Return the steps that delete a topic in any state and leave its tombstone; the first step cannot be undone."""
     record = msgspec.structs.replace(topic.value, state=TopicState.DELETING, growing_to=None)
     return _announce(planning, name, topic, partitions, record)
 
@@ -132,9 +132,9 @@ def plan_deletion(
 def plan_completion(
     planning: Planning, name: str, topic: Versioned[TopicRecord], partitions: Partitions
 ) -> tuple[Transaction, ...]:
-    """Return the remaining steps of the operation that the topic's key names; none if it is complete.
+    """Return the remaining steps of the operation in the topic's key; none if the operation is complete.
 
-    New partitions wait while there are fewer brokers than replicas.
+    New partitions are not planned while there are fewer brokers than replicas.
     """
     guard = unchanged_since(planning.term.keys.topic(name), topic.mod_revision)
     return _completion(planning, _Subject(name, topic.value, guard), partitions)
@@ -143,7 +143,7 @@ def plan_completion(
 def plan_forgetting(
     planning: Planning, deleted: Mapping[TopicId, Versioned[DeletedTopicRecord]]
 ) -> tuple[Transaction, ...]:
-    """Return the steps that remove the tombstones whose time is over."""
+    """Return the steps that remove the tombstones older than `TOMBSTONE_SECONDS`."""
     keys = planning.term.keys
     over = planning.now_us - TOMBSTONE_SECONDS * 1_000_000
     old = [(keys.deleted_topic(id_), each) for id_, each in deleted.items() if each.value.deleted_us <= over]
@@ -167,7 +167,7 @@ def placeable(brokers: Brokers, cordoned: Collection[BrokerId] = ()) -> list[Pla
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """A topic whose key names a running operation, and the compare that holds while the key names it."""
+    """A topic with a running operation, and the compare that holds while the topic's key names the operation."""
 
     name: str
     record: TopicRecord
@@ -189,7 +189,7 @@ def _announce(
 
 
 def _announced(planning: Planning, name: str, record: TopicRecord) -> _Subject:
-    """Guard by the value: the revision of a key that is not written yet is unknown."""
+    """Return a subject guarded by the value of its key, since the revision of a key is unknown before its write."""
     return _Subject(name, record, has_value(planning.term.keys.topic(name), encode(record)))
 
 
@@ -217,9 +217,9 @@ def _write_topic(planning: Planning, name: str, guard: Compare, record: TopicRec
 
 
 def _removal(planning: Planning, subject: _Subject, partitions: Partitions) -> tuple[Transaction, ...]:
-    """Remove the partitions, then put the tombstone for the topic's key in one transaction.
+    """Remove the partitions, then delete the topic's key and write the tombstone in one transaction.
 
-    The tombstone comes last: from then on brokers delete folders, and no record may still name them.
+    Brokers delete folders as soon as the tombstone exists, so no partition record may be left at that time.
     """
     term, topic_id = planning.term, subject.record.topic_id
     rows = [(term.keys.partition(topic_id, index), each) for index, each in sorted(partitions.items())]
@@ -246,7 +246,7 @@ def _removal(planning: Planning, subject: _Subject, partitions: Partitions) -> t
 
 
 def _missing(record: TopicRecord, partitions: Partitions) -> list[PartitionIndex]:
-    """Return the unwritten partitions, up to the planned count of the topic."""
+    """Return the partitions without a record, up to the planned count of the topic."""
     count = record.growing_to or record.partitions
     return [PartitionIndex(n) for n in range(count) if PartitionIndex(n) not in partitions]
 
@@ -254,7 +254,7 @@ def _missing(record: TopicRecord, partitions: Partitions) -> list[PartitionIndex
 def _partitions_written(
     planning: Planning, subject: _Subject, missing: Sequence[PartitionIndex], settings: PartitionSettings
 ) -> tuple[Transaction, ...]:
-    """Write the partitions that are missing."""
+    """Return the transactions that write the missing partitions."""
     if not missing:
         return ()
     record, term = subject.record, planning.term
@@ -293,7 +293,7 @@ def _write_new(
 def _new_partition(
     replicas: Sequence[BrokerId], partition: PartitionIndex, brokers: Brokers, settings: PartitionSettings
 ) -> PartitionRecord:
-    """Make the record of a partition without records: every replica is in sync, the first one leads."""
+    """Return the record of a partition without records: every replica is in sync, and the first replica leads."""
     isr = tuple(InSync(broker=broker, broker_epoch=broker_epoch(brokers[broker])) for broker in replicas)
     return PartitionRecord(
         leader=isr[0],
@@ -317,10 +317,10 @@ def _directory(registration: BrokerRegistration, partition: PartitionIndex) -> s
 def _settings_written(
     planning: Planning, subject: _Subject, partitions: Partitions, settings: PartitionSettings
 ) -> tuple[Transaction, ...]:
-    """Update the records of existing partitions to the configuration.
+    """Return the transactions that apply the configuration to the records of existing partitions.
 
-    A partition whose leader is not live is updated after its election. Without a leader its durability does not become
-    `replicated`: a replica that is complete by `synced` would no longer be a candidate.
+    A partition whose leader is not live is updated after its election. The durability of a partition without a leader
+    does not become `replicated`, because a replica that is complete under `synced` would no longer be a candidate.
     """
     term = planning.term
     changed = [
@@ -350,6 +350,6 @@ def _may_be_set(record: PartitionRecord, settings: PartitionSettings, brokers: B
 
 
 def _leaders_live(planning: Planning, records: Sequence[PartitionRecord]) -> list[Compare]:
-    """Compare the registration of every leader that the records install."""
+    """Return compares of the registration of every leader that the records install."""
     leaders = {record.leader.broker: record.leader.broker_epoch for record in records if record.leader}
     return [created_at(planning.term.keys.broker(broker), epoch) for broker, epoch in sorted(leaders.items())]
