@@ -1,5 +1,6 @@
-"""The shell of the controller: runs the decisions of `controller` against the coordination store.
+"""Execution of the controller's decisions: `controller` decides, this room writes to the coordination store.
 
-Every broker holds one `Controllership`; the broker with the controller key runs elections, moves, drains and changes
-of topics. Built in `wiring`, called by `server` for administration. Must not know HTTP, logs or which store is used.
+Every broker holds one `Controllership`; the broker with the controller key runs elections, moves, drains and changes of
+topics. `wiring` builds the room, and `server` calls it for administration. The room must not know HTTP, logs or the
+store in use.
 """

@@ -1,7 +1,7 @@
-"""What the controller does about the spread of work: empty draining brokers, give preferred leaders back.
+"""Writes that spread work over brokers: moves off draining brokers, and moves of leadership to preferred leaders.
 
-For the controllership, which writes what this proposes. Nothing is remembered: what is left to do follows from the
-mirror, so that the next controller goes on.
+The controllership writes the proposed records. This module keeps no state of a drain: the remaining work follows from
+the mirror, so that the next controller can continue it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from fairlead_broker.coordination.partition_index import PartitionsByBroker
 from fairlead_broker.registry.metadata import ClusterMetadata
 
 MOVES_MAX: Final = 20
-"""Partitions of the whole cluster that are moved at once for drains: each copies its log over the network."""
+"""Partitions of the whole cluster that drains move at one time; each move copies a log over the network."""
 
 
 class Balancing:
-    """Proposes writes when they are due."""
+    """Proposes the writes that are due."""
 
     def __init__(self, metadata: ClusterMetadata, index: PartitionsByBroker, clock: Clock) -> None:
         self._metadata = metadata
@@ -31,16 +31,16 @@ class Balancing:
         self._looked_at = clock.monotonic()
 
     def proposals(self, view: ClusterView) -> list[PartitionWrite]:
-        """Return what is to be written now, of each partition one record."""
+        """Return the writes that are due, at most one record for each partition."""
         drains = self._drains(view)
         begun = {write.key for write in drains}
-        # A partition that begins to move gets its preferred leader at a later look.
+        # A partition that begins to move gets its preferred leader in a later call.
         return [*drains, *(write for write in self._preferences(view) if write.key not in begun)]
 
     def _drains(self, view: ClusterView) -> list[PartitionWrite]:
         writes = self._moves_taken_back(view)
         if writes:
-            # Drains start again when it is written.
+            # Drains start again when the cancellations are written.
             return writes
         room, load = MOVES_MAX - len(self._index.moving), self._index.replica_counts()
         leaving = {key for broker in view.draining for key in self._index.of_broker(broker)}

@@ -1,6 +1,7 @@
-"""Configuration of the cluster and of single brokers: changed by compare-and-set on its one key.
+"""Configuration of the cluster and of single brokers; each configuration is one key, changed by compare-and-set.
 
-Called by the runtime of whichever broker was asked; every broker follows by its mirror. Must not know what a key does.
+The runtime of the broker that received the request calls this module. Every broker reads the changed configuration from
+its mirror. The module must not know the meaning of a configuration key.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from fairlead_broker.registry.transactions import Put, Transaction, absent, unch
 
 
 class ConfigAdmin:
-    """Every call takes a merge patch (null resets a key, or all), and returns when the mirror shows its effect.
+    """Changes configurations by merge patches (null resets a key, or all), and waits for the mirror.
 
-    Raises `ProblemError`: `invalid_config` before anything is written, `conflict`, `coordination_unavailable`.
+    Every call may raise `ProblemError`: `invalid_config` before any write, `conflict`, `coordination_unavailable`.
     """
 
     def __init__(self, coordination: Coordination, mirror: Mirror) -> None:
@@ -31,17 +32,17 @@ class ConfigAdmin:
         self._runner = PlanRunner(coordination, mirror)
 
     async def alter_cluster(self, patch: Mapping[str, ConfigInput] | None) -> None:
-        """Change what holds for the whole cluster."""
+        """Change the configuration of the whole cluster."""
         key = self._metadata.keys.cluster_config
         await self._alter(key, lambda: self._metadata.cluster_config, patch, ConfigScope.CLUSTER)
 
     async def alter_broker(self, broker: BrokerId, patch: Mapping[str, ConfigInput] | None) -> None:
-        """Change what holds on one broker. `broker_not_found` for one that is neither here nor configured."""
+        """Change the configuration of a broker; raise `broker_not_found` if it is neither registered nor configured."""
         self.check_broker(broker)
         await self.set_on_broker(broker, patch)
 
     async def set_on_broker(self, broker: BrokerId, patch: Mapping[str, ConfigInput] | None) -> None:
-        """Change what holds on a broker that may be gone, which the caller knows of from elsewhere."""
+        """Change the configuration of a broker that may be gone; the caller has checked that the broker exists."""
         key = self._metadata.keys.broker_config(broker)
         await self._alter(key, lambda: self._metadata.broker_config(broker), patch, ConfigScope.BROKER)
 
@@ -69,5 +70,5 @@ class ConfigAdmin:
             changed = msgspec.structs.replace(record, values={**after})
             return (Transaction((guard,), (Put(key, encode(changed)),)),)
 
-        # Once: a value that another caller sets after this write stays.
+        # The plan is written once, so that a value that another caller sets after this write stays.
         await self._runner.begin(plan)

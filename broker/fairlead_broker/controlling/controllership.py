@@ -1,8 +1,8 @@
-"""The controller's term as a broker holds it, or waits for it, and the work that goes with it.
+"""The controller's term, which one broker holds and the other brokers wait for, and the work of the controller.
 
-Made and run by the runtime of every broker; one of them holds the term. What is to be done follows from the mirror
-alone (`controller.partition_changes`), so that it does not matter which controller began something. Only partitions
-that something has touched are looked at again.
+The runtime of every broker creates and runs a controllership. The work follows from the mirror alone
+(`controller.partition_changes`), so that any controller can continue the work of an earlier one. Only partitions that a
+change has touched are examined again.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from fairlead_broker.registry.metadata import BrokerChange, PartitionChange, Ver
 from fairlead_broker.registry.records import BrokerState, PartitionRecord, TopicState
 
 TICK_SECONDS: Final = 1.0
-"""How often what has no event of its own is looked at: waits that are over, and a store that was away."""
+"""Seconds between two checks for work that no event announces: waits that are over, and a store that answers again."""
 UNFINISHED_SECONDS: Final = 5.0
-"""Time after which the controller finishes an unfinished topic: the broker that began it has given up."""
+"""Seconds after which the controller finishes an unfinished topic, since the broker that began it has given up."""
 
 _log = structlog.get_logger("fairlead.controller")
 
 
 class Controllership:
-    """Claims the term when it is free and does its work while it has it."""
+    """Claims the term when it is free, and does the controller's work while this broker holds the term."""
 
     def __init__(
         self,
@@ -65,9 +65,9 @@ class Controllership:
         new_start_index: Callable[[], int] = lambda: 0,
         count_elections: Callable[[str, int], None] = lambda kind, count: None,
     ) -> None:
-        """`membership` tells the life that the broker is in; it may change while this goes on.
+        """`membership` returns the broker's present membership, which may be replaced while the controllership runs.
 
-        `count_elections` hears how many leaders were installed, `clean` or `unclean`.
+        `count_elections` receives a kind, `clean` or `unclean`, and the number of installed leaders.
         """
         self._coordination = coordination
         self._mirror = mirror
@@ -89,13 +89,13 @@ class Controllership:
         self._surveys: asyncio.TaskGroup | None = None
         """Task group of the surveys; None before `run`."""
         self._lease_seconds_max = 0
-        """Times until which an ended incarnation may still act as if it were registered."""
+        """Seconds for which an ended incarnation may still act as if it were registered."""
         self._count_elections = count_elections
         mirror.subscribe(self._changed)
 
     @property
     def term(self) -> ControllerTerm | None:
-        """Term of this broker that the mirror shows; None while another broker is the controller or there is none."""
+        """Term of this broker that the mirror shows; None if another broker or no broker is the controller."""
         standing, own = self._metadata.controller, self._membership()
         if standing is None or (standing.value.broker, standing.value.broker_epoch) != (
             own.broker_id,
@@ -111,27 +111,27 @@ class Controllership:
 
     @property
     def moving(self) -> int:
-        """Partitions that are being moved; 0 without the term."""
+        """Number of partitions in a move; 0 if this broker is not the controller."""
         return 0 if self._term is None else len(self._index.moving)
 
     @property
     def index(self) -> PartitionsByBroker:
-        """Partitions by broker, as of the mirror."""
+        """Partitions by broker, as the mirror shows them."""
         return self._index
 
     def view(self) -> ClusterView:
-        """Return what decisions about partitions are made from."""
+        """Return the brokers for decisions about partitions, as the mirror shows them."""
         return cluster_view(self._metadata)
 
     async def begin(self) -> None:
-        """Claim the term once; if that succeeds, bring everything in order before returning.
+        """Claim the term once; if the claim succeeds, do all due work before returning.
 
-        Raises nothing but `CoordinationClosed`: what fails now is tried again by `run`.
+        Raises only `CoordinationClosed`, because `run` repeats every other failed step.
         """
         await self._try_turn()
 
     async def run(self) -> None:
-        """Claim, and do what is to be done, until cancelled. The mirror must be running."""
+        """Claim the term and do the due work until cancelled. The mirror must be running."""
         try:
             async with asyncio.TaskGroup() as self._surveys:
                 while True:
@@ -139,7 +139,7 @@ class Controllership:
                     if await self._try_turn():
                         await self._wait_for_change()
                     else:
-                        # The store is away: there is no event to wait for, only another attempt.
+                        # No event announces that the store answers again, so only another attempt can find out.
                         await asyncio.sleep(TICK_SECONDS)  # noqa: TID251
         except* CoordinationClosed as closed:
             raise closed.exceptions[0] from None
@@ -162,12 +162,12 @@ class Controllership:
             return
 
     async def _turn(self) -> None:
-        """Do everything that can be done now."""
+        """Do all work that can be done now."""
         if self.term is None:
             await self._claim()
         term = self.term
         if term is None:
-            # A term begins with a look at everything.
+            # The next term examines everything, so nothing has to be kept.
             self._term = None
             self._touched.clear()
             self._due_topics.clear()
@@ -191,7 +191,7 @@ class Controllership:
             await self._mirror.wait_for(claimed.revision)
 
     def _enter(self, term: ControllerTerm) -> None:
-        """Begin a term: whatever earlier controllers have left undone is found by looking at everything."""
+        """Begin a term by examining everything, since earlier controllers may have left work undone."""
         _log.info("term of the controller taken", term=term.revision)
         self._term = term.revision
         self._touched.add(key for key, _ in self._index.partitions())
@@ -200,13 +200,13 @@ class Controllership:
         self._unclean.forget()
 
     def _changed(self, update: MirrorUpdate) -> None:
-        """Note what an update touches. Called by the mirror."""
+        """Note the partitions and topics that an update touches. The mirror calls this method."""
         for change in update.changes:
             self._touched.add(self._index.touched_by(change))
             if isinstance(change, BrokerChange) and change.before is not None:
                 self._lease_seconds_max = max(self._lease_seconds_max, change.before.value.lease_seconds or 0)
             if isinstance(change, PartitionChange) and _has_moved(change):
-                # What its configuration asks for may not have fitted the replicas before.
+                # The topic's configuration may not have fitted the earlier replicas.
                 self._due_topics.update(self._named(change.topic_id))
         self._wake.set()
 
@@ -216,12 +216,12 @@ class Controllership:
             yield name
 
     def _is_leaderless(self, key: PartitionKey) -> bool:
-        """Return whether clients wait for the partition; called on the controller only."""
+        """Return whether clients wait for the partition. Only the controller calls this method."""
         partition = self._index.find(key) if self._term is not None else None
         return partition is not None and not has_live_leader(partition.value, self._metadata.brokers)
 
     async def _settle_partitions(self, term: ControllerTerm) -> None:
-        """Take steps until no touched partition has one left, or the term is lost."""
+        """Take steps until no touched partition has a step left, or the term is lost."""
         while self._touched and self.term == term:
             keys = self._touched.take(self._portion_size)
             view = self.view()
@@ -237,7 +237,7 @@ class Controllership:
         if successor is not None:
             elects = successor.leader_epoch != record.leader_epoch
             if elects:
-                # Configuration waits for a live leader.
+                # The settings of a partition without a live leader are written after its election.
                 self._due_topics.update(self._named(key.topic_id))
             return PartitionWrite(key, partition.mod_revision, successor, elects=elects)
         if has_live_leader(record, view.brokers):
@@ -249,7 +249,7 @@ class Controllership:
     async def _write(
         self, term: ControllerTerm, writes: Sequence[PartitionWrite], kind: str = "clean"
     ) -> None:
-        """Write in portions; what was not or may not have been written is touched, to be looked at again."""
+        """Write the records in portions; partitions of failed, unknown and remaining writes count as touched again."""
         waiting = list(writes)
         try:
             while waiting and self.term == term:
@@ -263,9 +263,9 @@ class Controllership:
             self._touched.add(write.key for write in waiting)
 
     async def _write_portion(self, term: ControllerTerm, writes: Sequence[PartitionWrite]) -> bool:
-        """Run one transaction, and let the mirror show its effect or what was in its way.
+        """Run one transaction, and wait until the mirror shows its effect or the conflicting write.
 
-        Portions become smaller while others write the same records, and grow again.
+        Portions become smaller while other brokers write the same records, and then grow again.
         """
         transaction = write_partitions(term, writes)
         smaller = max(1, len(writes) // 2)
@@ -281,7 +281,7 @@ class Controllership:
         return result.succeeded
 
     async def _settle_topics(self) -> None:
-        """Finish unfinished topics: all at the start of a term, later the topics whose creator gave up."""
+        """Finish unfinished topics: all of them at the start of a term, later the topics whose creator gave up."""
         self._note_unfinished()
         while self._due_topics:
             name = next(iter(self._due_topics))
@@ -301,12 +301,13 @@ class Controllership:
         self._unfinished = unfinished
 
     async def _elect_unclean(self, term: ControllerTerm) -> None:
-        """Elect the longest log where no complete replica has come back in time and the topic allows it.
+        """Elect the longest log if no complete replica has returned in time and the topic allows unclean elections.
 
-        This includes records restored from a backup, which name no replica that is certainly complete.
+        Records restored from a backup are included, because none of their replicas is certainly complete.
         """
         delay_seconds = cluster_number(self._metadata, "unclean.leader.election.delay.ms") / 1000
-        # A leader whose lease ended early believes in it for its whole time, and acknowledges alone until then.
+        # A leader whose lease ended early still acts as the leader for the whole lease, and acknowledges alone until
+        # then.
         patience_seconds = max(delay_seconds, self._membership().lease.ttl_seconds, self._lease_seconds_max)
         await self._write(term, self._unclean.elected(self._index.find, patience_seconds), "unclean")
         if self._surveys is not None:

@@ -1,7 +1,7 @@
 """Periodic work of the controller: compaction of coordination, and removal of the records of deleted topics.
 
-Run by the runtime of every broker. Every broker notes the current revision with its time, so that a new controller
-knows the age of a revision; only the controller acts.
+The runtime of every broker runs the housekeeping. Every broker notes the current revision with its time, so that a new
+controller knows the ages of revisions. Only the controller writes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fairlead_broker.registry.transactions import Transaction
 
 INTERVAL_SECONDS: Final = 300.0
 HISTORY_SECONDS: Final = 600.0
-"""Minimum history. A watch that was interrupted for less time continues at its last revision."""
+"""Minimum seconds of kept history. A watch that was interrupted for less time continues at its last revision."""
 
 _log = structlog.get_logger("fairlead.coordination")
 
@@ -41,7 +41,7 @@ class Housekeeping:
         self._seen: deque[tuple[float, Revision]] = deque()
 
     async def run(self) -> None:
-        """Do what is due, again and again, until cancelled or the client is closed."""
+        """Do the due work at every interval, until cancelled or the client is closed."""
         while True:
             try:
                 await self.tick()
@@ -49,11 +49,11 @@ class Housekeeping:
                 raise
             except (CoordinationError, ProblemError) as error:
                 _log.warning("housekeeping failed", reason=str(error))
-            # The only event to wait for is time.
+            # Only the passing of time makes the next compaction due.
             await asyncio.sleep(INTERVAL_SECONDS)  # noqa: TID251
 
     async def tick(self) -> None:
-        """Do once what is due by the clock."""
+        """Do the work that is due now."""
         page = await self._coordination.list(self._mirror.metadata.keys.cluster, limit=1)
         now = self._clock.monotonic()
         self._seen.append((now, page.revision))

@@ -1,8 +1,8 @@
-"""Move coordination from the embedded store of one broker to etcd: every key once, in steps that can be repeated.
+"""Moves of coordination from the embedded store of one broker to etcd, in steps that can be repeated.
 
-Called by `fairlead cluster move-coordination`; a broker reads the mark of a finished move at its start. The cluster's
-own record is written last: before that write no broker finds a cluster in etcd, and the broker can continue with the
-embedded store (protocol section 3, rule 9). The keys of many topics do not fit into one transaction of etcd.
+`fairlead cluster move-coordination` runs a move, and a broker reads the mark of a finished move at its start. The keys
+of many topics do not fit into one transaction of etcd, so the cluster record is written last: before that write no
+broker finds a cluster in etcd, and the broker can continue with the embedded store (protocol section 3, rule 9).
 """
 
 from __future__ import annotations
@@ -35,48 +35,48 @@ from fairlead_broker.registry.transactions import (
 )
 
 STEP_KEYS: Final = 60
-"""Keys of one transaction, as for the controller."""
+"""Keys of one transaction, equal to the limit of the controller."""
 STEP_BYTES: Final = 512 << 10
 """Bytes of one transaction, well below etcd's limit."""
 EARLIER: Final = BrokerEpoch(0)
-"""Broker epochs are revisions of the store. Those of the old one mean nothing in the new one, so that the lives that
-records name become one that is before all others; the single broker holds everything whatever its number was."""
+"""Broker epoch of all incarnations that moved records name. Broker epochs are revisions of a store, so those of the old
+store mean nothing in the new one. The single broker has every record in any incarnation."""
 
 Changes: TypeAlias = Mapping[str, bytes | None]
 
 
 class MovedRecord(Record, frozen=True, kw_only=True):
-    """`moved` in the old store, `moving` in the new one: whose keys these are, and where they went."""
+    """The cluster and the etcd of a move: key `moved` of the old store, key `moving` of the new one."""
 
     cluster_id: str
     etcd: str
 
 
 class MoveRefused(CoordinationError):
-    """The move cannot be made as asked; nothing that was served before has changed."""
+    """The move cannot be made; the stored data that brokers serve is unchanged."""
 
 
 class MoveInDoubt(MoveRefused):
-    """The answer to a step was lost: it may have been the last one. The command has to be run again."""
+    """The answer to a step was lost, and the step may have been the last one. The command has to be run again."""
 
 
 class CoordinationMoved(CoordinationError):
-    """The store is not the cluster's any more."""
+    """The store no longer holds the coordination of its cluster, which was moved to etcd."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What a move did."""
+    """Result of a move."""
 
     cluster_id: str
     keys: int
-    """Keys that the new store holds now."""
+    """Number of keys in the new store."""
     already: bool
-    """Whether an earlier attempt had copied everything."""
+    """Whether an earlier attempt had copied all keys."""
 
 
 async def check_not_moved(store: Coordination, keys: Keys, data: Path) -> None:
-    """Raise `CoordinationMoved` if the truth of this store's cluster lives in etcd now."""
+    """Raise `CoordinationMoved` if the coordination of this store's cluster was moved to etcd."""
     [item] = (await store.transact((), (Get(_moved_key(keys)),))).reads
     if item is not None:
         moved = decode(item.key, item.value, MovedRecord)
@@ -89,19 +89,19 @@ async def check_not_moved(store: Coordination, keys: Keys, data: Path) -> None:
 
 
 class CoordinationMove:
-    """One move. Both stores are open, and no broker of the cluster runs: the lock of the old one sees to that."""
+    """One move. Both stores are open, and the lock of the old store excludes a running broker of the cluster."""
 
     def __init__(self, old: Coordination, new: Coordination, keys: Keys, etcd: str) -> None:
-        """`etcd`: URLs of the members, in the form of the broker's setting."""
+        """`etcd` has the URLs of the members, in the form of the broker's setting."""
         self._old = old
         self._new = new
         self._keys = keys
         self._etcd = etcd
 
     async def run(self) -> Moved:
-        """Copy, then mark the old store. May be called again after anything it raised.
+        """Copy all keys and mark the old store. The call may be repeated after any error.
 
-        Raises `MoveRefused` saying what is in the way.
+        Raises `MoveRefused` with the reason.
         """
         source = await _listed(self._old, self._keys.prefix)
         source.pop(_moved_key(self._keys), None)
@@ -139,10 +139,10 @@ class CoordinationMove:
         return decode(self._keys.cluster, value, ClusterRecord)
 
     def _moved(self, key: str, value: bytes) -> bytes | None:
-        """The value in the new store; None for what ends with the old broker's life."""
+        """Return the value for the new store; None for keys that end with the incarnation of the old broker."""
         group = group_of(self._keys, key)
         if group is not None and key == GroupKeys(self._keys, group).coordinator:
-            # It names a revision that the new store has not reached; a call about the group would wait for it.
+            # A claim names a revision that the new store has not reached, for which a call about the group would wait.
             return None
         match self._keys.parse(key):
             case BrokerKey() | ControllerKey():
@@ -172,7 +172,7 @@ class CoordinationMove:
         if result is None:
             return
         if result and decode(key, result, MovedRecord).cluster_id == cluster.cluster_id:
-            # An earlier attempt of the same move, perhaps by other URLs of the same etcd.
+            # An earlier attempt of the same move made the reservation, perhaps with other URLs of the same etcd.
             await self._step((has_value(key, result),), (Put(key, own),))
             return
         message = f"another cluster is being moved to etcd under the name {self._keys.cluster_name}"
@@ -188,7 +188,7 @@ class CoordinationMove:
             await self._guarded(own, operations)
 
     async def _finish(self, cluster: bytes, own: bytes) -> None:
-        """Make the cluster known in the new store. From before that on the old one must not be served from."""
+        """Mark the old store as moved, then write the cluster record to the new store."""
         await self._mark(own)
         try:
             await self._guarded(own, (Put(self._keys.cluster, cluster), Delete(_moving_key(self._keys))))
@@ -211,7 +211,7 @@ class CoordinationMove:
     async def _step(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
     ) -> bytes | None:
-        """Apply; return None, or the value that was read where a compare did not hold (empty without one)."""
+        """Apply a step; return None, or if a compare failed, the value that was read (empty without one)."""
         try:
             result = await self._new.transact(compares, success, failure)
         except (UnknownOutcome, CoordinationUnavailable) as error:

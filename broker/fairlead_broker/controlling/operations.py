@@ -1,7 +1,7 @@
-"""What operators ask of brokers and partitions: cordon, drain, restart, move, elect; or why not.
+"""Operations that operators request on brokers and partitions: cordon, drain, restart, move, elect; or the refusal.
 
-Called by the server. What changes partitions is done by the broker that holds the controller's term; the others
-forward. Every call raises `ProblemError`.
+The server calls these operations. The broker that holds the controller's term changes partitions, and the other brokers
+forward such requests to it. Every call may raise `ProblemError`.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ __all__ = ["ClusterOperations", "ElectionKind", "Reassignment", "RestartPermit"]
 
 
 IMMOVABLE_MAX: Final = 100
-"""How many partitions of a drain that cannot end are named."""
+"""Immovable partitions of a drain that an answer names at most."""
 
 
 class ElectionKind(StrEnum):
-    """Which election an operator asks for."""
+    """Kind of the election that an operator requests."""
 
     PREFERRED = "preferred"
-    """The first replica leads, if it is in sync."""
+    """The first replica becomes the leader, if it is in sync."""
     UNCLEAN = "unclean"
-    """The longest log leads, where no complete replica is left and the topic allows it."""
+    """The longest log becomes the leader, if no complete replica is left and the topic allows unclean elections."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """One move that is under way."""
+    """A reassignment that is under way."""
 
     topic: str
     topic_id: TopicId
@@ -63,7 +63,7 @@ class Reassignment:
 
 
 class ClusterOperations:
-    """Each call returns when the mirror shows what it has changed."""
+    """Cluster operations; each call returns when the mirror shows its effect."""
 
     def __init__(self, coordination: Coordination, mirror: Mirror, controllership: Controllership) -> None:
         self._mirror = mirror
@@ -74,12 +74,12 @@ class ClusterOperations:
         self._permits = RestartPermits(coordination, mirror, controllership.index)
 
     def gone(self) -> list[BrokerId]:
-        """Return the brokers that are not registered, though something is kept by them or wanted of them."""
+        """Return the brokers that are not registered, but keep replicas or have a configuration."""
         known = self._controllership.index.keepers() | self._metadata.broker_configs.keys()
         return sorted(known - self._metadata.brokers.keys())
 
     def immovable(self, broker: BrokerId) -> list[str]:
-        """Return partitions that the drain of a broker cannot move; none where it is not draining."""
+        """Return the partitions that a broker's drain cannot move; none if the broker is not draining."""
         view = self._controllership.view()
         if broker not in view.draining:
             return []
@@ -91,29 +91,29 @@ class ClusterOperations:
         return [f"{topic}-{partition}" for topic, partition in sorted(found)[:IMMOVABLE_MAX]]
 
     async def cordon(self, broker: BrokerId) -> None:
-        """Give the broker no new replicas, from now on and after restarts."""
+        """Cordon the broker: it gets no new replicas, also after restarts."""
         await self._want(broker, CORDONED, "true")
 
     async def uncordon(self, broker: BrokerId) -> None:
-        """Give it new replicas again, unless it is draining."""
+        """End the cordon: the broker gets new replicas again, unless it is draining."""
         await self._want(broker, CORDONED, None)
 
     async def drain(self, broker: BrokerId) -> None:
-        """Cordon it, and move its leaderships and then its replicas to others. A broker that is gone as well."""
+        """Drain a registered or gone broker: cordon it, then move its leaderships and its replicas to other brokers."""
         await self._want(broker, DRAINING, "true")
 
     async def undrain(self, broker: BrokerId) -> None:
-        """End the drain; moves that are under way are finished."""
+        """End the drain of a broker; moves that are under way are finished."""
         await self._want(broker, DRAINING, None)
 
     async def request_restart(self, broker: BrokerId) -> RestartPermit:
-        """Give out the one permit to restart a broker; `restart_refused` names the partitions that forbid it."""
+        """Grant the only permit to restart a broker; `restart_refused` names the partitions that forbid the restart."""
         if broker not in self._metadata.brokers:
             raise refusals.broker_not_found(broker)
         return await self._permits.request(broker)
 
     async def unregister(self, broker: BrokerId) -> None:
-        """Forget a broker that is gone for good and keeps nothing."""
+        """Remove the configuration and the permit of a broker that is gone for good and keeps no replica."""
         if not self._is_known(broker):
             raise refusals.broker_not_found(broker)
         key = self._metadata.keys.broker_config(broker)
@@ -140,9 +140,9 @@ class ClusterOperations:
         replicas: Sequence[BrokerId],
         topic_id: TopicId | None = None,
     ) -> PartitionRecord:
-        """Move a partition to these brokers, the preferred leader first; returns when the move has begun.
+        """Move a partition to these brokers, the preferred leader first; return when the move has begun.
 
-        To where it is or is going already: nothing is changed.
+        Nothing changes if these brokers keep the partition already or are the target of its present move.
         """
         key, wanted = self._key(topic, partition, topic_id), tuple(replicas)
 
@@ -161,9 +161,9 @@ class ClusterOperations:
     async def cancel_reassignment(
         self, topic: str, partition: PartitionIndex, topic_id: TopicId | None = None
     ) -> PartitionRecord:
-        """Go back to the replicas that the partition had. Nothing is changed where no move is under way.
+        """Cancel the move of a partition, so that its earlier replicas remain. Nothing changes without a move.
 
-        Refused where a drain would begin the same move again.
+        Refused if a drain would begin the same move again.
         """
         key = self._key(topic, partition, topic_id)
         wanted = frozenset(self._required(topic, key).value.adding)
@@ -212,7 +212,7 @@ class ClusterOperations:
         return self._required(topic, key).value
 
     def reassignments(self) -> tuple[Reassignment, ...]:
-        """Return every move that is under way, by topic and partition."""
+        """Return all reassignments that are under way, by topic and partition."""
         moves = []
         for key in self._controllership.index.moving:
             name, partition = self._metadata.topic_name(key.topic_id), self._controllership.index.find(key)
@@ -257,7 +257,7 @@ class ClusterOperations:
         key: PartitionKey,
         step: Callable[[Versioned[PartitionRecord]], PartitionRecord | None],
     ) -> Callable[[int], Sequence[Transaction]]:
-        """Plan one step of a partition, by what the mirror shows at each attempt."""
+        """Return a plan for one step of a partition, made from the mirror at each attempt."""
 
         def plan(_: int) -> Sequence[Transaction]:
             term = required_term(lambda: self._controllership.term)

@@ -1,7 +1,7 @@
-"""Runs plans against the store until nothing is left to do.
+"""Execution of plans against the store until no step is left.
 
-For `topics` and `housekeeping`. A plan is made from the mirror; when a transaction of it finds something changed,
-the mirror is brought to where that shows and the plan is made again. Decides nothing by itself.
+`topics` and `housekeeping` use this module, which makes no decisions. A plan is made from the mirror. If a compare of a
+transaction fails, the runner waits until the mirror shows the conflicting write, and makes the plan again.
 """
 
 from __future__ import annotations
@@ -24,29 +24,30 @@ ATTEMPTS_MAX: Final = 100
 """Attempts before giving up; each failed attempt means that a write of another broker succeeded."""
 
 Plan: TypeAlias = Callable[[int], Sequence[Transaction]]
-"""From the most partitions in one transaction to what is left to do as of the mirror; empty when all is done."""
+"""Function from the maximum partitions of a transaction to the remaining transactions as of the mirror; empty when the
+plan is complete."""
 
 
 class PlanRunner:
-    """Drives plans of this controller."""
+    """Runs the plans of this controller."""
 
     def __init__(self, coordination: Coordination, mirror: Mirror) -> None:
         self._coordination = coordination
         self._mirror = mirror
 
     async def complete(self, plan: Plan) -> None:
-        """Make and run the plan until it is empty. What the plan raises passes through.
+        """Make and run the plan until it is empty. An error that the plan raises is not caught.
 
-        Raises `ProblemError` `coordination_unavailable`, its side effect `maybe` if something was or may have been
-        written, and `conflict` when others keep changing what the plan is about.
+        Raises `ProblemError` `coordination_unavailable`, with the side effect `maybe` if a write succeeded or may have
+        succeeded, and `conflict` if other brokers keep changing the same keys.
         """
         await self._drive(plan, only_first=False)
 
     async def begin(self, plan: Plan) -> bool:
-        """Plan again until the first transaction succeeds, and leave the rest to the caller. Raises as above.
+        """Make the plan until its first transaction succeeds; the caller handles the other steps.
 
-        For plans that must not be made again on a state that another broker changed after their first write. Returns
-        False for an empty plan.
+        Use it for a plan that must not be made again from a state that another broker changed after the plan's first
+        write. Returns False for an empty plan. Raises as `complete` does.
         """
         return await self._drive(plan, only_first=True)
 
@@ -76,7 +77,7 @@ class PlanRunner:
         raise ProblemError("conflict", detail, side_effect=SideEffect.MAYBE if written else None)
 
     async def _run(self, transaction: Transaction) -> bool:
-        """Run one transaction and let the mirror show its effect, or what was in its way."""
+        """Run one transaction, and wait until the mirror shows its effect or the conflicting write."""
         result = await self._coordination.transact(
             transaction.compares, transaction.success, transaction.failure
         )
@@ -84,7 +85,7 @@ class PlanRunner:
         return result.succeeded
 
     async def _catch_up(self) -> None:
-        """Bring the mirror to the store's present: what is planned on it then is guarded against a late write."""
+        """Wait until the mirror shows the store's present revision; the next plan's compares exclude a late write."""
         try:
             page = await self._coordination.list(self._mirror.metadata.keys.cluster, limit=1)
             await self._mirror.wait_for(page.revision)

@@ -1,8 +1,8 @@
-"""The one permit of the cluster to restart a broker, as a key under a lease of five minutes.
+"""The cluster's only permit to restart a broker, as a key under a lease of five minutes.
 
-For `operations`. A rolling restart requests the permit before each broker: the controller grants it to one broker at a
-time, when every partition can do without that broker. The permit ends when its broker is registered in a later
-incarnation or unregistered, or with the lease.
+`operations` uses this module. A rolling restart requests the permit before each broker. The controller grants it to one
+broker at a time, when every partition can do without that broker. The permit ends when its broker is registered in a
+later incarnation or unregistered, or with the lease.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ PERMIT_SECONDS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class RestartPermit:
-    """The one permit of the cluster to restart a broker."""
+    """The cluster's only permit to restart a broker."""
 
     broker: BrokerId
     seconds: int
-    """How long it holds."""
+    """Seconds for which the permit is valid."""
 
 
 class RestartPermits:
-    """Gives the permit out."""
+    """Grants and ends the permit."""
 
     def __init__(self, coordination: Coordination, mirror: Mirror, index: PartitionsByBroker) -> None:
         self._coordination = coordination
@@ -55,7 +55,7 @@ class RestartPermits:
         self._index = index
 
     async def request(self, broker: BrokerId) -> RestartPermit:
-        """Give the permit to a registered broker, again if it has it already; raise `restart_refused`."""
+        """Grant the permit to a registered broker, also if it holds the permit already; raise `restart_refused`."""
         forbidding = self.forbidding(broker)
         if forbidding:
             raise refusals.restart_forbidden(broker, forbidding)
@@ -66,7 +66,7 @@ class RestartPermits:
             raise ProblemError("coordination_unavailable", detail, side_effect=SideEffect.MAYBE) from error
 
     async def forget(self, broker: BrokerId) -> None:
-        """End the permit of a broker that is gone for good; where the store does not answer, its lease ends it."""
+        """End the permit of a broker that is gone for good; if the store does not answer, the lease ends it."""
         key = self._metadata.keys.restart_permit
         with suppress(CoordinationUnavailable, UnknownOutcome):
             [item] = (await self._coordination.transact((), (Get(key),))).reads
@@ -74,7 +74,7 @@ class RestartPermits:
                 await self._coordination.transact((unchanged_since(key, item.mod_revision),), (Delete(key),))
 
     def forbidding(self, broker: BrokerId) -> list[tuple[str, PartitionIndex]]:
-        """Return the partitions that could not do without the broker for a while, and could if others were in sync."""
+        """Return the partitions that need the broker now, and would not if other replicas were in sync."""
         named = [
             (self._metadata.topic_name(key.topic_id) or key.topic_id, key.partition)
             for key in self._index.of_broker(broker)
@@ -110,7 +110,7 @@ class RestartPermits:
         return RestartPermit(broker, PERMIT_SECONDS)
 
     async def _renewed(self, permit: KeyValue) -> bool:
-        """Extend the permit to its whole time again; return False if it has just ended."""
+        """Extend the permit to its full time; return False if it has just ended."""
         if permit.lease_id is None:
             return False
         try:
@@ -134,8 +134,8 @@ class RestartPermits:
 def _needs(record: PartitionRecord, broker: BrokerId, brokers: Brokers) -> bool:
     """Return whether a partition forbids the broker's restart.
 
-    A partition with no replica to spare never forbids it, since waiting would not help. A partition below its minimum
-    always does, because the broker may be the first to catch up.
+    A partition with no replica to spare never forbids the restart, since waiting would not help. A partition below its
+    minimum always forbids it, because the broker may be the first to catch up.
     """
     in_sync = {entry.broker for entry in record.isr if _stays(entry, brokers)}
     if len(record.replicas) <= record.min_isr or len(in_sync) > record.min_isr:

@@ -1,7 +1,8 @@
-"""Finishes what a topic's key says is to be done, and makes what plans of topics are made from.
+"""Completion of the operation that a topic's key names, and the inputs of plans for topics.
 
-For `topics`, which does what users ask, and for the controllership, which finishes what earlier controllers left. Both
-may be at the same topic at once: guards let one through and the other finds it done.
+`topics` completes the operations of users, and the controllership completes the operations that earlier controllers
+left. Both may handle the same topic at the same time: a guard lets one write succeed, and the other caller then finds
+the operation complete.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from fairlead_broker.registry.records import TopicRecord, TopicState
 from fairlead_broker.registry.transactions import Transaction
 
 OfficeHeld: TypeAlias = Callable[[], ControllerTerm | None]
-"""Tells the controller's term as long as this broker holds it."""
+"""Function that returns the controller's term while this broker holds it, else None."""
 
 
 class TopicCompletion:
-    """Drives plans in the name of the controller; refuses while this broker is not it."""
+    """Runs plans as the controller; refuses while this broker is not the controller."""
 
     def __init__(
         self,
@@ -36,7 +37,7 @@ class TopicCompletion:
         clock: Clock,
         new_start_index: Callable[[], int],
     ) -> None:
-        """`new_start_index` says where the placement of new partitions begins."""
+        """`new_start_index` returns the index at which the placement of new partitions begins."""
         self._metadata = mirror.metadata
         self._term = term
         self._clock = clock
@@ -44,7 +45,7 @@ class TopicCompletion:
         self._new_start_index = new_start_index
 
     async def finish(self, name: str) -> None:
-        """Do what is left to be done for a topic. Raises `ProblemError` as `PlanRunner.complete` does."""
+        """Complete the operation of a topic. Raises `ProblemError` as `PlanRunner.complete` does."""
         start_index = self._new_start_index()
 
         def plan(size: int) -> Sequence[Transaction]:
@@ -56,12 +57,12 @@ class TopicCompletion:
     def completion(
         self, name: str, topic: Versioned[TopicRecord], size: int, start_index: int
     ) -> Sequence[Transaction]:
-        """Plan what is left of whatever the topic's key says."""
+        """Return the remaining transactions of the operation that the topic's key names."""
         partitions = self._metadata.partitions(topic.value.topic_id)
         return plan_completion(self.planning(size, start_index), name, topic, partitions)
 
     def planning(self, size: int, start_index: int = 0) -> Planning:
-        """Return what plans are made from; raise `coordination_unavailable` without the term."""
+        """Return the inputs of a plan; raise `coordination_unavailable` if this broker does not hold the term."""
         config = self._metadata.cluster_config
         return Planning(
             term=required_term(self._term),
@@ -75,7 +76,7 @@ class TopicCompletion:
 
 
 def required_term(term: OfficeHeld) -> ControllerTerm:
-    """Return the term, or refuse: no write of a broker that does not hold it can succeed."""
+    """Return the term; raise the refusal without it, since no write of a broker without the term can succeed."""
     held = term()
     if held is None:
         raise ProblemError("coordination_unavailable", "this broker is not the controller")
@@ -83,5 +84,5 @@ def required_term(term: OfficeHeld) -> ControllerTerm:
 
 
 def is_unfinished(topic: TopicRecord) -> bool:
-    """Return whether partition records of a topic in creation are still missing."""
+    """Return whether partition records of a new or growing topic are still missing."""
     return topic.state is TopicState.CREATING or topic.growing_to is not None

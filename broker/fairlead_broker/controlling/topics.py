@@ -1,7 +1,8 @@
-"""Topics as users ask for them: created, altered, deleted, or refused with the reason.
+"""Creation, change and deletion of topics for users, or the refusal with its reason.
 
-Called by the runtime. Holds a request against what is written, lets `controller` plan, and runs the plan. Several
-callers, even on several brokers, may ask for the same at once: guards let one through and the others find it done.
+The runtime calls this module. It compares a request with the stored records, lets `controller` plan, and runs the plan.
+Several callers, also on several brokers, may send the same request at one time: a guard lets one write succeed, and the
+other callers then find the operation complete.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ MIN_ISR = "min.insync.replicas"
 
 
 class TopicAdmin:
-    """Changes topics in the name of the controller that holds the term.
+    """Changes topics on the broker that holds the controller's term.
 
-    Every call raises `ProblemError`; `coordination_unavailable` also when the term is lost.
+    Every call may raise `ProblemError`, with `coordination_unavailable` also if the term is lost.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class TopicAdmin:
         new_topic_id: Callable[[], TopicId],
         new_start_index: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`new_topic_id` makes UUIDs; `new_start_index` says where the placement of a new topic begins."""
+        """`new_topic_id` makes UUIDs; `new_start_index` returns the index at which a new topic's placement begins."""
         self._mirror = mirror
         self._metadata = mirror.metadata
         self._clock = clock
@@ -61,9 +62,9 @@ class TopicAdmin:
         self._being_created: dict[str, int] = {}
 
     async def create(self, request: CreateTopicRequest, *, dry_run: bool = False) -> tuple[TopicRecord, bool]:
-        """Create a topic and return it with True; with False if it is there already with the same specification.
+        """Create a topic and return it with True; with False if a topic of the same specification exists.
 
-        `topic_exists` names the difference to another specification. A dry run checks and writes nothing.
+        `topic_exists` names the differences from another specification. A dry run makes the checks and writes nothing.
         """
         check_topic_name(request.name)
         config = merge_patch({}, request.config)
@@ -87,9 +88,9 @@ class TopicAdmin:
     async def alter(
         self, name: str, request: AlterTopicRequest, topic_id: TopicId | None = None
     ) -> TopicRecord:
-        """Change configuration (a merge patch) and the replication factor of new partitions, and grow a topic.
+        """Change configuration (a merge patch) and replication factor (of new partitions), and grow a topic.
 
-        With a topic id, another topic of the same name is refused as `topic_recreated`.
+        If a topic id is given, another topic of the same name is refused as `topic_recreated`.
         """
         altered = self._required(name, topic_id).value.topic_id
         start_index = self._new_start_index()
@@ -104,7 +105,7 @@ class TopicAdmin:
             return self._alteration(name, topic, request, self._completing.planning(size, start_index))
 
         while True:
-            # A topic that another broker has begun is finished first, as often as another broker is quicker.
+            # An operation that another broker has begun is completed first, as often as other brokers begin one.
             await self._runner.complete(completion)
             self._refuse_unfinished(name, altered)
             if await self._runner.begin(announcement) or not is_unfinished(
@@ -115,13 +116,13 @@ class TopicAdmin:
         return self._required(name, altered).value
 
     async def follow_cluster_config(self) -> None:
-        """Bring the partitions of every topic in line with the cluster's configuration, if this is the controller."""
+        """Apply the cluster's configuration to the partitions of every topic, if this broker is the controller."""
         if self._term() is not None:
             for name in tuple(self._metadata.topics):
                 await self._completing.finish(name)
 
     async def delete(self, name: str, topic_id: TopicId | None = None) -> None:
-        """Delete a topic; returns when its name is free. `topic_recreated` as in `alter`."""
+        """Delete a topic; return when its name is free. Raises `topic_recreated` as `alter` does."""
         doomed = self._required(name, topic_id).value.topic_id
 
         def plan(size: int) -> Sequence[Transaction]:
@@ -164,9 +165,9 @@ class TopicAdmin:
     def _creation(
         self, request: CreateTopicRequest, config: dict[str, str], offered: set[TopicId]
     ) -> Callable[[int], Sequence[Transaction]]:
-        """Plan by the state of the name: a topic in creation (by any call), a topic in deletion, or none.
+        """Return a plan for each state of the name: a topic in creation (by any call), a topic in deletion, or none.
 
-        `offered` receives the topic ids under which this call tried to create it.
+        `offered` collects the topic ids under which this call tried to create the topic.
         """
         start_index = self._new_start_index()
         record: TopicRecord | None = None
@@ -256,7 +257,7 @@ class TopicAdmin:
 
 
 def _check_same(request: CreateTopicRequest, config: dict[str, str], existing: TopicRecord) -> None:
-    """Raise `topic_exists` naming every difference between what is asked for and what is there."""
+    """Raise `topic_exists` with every difference between the request and the existing topic."""
     wanted_factor = request.replication_factor or existing.replication_factor
     partitions = existing.growing_to or existing.partitions
     pairs: list[tuple[str, object, object]] = [
@@ -279,7 +280,7 @@ def _check_same(request: CreateTopicRequest, config: dict[str, str], existing: T
 
 
 def _check_min_isr(name: str, config: Mapping[str, str], replication_factor: int) -> None:
-    """Refuse a minimum that could never be reached; the cluster's default is cut to the replicas instead."""
+    """Refuse a minimum above the number of replicas; the cluster's default is lowered to that number instead."""
     asked = int(config.get(MIN_ISR, 1))
     if asked > replication_factor:
         raise ProblemError(

@@ -1,10 +1,10 @@
 """Surveys of the replicas of partitions that no complete replica can lead, and the elections that follow.
 
-For the controllership. Each survey is a task of its own beside the controller's turns: a slow broker delays the
-elections of its own partitions and no others. The next turn compares the answers with the mirror: an answer from an
-ended incarnation does not count. A live replica that did not answer may have the longest log, so it is asked again for
-the topic's delay once more, counted in its incarnation, before the election ignores it. For a record of a restored
-store every replica must answer.
+The controllership runs the surveys. Each survey is its own task beside the controller's turns, so that a slow broker
+delays only the elections of its own partitions. The next turn compares the answers with the mirror; an answer from an
+ended incarnation does not count. A live replica that did not answer may have the longest log. The survey therefore
+repeats the request for the topic's delay, counted in the replica's incarnation, before the election ignores the
+replica. A restored record requires the answers of all replicas.
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import PartitionRecord
 
 Survey: TypeAlias = Callable[[PartitionKey, Sequence[BrokerId]], Awaitable[Mapping[BrokerId, LogEnd]]]
-"""Asks replicas for the end of their logs; the result lacks brokers that do not answer or hold no open log."""
+"""Function that asks replicas for the ends of their logs; brokers without an answer or an open log are left out."""
 LeaderlessPartition: TypeAlias = tuple[PartitionKey, Versioned[PartitionRecord]]
 
 SURVEYS_MAX: Final = PARTITIONS_MAX
-"""Under way at once."""
+"""Surveys under way at one time."""
 AGAIN_SECONDS: Final = 1.0
-"""Between two surveys of a partition: refusals come at once, and asking costs every replica something."""
+"""Seconds between two surveys of a partition; a refusal arrives at once, and each survey costs work on every
+replica."""
 
 _log = structlog.get_logger("fairlead.controller")
 
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """What replicas told of a partition as it was then."""
+    """Answers of the replicas of a partition, with the partition record at the time of the survey."""
 
     key: PartitionKey
     partition: Versioned[PartitionRecord]
@@ -55,11 +56,11 @@ class Surveyed:
     ends: Mapping[BrokerId, LogEnd]
 
     def answered(self, view: ClusterView) -> Mapping[BrokerId, LogEnd]:
-        """Return the ends that brokers told in the lives that they are in."""
+        """Return the log ends from brokers that are still in the asked incarnation."""
         return {broker: end for broker, end in self.ends.items() if self._is_current(broker, view)}
 
     def silent(self, view: ClusterView) -> tuple[BrokerId, ...]:
-        """Return the live replicas without an answer, except stopping and quarantined ones, which never lead."""
+        """Return the live replicas without an answer, except stopping and quarantined replicas, which never lead."""
         answered = self.answered(view)
         return tuple(
             replica.broker
@@ -75,7 +76,7 @@ class Surveyed:
 
 
 async def nobody_answers(key: PartitionKey, brokers: Sequence[BrokerId]) -> Mapping[BrokerId, LogEnd]:
-    """Return no answers: the survey of a broker without peers."""
+    """Return no answers, as the survey of a broker without peers."""
     del key, brokers
     return {}
 
@@ -86,7 +87,7 @@ class UncleanElections:
     def __init__(
         self, survey: Survey, view: Callable[[], ClusterView], clock: Clock, done: Callable[[], None]
     ) -> None:
-        """`done` is called whenever a survey has ended."""
+        """`done` is called at the end of every survey."""
         self._survey = survey
         self._view = view
         self._clock = clock
@@ -97,7 +98,7 @@ class UncleanElections:
         self._last: dict[PartitionKey, float] = {}
 
     def begin(self, group: asyncio.TaskGroup, due: Iterable[LeaderlessPartition]) -> None:
-        """Begin the surveys of partitions that have none under way, as tasks of the group."""
+        """Begin a survey of each due partition that has none under way, as a task of the group."""
         now = self._clock.monotonic()
         for key, partition in due:
             if len(self._under_way) >= SURVEYS_MAX:
@@ -111,9 +112,9 @@ class UncleanElections:
     def elected(
         self, find: Callable[[PartitionKey], Versioned[PartitionRecord] | None], patience_seconds: float
     ) -> list[PartitionWrite]:
-        """Return the elections that follow from the surveys that have ended; each survey is used once.
+        """Return the elections that follow from the ended surveys; each survey is used once.
 
-        `find` tells a partition as it is now. `patience_seconds`: how long a silent replica is asked again.
+        `find` returns the present record of a partition. A silent replica is asked again for `patience_seconds`.
         """
         surveyed, self._surveyed = self._surveyed, []
         now, writes = self._clock.monotonic(), []
@@ -131,7 +132,7 @@ class UncleanElections:
     def election(self, surveyed: Surveyed, *, forced: bool = False) -> PartitionWrite | None:
         """Return the write that elects the replica with the longest reported log; None if no replica can lead.
 
-        `forced`: an operator accepts the replicas that answered, even if a restored record requires all of them.
+        `forced` means that an operator accepts the present answers, even if a restored record requires all replicas.
         """
         view, record = self._view(), surveyed.partition.value
         if has_live_leader(record, view.brokers):
@@ -154,7 +155,7 @@ class UncleanElections:
         return PartitionWrite(surveyed.key, surveyed.partition.mod_revision, elected, elects=True)
 
     async def survey(self, key: PartitionKey, partition: Versioned[PartitionRecord]) -> Surveyed:
-        """Ask the replicas that are there, and wait for what they say."""
+        """Ask all registered replicas for the ends of their logs, and wait for the answers."""
         brokers = self._view().brokers
         asked = {
             replica.broker: broker_epoch(brokers[replica.broker])
@@ -164,12 +165,12 @@ class UncleanElections:
         return Surveyed(key, partition, asked, await self._survey(key, list(asked)))
 
     def forget(self) -> None:
-        """Forget all surveys: a new term begins, or another controller had one in between."""
+        """Drop all surveys, because a term begins and another controller may have held a term in between."""
         for kept in (self._surveyed, self._first, self._last):
             kept.clear()
 
     def _note_first(self, key: PartitionKey, partition: Versioned[PartitionRecord], now: float) -> None:
-        """Note which lives are asked for the first time about this record."""
+        """Note the time of the first survey of each incarnation for this record."""
         known = self._first.get(key)
         if known is None or known.revision != partition.mod_revision:
             known = self._first[key] = _FirstAsked(partition.mod_revision, {})
@@ -179,7 +180,7 @@ class UncleanElections:
         }
 
     def _asked_last(self, key: PartitionKey, brokers: Sequence[BrokerId], now: float) -> float:
-        """Say when the last of some replicas was asked first: one that has just come has its time before it."""
+        """Return the latest first survey among these replicas, so that a restarted replica gets its full time."""
         known = self._first.get(key)
         at = {} if known is None else known.at
         return max(at.get(incarnation, now) for incarnation in self._incarnations(brokers))
@@ -203,12 +204,12 @@ class UncleanElections:
 
 @dataclass(slots=True)
 class _FirstAsked:
-    """When the replicas of a partition were asked first since its record was written."""
+    """Times of the first surveys of a partition's replicas since its record was written."""
 
     revision: Revision
-    """Revision of that record."""
+    """Revision of the partition record."""
     at: dict[tuple[BrokerId, BrokerEpoch], float]
-    """By the life of a broker: one that has come back may need as long again before it can tell."""
+    """Time by incarnation; a restarted broker may need the full delay again before it can answer."""
 
 
 def _named(key: PartitionKey) -> dict[str, object]:
