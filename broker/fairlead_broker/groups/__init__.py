@@ -1,8 +1,8 @@
 """Consumer groups: members and their partitions (KIP-848), without a clock or a store.
 
-Called by the coordinator's task in `runtime` and by the simulator. The caller loads `GroupRecords`, feeds `GroupEvent`s
-with the time and the topics into `Group.turn`, writes the `GroupChange`, replays it with `Group.commit`, then sends the
-replies. Must not know keys of the store, HTTP, offsets or loops.
+The coordinator's task in `runtime` and the simulator call this room. The caller loads `GroupRecords`, passes
+`GroupEvent`s with the time and the topics to `Group.turn`, writes the `GroupChange`, replays it with `Group.commit`,
+then sends the replies. The room must not know the store's keys, HTTP, offsets or event loops.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Compute the target of a group: the partitions that each member should have.
+"""Computation of a group's target: the partitions that each member should have.
 
-`uniform` (the default) shares all partitions of the group equally; `range` shares each topic separately and gives
-partitions of the same number to the same member, for joins of topics. Both are sticky: a partition moves only if
-balance requires it. Pure functions of subscriptions, topics and the previous target, called once for a target.
+`uniform` (the default) shares all partitions of the group equally. `range` shares each topic separately and gives
+partitions of the same number to the same member, for joins of topics. Both assignors are sticky: a partition moves only
+if balance requires it. The functions are pure, take subscriptions, topics and the previous target, and run once for
+each target.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from fairlead_broker.groups.subscriptions import TopicShape
 Place: TypeAlias = tuple[TopicId, int]
 """A partition of a topic."""
 Racks: TypeAlias = Mapping[Place, frozenset[str]]
-"""Racks of the replicas of each partition, without unknown racks."""
+"""Racks of the replicas of each partition; unknown racks are left out."""
 
 
 def quotas(counts: Mapping[str, int], total: int) -> dict[str, int]:
-    """Share `total` equally: the largest holder gets the remainder, so that no member releases more than necessary.
+    """Share `total` equally; the largest holder gets the remainder, so that no member releases more than necessary.
 
-    The order of `counts` decides between equals.
+    The order of `counts` decides between equal holders.
     """
     low, extra = divmod(total, len(counts))
     fullest_first = sorted(counts, key=counts.__getitem__, reverse=True)
@@ -34,10 +35,10 @@ def quotas(counts: Mapping[str, int], total: int) -> dict[str, int]:
 
 
 def surrender(held: list[Place], surplus: int, rack: str | None, racks: Racks) -> list[Place]:
-    """Remove the surplus from a member's partitions, and return it.
+    """Remove the surplus from a member's partitions, and return the removed partitions.
 
-    Partitions in other racks go first, then those of the topic of which the member holds most, the highest number
-    first: every topic stays spread.
+    Partitions in other racks are removed first, then partitions of the topic of which the member holds most, the
+    highest number first. Every topic therefore stays spread over the members.
     """
     far = [place for place in held if rack is not None and place in racks and rack not in racks[place]]
     given_up = far[:surplus]
@@ -59,7 +60,7 @@ def surrender(held: list[Place], surplus: int, rack: str | None, racks: Racks) -
 def near_places(
     free: Sequence[Place], open_places: dict[str, int], rack_of: Mapping[str, str], racks: Racks
 ) -> tuple[list[tuple[str, Place]], list[Place]]:
-    """Assign partitions to members in a rack of one of their replicas, where possible; `open_places` counts down.
+    """Assign partitions to members in a rack of one of their replicas, if possible; `open_places` is counted down.
 
     Returns the assignments and the remaining partitions. The rack with the most open places is served first.
     """
@@ -81,7 +82,7 @@ def near_places(
 
 
 def deal(free: Iterable[Place], open_places: dict[str, int]) -> list[tuple[str, Place]]:
-    """Deal partitions to the members with open places in turn: neighbours of one topic go to different members."""
+    """Deal partitions in turn to members with open places, so that neighbours of one topic go to different members."""
     waiting = deque(member for member, count in open_places.items() if count)
     return [(_next_of(waiting, open_places), place) for place in free]
 
@@ -116,11 +117,11 @@ class Candidate:
 Candidates: TypeAlias = Mapping[str, Candidate]
 Shapes: TypeAlias = Mapping[TopicId, TopicShape]
 Target: TypeAlias = Mapping[TopicId, Mapping[str, Sequence[int]]]
-"""Partitions of each topic by member; members without any are left out."""
+"""Partitions of each topic by member; members without a partition are left out."""
 
 
 def check_assignor(name: str) -> str:
-    """Return the name of a known assignor, else raise `malformed_request`."""
+    """Return the name if it is a known assignor, else raise `malformed_request`."""
     if name in _ASSIGNORS:
         return name
     detail = f"assignor {name!a:.60} does not exist; there are {', '.join(sorted(_ASSIGNORS))}"
@@ -128,15 +129,15 @@ def check_assignor(name: str) -> str:
 
 
 def assign(assignor: str, members: Candidates, topics: Shapes, before: Target) -> Target:
-    """Compute the target: every partition of a consumed topic goes to one of the members that consume it.
+    """Compute the target: every partition of a consumed topic goes to a member that consumes the topic.
 
-    Raises `malformed_request` for an assignor that does not exist.
+    Raises `malformed_request` for an unknown assignor.
     """
     return _ASSIGNORS[check_assignor(assignor)](members, topics, before)
 
 
 def assign_uniform(members: Candidates, topics: Shapes, before: Target) -> Target:
-    """Share all partitions together: counts differ by at most one where all members consume the same topics."""
+    """Share all partitions together. Counts differ by at most one if all members consume the same topics."""
     ordered = {member_id: members[member_id] for member_id in sorted(members)}
     consumed = {topic_id for candidate in members.values() for topic_id in candidate.topics}
     shapes = {topic_id: topics[topic_id] for topic_id in sorted(consumed)}
@@ -153,7 +154,7 @@ def assign_uniform(members: Candidates, topics: Shapes, before: Target) -> Targe
 
 
 def assign_range(members: Candidates, topics: Shapes, before: Target) -> Target:
-    """Share each topic separately; topics with equal partition counts and consumers are shared alike."""
+    """Share each topic separately. Topics with equal partition counts and consumers get equal shares."""
     order = sorted(members, key=lambda member_id: _static_first(member_id, members[member_id]))
     alike: dict[tuple[int, tuple[str, ...]], list[TopicId]] = {}
     for topic_id in sorted(topics):
@@ -197,7 +198,7 @@ def _share(
     *,
     in_ranges: bool = False,
 ) -> None:
-    """Bring members that consume the same topics to their quotas, in place."""
+    """Give members of the same topics their quotas; change `held` in place."""
     total = len(free) + sum(map(len, held.values()))
     quota = quotas({member_id: len(places) for member_id, places in held.items()}, total)
     for member_id, places in held.items():
@@ -212,7 +213,7 @@ def _share(
 
 
 def _in_ranges(free: Sequence[Place], open_places: Mapping[str, int]) -> list[tuple[str, Place]]:
-    """Give each member the next partitions in a row."""
+    """Give each member the next partitions in ascending order."""
     takers = [member_id for member_id, count in open_places.items() for _ in range(count)]
     return list(zip(takers, free, strict=True))
 
@@ -220,7 +221,7 @@ def _in_ranges(free: Sequence[Place], open_places: Mapping[str, int]) -> list[tu
 def _shared_range(
     partitions: int, members: Candidates, alike: Sequence[TopicShape], before: Target
 ) -> dict[str, tuple[int, ...]]:
-    """Share the numbers of partitions, once for all topics that are alike."""
+    """Share partition numbers once for all topics with the same count and consumers."""
     first = alike[0].topic_id
     held: dict[str, list[Place]] = {member_id: [] for member_id in members}
     unowned = set(range(partitions))
@@ -243,7 +244,7 @@ def _shared_range(
 
 
 def _static_first(member_id: str, candidate: Candidate) -> tuple[bool, str, str]:
-    """Order for ranges: a static member keeps its position after a restart under another member id."""
+    """Return the sort key for ranges. A static member keeps its position after a restart under another member id."""
     return candidate.instance_id is None, candidate.instance_id or "", member_id
 
 
@@ -271,7 +272,7 @@ def _by_topic(held: Mapping[str, Sequence[Place]]) -> dict[TopicId, dict[str, tu
 
 
 Nearness: TypeAlias = tuple[Mapping[str, str], Racks]
-"""Racks of members that have one, and racks of partitions."""
+"""Racks of the members with a known rack, and racks of the partitions."""
 
 
 def assign_uneven(
@@ -280,7 +281,7 @@ def assign_uneven(
     subscribers: Mapping[TopicId, Sequence[str]],
     nearness: Nearness,
 ) -> None:
-    """Give out free partitions and make the moves that balance needs, in place. Every topic has a subscriber."""
+    """Assign free partitions and move partitions to balance members, in place. Every topic must have a subscriber."""
     load = {member_id: len(places) for member_id, places in held.items()}
     by_topic: dict[TopicId, dict[str, list[int]]] = {topic_id: {} for topic_id in subscribers}
     for member_id, places in held.items():
@@ -289,7 +290,7 @@ def assign_uneven(
     unowned: dict[TopicId, list[Place]] = {}
     for place in free:
         unowned.setdefault(place[0], []).append(place)
-    # Topics with few consumers first: later topics can still correct the imbalance that they cause.
+    # Topics with few consumers are first, since later topics can still correct the imbalance that they cause.
     for topic_id in sorted(unowned, key=lambda each: (len(subscribers[each]), each)):
         _give_out(unowned[topic_id], by_topic[topic_id], subscribers[topic_id], load, nearness)
     while sum(_level(by_topic[topic_id], subscribers[topic_id], load) for topic_id in subscribers):
@@ -308,7 +309,7 @@ def _give_out(
     load: dict[str, int],
     nearness: Nearness,
 ) -> None:
-    """Give each free partition of one topic to a least loaded member, to one in a near rack if there is one."""
+    """Give each free partition of one topic to a least loaded member, if possible to one in a near rack."""
     rack_of, racks = nearness
     lightest = [(load[member_id], member_id) for member_id in takers]
     heapify(lightest)
@@ -330,7 +331,7 @@ def _give_out(
 
 
 def _lightest(heap: list[tuple[int, str]], load: Mapping[str, int]) -> str:
-    """Return the least loaded member; heap entries of members with a newer load are out of date."""
+    """Return the least loaded member; entries of the heap with an older load of a member are skipped."""
     while True:
         known_load, member_id = heap[0]
         if known_load == load[member_id]:
@@ -339,7 +340,7 @@ def _lightest(heap: list[tuple[int, str]], load: Mapping[str, int]) -> str:
 
 
 def _level(by_member: dict[str, list[int]], takers: Sequence[str], load: dict[str, int]) -> bool:
-    """Move partitions of one topic until no move helps, the last assigned ones first. Return whether any moved."""
+    """Move partitions of one topic until no move helps, the last assigned first; return whether any moved."""
     lightest = [(load[member_id], member_id) for member_id in takers]
     heaviest = [(-load[member_id], member_id) for member_id, partitions in by_member.items() if partitions]
     heapify(lightest)
@@ -350,7 +351,7 @@ def _level(by_member: dict[str, list[int]], takers: Sequence[str], load: dict[st
         if not by_member[giver]:
             heappop(heaviest)
             continue
-        # Entries of members whose load has changed are out of date.
+        # An entry with an earlier load of its member is out of date.
         if -negative_load != load[giver]:
             heapreplace(heaviest, (-load[giver], giver))
             continue

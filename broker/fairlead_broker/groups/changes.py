@@ -1,8 +1,8 @@
-"""The change that a turn asks to be written, and the form in which a group is loaded.
+"""The change that a turn writes, and the form in which a group is loaded.
 
-A partition is granted only if it is free in the records that are already written (`rules.is_free`). So every part of a
-change is legal without the others, in any order. The state record comes last, and a group that finds records ahead of
-its state record continues above their epochs.
+A partition is granted only if the records that are already written leave it free (`rules.is_free`). Every part of a
+change is therefore legal without the other parts, in any order. The state record is written last, and a group with
+records ahead of its state record continues above their epochs.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from fairlead_broker.registry.group_records import GroupRecord, MemberRecord, Ta
 
 @dataclass(frozen=True, slots=True)
 class StateKey:
-    """`state` of the group: a `GroupRecord`."""
+    """Key `state` of the group, with a `GroupRecord`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetKey:
-    """`targets/<topic id>`: a `TargetRecord`."""
+    """Key `targets/<topic id>` of the group, with a `TargetRecord`."""
 
     topic_id: TopicId
 
 
 @dataclass(frozen=True, slots=True)
 class MemberKey:
-    """`members/<m>`: a `MemberRecord`."""
+    """Key `members/<member id>` of the group, with a `MemberRecord`."""
 
     member_id: str
 
@@ -41,7 +41,7 @@ GroupValue: TypeAlias = GroupRecord | TargetRecord | MemberRecord
 
 @dataclass(frozen=True, slots=True)
 class GroupRecords:
-    """A group as it was found in the store; all parts are empty for a group that does not exist."""
+    """A group as loaded from the store; all parts are empty for a group that does not exist."""
 
     state: GroupRecord | None = None
     targets: Mapping[TopicId, TargetRecord] = field(default_factory=dict)
@@ -59,9 +59,9 @@ class GroupChange:
         return len(self.puts) + len(self.deletes)
 
     def portions(self, limit: int) -> Iterator[GroupChange]:
-        """Divide into changes of at most `limit` keys, to be written one after the other; usually there is one.
+        """Divide the change into parts of at most `limit` keys, to be written in order; usually there is one part.
 
-        Removed members come first, then the records of other members, then the target, and the state record last.
+        The order is: removed members, records of other members, the target, the state record.
         """
         keys = iter(sorted(self.puts.keys() | self.deletes, key=self._rank))
         while portion := list(islice(keys, limit)):

@@ -1,8 +1,8 @@
-"""One consumer group: decide, write, replay.
+"""The state machine of one consumer group, which decides, and replays changes after their write.
 
-The coordinator's task feeds all waiting events into `turn`, writes the returned change, calls `commit` when the write
-has certainly succeeded, and sends the replies. If a write fails or its outcome is unknown, the group is dropped and
-loaded again by its coordinator at that time. Pure: the time is an argument.
+The coordinator's task passes all waiting events to `turn`, writes the returned change, calls `commit` when the write
+has certainly succeeded, and sends the replies. If a write fails or its outcome is unknown, the coordinator drops the
+group, and the coordinator at that time loads it again. The state machine is pure: the time is an argument.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class GroupState(StrEnum):
     ASSIGNING = "assigning"
     """A new target is due."""
     RECONCILING = "reconciling"
-    """Some members must release partitions or still have to receive some."""
+    """Some members still have to release or receive partitions."""
     STABLE = "stable"
     DEAD = "dead"
     """The group is not in the store."""
@@ -60,18 +60,18 @@ class MemberView:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The decision of one turn."""
+    """Decision of one turn."""
 
     change: GroupChange | None
-    """Change to be written and then committed; None if there is none, and the replies may be sent at once."""
+    """Change to be written and then committed. None means that the replies can be sent at once."""
     replies: tuple[Reply, ...]
-    """One reply for each event, in their order."""
+    """Replies to the events, in their order."""
     now: float
     """Time of the decision, in monotonic seconds."""
 
 
 class Group:
-    """The state machine of one group.
+    """State machine of one group.
 
     `turn` decides and leaves the written records unchanged; `commit` replays a change.
     """
@@ -97,25 +97,25 @@ class Group:
         self._target_made_at = -inf
         self._known = KnownAssignments()
         self._resting: set[str] = set()
-        """Members found to have their target, since the target or their records last changed."""
+        """Members that had their target since the target or the member's records last changed."""
         self._undecided: Turn | None = None
-        """The turn whose change may be written now."""
+        """Turn whose change may be in the store, but is not committed yet."""
         self._must_look = True
-        """Whether topics may have changed since the last turn that was written."""
+        """Whether topics may have changed since the last written turn."""
         self._quiet_until = -inf
-        """Time before which nothing is due: heartbeats of members at rest only move deadlines further away."""
+        """Time before which no decision is due. Heartbeats of members at rest only move deadlines further away."""
 
     def rest(self, interval_ms: int) -> None:
-        """Set the heartbeat interval of members at rest, in milliseconds; see `pacing.rest_interval_ms`."""
+        """Set the heartbeat interval of members at rest in milliseconds; see `pacing.rest_interval_ms`."""
         self._pacing.rest_ms = interval_ms
 
     # -- deciding
 
     def turn(self, events: Sequence[GroupEvent], topics: Topics, now: float, now_us: int) -> Turn:
-        """Decide events in order; then sessions, rebalance timeouts and the target that are due.
+        """Decide the events in order, then the due ends of sessions and rebalance timeouts, then a due target.
 
-        `now` is monotonic seconds, `now_us` microseconds since the Unix epoch. A turn whose change was certainly not
-        written may be dropped: the next turn decides again.
+        `now` is in monotonic seconds, `now_us` in microseconds since the Unix epoch. A turn whose change was certainly
+        not written may be dropped, since the next turn decides again.
         """
         replies = [self.reply_at_rest(event, topics, now) for event in events]
         if not self._asks_for_decision(topics, now) and None not in replies:
@@ -129,8 +129,8 @@ class Group:
     def reply_at_rest(self, event: GroupEvent, topics: Topics, now: float) -> HeartbeatReply | None:
         """Return the reply to an unchanged heartbeat of a member that has its target; None if it needs a turn.
 
-        Nearly all heartbeats are of this kind, so it is cheap. It may be called at any time, also during the write of a
-        turn, and changes nothing but the session deadline of the member.
+        Nearly all heartbeats are of this kind, so the method must be cheap. It may be called at any time, also while a
+        turn is written, and changes only the session deadline of the member.
         """
         if not isinstance(event, Heartbeat) or self._asks_for_decision(topics, now):
             return None
@@ -143,7 +143,7 @@ class Group:
         return answered(record, interval, full=self._known.needs_assignment(event, record))
 
     def founding(self, now: float, now_us: int) -> Turn:
-        """Create a group without members, for commits without membership; no change if it exists."""
+        """Create a group without members, for commits without membership; no change if the group exists."""
         tentative = self._roster.copy()
         if tentative.group is None:
             time = TimestampUs(now_us)
@@ -151,7 +151,7 @@ class Group:
         return self._expect(Turn(tentative.difference(self._roster), (), now))
 
     def dissolution(self, now: float) -> Turn:
-        """Delete a group without members (its offsets are not known here). Raises `group_not_empty`."""
+        """Delete a group without members, but not its offsets. Raises `group_not_empty`."""
         self.check_empty()
         tentative = self._roster.copy()
         tentative.group = None
@@ -159,7 +159,7 @@ class Group:
         return self._expect(Turn(tentative.difference(self._roster), (), now))
 
     def commit(self, turn: Turn) -> None:
-        """Replay the change of the last turn, after its write has certainly succeeded."""
+        """Replay the change of the last turn. The write must have succeeded certainly."""
         assert turn.change is not None, "a turn without a change needs no commit"
         assert turn is self._undecided, f"group {self.name} commits another turn than its last"
         self._undecided = None
@@ -178,7 +178,7 @@ class Group:
             self._target_made_at = turn.now if self._roster.members else -inf
 
     def deadline(self) -> float | None:
-        """Return when a turn is due even without events, in monotonic seconds; None for never."""
+        """Return the monotonic time at which a turn is due without events; None if no turn will be due."""
         ends_at = self._next_end()
         return None if ends_at == inf else ends_at
 
@@ -186,7 +186,7 @@ class Group:
 
     @property
     def state(self) -> GroupState:
-        """State of the group, by its written records."""
+        """State of the group according to its written records."""
         if self._roster.group is None:
             return GroupState.DEAD
         if not self._roster.members:
@@ -198,17 +198,17 @@ class Group:
 
     @property
     def epoch(self) -> int:
-        """The group epoch; 0 for a dead group."""
+        """Group epoch; 0 for a dead group."""
         return 0 if self._roster.group is None else self._roster.group.epoch
 
     @property
     def assignor(self) -> str:
-        """Name of the assignor that made the target."""
+        """Name of the assignor that computed the target."""
         return UNIFORM if self._roster.group is None else self._roster.group.assignor
 
     @property
     def emptied_us(self) -> TimestampUs | None:
-        """Time at which the last member left; None while there are members, and for a dead group."""
+        """Time at which the last member left; None for a group with members and for a dead group."""
         return None if self._roster.group is None else self._roster.group.emptied_us
 
     @property
@@ -224,11 +224,11 @@ class Group:
         }
 
     def owner(self, topic_id: TopicId, partition: PartitionIndex) -> str | None:
-        """Return the member that owns a partition, also while it releases the partition."""
+        """Return the member that owns a partition, even if it has to release the partition."""
         return self._roster.owners.get((topic_id, partition))
 
     def check_empty(self) -> None:
-        """Raise `group_not_empty` if there are members: for resets and deletion."""
+        """Raise `group_not_empty` if the group has members, since offsets cannot be reset or deleted then."""
         if self._roster.members:
             detail = f"group {self.name} has {len(self._roster.members)} members"
             raise ProblemError("group_not_empty", detail, data={"group": self.name})
@@ -250,7 +250,7 @@ class Group:
     def check_committed_partition(
         self, member_id: str | None, topic_id: TopicId, partition: PartitionIndex
     ) -> None:
-        """Check that a member owns the partition that it commits (call it for each entry). Raises `member_fenced`."""
+        """Raise `member_fenced` unless the member owns the partition of this entry of its commit."""
         if member_id is None or not self._roster.members:
             return
         if not rules.may_commit_partition((topic_id, partition), member_id, self._roster.owners):
@@ -276,7 +276,7 @@ class Group:
         return self._target_made_at + ASSIGNMENT_INTERVAL_SECONDS
 
     def _asks_for_decision(self, topics: Topics, now: float) -> bool:
-        """Return whether a decision is due even without events."""
+        """Return whether a decision is due without events."""
         if self._must_look or topics is not self._subscribed.topics:
             return True
         if now < self._quiet_until:

@@ -1,4 +1,4 @@
-"""Sums and differences of partitions by topic, in the form of records: ascending, and no topic without partitions."""
+"""Set operations on partitions by topic, in the form of records: ascending, and without topics of no partition."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ Holding: TypeAlias = dict[TopicId, tuple[int, ...]]
 
 
 def common(one: Holding, other: Holding) -> Holding:
-    """Return the partitions that are in both."""
+    """Return the partitions in both holdings."""
     kept = {topic_id: set(other.get(topic_id, ())) for topic_id in one}
     return _held({topic_id: kept[topic_id].intersection(one[topic_id]) for topic_id in one})
 
 
 def without(one: Holding, other: Holding) -> Holding:
-    """Return the partitions that are not in the other."""
+    """Return the partitions of `one` that `other` does not have."""
     return _held({topic_id: set(one[topic_id]).difference(other.get(topic_id, ())) for topic_id in one})
 
 
 def together(one: Holding, other: Holding) -> Holding:
-    """Return the partitions that are in either."""
+    """Return the partitions in either holding."""
     topic_ids = one.keys() | other.keys()
     return _held({each: {*one.get(each, ()), *other.get(each, ())} for each in topic_ids})
 
 
 def as_partitions(holding: Holding) -> Partitions:
-    """Convert the form of records into that of events and replies."""
+    """Convert a holding from the form of records to the form of events and replies."""
     return {topic_id: frozenset(partitions) for topic_id, partitions in holding.items()}
 
 
 def is_within(owned: Partitions, holding: Holding) -> bool:
-    """Return whether all owned partitions are held."""
+    """Return whether the holding has all owned partitions."""
     return all(partitions.issubset(holding.get(topic_id, ())) for topic_id, partitions in owned.items())
 
 
 def is_apart(owned: Partitions, holding: Holding) -> bool:
-    """Return whether no owned partition is held."""
+    """Return whether the holding has no owned partition."""
     return all(partitions.isdisjoint(holding.get(topic_id, ())) for topic_id, partitions in owned.items())
 
 
 def is_exactly(owned: Partitions, holding: Holding) -> bool:
-    """Return whether both are the same partitions."""
+    """Return whether the holding has exactly the owned partitions."""
     return is_within(owned, holding) and sum(map(len, owned.values())) == sum(map(len, holding.values()))
 
 

@@ -1,7 +1,7 @@
-"""Joining and leaving a group, and their conditions.
+"""Joining and leaving of a group's members, and the conditions for both.
 
-Works on the tentative roster of a turn. A change of members or subscriptions sets `unsettled`, which requires a new
-group epoch and a new target. Refusals are raised as problems of the catalogue before any change.
+This module changes the tentative roster of a turn. A change of members or subscriptions sets `unsettled`, which
+requires a new group epoch and a new target. A refusal is raised as a problem of the catalogue before any change.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fairlead_broker.groups.subscriptions import SubscribedTopics, check_pattern
 from fairlead_broker.registry.group_records import MemberRecord, TargetRecord
 
 _Consumed: TypeAlias = tuple[tuple[str, ...], str | None]
-"""Names and pattern of a subscription."""
+"""Topic names and pattern of a subscription."""
 
 _NEWCOMER = MemberRecord(
     session_timeout_ms=SESSION_TIMEOUT_MS_DEFAULT,
@@ -64,14 +64,14 @@ class Membership:
         self._subscribed = subscribed
         self._heartbeats_missed = heartbeats_missed
         self._subscriptions: Counter[_Consumed] | None = None
-        """Number of members of each subscription; counted at the first use, then kept up to date."""
+        """Number of members with each subscription; counted at the first use, then kept up to date."""
         self._wanted: set[str] = set()
-        """Topics of these subscriptions, and of some that members gave up in this turn."""
+        """Topics of these subscriptions, and of some subscriptions that members ended in this turn."""
         self.unsettled = False
-        """Whether a new target is required."""
+        """Whether the group requires a new target."""
 
     def admit(self, heartbeat: Heartbeat) -> None:
-        """Admit a heartbeat: add a joining member, and update its subscription.
+        """Admit a heartbeat: add the member if it joins, and update its subscription.
 
         Raises `member_not_found`, `member_fenced`, `instance_fenced`, `group_too_large`, `invalid_pattern` or
         `malformed_request`.
@@ -89,7 +89,7 @@ class Membership:
             raise self.not_found(member_id)
 
     def leave(self, leaving: Leave) -> None:
-        """Remove a leaving member. Raises `member_not_found`, and `member_fenced` if the epoch is not the member's."""
+        """Remove a leaving member. Raises `member_not_found`, and `member_fenced` for another epoch."""
         record = self._roster.members.get(leaving.member_id)
         if record is None:
             raise self.not_found(leaving.member_id)
@@ -105,7 +105,7 @@ class Membership:
             self.put_out(leaving.member_id)
 
     def put_out(self, member_id: str) -> None:
-        """Remove a member that left or was silent; none of its later requests counts."""
+        """Remove a member that left or was silent, so that its later requests are refused."""
         if self._subscriptions is not None:
             self._subscriptions[_consumed(self._roster.members[member_id])] -= 1
         self._roster.remove_member(member_id)
@@ -126,7 +126,7 @@ class Membership:
         self.unsettled = True
 
     def _take_place(self, holder_id: str, member_id: str, subscription: Subscription) -> None:
-        """Replace a static member by its successor. The target stays, unless the subscription differs."""
+        """Replace a static member by its successor. The target stays valid, unless the subscription differs."""
         holder = self._roster.members[holder_id]
         if not rules.may_take_place(holder, self._heartbeats_missed(holder_id)):
             raise _instance_fenced(holder.instance_id, holder_id)
@@ -144,7 +144,7 @@ class Membership:
         )
 
     def _check_instance(self, record: MemberRecord, heartbeat: Heartbeat) -> None:
-        """Refuse a known member id with another static instance id than its own."""
+        """Refuse a heartbeat with another instance id than that of its member."""
         named = heartbeat.subscription.instance_id if heartbeat.subscription is not None else None
         if named is not None and named != record.instance_id:
             before = "without an instance id" if record.instance_id is None else f"as {record.instance_id}"
@@ -159,7 +159,7 @@ class Membership:
     def _subscribe(
         self, record: MemberRecord, subscription: Subscription | None, *, joins: bool
     ) -> MemberRecord:
-        """Return the member's record with its new subscription; raises the refusal."""
+        """Return the member's record with its new subscription, or raise the refusal."""
         if subscription is None:
             return record
         if joins and subscription.topics is None and not subscription.pattern:
@@ -180,7 +180,7 @@ class Membership:
             return
         check_pattern(pattern)
         used = Counter(record.topic_pattern for record in self._roster.members.values())
-        # A member with another pattern drops its previous one.
+        # A member with another pattern gives up its previous pattern.
         used[before] -= 1
         others = {each for each, members in used.items() if members > 0 and each is not None}
         if pattern not in others and len(others) >= PATTERNS_MAX:
@@ -188,7 +188,7 @@ class Membership:
             raise self._too_large(reason, PATTERNS_MAX)
 
     def _check_partitions(self, before: MemberRecord, changed: MemberRecord) -> None:
-        """Refuse a subscription that exceeds the group's limit; topics that grow beyond it later are still served."""
+        """Refuse a subscription above the group's limit. Topics that grow beyond the limit later are still served."""
         if self._subscriptions is None:
             self._subscriptions = Counter(map(_consumed, self._roster.members.values()))
             self._wanted = self._topics_of(self._subscriptions)
@@ -227,7 +227,7 @@ def _consumed(record: MemberRecord) -> _Consumed:
 
 
 def _unsaid(record: MemberRecord) -> MemberRecord:
-    """Return the record with defaults for every field of a join: earlier values are of an earlier run."""
+    """Return the record with the default for every field of a join, since earlier values are of an earlier run."""
     return msgspec.structs.replace(
         record,
         rack=None,
@@ -240,7 +240,7 @@ def _unsaid(record: MemberRecord) -> MemberRecord:
 
 
 def _merged(record: MemberRecord, subscription: Subscription) -> MemberRecord:
-    """Return the record with the given fields; None keeps the present value, an empty text resets it."""
+    """Return the record with the given fields. None keeps the present value, and an empty text resets it."""
     pattern, rack, assignor = subscription.pattern, subscription.rack, subscription.assignor
     session, rebalance = subscription.session_timeout_ms, subscription.rebalance_timeout_ms
     return msgspec.structs.replace(

@@ -1,7 +1,7 @@
 """Events that a group receives, and the replies to its members.
 
-The time of an event is an argument of `Group.turn`. Used by `group`, by the coordinator's shell in `runtime` and by the
-simulator.
+The time of an event is an argument of `Group.turn`. `group`, the coordinator in `runtime` and the simulator use these
+messages.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fairlead_api.identifiers import TopicId
 from fairlead_api.problems import ProblemError
 
 JOIN_EPOCH: Final = 0
-"""Member epoch of a joining member, for the first time or again: it owns nothing."""
+"""Member epoch of a member that joins, for the first time or again, and owns no partition."""
 AWAY_EPOCH: Final = -2
 """Member epoch of a static member that has left and whose place is kept."""
 
@@ -23,14 +23,14 @@ Partitions: TypeAlias = Mapping[TopicId, frozenset[int]]
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """The subscription that a member sends. None keeps the present value, or the default in a join; "" resets it."""
+    """Subscription that a member sends. None keeps the present value, or the default in a join; "" resets the value."""
 
     topics: frozenset[str] | None = None
-    """Topic names, whether or not the topics exist yet."""
+    """Topic names; the topics need not exist yet."""
     pattern: str | None = None
-    """RE2 expression that a topic's whole name has to match."""
+    """RE2 expression that must match the whole name of a topic."""
     instance_id: str | None = None
-    """Id that makes the member a static one. Only a join can give it."""
+    """Id that makes the member a static member. Only a join can set the id."""
     rack: str | None = None
     assignor: str | None = None
     session_timeout_ms: int | None = None
@@ -39,25 +39,25 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A member joins (epoch 0), or reports that it lives and which partitions it owns."""
+    """Join of a member (epoch 0), or report that the member lives and which partitions it owns."""
 
     member_id: str
     member_epoch: int
     subscription: Subscription | None = None
-    """Subscription; None if it did not change."""
+    """Changed subscription; None if it did not change."""
     owned: Partitions | None = None
-    """Partitions that the member still consumes; None: not sent, so none was released. Empty for a joining member."""
+    """Partitions that the member still consumes, empty for a joining member. None is sent if none was released."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """A member leaves, after it has finished with its partitions."""
+    """Departure of a member that has finished its partitions."""
 
     member_id: str
     member_epoch: int | None = None
-    """Member epoch of the leaving member; None for whatever epoch the group knows."""
+    """Member epoch of the leaving member; None leaves at any epoch."""
     static: bool = False
-    """Whether the place of a static member is kept until its session ends."""
+    """Whether a static member's place is kept until its session ends."""
 
 
 GroupEvent: TypeAlias = Heartbeat | Leave
@@ -65,22 +65,22 @@ GroupEvent: TypeAlias = Heartbeat | Leave
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReply:
-    """Reply to a heartbeat that was accepted."""
+    """Reply to an accepted heartbeat."""
 
     member_epoch: int
     """Member epoch for the next heartbeat and for commits."""
     assignment: Partitions | None
-    """All partitions that the member may consume, if they changed, differ from the owned ones, or the heartbeat was
-    complete. The member must finish and commit every other partition and leave it out of `owned`. None if nothing
-    changed."""
+    """All partitions that the member may consume. The reply has them if they changed, differ from the owned partitions,
+    or the heartbeat was complete; otherwise None. The member must finish and commit every other partition and leave it
+    out of `owned`."""
     heartbeat_interval_ms: int
-    """Time until the next heartbeat, in milliseconds. Shorter while partitions are being handed over."""
+    """Milliseconds until the next heartbeat; fewer while partitions move between members."""
     session_timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The member was removed, or is away if it is a static one."""
+    """Reply to a leaving member; it is removed, or away if it is static and keeps its place."""
 
 
 Reply: TypeAlias = HeartbeatReply | Left | ProblemError

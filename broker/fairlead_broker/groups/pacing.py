@@ -1,10 +1,10 @@
 """Deadlines of a group's members: sessions, rebalance timeouts, and the advised next heartbeat.
 
-Deadlines are not stored: a coordinator that takes a group over starts all of them at full length. A heartbeat is
+Deadlines are not stored: a coordinator that takes over a group starts every deadline at full length. A heartbeat is
 therefore noted at once, even if its turn writes nothing.
 
-Every answer advises the next heartbeat: 10,000 members that come every five seconds would use a third of a core of each
-broker, and a revoked partition has to reach its next member within a second.
+Every reply gives the time of the next heartbeat. At a fixed interval of five seconds, 10,000 members would use a third
+of a core of each broker, yet a revoked partition has to reach its next member within a second.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fairlead_broker.registry.group_records import MemberRecord
 
 
 class KnownAssignments:
-    """The members that have confirmed their written assignment since it last changed."""
+    """Members that have confirmed their written assignment since its last change."""
 
     __slots__ = ("_members",)
 
@@ -31,7 +31,7 @@ class KnownAssignments:
         self._members: set[str] = set()
 
     def note(self, heartbeat: Heartbeat, written: MemberRecord | None) -> None:
-        """Note which assignment a member knows, by its heartbeat; a joining member knows none."""
+        """Note the assignment that a member knows according to its heartbeat; a joining member knows none."""
         if heartbeat.member_epoch == JOIN_EPOCH:
             self._members.discard(heartbeat.member_id)
         elif (
@@ -47,7 +47,7 @@ class KnownAssignments:
         self._members.discard(member_id)
 
     def needs_assignment(self, heartbeat: Heartbeat, record: MemberRecord) -> bool:
-        """Return whether a reply must carry the assignment of a record, also where the heartbeat did not change it."""
+        """Return whether the reply must have the assignment of the record, also if the heartbeat did not change it."""
         if heartbeat.owned is None:
             return heartbeat.member_id not in self._members
         is_full = heartbeat.subscription is not None or heartbeat.member_epoch == JOIN_EPOCH
@@ -55,9 +55,9 @@ class KnownAssignments:
 
 
 _AFTER_SESSION_END_MS: Final = 50
-"""Time in which the turn that removes the silent member is written."""
+"""Milliseconds for the write of the turn that removes a silent member."""
 _SPREAD_MS: Final = 400
-"""Time over which members ask for the partitions of a silent member, so that a thousand do not ask at once."""
+"""Milliseconds over which members ask for a silent member's partitions, so that a thousand do not ask at once."""
 
 
 class Pacing:
@@ -68,7 +68,7 @@ class Pacing:
     def __init__(self, written: Mapping[str, MemberRecord], now: float) -> None:
         self._written = written
         self.rest_ms = HEARTBEAT_INTERVAL_MS
-        """Time between two heartbeats of a member at rest, by the load of the broker."""
+        """Milliseconds between two heartbeats of a member at rest, depending on the load of the broker."""
         self._sessions = Deadlines()
         self._revocations = Deadlines()
         for member_id, record in written.items():
@@ -82,7 +82,7 @@ class Pacing:
     def note(
         self, member_id: str, record: MemberRecord | None, revoking_before: Holding | None, now: float
     ) -> None:
-        """Apply a member's written record: partitions to release start its rebalance timeout."""
+        """Apply a member's written record; the rebalance timeout starts when the member gets partitions to release."""
         if record is None:
             self.forget(member_id)
         elif not record.revoking:
@@ -96,7 +96,7 @@ class Pacing:
         self._revocations.drop(member_id)
 
     def silent(self, now: float) -> list[str]:
-        """Return the members whose sessions are over."""
+        """Return the members whose sessions have ended."""
         return self._sessions.over(lambda ends_at: rules.session_is_over(ends_at, now))
 
     def overdue(self, now: float) -> list[str]:
@@ -104,19 +104,19 @@ class Pacing:
         return self._revocations.over(lambda ends_at: rules.revocation_is_overdue(ends_at, now))
 
     def next_end(self) -> float:
-        """Return when the next session or rebalance timeout ends; infinity for never."""
+        """Return the time at which the next session or rebalance timeout ends; infinity if there is none."""
         session, revocation = self._sessions.next(), self._revocations.next()
         return min(inf if session is None else session[0], inf if revocation is None else revocation[0])
 
     def heartbeats_missed(self, member_id: str, record: MemberRecord, now: float) -> float:
-        """Return the number of missed heartbeats of a member, counted from the take-over at most."""
+        """Return the number of missed heartbeats of a member, at most since this coordinator took over."""
         silent_ms = (now - self._sessions.end_of(member_id)) * 1000 + record.session_timeout_ms
         return silent_ms / heartbeat_interval_ms(record, self.rest_ms)
 
     def interval_ms(self, member_id: str, record: MemberRecord, now: float, *, hasty: bool) -> int:
-        """Return the milliseconds until a member's next heartbeat; few while partitions are being handed over.
+        """Return the milliseconds until a member's next heartbeat; fewer while partitions move between members.
 
-        While another member has missed heartbeats, the next heartbeat comes just after that member's session has ended,
+        If another member has missed heartbeats, the next heartbeat is due just after the end of that member's session,
         so that this member can take over its partitions.
         """
         interval = heartbeat_interval_ms(record, self.rest_ms)
@@ -128,13 +128,13 @@ class Pacing:
         silent, left_ms = self._written.get(silent_id), (ends_at - now) * 1000
         if silent is None or left_ms > silent.session_timeout_ms / 2:
             return interval
-        # The session may have ended, in a turn that is being decided or written.
+        # The session may have ended in a turn that is still being decided or written.
         after_end_ms = max(0, int(left_ms)) + _AFTER_SESSION_END_MS
         return min(interval, after_end_ms + crc32(member_id.encode()) % _SPREAD_MS)
 
 
 def rest_interval_ms(members: int) -> int:
-    """Return the time between two heartbeats of a member when one broker coordinates so many members."""
+    """Return the milliseconds between heartbeats of a member at rest on a broker that coordinates `members` members."""
     return max(HEARTBEAT_INTERVAL_MS, members * 1000 // HEARTBEATS_PER_SECOND_MAX)
 
 
@@ -144,7 +144,7 @@ def heartbeat_interval_ms(record: MemberRecord, rest_ms: int) -> int:
 
 
 def answered(record: MemberRecord, interval_ms: int, *, full: bool) -> HeartbeatReply:
-    """Return the reply to a heartbeat whose member now has this record; `full`: the reply carries the assignment."""
+    """Return the reply to a heartbeat of a member with this record; `full` adds the assignment to the reply."""
     assert record.epoch > JOIN_EPOCH, "a member is at the epoch of a target"
     assignment = as_partitions(record.assigned) if full else None
     return HeartbeatReply(record.epoch, assignment, interval_ms, record.session_timeout_ms)

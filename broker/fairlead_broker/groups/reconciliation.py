@@ -1,8 +1,8 @@
-"""A member's steps from its assignment to its target, one heartbeat at a time (KIP-848).
+"""Steps of a member from its assignment to its target, one for each heartbeat (KIP-848).
 
-The answer asks the member to release partitions outside its target; the member keeps its epoch until it has done so.
-Then it moves to the target epoch and receives the target partitions that are free; the others follow as their owners
-release them. Partitions that it owns and keeps never pause.
+The reply asks the member to release the partitions outside its target, and the member keeps its epoch until it has
+released them. The member then moves to the target epoch and receives the free partitions of its target. It receives the
+other partitions when their owners release them. Partitions that the member owns and keeps are never interrupted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fairlead_broker.registry.group_records import MemberRecord
 
 
 def note_release(record: MemberRecord, heartbeat: Heartbeat) -> MemberRecord:
-    """Remove released partitions from a member's record, if its heartbeat releases them."""
+    """Return a member's record without the partitions that its heartbeat releases."""
     if record.revoking and rules.has_released(record.revoking, record, heartbeat):
         return msgspec.structs.replace(record, revoking={})
     return record
@@ -32,9 +32,9 @@ def reconcile(
     target_epoch: int,
     owners: tuple[Mapping[Place, str], Mapping[Place, str]],
 ) -> MemberRecord:
-    """Return a member's next step; `owners` are the written owners and the grants of this turn.
+    """Return the member's record after its next step; `owners` are the written owners and the grants of this turn.
 
-    A member has no next step while it holds a partition that it must release.
+    The record is unchanged while the member holds a partition that it must release.
     """
     if record.revoking:
         return record

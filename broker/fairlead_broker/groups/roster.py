@@ -1,9 +1,9 @@
-"""A group's records and what follows from them: the members, their target, the owner of each partition, deadlines.
+"""A group's records and the facts that follow: members, their targets, the owner of each partition, and deadlines.
 
-Two rosters are in use: the written one, which only `apply` changes, and the tentative copy of a turn. The difference of
-the two is what a turn writes; no decision of a turn is visible before that write succeeds. `Deadlines` holds one end
-time for each member, which often moves and seldom passes: a move costs a dictionary entry, and the heap is corrected
-when the old time is reached.
+Two rosters are in use: the written roster, which only `apply` changes, and the tentative copy of a turn. A turn writes
+the difference of the two; no decision of a turn is visible before that write succeeds. `Deadlines` holds one end time
+for each member. An end time often moves and is seldom reached, so a move changes only a dictionary entry, and the heap
+is corrected when the old time is reached.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Roster:
         self.members: dict[str, MemberRecord] = dict(records.members)
         self.targets: dict[TopicId, TargetRecord] = dict(records.targets)
         self.instances: dict[str, str] = {}
-        """Member ids of static members by their instance id."""
+        """Member ids of static members, by instance id."""
         for member_id, record in records.members.items():
             if record.instance_id is not None:
                 self.instances[record.instance_id] = member_id
         self._target_of: dict[str, Holding] | None = None
 
     def copy(self) -> Roster:
-        """Return a roster that changes independently of this one."""
+        """Return an independent copy of this roster."""
         copied = Roster(GroupRecords())
         copied.group, copied.members, copied.targets = self.group, dict(self.members), dict(self.targets)
         copied.instances, copied._target_of = dict(self.instances), self._target_of  # its own kind
@@ -62,7 +62,7 @@ class Roster:
         return self._target_of.get(member_id, {})
 
     def at_rest(self, member_id: str, record: MemberRecord) -> bool:
-        """Return whether a member has exactly its target; a static member that is away waits for nothing."""
+        """Return whether a member has exactly its target, or is a static member that is away."""
         assert self.group is not None, "a group with members has a record"
         if record.epoch == AWAY_EPOCH:
             return True
@@ -73,7 +73,7 @@ class Roster:
         )
 
     def epoch_ahead(self) -> int:
-        """Return the highest epoch in any record but the group's own: that record is of a change written in part."""
+        """Return the highest epoch of targets and members; it exceeds the group's after a change written in part."""
         targets = (record.epoch for record in self.targets.values())
         members = (record.epoch for record in self.members.values())
         return max((0, *targets, *members))
@@ -107,7 +107,7 @@ class Roster:
                 self.instances[record.instance_id] = member_id
 
     def remove_member(self, member_id: str) -> None:
-        """Remove a member; its target stays until the next target is computed."""
+        """Remove a member; its target remains until the next target is computed."""
         record = self.members.pop(member_id)
         if record.instance_id is not None and self.instances.get(record.instance_id) == member_id:
             del self.instances[record.instance_id]
@@ -119,14 +119,14 @@ class Roster:
 
 
 class WrittenRoster(Roster):
-    """The roster by the stored records, with the owner of every partition."""
+    """Roster of the stored records, with the owner of every partition."""
 
     __slots__ = ("owners",)
 
     def __init__(self, records: GroupRecords) -> None:
         super().__init__(records)
         self.owners: dict[Place, str] = {}
-        """Members with an assigned partition, or one that they must release and still own."""
+        """Owner of each partition that is assigned to a member or that a member must still release."""
         for member_id, record in self.members.items():
             self._own(member_id, record)
 
@@ -179,7 +179,7 @@ class WrittenRoster(Roster):
 
 
 class Deadlines:
-    """The ends by member id, in monotonic seconds."""
+    """End times by member id, in monotonic seconds."""
 
     __slots__ = ("_ends", "_heap", "_queued")
 
@@ -187,11 +187,11 @@ class Deadlines:
         self._ends: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
         self._queued: dict[str, float] = {}
-        """The heap entry that counts for a member, never later than its end. It is kept while the member is gone, so
-        that a member that leaves and joins repeatedly does not fill the heap."""
+        """Heap entry that counts for a member, never later than the member's end time. The entry is kept after the
+        member has gone, so that a member that leaves and joins repeatedly does not fill the heap."""
 
     def set(self, member_id: str, ends_at: float) -> None:
-        """Set or move the end of a member."""
+        """Set or move the end time of a member."""
         self._ends[member_id] = ends_at
         queued = self._queued.get(member_id)
         if queued is None or ends_at < queued:
@@ -199,7 +199,7 @@ class Deadlines:
             heappush(self._heap, (ends_at, member_id))
 
     def drop(self, member_id: str) -> None:
-        """Drop the deadline of a member."""
+        """Drop the end time of a member."""
         self._ends.pop(member_id, None)
 
     def end_of(self, member_id: str) -> float:
@@ -224,7 +224,7 @@ class Deadlines:
         return None
 
     def over(self, is_over: Callable[[float], bool]) -> list[str]:
-        """Return the members whose time is over."""
+        """Return the members whose end time has passed."""
         following = self.next()
         if following is None or not is_over(following[0]):
             return []

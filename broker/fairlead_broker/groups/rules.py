@@ -1,6 +1,6 @@
-"""The rules that keep two members from committing one partition: each rule is a function.
+"""Rules that keep two members from committing one partition; each rule is a function.
 
-The simulator replaces one rule at a time to show that each is needed, so callers write `rules.<name>`.
+The simulator replaces one rule at a time to show that each rule is needed, so callers write `rules.<name>`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from fairlead_broker.registry.group_records import MemberRecord
 
 
 def check_member_epoch(record: MemberRecord, heartbeat: Heartbeat) -> None:
-    """Accept the heartbeat if its epoch is the member's, of a join, or of a repeat whose answer was lost.
+    """Accept a heartbeat at the member's epoch, from a joining member, or as a repeat whose reply was lost.
 
-    A member with the previous epoch must own no more than its present assignment; otherwise it has missed a revocation.
+    A member at the previous epoch must own no more than its present assignment; otherwise it has missed a revocation.
     Raises `member_fenced`.
     """
     epoch = heartbeat.member_epoch
@@ -31,10 +31,10 @@ def check_member_epoch(record: MemberRecord, heartbeat: Heartbeat) -> None:
 
 
 def has_released(partitions: Holding, record: MemberRecord, heartbeat: Heartbeat) -> bool:
-    """Return whether a member has released partitions: its heartbeat lists its partitions without them.
+    """Return whether a member has released partitions, since its heartbeat lists its partitions without them.
 
-    A joining member owns nothing. A heartbeat with an older epoch was sent before the member knew of the release, and
-    proves nothing.
+    A joining member owns no partition. A heartbeat with an older epoch was sent before the member learned of the
+    release, so it does not prove the release.
     """
     if heartbeat.member_epoch == JOIN_EPOCH:
         return True
@@ -48,32 +48,33 @@ def is_free(
 ) -> bool:
     """Return whether a partition may be granted: no other member owns it in the written records or by this turn.
 
-    A release in this turn is not enough: a change may be written in portions, and each must be legal alone.
+    A release in this turn does not make it free, because a change may be written in portions and each must be legal
+    alone.
     """
     return written_owners.get(place, member_id) == member_id and granted.get(place, member_id) == member_id
 
 
 def session_is_over(ends_at: float, now: float) -> bool:
-    """Return whether a member was silent so long that its partitions go to others. It cannot commit any more."""
+    """Return whether a member was silent too long; its partitions go to other members, and it can no longer commit."""
     return ends_at <= now
 
 
 def revocation_is_overdue(ends_at: float, now: float) -> bool:
-    """Return whether a member exceeded its rebalance timeout with partitions to release; it is then removed."""
+    """Return whether a member exceeded its rebalance timeout with partitions to release, for which it is removed."""
     return ends_at <= now
 
 
 def may_take_place(holder: MemberRecord, heartbeats_missed: float) -> bool:
     """Return whether a new member may replace a static one with the same instance id.
 
-    The static member must be away or have missed two heartbeats: a crashed member returns before its session has ended.
-    A member that is only slow loses its partitions in the same write and cannot commit them.
+    The static member must be away or have missed two heartbeats, since a crashed member may return before its session
+    ends. A static member that is only slow loses its partitions in the same write and cannot commit them.
     """
     return holder.epoch == AWAY_EPOCH or heartbeats_missed > 2
 
 
 def check_commit_epoch(member_id: str, record: MemberRecord, member_epoch: int) -> None:
-    """Accept a commit at exactly the member's epoch.
+    """Accept a commit only at the member's epoch.
 
     Raises `stale_member_epoch`, or `member_fenced` for an unknown epoch.
     """
@@ -88,7 +89,7 @@ def check_commit_epoch(member_id: str, record: MemberRecord, member_epoch: int) 
 def may_commit_partition(place: Place, member_id: str, written_owners: Mapping[Place, str]) -> bool:
     """Return whether a member owns a partition, including partitions that it must release.
 
-    The epoch alone does not prove it: a delayed heartbeat can release a partition that was granted later at the same
-    epoch.
+    The epoch alone does not prove ownership: a delayed heartbeat can release a partition that was granted later at the
+    same epoch.
     """
     return written_owners.get(place) == member_id

@@ -1,7 +1,7 @@
-"""Existing topics that the members of a group consume: by name, and by RE2 patterns over whole names.
+"""Existing topics that the members of a group consume, by name and by RE2 patterns for whole names.
 
-A pattern matches in time linear in the name, with bounded memory. Each topic is matched once for a pattern, not again
-whenever another topic changes.
+A pattern is matched in linear time of the name, with bounded memory. Each topic is matched once with a pattern, and not
+again when another topic changes.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ class TopicShape:
     topic_id: TopicId
     partitions: int
     racks: tuple[frozenset[str], ...] = ()
-    """Racks of the replicas of each partition; empty when racks are not known."""
+    """Racks of the replicas of each partition; empty if racks are not known."""
 
 
 Topics: TypeAlias = Mapping[str, TopicShape]
-"""Every ready topic by its name. Pass the same object while nothing has changed: a turn compares by identity."""
+"""Every ready topic by its name. Callers pass the same object for unchanged topics, as a turn compares identities."""
 
 
 _REMEMBERED_MAX: Final = 2_000
-"""Number of resolved subscriptions that are kept: twice the number of members."""
+"""Number of resolved subscriptions that are kept, twice the maximum number of members."""
 
 
 def check_pattern(pattern: str) -> str:
     """Return the pattern if RE2 accepts it within the limits, else raise `invalid_pattern`.
 
-    Only new requests are checked: a written pattern was within the limits of its time and stays valid.
+    Only new requests are checked. A written pattern was within the limits of its time and stays valid.
     """
     instructions = _compiled(pattern).programsize
     if instructions > PATTERN_INSTRUCTIONS_MAX:
@@ -54,18 +54,18 @@ def check_pattern(pattern: str) -> str:
 
 
 class SubscribedTopics:
-    """Topics of subscriptions, as long as the topics do not change."""
+    """Topics of subscriptions; they are resolved again when the topics change."""
 
     __slots__ = ("_matched", "_resolved", "topics")
 
     def __init__(self) -> None:
         self.topics: Topics = {}
-        """Topics of the last turn."""
+        """Topics in the last turn."""
         self._matched: dict[str, set[str]] = {}
         self._resolved: dict[tuple[tuple[str, ...], str | None], frozenset[str]] = {}
 
     def learn(self, topics: Topics) -> bool:
-        """Use these topics from now on; return whether they differ from the previous ones."""
+        """Replace the topics; return whether they differ from the previous topics."""
         if topics is self.topics:
             return False
         came, gone = topics.keys() - self.topics.keys(), self.topics.keys() - topics.keys()
@@ -92,7 +92,8 @@ class SubscribedTopics:
     def _matched_by(self, pattern: str) -> set[str]:
         matched = self._matched.get(pattern)
         if matched is None:
-            # Twice the patterns that a group may have at one time: patterns of members that left make room.
+            # Twice the patterns that a group may have at one time, so that patterns of members that left can be
+            # dropped.
             if len(self._matched) >= 2 * PATTERNS_MAX:
                 self._matched.clear()
             matched = self._matched[pattern] = _matches(pattern, self.topics.keys())
@@ -105,14 +106,14 @@ def _matches(pattern: str, names: AbstractSet[str]) -> set[str]:
 
 
 def _compiled(pattern: str) -> re2._Regexp:
-    """Compile a pattern; RE2's binding caches the last ones."""
+    """Compile a pattern; RE2's binding caches the last compiled patterns."""
     if len(pattern) > PATTERN_LENGTH_MAX:
         _refuse(pattern, f"it has {len(pattern)} characters; allowed are {PATTERN_LENGTH_MAX}")
     options = re2.Options()
     options.max_mem = PATTERN_MEMORY_BYTES_MAX
     options.log_errors = False
-    # Only whether a name matches is asked. Positions of the pattern's groups would take a thousand times as long with a
-    # few hundred groups.
+    # Only the existence of a match is needed. Positions of the pattern's groups would take a thousand times as long in
+    # a pattern with a few hundred groups.
     options.never_capture = True
     try:
         return re2.compile(pattern, options)

@@ -1,7 +1,7 @@
-"""The conditions of a new target of a group, and its computation.
+"""Conditions for a new target of a group, and its computation.
 
-A target covers every partition of every consumed topic. A coordinator, also one that has just taken over, therefore
-recognises added, deleted and grown topics from the target itself.
+A target covers every partition of every consumed topic. Every coordinator, also directly after a take-over, therefore
+recognises added, deleted and grown topics from the target.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def covers(
 ) -> bool:
     """Return whether a target covers these topics at their present sizes, and only these members.
 
-    A target names other members if a change that put a static member in the place of another was written only in part.
+    A target names other members if a change that replaced a static member was written only in part.
     """
     if not all(members.keys() >= record.members.keys() for record in targets.values()):
         return False
@@ -42,19 +42,19 @@ def covers(
 
 
 def raise_epoch(group: GroupRecord | None, ahead: int, now_us: int) -> GroupRecord:
-    """Return the group with members at an epoch above those of all its records."""
+    """Return the record of a group with members, with an epoch above the epochs of all its records."""
     if group is None:
         return GroupRecord(epoch=ahead + 1, assignor=UNIFORM, created_us=TimestampUs(now_us))
     return msgspec.structs.replace(group, epoch=max(group.epoch, ahead) + 1, emptied_us=None)
 
 
 def empty_target(group: GroupRecord, now_us: int) -> GroupRecord:
-    """Return the group without members: its target is empty, and its retention time starts."""
+    """Return the record of a group without members; its target is empty, and its retention time starts."""
     return msgspec.structs.replace(group, target_epoch=group.epoch, emptied_us=TimestampUs(now_us))
 
 
 def compute_target(roster: Roster, group: GroupRecord, subscribed: SubscribedTopics) -> None:
-    """Compute the target of a roster with members, for the roster's epoch."""
+    """Compute the target of a roster with members for the epoch of `group`."""
     assignor = preferred_assignor(roster.members)
     topics = consumed_topics(roster, subscribed)
     target = assign(
@@ -67,7 +67,7 @@ def compute_target(roster: Roster, group: GroupRecord, subscribed: SubscribedTop
     for topic_id, by_member in target.items():
         members = {member_id: tuple(partitions) for member_id, partitions in by_member.items()}
         before = roster.targets.get(topic_id)
-        # A topic with an unchanged target keeps its record, so that nothing is written for it.
+        # A topic with an unchanged target keeps its record, so that no record of it is written.
         if before is not None and before.members == members:
             targets[topic_id] = before
         else:
@@ -77,7 +77,7 @@ def compute_target(roster: Roster, group: GroupRecord, subscribed: SubscribedTop
 
 
 def preferred_assignor(members: Mapping[str, MemberRecord]) -> str:
-    """Return the assignor that most members ask for, the first by name among equals; uniform if none does."""
+    """Return the assignor that most members request, the first by name among equals; uniform without requests."""
     asked = Counter(record.assignor for record in members.values() if record.assignor is not None)
     return min(asked, key=lambda name: (-asked[name], name), default=UNIFORM)
 

@@ -1,6 +1,6 @@
-"""One turn of a group on a tentative roster: admission, timeouts, target, then each member's next step.
+"""One turn of a group on a tentative roster: admission, timeouts, target, then the next step of each member.
 
-All events are admitted before the target is computed, so that a hundred joins make one target, and released partitions
+All events are admitted before the target is computed, so that a hundred joins cause one target and released partitions
 can be planned for other members.
 """
 
@@ -36,7 +36,7 @@ from fairlead_broker.registry.group_records import MemberRecord
 
 
 class GroupTurn:
-    """Decides one turn; `change` then returns what is to be written."""
+    """Decides one turn; `change` then returns the change to be written."""
 
     __slots__ = ("_granted", "_known", "_membership", "_now", "_pacing", "_roster", "_subscribed", "_written")
 
@@ -60,7 +60,7 @@ class GroupTurn:
         """Partitions granted in this turn."""
 
     def decide(self, events: Sequence[GroupEvent], now_us: int, *, may_target: bool) -> tuple[Reply, ...]:
-        """Decide all events and everything due at this time; a new target only if one is allowed already."""
+        """Decide all events and all due work of this time; compute a new target only if `may_target`."""
         admitted = [self._admit(event) for event in events]
         self._put_out_silent_and_overdue()
         self._settle(now_us, may_target=may_target)
@@ -71,7 +71,7 @@ class GroupTurn:
         return self._roster.difference(self._written)
 
     def _admit(self, event: GroupEvent) -> Reply | None:
-        """Admit one event; None for an accepted heartbeat, which is answered when all events are admitted."""
+        """Admit an event; return None for an accepted heartbeat, which gets its reply after all events are admitted."""
         try:
             return self._let_in(event)
         except ProblemError as problem:
@@ -96,8 +96,8 @@ class GroupTurn:
             if member_id in self._roster.members:
                 self._membership.put_out(member_id)
             elif member_id not in self._written.members:
-                # A member that left in this turn is forgotten once the turn is written, and counts as silent again if
-                # it is not.
+                # A member that left in this turn is forgotten when the turn is written. If the turn is not written, the
+                # member counts as silent again.
                 self._pacing.forget(member_id)
         for member_id in self._pacing.overdue(self._now):
             record = self._roster.members.get(member_id)
@@ -105,7 +105,7 @@ class GroupTurn:
                 self._membership.put_out(member_id)
 
     def _settle(self, now_us: int, *, may_target: bool) -> None:
-        """Update group epoch and target to the present members."""
+        """Update the group epoch and the target to the present members."""
         roster, group = self._roster, self._roster.group
         if not roster.members:
             if roster.targets:
@@ -120,7 +120,7 @@ class GroupTurn:
             compute_target(roster, group, self._subscribed)
 
     def _target_is_stale(self) -> bool:
-        """Return whether the target is for other topics or members, and no other target is due anyway."""
+        """Return whether the target is for other topics or members and no other target is due."""
         roster = self._roster
         assert roster.group is not None, "asked only of groups with a record"
         if roster.group.epoch != roster.group.target_epoch:
@@ -128,14 +128,14 @@ class GroupTurn:
         return not covers(roster.targets, consumed_topics(roster, self._subscribed), roster.members)
 
     def _step(self, event: GroupEvent) -> Reply:
-        """Take the member's next step towards its target, and answer its heartbeat."""
+        """Take the member's next step towards its target, and return the reply to its heartbeat."""
         assert isinstance(event, Heartbeat), "a leave is answered at the door"
         roster, group = self._roster, self._roster.group
         before = roster.members.get(event.member_id)
         if before is None or group is None:
             return self._membership.not_found(event.member_id)
         try:
-            # Checked again: an earlier event of the same turn may have changed the member.
+            # The check is repeated, since an earlier event of this turn may have changed the member.
             rules.check_member_epoch(before, event)
         except ProblemError as problem:
             return problem.with_traceback(None)
@@ -154,10 +154,10 @@ class GroupTurn:
         return answered(after, interval, full=full)
 
     def _of_now(self, record: MemberRecord, target: Holding) -> Holding:
-        """Remove topics from an outdated target that their member no longer consumes.
+        """Return the target without topics that its member no longer consumes.
 
-        A member never gets records of a topic that it has not subscribed to. Its owned partitions go with the next
-        target.
+        A member never receives records of a topic outside its subscription. Its owned partitions of such topics are
+        removed by the next target.
         """
         names = self._subscribed.resolve(record.topics, record.topic_pattern)
         consumed = {self._subscribed.topics[name].topic_id for name in names}
