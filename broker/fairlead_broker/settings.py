@@ -41,6 +41,7 @@ START_KEYS = {
     "num.recovery.threads.per.data.dir": "open_partition_threads",
 }
 """Configuration keys that are read when a broker starts, and the setting or limit that each one is."""
+_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}")
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#\s]+")
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - what a listener is bound to, not where it is
@@ -104,6 +105,22 @@ def _origins(value: object) -> object:
 
 
 Origins = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_origins)]
+
+
+def _names(value: object) -> object:
+    """Read names of hosts. Raises ValueError naming a text that is no name of a host."""
+    texts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple):
+        return value
+    names = tuple(str(text).strip() for text in texts)
+    for name in names:
+        if not _HOST.fullmatch(name):
+            msg = f"{name!r} is not the name of a host such as broker-1.example"
+            raise ValueError(msg)
+    return names
+
+
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
 
 
 class Limits(BaseModel):
@@ -246,6 +263,8 @@ class ListenerSettings:
     limits: Limits
     access_log: bool
     cors_origins: tuple[str, ...] = ()
+    loopback_hosts: tuple[str, ...] | None = None
+    """Names by which clients call a data listener on a loopback address; None for other addresses."""
 
 
 class BrokerSettings(BaseSettings):
@@ -336,6 +355,11 @@ class BrokerSettings(BaseSettings):
     """Origins of web pages that may call the data listener from a browser, such as `https://shop.example`, separated by
     commas; `*` for all. Without, browsers keep pages of other origins out."""
 
+    hosts: Names = ()
+    """Further names, separated by commas, by which clients call a data listener on a loopback address, as behind a
+    proxy. IP addresses, `localhost` and the advertised name are always allowed, other names are refused: a web page
+    whose own name resolves to 127.0.0.1 does not reach the broker."""
+
     limits: Limits = Field(default_factory=Limits)
     """Bounds of queues, sizes, threads and times."""
 
@@ -393,7 +417,11 @@ class BrokerSettings(BaseSettings):
             limits=self.limits,
             access_log=self.access_log,
             cors_origins=self.cors_origins,
+            loopback_hosts=self._names() if self.listen.loopback else None,
         )
+
+    def _names(self) -> tuple[str, ...]:
+        return self.hosts if self.advertise is None else (*self.hosts, self.advertise.host)
 
     @classmethod
     def load(cls, flags: Mapping[str, Any] | None = None, config_file: Path | None = None) -> BrokerSettings:

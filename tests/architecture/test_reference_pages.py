@@ -24,7 +24,7 @@ def generate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_committed_pages_are_those_of_the_catalogues() -> None:
-    """Whoever changes a catalogue runs the generator and commits its pages."""
+    """The committed pages are what the generator writes from the catalogues."""
     checked = generate("--check")
 
     assert checked.stderr == ""
@@ -48,7 +48,7 @@ def test_a_page_that_differs_lacks_or_should_not_exist_is_named(tmp_path: Path) 
 
 
 def test_only_bytes_are_counted_in_units_of_1024() -> None:
-    """What is no number of bytes, such as requests and connections, is told as a plain number."""
+    """A limit that counts no bytes, such as requests or connections, is a plain number."""
     page = (checkout.ROOT / "docs/reference/limits.md").read_text(encoding="utf-8")
     rows = [row.split(" | ") for row in page.splitlines() if row.startswith("| ")]
     # The last cell is the reason, which may speak of anything.
@@ -67,7 +67,7 @@ def test_no_option_is_shown_with_an_empty_default() -> None:
 
 
 def test_the_page_of_retries_names_arguments_as_clients_take_them() -> None:
-    """Whoever copies a name from the page into a call is understood, and each is told what it means."""
+    """Every parameter has its name as a call takes it, and an explanation."""
     page = (checkout.ROOT / "docs/reference/sdk/retries.md").read_text(encoding="utf-8")
     parts = re.split(r"^## ", page, flags=re.MULTILINE)[1:]
     clients = {"Connections": Admin, "Producer": Producer, "Consumer": Consumer}

@@ -92,7 +92,7 @@ async def test_a_broker_waits_for_etcd(alone: EtcdCluster, start: Start) -> None
     async with asyncio.timeout(SECONDS):
         await told.said("coordination is away; trying again").wait()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        writer.write(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         answer = await reader.read()
         writer.close()
         alone.members[0].start()

@@ -35,7 +35,7 @@ P99_MS_MAX = 500.0
 
 def request_head(path: str = "/v1/versions") -> bytes:
     """A GET of HTTP/1.1."""
-    return f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode()
+    return f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
 
 
 def figures(
@@ -190,7 +190,7 @@ async def test_slow_headers(start, full) -> None:
         slow = [broker.connect() for _ in range(count)]
         begun = now()
         for connection in slow:
-            await send(connection, b"GET /v1/versions HTTP/1.1\r\nhost: x\r\n")
+            await send(connection, b"GET /v1/versions HTTP/1.1\r\nhost: localhost\r\n")
         trickle = asyncio.create_task(trickles(slow, b"x"))
         beside = await calm.run(2)
         peak = broker.memory_mib
@@ -228,7 +228,7 @@ async def test_slow_bodies(start, full) -> None:
         quiet = await calm.run(1)
         memory, descriptors = broker.memory_mib, broker.descriptors
         head = (
-            "POST /v1/topics/calm/partitions/0/records HTTP/1.1\r\nhost: x\r\n"
+            "POST /v1/topics/calm/partitions/0/records HTTP/1.1\r\nhost: localhost\r\n"
             "content-type: application/vnd.fairlead.batches\r\ncontent-length: 8000000\r\n\r\n"
         )
         slow = [broker.connect() for _ in range(count)]

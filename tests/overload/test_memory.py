@@ -85,7 +85,7 @@ async def stalled_reader(broker: BrokerUnderLoad, protocol: str):
     if protocol == "http1":
         connection = broker.connect(receive_bytes=4096)
         await loop.sock_sendall(
-            connection, f"GET {path} HTTP/1.1\r\nhost: x\r\naccept: {BATCHES}\r\n\r\n".encode()
+            connection, f"GET {path} HTTP/1.1\r\nhost: localhost\r\naccept: {BATCHES}\r\n\r\n".encode()
         )
         return connection
     connection = broker.connect()
@@ -128,7 +128,7 @@ async def test_stalled_readers_of_text(start, full, path, left) -> None:
     broker = await start(answers_bytes_max=32 * MIB, crowded_stall_seconds_max=1)
     now_us = time.time_ns() // 1000
     batch = encode(record_batch([b"x"] * 60_000, default_timestamp_us=now_us), Codec.ZSTD).to_bytes()
-    request = f"GET /v1/topics/many{path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode()
+    request = f"GET /v1/topics/many{path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode()
     async with Calls(broker.address) as calls, calm_client(broker) as calm:
         await calls.create("many")
         assert (await calls.send("many", batch)).status == 200

@@ -95,7 +95,7 @@ async def test_readers_that_take_nothing_do_not_hold_up_a_stop(start) -> None:
             await calls.send("large", one_batch(MIB, 1))
     connections = [broker.connect(receive_bytes=4096) for _ in range(20)]
     for connection in connections:
-        head = b"GET /v1/topics/large/partitions/0/records?max_bytes=67108864 HTTP/1.1\r\nhost: x\r\n"
+        head = b"GET /v1/topics/large/partitions/0/records?max_bytes=67108864 HTTP/1.1\r\nhost: localhost\r\n"
         head += b"accept: application/vnd.fairlead.batches\r\n\r\n"
         await asyncio.get_running_loop().sock_sendall(connection, head)
     await pause(0.5)

@@ -110,5 +110,5 @@ class Route:
         return self.answers[0].media_types
 
 
-EVERYWHERE: Final = ("malformed_request", "unknown_option", "internal")
+EVERYWHERE: Final = ("malformed_request", "unknown_option", "forbidden", "internal")
 """Problems that every call of the data listener can answer beside those of its route."""

@@ -22,6 +22,7 @@ from fairlead_broker.server.http.body import BodyBudget, BodyLimits
 from fairlead_broker.server.http.bound_socket import BoundSocket
 from fairlead_broker.server.http.call import Endpoint
 from fairlead_broker.server.http.cross_origin import CrossOrigin
+from fairlead_broker.server.http.host_check import HostCheck
 from fairlead_broker.server.http.http2_listener import (
     ConnectionLimits,
     Http2Listener,
@@ -141,7 +142,11 @@ class Listeners:
     ) -> Http2Listener:
         metrics = RequestMetrics(self._telemetry, access_log=self._settings.access_log)
         routes = [route for route in (*ROUTES, *PEER_ROUTES) if route.name in endpoints]
-        limits = self._settings.limits
+        limits, origins, hosts = (
+            self._settings.limits,
+            self._settings.cors_origins,
+            self._settings.loopback_hosts,
+        )
         application = Application(
             routes,
             endpoints,
@@ -152,8 +157,8 @@ class Listeners:
             limits.reader_stall_seconds_max,
             gate,
             limits.header_bytes_max,
+            HostCheck(hosts, origins) if hosts is not None and gate is None else None,
         )
-        origins = self._settings.cors_origins
         return Http2Listener(
             CrossOrigin(application, origins) if origins and gate is None else application,
             bound,

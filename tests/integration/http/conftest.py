@@ -135,9 +135,7 @@ class RawApi:
         self, method: str, target: str, body: bytes = b"", content_type: str = "application/json"
     ) -> Answer:
         """A request with its target as it is given."""
-        head = (
-            f"{method} {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: {content_type}\r\n"
-        )
+        head = f"{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: {content_type}\r\n"
         return await self.send(f"{head}content-length: {len(body)}\r\n\r\n".encode("latin-1") + body)
 
 

@@ -152,9 +152,7 @@ async def test_too_large(api, raw, batch_of) -> None:
     """Batches beyond max.message.bytes and bodies beyond what is read are refused, the latter unread."""
     batch = await api.post_batch(RECORDS, batch_of(bytes(9 << 20)))
     text = await api.post(RECORDS, [{"value": "a" * (9 << 20)}])
-    request = (
-        f"POST {RECORDS} HTTP/1.1\r\nhost: x\r\ncontent-type: {BATCHES}\r\ncontent-length: 9999999999\r\n\r\n"
-    )
+    request = f"POST {RECORDS} HTTP/1.1\r\nhost: [::1]\r\ncontent-type: {BATCHES}\r\ncontent-length: 9999999999\r\n\r\n"
     announced = await raw.send(request.encode())
 
     assert [answer.code for answer in (batch, text)] == ["batch_too_large"] * 2
@@ -166,9 +164,7 @@ async def test_too_large(api, raw, batch_of) -> None:
 async def test_endless_body(raw) -> None:
     """A body without a length is read to the limit and no further."""
     chunk = b"100000\r\n" + bytes(1 << 20) + b"\r\n"
-    head = (
-        f"POST {RECORDS} HTTP/1.1\r\nhost: x\r\ncontent-type: {BATCHES}\r\ntransfer-encoding: chunked\r\n\r\n"
-    )
+    head = f"POST {RECORDS} HTTP/1.1\r\nhost: [::1]\r\ncontent-type: {BATCHES}\r\ntransfer-encoding: chunked\r\n\r\n"
     answer = await raw.send(head.encode() + chunk * 65)
 
     assert (answer.status, answer.code) == (413, "body_too_large")
@@ -185,7 +181,9 @@ async def test_endless_body(raw) -> None:
 )
 async def test_a_body_that_ends_too_early(raw, framing: str, body: bytes) -> None:
     """A truncated body is the sender's mistake, and is answered if the sender still listens."""
-    head = f"POST {RECORDS} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{framing}\r\n\r\n"
+    head = (
+        f"POST {RECORDS} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{framing}\r\n\r\n"
+    )
     answer = await raw.send(head.encode() + body, ends=True)
 
     assert (answer.status, answer.code) == (400, "malformed_request")
@@ -194,7 +192,7 @@ async def test_a_body_that_ends_too_early(raw, framing: str, body: bytes) -> Non
 async def test_lying_content_lengths(raw, api) -> None:
     """Bytes after the declared body are the next request."""
     body = b'[{"value": "a"}]'
-    head = f"POST {RECORDS}?acks=nonsense HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    head = f"POST {RECORDS}?acks=nonsense HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     longer = await raw.send(f"{head}connection: close\r\ncontent-length: 3\r\n\r\n".encode() + body)
     wrong = await raw.send(f"{head}content-length: many\r\n\r\n".encode() + body)
 

@@ -66,3 +66,26 @@ def test_an_invalid_origin(wrong: str) -> None:
     """An invalid origin is named at the start."""
     with pytest.raises(ValidationError, match="is not an origin"):
         BrokerSettings(cors_origins=wrong)
+
+
+async def test_pages_of_other_sites_do_not_reach_a_loopback_broker(cluster) -> None:
+    """A simple request of another origin creates nothing, and a foreign name is answered by no call."""
+    broker = await cluster.start(hosts="log.example", cors_origins=SHOP)
+    api = await cluster.client(broker.addresses.data)
+    create = ("POST", "/v1/topics", b'{"name": "clicks"}')
+    evil = await api.call(*create, headers={"origin": "https://page.example"})
+    rebound = await api.call("GET", "/v1/topics", headers={"host": "page.example"})
+    listed = await api.call("GET", "/v1/topics", headers={"host": "log.example"})
+    shop = await api.call(*create, headers={"origin": SHOP})
+
+    assert (evil.status, evil.code) == (403, "forbidden")
+    assert (rebound.status, rebound.code) == (403, "forbidden")
+    assert (listed.status, listed.json["items"]) == (200, [])
+    assert shop.status == 201
+
+
+@pytest.mark.parametrize("wrong", ["log.example:9520", "http://log.example", ""])
+def test_an_invalid_host(wrong: str) -> None:
+    """A text that is no name of a host is named at the start."""
+    with pytest.raises(ValidationError, match="is not the name of a host"):
+        BrokerSettings(hosts=wrong)

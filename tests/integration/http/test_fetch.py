@@ -154,7 +154,9 @@ async def test_min_bytes(api, ten, batch_of, broker, polls) -> None:
 async def test_client_that_leaves_ends_its_poll(raw, broker, ten, polls) -> None:
     """A poll whose client is gone ends."""
     _, writer = await asyncio.open_connection(*raw.address.split(":"))
-    writer.write(f"GET {RECORDS}?offset=latest&max_wait_ms=60000 HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+    writer.write(
+        f"GET {RECORDS}?offset=latest&max_wait_ms=60000 HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
+    )
     await polls(broker, 1)
     writer.close()
 

@@ -21,7 +21,7 @@ async def topic(shared) -> str:
 
 def head(method: str, target: str, headers: str = "") -> bytes:
     """The head of a request that is the last of its connection; each header ends its line."""
-    return f"{method} {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n".encode()
+    return f"{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n".encode()
 
 
 @pytest.mark.parametrize(
@@ -87,3 +87,20 @@ async def test_heads_may_be_as_long_over_both_versions(shared, filler: int, stat
     ]
 
     assert [answer.status for answer in answers] == [status] * 2
+
+
+@pytest.mark.parametrize(
+    ("lines", "parameter"),
+    [
+        ("", "Host"),
+        ("host: localhost\r\nhost: localhost\r\n", "Host"),
+        ("host: localhost\r\nexpect: 200-ok\r\n", "Expect"),
+    ],
+    ids=["no host", "two hosts", "another expectation"],
+)
+async def test_a_head_that_http_does_not_allow(shared, lines: str, parameter: str) -> None:
+    """A request names its host once, and no expectation but 100-continue is known (RFC 9112, 3.2; RFC 9110, 10.1.1)."""
+    answer = await shared.raw.send(f"GET /v1/versions HTTP/1.1\r\nconnection: close\r\n{lines}\r\n".encode())
+
+    assert (answer.status, answer.code) == (400, "malformed_request")
+    assert answer.json["parameter"] == parameter

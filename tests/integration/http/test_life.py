@@ -56,7 +56,7 @@ async def test_an_idle_connection_outlives_its_place_in_a_load_balancer(cluster)
     broker = await cluster.start(limits={"header_seconds_max": 0.2})
     host, _, port = broker.addresses.data.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(b"GET /v1/versions HTTP/1.1\r\nhost: x\r\n\r\n")
+    writer.write(b"GET /v1/versions HTTP/1.1\r\nhost: localhost\r\n\r\n")
     async with asyncio.timeout(10):
         answered = await reader.read()
     writer.close()

@@ -149,7 +149,7 @@ async def test_a_slow_sender_is_answered_line_by_line(cluster) -> None:
     host, _, port = broker.addresses.data.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(
-        f"POST {PARTITION} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/x-ndjson\r\n"
+        f"POST {PARTITION} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/x-ndjson\r\n"
         "transfer-encoding: chunked\r\n\r\n".encode()
     )
     for number in range(3):

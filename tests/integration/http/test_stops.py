@@ -47,7 +47,7 @@ async def test_incomplete_bodies_are_refused(cluster) -> None:
     await (await cluster.client(broker.addresses.data)).create("flights")
     host, _, port = broker.addresses.data.rpartition(":")
     slow, streaming = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
-    head = f"POST {PARTITION} HTTP/1.1\r\nhost: x\r\ncontent-type: "
+    head = f"POST {PARTITION} HTTP/1.1\r\nhost: localhost\r\ncontent-type: "
     slow[1].write(f"{head}application/json\r\ncontent-length: 15\r\n\r\n[{{".encode())
     streaming[1].write(
         f"{head}application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n".encode()

@@ -25,6 +25,7 @@ from fairlead_broker.server.http.body import (
 )
 from fairlead_broker.server.http.call import STALL_SECONDS_MAX, Call, Endpoint, ReaderStalled
 from fairlead_broker.server.http.connections import Connections
+from fairlead_broker.server.http.host_check import HostCheck
 from fairlead_broker.server.http.peer_gate import PeerGate
 from fairlead_broker.server.http.problem_handler import FailureLog, problem_answer
 from fairlead_broker.server.http.request_metrics import RequestMetrics
@@ -56,16 +57,22 @@ _CODINGS: Final = b"transfer-encoding"
 
 
 def check_head(scope: Scope, header_bytes_max: int) -> None:
-    """Raise ProblemError headers_too_large or, for a body in another coding than chunked, malformed_request.
+    """Raise ProblemError headers_too_large, or malformed_request for a head that HTTP/1.1 does not allow.
 
-    The HTTP server bounds heads by a setting over HTTP/2 only, and stores a body in `gzip, chunked` as it is packed.
+    The HTTP server bounds heads by a setting over HTTP/2 only, stores a body in `gzip, chunked` as it is packed, and
+    accepts any number of hosts and any expectation.
     """
     codings: list[bytes] = []
+    hosts = 0
     size = len(scope["raw_path"]) + len(scope["query_string"])
     for name, value in scope["headers"]:
         size += len(name) + len(value) + FIELD_BYTES
         if name == _CODINGS:
             codings.append(value)
+        elif name == b"host" and value:
+            hosts += 1
+        elif name == b"expect" and value.lower() != b"100-continue":
+            raise _malformed("Expect", value, "100-continue")
     if size > header_bytes_max:
         raise ProblemError(
             "headers_too_large",
@@ -73,6 +80,8 @@ def check_head(scope: Scope, header_bytes_max: int) -> None:
             f" {header_bytes_max} are read",
             data={"limit_bytes": header_bytes_max},
         )
+    if hosts != 1 and scope["http_version"] == "1.1":
+        raise _malformed("Host", b"%d times" % hosts, "once")
     if codings:
         _check_codings(b",".join(codings))
 
@@ -81,12 +90,16 @@ def _check_codings(given: bytes) -> None:
     """Let in chunked alone, once: a body in another coding would be stored as it came."""
     codings = [coding for each in given.split(b",") if (coding := each.strip().lower())]
     if codings != [b"chunked"]:
-        value = given.decode("latin-1")
-        raise ProblemError(
-            "malformed_request",
-            f"header Transfer-Encoding {shown(value)} is not allowed; allowed: chunked",
-            data={"parameter": "Transfer-Encoding", "value": value[:80], "allowed": "chunked"},
-        )
+        raise _malformed("Transfer-Encoding", given, "chunked")
+
+
+def _malformed(header: str, given: bytes, allowed: str) -> ProblemError:
+    value = given.decode("latin-1")
+    return ProblemError(
+        "malformed_request",
+        f"header {header} {shown(value)} is not allowed; allowed: {allowed}",
+        data={"parameter": header, "value": value[:80], "allowed": allowed},
+    )
 
 
 OVERLOADED: Final = "overloaded"
@@ -124,14 +137,16 @@ class Application:
         stall_seconds_max: float = STALL_SECONDS_MAX,
         gate: PeerGate | None = None,
         header_bytes_max: int = HEADER_BYTES_MAX,
+        host_check: HostCheck | None = None,
     ) -> None:
         """`budget`: of all listeners together; `stall_seconds_max`: how long a reader may take nothing.
 
         `gate` checks each call first where only brokers may call. `header_bytes_max` limits the head of an HTTP/1.1
-        request.
+        request. `host_check` refuses calls of web pages of other sites.
         """
         self._header_bytes_max = header_bytes_max
         self._gate = gate
+        self._host_check = host_check
         self._endpoints = {name: traced(name, endpoint) for name, endpoint in endpoints.items()}
         self._routes = RouteTable(routes)
         self._clock = clock
@@ -173,6 +188,8 @@ class Application:
             check_head(call.scope, self._header_bytes_max)
         route, call.parameters = self._routes.find(call.scope["method"], call.raw_path)
         call.route = route
+        if self._host_check is not None:
+            self._host_check.check(route, call.headers)
         authorize(ANONYMOUS, route.operation, _resource(route, call.parameters))
         call.check_query(self._queries)
         if self._gate is not None:

@@ -123,18 +123,6 @@ def test_a_new_cluster_is_formed_when_every_member_is_written_down() -> None:
     assert (whole.inputs.state, whole.inputs.initial_cluster) == ("existing", NOBODY_JOINS)
 
 
-def test_a_refused_pod_is_named_in_the_condition() -> None:
-    """The condition of an etcd that is not healthy has the API server's words about a pod that it refuses."""
-    seen = ObservedEtcd(refused='pods "e-0" is forbidden: exceeded quota')
-    starting, running = (
-        plan_etcd(wish_of(), seen),
-        plan_etcd(wish_of(), replace(healthy(), refused=seen.refused)),
-    )
-
-    assert seen.refused in starting.verdict.message
-    assert seen.refused not in running.verdict.message
-
-
 def test_members_whose_statefulset_is_gone_come_back_on_their_data() -> None:
     """Written down is formed: a StatefulSet that was deleted does not begin a new cluster on old claims."""
     plan = plan_etcd(wish_of(1), replace(healthy(), live=None, pods={}, members=None, answers={}))

@@ -240,3 +240,10 @@ def test_every_restart_that_is_due_is_a_change() -> None:
     assert plan_etcd(WISH, replace(seen, pods=asked)).changes == "e-1 is to be restarted: please"
     assert plan_etcd(WISH, replace(seen, claims={**seen.claims, 1: waits})).changes
     assert plan_etcd(WISH, replace(seen, pods=going)).changes == ""
+
+
+def test_a_refused_pod_is_named_in_the_condition() -> None:
+    """The condition of an etcd that is not healthy has the API server's words about a pod that it refuses."""
+    refused = 'pods "e-0" is forbidden: exceeded quota'
+
+    assert refused in plan_etcd(WISH, ObservedEtcd(refused=refused)).verdict.message

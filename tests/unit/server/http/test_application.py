@@ -151,7 +151,7 @@ async def test_who_asks_first_is_refused_unread(serve) -> None:
     bound = await serve(Served(refuse, "produce").application)
     reader, writer = await asyncio.open_connection(bound.host, bound.port)
     writer.write(
-        b"POST /v1/produce HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\nexpect: 100-continue\r\n\r\n"
+        b"POST /v1/produce HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\nexpect: 100-continue\r\n\r\n"
     )
     received = await asyncio.wait_for(reader.read(), 5)
     writer.close()
@@ -174,7 +174,7 @@ async def test_client_that_leaves_while_sending(serve) -> None:
     served = Served(read, "produce")
     bound = await serve(served.application)
     _, writer = await asyncio.open_connection(bound.host, bound.port)
-    writer.write(b"POST /v1/produce HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nhalf")
+    writer.write(b"POST /v1/produce HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\nhalf")
     await writer.drain()
     writer.close()
     await asyncio.wait_for(ended.wait(), 5)

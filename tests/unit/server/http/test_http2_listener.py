@@ -199,7 +199,7 @@ async def test_stalled_reader_holds_a_few_parts(serve) -> None:
 
     bound = await serve(endless)
     reader, writer = await asyncio.open_connection(bound.host, bound.port)
-    writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+    writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
     await reader.readexactly(100)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(asyncio.shield(ended.wait()), 0.5)

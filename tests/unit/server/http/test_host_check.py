@@ -1,0 +1,68 @@
+"""Which calls a broker on a loopback address takes for those of a web page of another site (rule T13)."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead_api.problems import ProblemError
+from fairlead_api.routes import route
+from fairlead_broker.server.http.host_check import HostCheck
+
+READ, WRITE = route("list_topics"), route("create_topic")
+CHECK = HostCheck(["log.example"], ["https://shop.example"])
+
+
+def allowed(check: HostCheck, called: object, **headers: str) -> bool:
+    """Return whether a call with these headers passes; an underscore stands for a hyphen."""
+    named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
+    try:
+        check.check(called, named)  # type: ignore[arg-type]
+    except ProblemError as problem:
+        return problem.code != "forbidden"
+    return True
+
+
+@pytest.mark.parametrize(
+    ("host", "own"),
+    [
+        ("127.0.0.1:9520", True),
+        ("localhost", True),
+        ("LOCALHOST:9520", True),
+        ("[::1]:9520", True),
+        ("192.0.2.7:80", True),
+        ("log.example:9520", True),
+        ("page.example:9520", False),
+        ("localhost.page.example", False),
+        ("127.0.0.1.page.example", False),
+        ("", False),
+    ],
+)
+def test_a_broker_answers_to_its_own_names(host: str, own: bool) -> None:
+    """A name of another site is refused for reading too: it may have been made to resolve to this machine."""
+    assert allowed(CHECK, READ, host=host) is own
+    assert allowed(CHECK, WRITE, host=host) is own
+
+
+@pytest.mark.parametrize(
+    ("headers", "may_write"),
+    [
+        ({}, True),
+        ({"origin": "http://localhost:9520"}, True),
+        ({"origin": "https://shop.example"}, True),
+        ({"sec_fetch_site": "same-origin"}, True),
+        ({"origin": "https://page.example"}, False),
+        ({"origin": "http://localhost:8080"}, False),
+        ({"origin": "null"}, False),
+        ({"sec_fetch_site": "cross-site"}, False),
+        ({"sec_fetch_site": "same-site"}, False),
+    ],
+)
+def test_pages_of_other_sites_change_nothing(headers: dict[str, str], may_write: bool) -> None:
+    """A page of another origin may not send a changing call; its reading calls have no effect."""
+    assert allowed(CHECK, WRITE, host="localhost:9520", **headers) is may_write
+    assert allowed(CHECK, READ, host="localhost:9520", **headers)
+
+
+def test_every_origin_may_be_allowed() -> None:
+    """A star allows pages of every origin."""
+    assert allowed(HostCheck([], ["*"]), WRITE, host="localhost", origin="https://page.example")
