@@ -1,6 +1,6 @@
-"""Agreement between brokers: small keys changed only by compare-and-set.
+"""Coordination of brokers by small keys that are changed only by compare-and-set.
 
-The only room that knows what stands behind coordination: etcd, or its embedded twin on SQLite. Called by the
-runtime. What the keys and values mean stands in `registry`; what is to be written is decided in `controller`. Must
-not know of logs, HTTP or replication.
+Only this room knows the store of the keys: etcd, or its embedded replacement on SQLite. The runtime calls the room.
+`registry` defines the meaning of keys and values, and `controller` decides the writes. The room must not know logs,
+HTTP or replication.
 """

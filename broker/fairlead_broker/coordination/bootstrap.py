@@ -1,6 +1,6 @@
-"""How a broker comes into its cluster: the cluster's id, the registration, the controller's term.
+"""Entry of a broker into its cluster: the cluster's id, the broker's registration, the controller's term.
 
-Called once by the runtime at start, in this order. Ids and times come in as arguments.
+The runtime calls the steps once at the start, in this order. Ids and times are arguments.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from fairlead_broker.registry.transactions import (
 )
 
 FEATURE_LEVEL: Final = 1
-"""What this release understands."""
+"""Feature level of this release."""
 WAIT_EXTRA_SECONDS: Final = 5.0
 
 _log = structlog.get_logger("fairlead.coordination")
 
 
 class BrokerIdHeld(CoordinationError):
-    """Another life of this broker id is registered and does not go away."""
+    """Another incarnation of this broker id is registered and its registration does not end."""
 
     def __init__(self, broker: BrokerId, holder: BrokerRegistration, waited_seconds: float) -> None:
         super().__init__(
@@ -62,11 +62,11 @@ class BrokerIdHeld(CoordinationError):
 
 
 class FeatureLevelTooHigh(CoordinationError):
-    """The cluster uses what this release does not understand."""
+    """The feature level of the cluster is above that of this release."""
 
 
 class ClusterBootstrap:
-    """The way into one cluster."""
+    """Entry into one cluster."""
 
     def __init__(self, coordination: Coordination, keys: Keys, clock: Clock) -> None:
         self._coordination = coordination
@@ -74,9 +74,9 @@ class ClusterBootstrap:
         self._clock = clock
 
     async def cluster(self, new_cluster_id: str) -> ClusterRecord:
-        """Return the cluster's record; the first broker creates it with this id.
+        """Return the cluster record; the first broker creates it with this id.
 
-        Raises `FeatureLevelTooHigh`. After `UnknownOutcome` call it again.
+        Raises `FeatureLevelTooHigh`. After `UnknownOutcome` the call has to be repeated.
         """
         record = ClusterRecord(
             cluster_id=new_cluster_id, feature_level=FEATURE_LEVEL, created_us=self._clock.now_us()
@@ -98,7 +98,7 @@ class ClusterBootstrap:
         return standing
 
     async def standing_cluster(self) -> ClusterRecord | None:
-        """Return the cluster's record if there is one; never makes it. Raises `FeatureLevelTooHigh`."""
+        """Return the cluster record, or None without creating it. Raises `FeatureLevelTooHigh`."""
         [item] = (await self._coordination.transact((), (Get(self._keys.cluster),))).reads
         return None if item is None else self._understood(item)
 
@@ -110,10 +110,10 @@ class ClusterBootstrap:
         *,
         wait_seconds: float | None = None,
     ) -> Membership:
-        """Register the broker under a new lease; the revision of that is its broker epoch.
+        """Register the broker under a new lease; the revision of the registration is the broker epoch.
 
-        Waits for an earlier life of the same id to end, up to 2 x the time to live of its lease + 5 s, then raises
-        `BrokerIdHeld`. Whatever it raises, nothing of this attempt is left once the lease has ended.
+        Waits for an earlier incarnation of the same id to end, up to 2 x the time to live of its lease + 5 s, then
+        raises `BrokerIdHeld`. After any error, no key of this attempt is left once the lease has ended.
         """
         began = self._clock.monotonic()
         key = self._keys.broker(broker)
@@ -126,10 +126,10 @@ class ClusterBootstrap:
                     (absent(key),), (Put(key, encode(registration), lease.lease_id),), (Get(key),)
                 )
             except LeaseNotFound:
-                # So slow that the lease ran out on the way: nothing was put.
+                # The lease ended before the slow transaction arrived, so no key was put.
                 continue
             except UnknownOutcome:
-                # With the lease ended, a put that is still on its way is refused: the outcome is definite.
+                # After the end of the lease a delayed put is refused, so the outcome is definite.
                 await self._end(lease)
                 raise
             if result.succeeded:
@@ -161,7 +161,7 @@ class ClusterBootstrap:
                 raise BrokerIdHeld(broker, holder, wait_seconds)
 
     async def claim_controller(self, membership: Membership) -> ControllerTerm | None:
-        """Take the controller's term under the broker's lease; None if another broker holds it."""
+        """Claim the controller's term under the broker's lease; None if another broker holds the term."""
         keys = self._keys
         seen = await self._coordination.transact((), (Get(keys.controller_epoch),))
         [epoch_item] = seen.reads
@@ -188,7 +188,7 @@ class ClusterBootstrap:
             await self._coordination.revoke(lease)
 
     async def _wait_until_free(self, key: str, since: Revision, deadline: float) -> bool:
-        """Wait for the key's deletion; False when the deadline comes first."""
+        """Wait for the deletion of the key; return False at the deadline."""
         watch = self._coordination.watch(key, Revision(since + 1))
         try:
             async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):

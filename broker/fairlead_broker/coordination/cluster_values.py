@@ -1,6 +1,6 @@
-"""What is configured for the whole cluster, and what is wanted of single brokers, as values of the code.
+"""Configured values of the whole cluster and the wanted states of single brokers, as types of the code.
 
-For the controller's drivers, which read the mirror at every decision. Reads only.
+The controller's drivers read these values from the mirror at every decision. The module writes nothing.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ DRAINING = "draining"
 
 
 def cluster_value(metadata: ClusterMetadata, name: str) -> ConfigValue:
-    """Return the cluster's value of a key that has a default."""
+    """Return the cluster's value of a configuration key that has a default."""
     stored = metadata.cluster_config
     texts = config_texts(stored.value.values) if stored else {}
     return parse_value(name, texts.get(name, CLUSTER_KEYS[name].default), ConfigScope.CLUSTER)
 
 
 def cluster_number(metadata: ClusterMetadata, name: str) -> int:
-    """Return the cluster's value of a number."""
+    """Return the cluster's value of a numeric configuration key."""
     value = cluster_value(metadata, name)
     assert isinstance(value, int), f"{name} is a number"
     return value
 
 
 def cordoned_brokers(metadata: ClusterMetadata) -> frozenset[BrokerId]:
-    """Return the brokers that are to get no new replicas, the draining ones among them."""
+    """Return the brokers that get no new replicas, including the draining brokers."""
     return _wanted(metadata, CORDONED) | draining_brokers(metadata)
 
 
 def draining_brokers(metadata: ClusterMetadata) -> frozenset[BrokerId]:
-    """Return the brokers that are being emptied, registered or gone."""
+    """Return the draining brokers, registered or gone."""
     return _wanted(metadata, DRAINING)
 
 
 def registered_states(metadata: ClusterMetadata) -> dict[BrokerId, BrokerState]:
     """Return the state of each registered broker.
 
-    A drain counts as soon as it is requested, before its broker knows of it: the answer to the request shows the
+    A drain counts from its request on, before its broker has learned of it, so that the answer to the request shows the
     requested state.
     """
     draining = draining_brokers(metadata)
@@ -50,7 +50,7 @@ def registered_states(metadata: ClusterMetadata) -> dict[BrokerId, BrokerState]:
 
 
 def cluster_view(metadata: ClusterMetadata) -> ClusterView:
-    """Return what decisions about partitions are made from; its brokers are a live view."""
+    """Return the brokers for decisions about partitions; the mapping of brokers is a live view."""
     return ClusterView(
         brokers=metadata.brokers,
         cordoned=cordoned_brokers(metadata),

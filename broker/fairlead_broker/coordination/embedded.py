@@ -1,8 +1,8 @@
-"""Coordination inside the process, on one SQLite file: one machine, etcd's semantics, no etcd.
+"""Coordination inside the broker's process on one SQLite file, for one machine, with etcd's semantics.
 
-For `wiring` (a broker without `--etcd`, `dev up`) and for tests. Everything that touches the file or the leases runs
-in one thread, in the order of the calls; the loop only waits. Watches pull from the history, so a slow one holds
-no memory and none can have a gap.
+`wiring` uses it for a broker without `--etcd` and for `dev up`, and tests use it. One thread makes all accesses to the
+file and the leases, in the order of the calls; the event loop only waits. Watches read from the history, so a slow
+watch uses no memory and no watch can have a gap.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from fairlead_broker.registry.transactions import (
 )
 
 STALL_SECONDS: Final = 1.0
-"""A timer this late means that the process itself stood still (stopped, swapped, suspended), with its keep-alives: all
+"""Delay of a timer that shows that the process and its keep-alives stood still (stopped, swapped, suspended). All
 leases then start again at full length, as on etcd after a change of its leader."""
 EXPIRY_RETRY_SECONDS: Final = 1.0
-"""After leases could not be ended, on a full disk."""
+"""Seconds before another attempt to end leases after an attempt failed on a full disk."""
 _CLOSED: Final = "this client of the coordination store was closed"
 
 _log = structlog.get_logger("fairlead.coordination")
@@ -53,7 +53,7 @@ class EmbeddedCoordination:
     """A client of an embedded store; satisfies `protocol.Coordination`."""
 
     def __init__(self, store: EmbeddedStore) -> None:
-        """Use `open` for the first client of a store and `connect` for further ones."""
+        """Attach a client to a store. `open` makes the first client of a store, and `connect` makes further clients."""
         self._store = store
         self._watches: set[EmbeddedWatch] = set()
         self._closed = False
@@ -61,15 +61,15 @@ class EmbeddedCoordination:
 
     @classmethod
     async def open(cls, path: Path, clock: Clock) -> Self:
-        """Open the store in this file, made if missing (its folder must exist).
+        """Open the store in this file, which is created if missing (its folder must exist).
 
-        Leases of earlier processes end here, their keys in one revision. Raises a `StoreRefused`
-        (held, inaccessible, damaged, too new) or `CoordinationUnavailable`, each saying what to do.
+        Leases of earlier processes end now, and all their keys are removed in one revision. Raises a `StoreRefused`
+        (held, inaccessible, damaged, too new) or `CoordinationUnavailable`, each with the next step for the operator.
         """
         return cls(await EmbeddedStore.open(path, clock))
 
     def connect(self) -> EmbeddedCoordination:
-        """Return another client of the same store. The file is closed with the last client."""
+        """Return another client of the same store. The store is closed with the last client."""
         self._check_open()
         return EmbeddedCoordination(self._store)
 
@@ -88,7 +88,7 @@ class EmbeddedCoordination:
         )
 
     def watch(self, prefix: str, from_revision: Revision) -> EmbeddedWatch:
-        """Follow a prefix; see `Coordination.watch`."""
+        """Follow the keys under a prefix; see `Coordination.watch`."""
         self._check_open()
         watch = EmbeddedWatch(self._store, prefix, from_revision, self._watches.discard)
         self._watches.add(watch)
@@ -97,18 +97,18 @@ class EmbeddedCoordination:
     async def transact(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
     ) -> TransactionResult:
-        """Apply one branch in one step; see `Coordination.transact`."""
+        """Apply one branch of a transaction in one step; see `Coordination.transact`."""
         self._check_open()
         check_transaction(compares, success, failure)
         return await self._store.run(self._store.transact, compares, success, failure)
 
     async def grant_lease(self, ttl_seconds: int) -> Lease:
-        """Make a lease."""
+        """Grant a lease."""
         self._check_open()
         return await self._store.run(self._store.grant, ttl_seconds)
 
     async def keep_alive(self, lease: Lease) -> None:
-        """Start the lease's time to live again."""
+        """Restart the lease's time to live."""
         self._check_open()
         await self._store.run(self._store.keep_alive, lease.lease_id)
 
@@ -118,17 +118,17 @@ class EmbeddedCoordination:
         await self._store.run(self._store.end_lease, lease.lease_id)
 
     async def compact(self, revision: Revision) -> None:
-        """Give up the history before a revision."""
+        """Drop the history before a revision."""
         self._check_open()
         await self._store.run(self._store.history.compact, revision)
 
     async def expire_leases(self) -> None:
-        """End the leases that are due by the injected clock, without waiting for the store's own timer."""
+        """End the leases that are due by the injected clock, without waiting for the timer of the store."""
         self._check_open()
         await self._store.run(self._store.expire)
 
     async def close(self) -> None:
-        """End this client; the last one closes the file."""
+        """Close this client; the last client closes the file."""
         if self._closed:
             return
         self._closed = True
@@ -148,7 +148,7 @@ class EmbeddedCoordination:
 
 
 class EmbeddedWatch:
-    """A place in the history; satisfies `protocol.Watch`."""
+    """Position in the history of a store; satisfies `protocol.Watch`."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class EmbeddedWatch:
                 await self._wait()
 
     async def request_progress(self) -> None:
-        """Ask for a batch without events at the store's revision."""
+        """Request a batch without events at the store's revision."""
         self._progress_wanted = True
         self._wake.set()
 
@@ -204,9 +204,9 @@ class EmbeddedWatch:
         self._end()
 
     def notice(self, revision: Revision, changed: Sequence[str]) -> None:
-        """Learn of a new revision; a waiting watch that it does not concern only moves past it.
+        """Note a new revision; a waiting watch skips a revision without keys of its prefix.
 
-        Without that, a watch of a quiet prefix would be taken for one that is behind, and lost to compaction.
+        Without the skip, the watch of a quiet prefix would fall behind, and a compaction would remove its position.
         """
         concerned = any(key.startswith(self._prefix) for key in changed)
         if self._idle and not concerned and self._next == revision:
@@ -215,7 +215,7 @@ class EmbeddedWatch:
             self._wake.set()
 
     def _take(self, chunk: EventChunk) -> WatchBatch | None:
-        """Keep what was read; answer a request for progress once there is nothing left to read."""
+        """Buffer the events that were read; return the requested progress if no event is left to read."""
         self._next = chunk.next_revision
         self._read.extend(chunk.batches)
         if self._read or not self._progress_wanted:
@@ -237,10 +237,10 @@ class EmbeddedWatch:
 
 
 class EmbeddedStore:
-    """The thread that owns the file and the leases, and what the loop keeps beside it.
+    """Thread that owns the file and the leases, and the state of the event loop beside it.
 
-    `history` and `leases` are touched by that thread alone; the methods `transact`, `grant`, `keep_alive`,
-    `end_lease` and `expire` run there, by `run`.
+    Only that thread uses `history` and `leases`. The methods `transact`, `grant`, `keep_alive`, `end_lease` and
+    `expire` run in that thread, by `run`.
     """
 
     def __init__(self, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
@@ -252,12 +252,12 @@ class EmbeddedStore:
         self.history: History
         self.leases: Leases
         self.watches: dict[EmbeddedWatch, None] = {}
-        """In the order in which they began."""
+        """Watches in the order of their beginning."""
         self.clients = 0
 
     @classmethod
     async def open(cls, path: Path, clock: Clock) -> Self:
-        """Start the thread and open the file there."""
+        """Start the thread and open the file in it."""
         store = cls(clock, asyncio.get_running_loop())
         try:
             await store.run(store._open, path)
@@ -267,14 +267,14 @@ class EmbeddedStore:
         return store
 
     async def run(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Call in the store's thread, after everything asked for before.
+        """Run a call in the store's thread, after all earlier calls.
 
-        A call that has begun ends even if the task that waits for it is cancelled.
+        A call that has begun continues even if the task that waits for it is cancelled.
         """
         return await asyncio.wrap_future(self._thread.submit(call, *arguments, **named))
 
     async def release(self) -> None:
-        """Let one client go; close the file with the last one."""
+        """Detach a client, and close the file with the last client."""
         self.clients -= 1
         if self.clients:
             return
@@ -289,30 +289,30 @@ class EmbeddedStore:
     def transact(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation]
     ) -> TransactionResult:
-        """Apply a transaction and tell the watches."""
+        """Apply a transaction and notify the watches."""
         applied = self.history.transact(compares, success, failure, self.leases)
         self.leases.note(applied.branch)
         self._publish(applied.changed)
         return applied.result
 
     def grant(self, ttl_seconds: int) -> Lease:
-        """Make a lease."""
+        """Grant a lease."""
         lease = self.leases.grant(ttl_seconds, self._clock.monotonic())
         self._loop.call_soon_threadsafe(self._set_timer, self.leases.next_deadline)
         return lease
 
     def keep_alive(self, lease_id: LeaseId) -> None:
-        """Put off the end of a lease; a timer that was set for it finds nothing to do."""
+        """Move the end of a lease; the timer for the earlier end then finds no lease that is due."""
         self.leases.keep_alive(lease_id, self._clock.monotonic())
 
     def end_lease(self, lease_id: LeaseId) -> None:
-        """Remove the keys of a lease in one revision, then the lease."""
+        """Remove the keys of a lease in one revision, then remove the lease."""
         changed = self.history.delete(self.leases.keys(lease_id))
         self.leases.drop(lease_id)
         self._publish(changed)
 
     def expire(self, *, stalled: bool = False) -> None:
-        """End the leases that are due, or restart all of them after this process stood still."""
+        """End the leases that are due, or restart all leases if this process stood still."""
         if stalled:
             self.leases.renew_all(self._clock.monotonic())
         try:
@@ -320,7 +320,7 @@ class EmbeddedStore:
                 self.end_lease(lease_id)
         except CoordinationError:
             if not self.history.has_failed:
-                # A full disk passes, and only this timer ends the leases that are due.
+                # A full disk may have space again later, and only this timer ends the leases that are due.
                 again = self._clock.monotonic() + EXPIRY_RETRY_SECONDS
                 self._loop.call_soon_threadsafe(self._set_timer, again)
             raise
@@ -331,7 +331,7 @@ class EmbeddedStore:
         self.leases = Leases(self.history.life)
 
     def _publish(self, changed: Sequence[str]) -> None:
-        """Notify the watches before the caller gets the result: both go through the loop's queue in order."""
+        """Notify the watches before the caller gets the result; the queue of the event loop keeps this order."""
         if changed:
             self._loop.call_soon_threadsafe(self._notify, self.history.revision, changed)
 
@@ -350,7 +350,8 @@ class EmbeddedStore:
         assert self._timer is not None, "a timer fired that was never set"
         late = self._loop.time() - self._timer.when()
         self._timer = None
-        # Not before keepers whose timers were due earlier and were held up by the same: they run on the next turn.
+        # Delayed keep-alives whose timers were due earlier run first, since the expiry runs in the next turn of the
+        # loop.
         self._expiry = self._loop.call_soon(self._begin_expiry, late > STALL_SECONDS)
 
     def _begin_expiry(self, stalled: bool) -> None:
@@ -359,7 +360,7 @@ class EmbeddedStore:
 
 
 def _report(done: Future[None]) -> None:
-    """Log an error of the timer's call; later calls to a failed store raise it anyway."""
+    """Log an error of the timer's call. Later calls raise the error of a failed store in any case."""
     try:
         done.result()
     except CoordinationError as error:

@@ -1,8 +1,8 @@
-"""Every revision of every key in one SQLite file, until compaction.
+"""Every revision of every key since the last compaction, in one SQLite file.
 
-For `embedded` alone, which calls it from one thread. Synchronous; knows nothing of leases beyond the number that a
-key carries, and nothing of watchers. One row is one key as of one revision; a deletion is a row without a value.
-Rows carry a checksum, since SQLite has none of its own outside the write-ahead log.
+Only `embedded` calls this module, from one thread. The history is synchronous. Of leases it knows only the number that
+a key has, and it does not know watches. One row is one key at one revision; a deletion is a row without a value. Rows
+have a checksum, since SQLite has no checksums outside the write-ahead log.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ from fairlead_broker.registry.transactions import (
 
 FORMAT: Final = 1
 APPLICATION_ID: Final = 0x464C4344
-"""Written into the file so that another program's database is not taken for ours."""
+"""Id in the header of the file, by which the database of another program is refused."""
 EVENT_REVISIONS_MAX: Final = 64
-"""Revisions read at once for a watch that is behind; bounds its memory to as many transactions."""
+"""Revisions read at once for a watch that is behind, which bounds its memory to that number of transactions."""
 _ABOVE_ALL_KEYS: Final = "\U0010ffff"
 _NO_LEASE: Final = 0
 _DAMAGE_CODES: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
@@ -105,35 +105,35 @@ class EventChunk:
     next_revision: Revision
     """Revision at which the watch continues."""
     revision: Revision
-    """The store's revision when it was read."""
+    """Revision of the store at the time of the read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What a transaction did."""
+    """Effect of a transaction."""
 
     result: TransactionResult
     branch: Sequence[Operation]
     changed: tuple[str, ...]
-    """Keys that have a new revision; empty means that no revision was taken."""
+    """Keys with a new revision; empty if the transaction took no revision."""
 
 
 class History:
-    """The open file. After an error of the disk it refuses everything until it is opened again."""
+    """The open file. After an error of the disk every call is refused until the file is opened again."""
 
     def __init__(self, path: Path) -> None:
-        """Open or create the file and end the leases of earlier lives, whose keys go in one revision.
+        """Open or create the file and end the leases of earlier openings, whose keys are removed in one revision.
 
         Raises `StoreHeld`, `StoreInaccessible`, `StoreDamaged` and `StoreTooNew`.
         """
         self._path = path
         self._failure: str | None = None
         self.revision = Revision(1)
-        """Revision of the last change; an empty store is at 1."""
+        """Revision of the last change; 1 for an empty store."""
         self.compacted = Revision(0)
-        """Lists and watches below this revision are refused."""
+        """Compacted revision; lists and watches below it are refused."""
         self.life = 0
-        """How many times the file was opened."""
+        """Number of openings of the file."""
         self._lock = StoreLock(path)
         try:
             self._connection = self._open()
@@ -143,16 +143,16 @@ class History:
 
     @property
     def has_failed(self) -> bool:
-        """Whether everything is refused until the file is opened again."""
+        """Whether every call is refused until the file is opened again."""
         return self._failure is not None
 
     def close(self) -> None:
-        """Write the log into the file and let others open it."""
+        """Write the write-ahead log into the file and let other processes open it."""
         self._connection.close()
         self._lock.release()
 
     def page(self, prefix: str, revision: Revision | None, after: str | None, limit: int) -> Page:
-        """Read a page; see `Coordination.list`."""
+        """Read a page of a list; see `Coordination.list`."""
         self._refuse_failed()
         at = self._readable(revision)
         start, stop = _range(prefix)
@@ -161,7 +161,7 @@ class History:
         return Page(items, at, items[-1].key if len(rows) > limit else None)
 
     def events(self, prefix: str, from_revision: Revision) -> EventChunk:
-        """Read the next events of a watch, whole revisions only. Raises `Compacted`."""
+        """Read the next events of a watch, in whole revisions. Raises `Compacted`."""
         self._refuse_failed()
         if from_revision < self.compacted:
             raise Compacted(self.compacted)
@@ -183,7 +183,7 @@ class History:
         failure: Sequence[Operation],
         leases: Container[LeaseId],
     ) -> Applied:
-        """Run a transaction that is within the limits; see `Coordination.transact`."""
+        """Run a transaction within the limits; see `Coordination.transact`."""
         self._refuse_failed()
         succeeded = all(_holds(compare, self._latest(compare.key)) for compare in compares)
         branch = success if succeeded else failure
@@ -206,7 +206,7 @@ class History:
         return tuple(changed)
 
     def compact(self, revision: Revision) -> None:
-        """Forget what only lists and watches below a revision need."""
+        """Delete the rows that only lists and watches below a revision need."""
         self._refuse_failed()
         if revision > self.revision:
             raise FutureRevision(revision, self.revision)
@@ -226,7 +226,8 @@ class History:
         connection: sqlite3.Connection | None = None
         try:
             connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=True)
-            # Exclusive also keeps the WAL's index in memory instead of in a shared file, which network volumes lack.
+            # The exclusive mode also keeps the WAL's index in memory; network volumes lack the shared file for the
+            # index.
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             connection.execute("PRAGMA synchronous = FULL")
             self._check_format(connection)
@@ -266,7 +267,7 @@ class History:
         self.delete([key for (key,) in self._query(_LEASED, ())])
 
     def _apply(self, branch: Sequence[Operation]) -> tuple[list[KeyValue | None], list[str]]:
-        """Run the operations of a branch; a branch without effect takes no revision and no write."""
+        """Run the operations of a branch; a branch without effect takes no revision and writes nothing."""
         revision = Revision(self.revision + 1)
         reads: list[KeyValue | None] = []
         rows: dict[str, Row] = {}
@@ -311,7 +312,7 @@ class History:
                 raise StoreDamaged(self._path, self._failure)
         return rows
 
-    # SQLite's rows have whatever types their columns hold; the callers say what they asked for.
+    # SQLite's rows have the types of their columns; each caller states the types of its query.
     def _query(self, statement: str, parameters: tuple[object, ...]) -> list[tuple]:  # type: ignore[type-arg]
         try:
             return self._connection.execute(statement, parameters).fetchall()
@@ -319,7 +320,7 @@ class History:
             self._raise_definite(error)
 
     def _write(self, change: Callable[[], object]) -> None:
-        """Make a change durable, or raise: `CoordinationUnavailable` if it is certain that it was not made."""
+        """Make a change durable, or raise; `CoordinationUnavailable` means that the change was certainly not made."""
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             change()
@@ -332,7 +333,7 @@ class History:
             self._roll_back()
             if _code(error) == sqlite3.SQLITE_FULL:
                 self._raise_definite(error)
-            # What a failed write or sync left in the log may be valid at the next start.
+            # A failed write or sync may have left changes in the WAL that are valid at the next start.
             self._failure = f"writing {self._path} failed: {error}"
             raise UnknownOutcome(self._failure) from error
 
@@ -365,7 +366,7 @@ class History:
 
 
 def _code(error: sqlite3.Error) -> int:
-    """Return SQLite's primary result code; extended ones keep it in their low byte, Python's own errors have none."""
+    """Return SQLite's primary result code, the low byte of an extended code; errors of Python itself have no code."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISUSE) & 0xFF
 
 
@@ -380,7 +381,7 @@ def _holds(compare: Compare, item: KeyValue | None) -> bool:
 
 
 def _relates(relation: Relation, left: int | bytes, right: int | bytes) -> bool:
-    # Equal is neither greater nor less; both sides are of one type.
+    # Equal values are neither greater nor less. Both sides have one type.
     order = (left > right) - (left < right)  # type: ignore[operator]
     match relation:
         case Relation.EQUAL:

@@ -1,6 +1,7 @@
-"""The leases of an embedded store: in memory, gone with the process.
+"""Leases of an embedded store, kept in memory and ended with the process.
 
-For `embedded` alone. Pure: told the time, answers which leases are due and which keys end with them.
+Only `embedded` uses this module. The leases are pure: the time is an argument, and the methods return the due leases
+and the keys that end with them.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ class _Held:
 
 
 class Leases:
-    """Leases by id, and the lease of every key that has one."""
+    """Leases by id, and the lease of each key that has a lease."""
 
     __slots__ = ("_held", "_lease_of", "_life", "_made")
 
     def __init__(self, life: int) -> None:
-        """Start without leases. `life` counts the openings of the store, so that no id is ever used twice."""
+        """Start without leases. `life` is the number of the store's opening, so that no lease id is used twice."""
         self._held: dict[LeaseId, _Held] = {}
         self._lease_of: dict[str, LeaseId] = {}
         self._life = life
@@ -49,19 +50,19 @@ class Leases:
         return min((held.deadline for held in self._held.values()), default=None)
 
     def grant(self, ttl_seconds: int, now: float) -> Lease:
-        """Make a lease that ends at `now` (monotonic seconds) plus its time to live."""
+        """Grant a lease that ends at `now` (monotonic seconds) plus its time to live."""
         self._made += 1
         lease = Lease(LeaseId(self._life << 32 | self._made), ttl_seconds)
         self._held[lease.lease_id] = _Held(lease, now + ttl_seconds)
         return lease
 
     def keep_alive(self, lease_id: LeaseId, now: float) -> None:
-        """Start the time to live again. Raises `LeaseNotFound`."""
+        """Restart the time to live of a lease. Raises `LeaseNotFound`."""
         held = self._get(lease_id)
         held.deadline = now + held.lease.ttl_seconds
 
     def renew_all(self, now: float) -> None:
-        """Start every time to live again, since no lease could have been kept alive."""
+        """Restart the time to live of every lease, since no lease could have been kept alive."""
         for held in self._held.values():
             held.deadline = now + held.lease.ttl_seconds
 
@@ -74,12 +75,12 @@ class Leases:
         return sorted(self._get(lease_id).keys)
 
     def drop(self, lease_id: LeaseId) -> None:
-        """Forget a lease whose keys are gone."""
+        """Drop a lease whose keys are removed."""
         for key in self._held.pop(lease_id).keys:
             del self._lease_of[key]
 
     def note(self, operations: Iterable[Operation]) -> None:
-        """Follow what a transaction did to the leases of keys: a put without a lease detaches its key."""
+        """Apply the operations of a transaction to the leases of keys; a put without a lease detaches its key."""
         for operation in operations:
             match operation:
                 case Put(key, _, lease_id):

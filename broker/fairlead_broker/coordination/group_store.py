@@ -1,9 +1,9 @@
-"""Stored consumer groups: claims on groups, and writes that succeed only under a claim.
+"""Stored consumer groups: claims of groups, and writes that succeed only under a claim.
 
-Used by the coordinator of a group in the runtime. A claim is a put of the group's `coordinator` key. Every later
-write compares the mod revision of that key and the claimant's registration, so that no earlier write of a broker that
-lost the group can succeed, also if that broker claims the group again after a lost answer (protocol section 5, rule
-1).
+The coordinator of a group in the runtime uses this module. A claim is a put of the group's `coordinator` key. Every
+later write compares the mod revision of that key and the claimant's registration. An earlier write of a broker that
+lost the group therefore cannot succeed, even if that broker claims the group again after a lost answer (protocol
+section 5, rule 1).
 """
 
 from __future__ import annotations
@@ -58,32 +58,33 @@ from fairlead_broker.registry.transactions import (
 )
 
 UNDER_WAY_MAX: Final = 16
-"""Calls about groups at once: more would only queue in the store, before the keep-alive of this broker's lease."""
+"""Concurrent calls about groups. More calls would only wait in the store, before the keep-alive of the broker's
+lease."""
 PORTION_BYTES_MAX: Final = REQUEST_BYTES_MAX - 4096
-"""Operations of one transaction; the rest of etcd's limit is for its compares."""
+"""Bytes of the operations in one transaction; the rest of etcd's limit is for the compares."""
 
 R = TypeVar("R", bound=Record)
 Block: TypeAlias = tuple[TopicId, int]
-"""A topic and which 64 of its partitions: what one record of offsets is about."""
+"""A topic and the number of a block of its partitions; one record of offsets is for 64 partitions."""
 
 
 class ClaimLost(CoordinationError):
-    """The group, or this life of the broker, is not ours any more; nothing was written."""
+    """The claim of the group or the registration of this incarnation has ended; nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The claim of a group as read; the caller checks whether its incarnation still counts."""
+    """Claim of a group as read. The caller checks whether the claimant's incarnation is still registered."""
 
     broker: BrokerId
     broker_epoch: BrokerEpoch
     revision: Revision
-    """Mod revision of the key."""
+    """Mod revision of the `coordinator` key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to write a group, held until the registration ends or the claim is released or replaced."""
+    """Right to write a group, until the registration ends or the claim is released or replaced."""
 
     group: str
     broker: BrokerId
@@ -93,7 +94,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """Everything that is kept of a group, but for its coordinator."""
+    """All stored records of a group except its coordinator."""
 
     state: GroupRecord | None = None
     targets: Mapping[TopicId, TargetRecord] = field(default_factory=dict)
@@ -102,12 +103,12 @@ class StoredGroup:
 
     @property
     def is_absent(self) -> bool:
-        """Whether there is no such group."""
+        """Whether the group does not exist."""
         return self.state is None and not (self.targets or self.members or self.offsets)
 
 
 class GroupStore:
-    """Reads and writes groups. Every method may raise `CoordinationUnavailable`, reading ones `RecordUnreadable`."""
+    """Reads and writes groups. Each method may raise `CoordinationUnavailable`, each read `RecordUnreadable`."""
 
     def __init__(self, coordination: Coordination, keys: Keys) -> None:
         self._coordination = coordination
@@ -124,10 +125,11 @@ class GroupStore:
     async def claim(
         self, group: str, found: Holder | None, broker: BrokerId, broker_epoch: BrokerEpoch
     ) -> Claim | None:
-        """Claim a group whose holder was read; None if the holder or this broker's registration has changed.
+        """Claim a group after reading its holder; None if the holder or this broker's registration has changed.
 
-        A holder other than this incarnation must be gone. A new claim of this incarnation ends its older one. After
-        `UnknownOutcome` read the holder again, and claim again even if it is this incarnation.
+        The broker of a holder other than this incarnation must be gone. A new claim of this incarnation ends its
+        earlier claim. After `UnknownOutcome` the caller reads the holder and claims again, even if the holder is this
+        incarnation.
         """
         key = self.of(group).coordinator
         compares: list[Compare] = [
@@ -142,20 +144,20 @@ class GroupStore:
         return Claim(group, broker, broker_epoch, result.revision) if result.succeeded else None
 
     async def release(self, claim: Claim) -> None:
-        """Release the group for other brokers. A claim that is lost already is no error. Raises `UnknownOutcome`."""
+        """Release the group for other brokers. A lost claim is no error. Raises `UnknownOutcome`."""
         key = self.of(claim.group).coordinator
         await self._transact((unchanged_since(key, claim.revision),), (Delete(key),))
 
-    # -- what is kept
+    # -- stored records
 
     async def exists(self, group: str) -> bool:
-        """Return whether the store has any key of a group beside its claim."""
+        """Return whether the store has any key of a group besides its claim."""
         keys = self.of(group)
         page = await self._list(keys.prefix, limit=2)
         return any(item.key != keys.coordinator for item in page.items)
 
     async def load(self, claim: Claim) -> StoredGroup:
-        """Read a whole group after the claim, when no other broker's write can succeed."""
+        """Read a whole group after the claim, when no write of another broker can succeed."""
         keys = self.of(claim.group)
         state: GroupRecord | None = None
         targets: dict[TopicId, TargetRecord] = {}
@@ -176,9 +178,10 @@ class GroupStore:
         return StoredGroup(state, targets, members, offsets)
 
     async def write(self, claim: Claim, operations: Sequence[Operation]) -> None:
-        """Write in one transaction, if the claim still holds.
+        """Write operations in one transaction, if the claim is still valid.
 
-        Raises `ClaimLost`, `UnknownOutcome` (a caller that continues claims again first), `TransactionTooLarge`.
+        Raises `ClaimLost`, `TransactionTooLarge` and `UnknownOutcome`, after which a caller claims again before it
+        continues.
         """
         keys = self.of(claim.group)
         compares = (
@@ -190,9 +193,9 @@ class GroupStore:
             raise ClaimLost(message)
 
     async def write_offsets(self, claim: Claim, blocks: Mapping[Block, OffsetsRecord | None]) -> None:
-        """Write records of offsets, None removing one; in as few transactions as their sizes allow.
+        """Write records of offsets, or delete them for None, in as few transactions as their sizes allow.
 
-        Raises likewise; some of several may stand then.
+        Raises as `write` does; earlier transactions of the call may have succeeded then.
         """
         for portion in portions(self.offset_operations(claim.group, blocks)):
             await self.write(claim, portion)
@@ -200,20 +203,20 @@ class GroupStore:
     def offset_operations(
         self, group: str, blocks: Mapping[Block, OffsetsRecord | None]
     ) -> Iterator[Operation]:
-        """Return what writes these records."""
+        """Return the operations that write these records."""
         keys = self.of(group)
         for (topic_id, block), record in blocks.items():
             key = keys.offsets_block(topic_id, block)
             yield Delete(key) if record is None else Put(key, encode(record))
 
     async def delete(self, claim: Claim) -> None:
-        """Remove a group, the claim last: broken off, it is a smaller group that can be deleted again.
+        """Remove a group, and its claim last. An interruption leaves a smaller group, which can be deleted again.
 
         Raises as `write` does.
         """
         keys = self.of(claim.group)
         found = [item.key for item in await self._items(keys.prefix) if item.key != keys.coordinator]
-        # The state goes after what it stands for, and with it the claim.
+        # The state and the claim are deleted after the records that they describe.
         found.sort(key=lambda key: key == keys.state)
         for portion in portions(Delete(key) for key in (*found, keys.coordinator)):
             await self.write(claim, portion)
@@ -276,9 +279,9 @@ def portions(
     operations_max: int = OPERATIONS_MAX,
     bytes_max: int = PORTION_BYTES_MAX,
 ) -> Iterator[list[Operation]]:
-    """Divide operations, in their order, into what single transactions take.
+    """Divide operations, in their order, into portions within the limits of a transaction.
 
-    An operation that is too large alone comes alone, for the store to refuse.
+    An operation that is too large alone gets its own portion, which the store refuses.
     """
     portion: list[Operation] = []
     taken = 0
@@ -294,7 +297,7 @@ def portions(
 
 
 def size_of(operation: Operation) -> int:
-    """Return the bytes that an operation counts in a transaction."""
+    """Return the bytes that count for an operation in a transaction."""
     value = operation.value if isinstance(operation, Put) else b""
     return OPERATION_OVERHEAD_BYTES + len(operation.key) + len(value)
 
@@ -305,7 +308,7 @@ def _holder(item: KeyValue) -> Holder:
 
 
 def _readable_holder(item: KeyValue) -> Holder | None:
-    """A listing contains every group; only a claim of this one is refused."""
+    """Return the claim, or None for an unreadable record, so that a list of groups has every group."""
     try:
         return _holder(item)
     except RecordUnreadable:
@@ -319,9 +322,9 @@ def _read(item: KeyValue, record_type: type[R]) -> R:
 def change_pieces(
     keys: GroupKeys, change: GroupChange, bytes_max: int = PORTION_BYTES_MAX
 ) -> Sequence[Sequence[Operation]]:
-    """Divide a change into what single transactions take, to be written in this order.
+    """Divide a change into portions within the limits of a transaction, to be written in this order.
 
-    A record that is too large alone comes alone, for the store to refuse.
+    A record that is too large alone gets its own portion, which the store refuses.
     """
     limit = OPERATIONS_MAX
     while True:

@@ -1,7 +1,7 @@
-"""Tells how long the store takes to answer, call by call.
+"""Measured duration of each call to the store.
 
-Put around whatever client the broker has, by the runtime; satisfies `protocol.Coordination`. A slow store shows here
-before leases are lost over it.
+The runtime wraps the broker's client with it; it satisfies `protocol.Coordination`. The durations show a slow store
+before a broker loses its lease.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Answer = TypeVar("Answer")
 
 
 class MeasuredCoordination:
-    """A client whose calls are timed, failed ones included."""
+    """A client with measured calls, including failed calls."""
 
     def __init__(self, inner: Coordination, clock: Clock, observe: Callable[[str, float], None]) -> None:
-        """`observe` gets the name of the call and its seconds."""
+        """`observe` receives the name of each call and its seconds."""
         self._inner = inner
         self._clock = clock
         self._observe = observe
@@ -39,21 +39,21 @@ class MeasuredCoordination:
         return await self._timed("list", call)
 
     def watch(self, prefix: str, from_revision: Revision) -> Watch:
-        """Follow a prefix; see `Coordination.watch`."""
+        """Follow the keys under a prefix; see `Coordination.watch`."""
         return self._inner.watch(prefix, from_revision)
 
     async def transact(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
     ) -> TransactionResult:
-        """Apply one branch in one step; see `Coordination.transact`."""
+        """Apply one branch of a transaction in one step; see `Coordination.transact`."""
         return await self._timed("transact", self._inner.transact(compares, success, failure))
 
     async def grant_lease(self, ttl_seconds: int) -> Lease:
-        """Make a lease."""
+        """Grant a lease."""
         return await self._timed("grant_lease", self._inner.grant_lease(ttl_seconds))
 
     async def keep_alive(self, lease: Lease) -> None:
-        """Start the lease's time to live again."""
+        """Restart the lease's time to live."""
         await self._timed("keep_alive", self._inner.keep_alive(lease))
 
     async def revoke(self, lease: Lease) -> None:
@@ -61,11 +61,11 @@ class MeasuredCoordination:
         await self._timed("revoke", self._inner.revoke(lease))
 
     async def compact(self, revision: Revision) -> None:
-        """Give up the history before a revision."""
+        """Drop the history before a revision."""
         await self._timed("compact", self._inner.compact(revision))
 
     async def close(self) -> None:
-        """End the client."""
+        """Close the client."""
         await self._inner.close()
 
     async def __aenter__(self) -> Self:

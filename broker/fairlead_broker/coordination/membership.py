@@ -1,7 +1,7 @@
-"""A broker's membership of the cluster: its registration, kept under a lease as long as the broker lives.
+"""A broker's membership of the cluster: its registration under a lease, which the broker keeps alive while it runs.
 
-Made by `bootstrap`, run by the runtime. Losing the lease ends the broker epoch for good: a broker that continues must
-register again and wait for records with higher leader epochs (protocol section 3, rule 7).
+`bootstrap` makes the membership, and the runtime runs it. The loss of the lease ends the broker epoch for good: a
+broker that continues must register again and wait for records with higher leader epochs (protocol section 3, rule 7).
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from fairlead_broker.registry.records import BrokerRegistration, decode, encode
 from fairlead_broker.registry.transactions import Get, Put, created_at, unchanged_since
 
 KEEP_ALIVES_PER_TTL: Final = 3
-"""Two may be lost before the lease ends."""
+"""Keep-alives in one time to live; two of them may be lost before the lease ends."""
 RETRIES_PER_TTL: Final = 30
-"""After a failure the next attempt comes so soon that a lease renewed each third survives the loss of one."""
+"""Attempts in one time to live after a failure, so that a lease renewed at each third survives one lost attempt."""
 MARGIN_SHARE: Final = 0.25
-"""Share of the time to live that is given up, for the clocks of two machines and the way between them."""
+"""Share of the time to live that does not count as confirmed, for differences of two clocks and delays of messages."""
 
 _log = structlog.get_logger("fairlead.coordination")
 
 
 class MembershipLost(CoordinationError):
-    """The lease ended or the registration is not ours any more: this life of the broker is over."""
+    """The lease or the registration of this incarnation has ended, so the incarnation has ended too."""
 
 
 class Membership:
-    """One life of a registered broker."""
+    """One incarnation of a registered broker."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Membership:
         revision: Revision,
         confirmed_at: float,
     ) -> None:
-        """Describe a registration that was put at `revision`, its lease asked for at `confirmed_at`."""
+        """Describe a registration that was put at `revision`; its lease was requested at `confirmed_at`."""
         self._coordination = coordination
         self._key = keys.broker(broker)
         self._clock = clock
@@ -63,19 +63,19 @@ class Membership:
         self.broker_id = broker
         self.broker_epoch = BrokerEpoch(revision)
         self.registration = registration
-        """What stands in coordination."""
+        """Stored registration."""
         self.confirmed_at = confirmed_at
         """Monotonic seconds at which the last confirmed keep-alive was sent."""
         self._over = False
 
     @property
     def revision(self) -> Revision:
-        """Revision of the registration in coordination; a mirror at this revision shows the last change."""
+        """Revision of the stored registration; a mirror at this revision shows the last change."""
         return self._mod_revision
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether the lease cannot have ended yet by this machine's clock, with a margin, by all that is known here."""
+        """Whether the lease cannot have ended, by this machine's clock and with a margin."""
         if self._over:
             return False
         sure_seconds = self.lease.ttl_seconds * (1 - MARGIN_SHARE)
@@ -85,9 +85,9 @@ class Membership:
         """Keep the lease alive until cancelled. Raises `MembershipLost`, and `CoordinationClosed`."""
         ttl_seconds, pause_seconds = self.lease.ttl_seconds, 0.0
         while True:
-            # Counted from the sending of the last one that was confirmed, however long its answer took.
+            # The next keep-alive is due after the sending of the last confirmed one, however long its answer took.
             due = self.confirmed_at + ttl_seconds / KEEP_ALIVES_PER_TTL
-            # The only event to wait for is time.
+            # Only the passing of time makes the next keep-alive due.
             await asyncio.sleep(max(pause_seconds, due - self._clock.monotonic()))  # noqa: TID251
             confirmed = await self._try_to_keep_alive()
             pause_seconds = 0.0 if confirmed else ttl_seconds / RETRIES_PER_TTL
@@ -103,7 +103,7 @@ class Membership:
         return True
 
     async def keep_alive(self) -> None:
-        """Start the time to live again. Raises `MembershipLost`."""
+        """Restart the lease's time to live. Raises `MembershipLost`."""
         sent_at = self._clock.monotonic()
         try:
             await self._coordination.keep_alive(self.lease)
@@ -112,9 +112,10 @@ class Membership:
         self.confirmed_at = max(self.confirmed_at, sent_at)
 
     async def update(self, change: Callable[[BrokerRegistration], BrokerRegistration]) -> Revision:
-        """Write a successor of the registration; return its revision.
+        """Replace the registration by a changed one; return its revision.
 
-        Raises `MembershipLost`; after `UnknownOutcome` call it again: the change is then made on what stands there.
+        Raises `MembershipLost`. After `UnknownOutcome` the caller repeats the call, which changes the stored
+        registration.
         """
         while True:
             changed = change(self.registration)
@@ -129,16 +130,16 @@ class Membership:
             [standing] = result.reads
             if standing is None or BrokerEpoch(standing.create_revision) != self.broker_epoch:
                 raise self._lost()
-            # An earlier write of this broker whose answer was lost: no other broker writes this key.
+            # An earlier write of this broker lost its answer; no other broker writes this key.
             self.registration = decode(self._key, standing.value, BrokerRegistration)
             self._mod_revision = standing.mod_revision
 
     def end(self) -> None:
-        """Know this life to be over: nothing confirms it any more."""
+        """Mark this incarnation as ended, so that no keep-alive confirms it again."""
         self._over = True
 
     async def leave(self) -> None:
-        """End the lease: the registration and whatever else hangs on it goes at once."""
+        """End the lease, which removes the registration and every other key of the lease at once."""
         self.end()
         try:
             await self._coordination.revoke(self.lease)

@@ -1,9 +1,9 @@
-"""A copy of the keys under `meta/`, kept by list-then-watch.
+"""A copy of the keys under `meta/`, kept up to date by a list and a watch.
 
-Made and run by the runtime, read by all rooms of the broker. All events of a revision are applied before any listener
-runs. When the watch can no longer be trusted (cancelled, broken, silent, compacted), all keys are listed again at one
-revision, compared with the known ones, and watched from the next revision (protocol section 3, rule 5). The mirror may
-be behind; a decision made on it holds only by compare-and-set.
+The runtime makes and runs the mirror, and all rooms of the broker read it. All events of a revision are applied before
+any listener runs. When the watch can no longer be trusted (cancelled, broken, silent, compacted), all keys are listed
+again at one revision, compared with the known keys, and watched from the next revision (protocol section 3, rule 5).
+The mirror may be behind, so a decision made on it is valid only by compare-and-set.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from fairlead_broker.registry.metadata import Change, ClusterMetadata
 from fairlead_broker.registry.transactions import KeyValue
 
 SILENCE_SECONDS: Final = 30.0
-"""A watch that says nothing for so long is asked for progress, and given up after as long again."""
+"""Seconds of silence after which a watch is asked for progress; after the same time again the watch is given up."""
 PROGRESS_SECONDS: Final = 1.0
-"""Interval of progress requests while a caller waits for a revision."""
+"""Seconds between progress requests while a caller waits for a revision."""
 RETRY_SECONDS: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
-"""Pauses between attempts to list while the store is away; the last one repeats."""
+"""Pauses between attempts to list while the store does not answer; the last pause repeats."""
 
 _log = structlog.get_logger("fairlead.coordination")
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorUpdate:
-    """What became of the mirror at one revision, or between two where it had to be listed again."""
+    """Changes of the mirror at one revision, or between two revisions if the keys were listed again."""
 
     revision: Revision
     changes: tuple[Change, ...]
@@ -51,7 +51,7 @@ Listener: TypeAlias = Callable[[MirrorUpdate], None]
 
 
 class Mirror:
-    """Metadata that follows the store. `load`, then `run` in a task; both raise `RecordUnreadable`."""
+    """Metadata that follows the store. Call `load`, then `run` in a task; both may raise `RecordUnreadable`."""
 
     def __init__(
         self, coordination: Coordination, keys: Keys, *, silence_seconds: float = SILENCE_SECONDS
@@ -67,7 +67,7 @@ class Mirror:
         self._watch: Watch | None = None
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call a function with every update, on the loop; return a function that ends the calls.
+        """Call a function with every update, in the event loop; return a function that ends the calls.
 
         A listener must not block and must not raise: an exception ends the mirror.
         """
@@ -75,7 +75,7 @@ class Mirror:
         return lambda: self._listeners.remove(listener)
 
     async def load(self) -> None:
-        """Take over everything as of now."""
+        """List all keys, and apply the differences from the known keys."""
         listed: dict[str, KeyValue] = {}
         page = await self._coordination.list(self._prefix)
         listed.update((item.key, item) for item in page.items)
@@ -83,7 +83,7 @@ class Mirror:
             page = await self._coordination.list(self._prefix, revision=page.revision, after=page.next)
             listed.update((item.key, item) for item in page.items)
         if page.revision < self.metadata.revision:
-            # A member that lags behind has answered; what is known already is newer.
+            # A member that is behind has answered, and the known keys are newer than its list.
             return
         changed: dict[str, KeyValue | None] = dict.fromkeys(self._known.keys() - listed.keys())
         changed.update(
@@ -92,7 +92,7 @@ class Mirror:
         self._apply(page.revision, changed)
 
     async def run(self) -> None:
-        """Follow the store until cancelled. Raises `CoordinationClosed` when its client is closed."""
+        """Follow the store until cancelled. Raises `CoordinationClosed` when the client is closed."""
         try:
             while True:
                 await self._follow()
@@ -101,9 +101,9 @@ class Mirror:
             self._fail_waiters()
 
     async def wait_for(self, revision: int) -> None:
-        """Return once all revisions up to this one are applied and every listener has been called.
+        """Return when all revisions up to this one are applied and every listener has been called.
 
-        `run` must be running. Raises `CoordinationUnavailable` if it ends before.
+        `run` must be running. Raises `CoordinationUnavailable` if `run` ends before that.
         """
         if self.metadata.revision >= revision:
             return
@@ -118,11 +118,11 @@ class Mirror:
         finally:
             self._waiters.discard(waiter)
             if waiter[1].done():
-                # A caller that was cancelled when the mirror ended needs no error.
+                # The caller was cancelled when the mirror ended, so it needs no error.
                 waiter[1].exception()
 
     async def _follow(self) -> None:
-        """Apply the events of the watch until it can no longer be trusted."""
+        """Apply the events of the watch until the watch can no longer be trusted."""
         self._watch = self._coordination.watch(self._prefix, Revision(self.metadata.revision + 1))
         try:
             while batch := await self._next_batch(self._watch):
@@ -137,7 +137,7 @@ class Mirror:
             await watch.cancel()
 
     async def _next_batch(self, watch: Watch) -> WatchBatch | None:
-        """Wait for the next batch, asking once for progress; None if there is no answer to that, or no more."""
+        """Return the next batch, after one request for progress if needed; None if the watch is silent or has ended."""
         try:
             async with asyncio.timeout(self._silence_seconds):
                 return await anext(watch, None)
@@ -158,7 +158,7 @@ class Mirror:
                 raise
             except (Compacted, CoordinationUnavailable) as error:
                 _log.warning("registry not listed, tried again", reason=str(error), attempt=attempt)
-                # The store is away: there is no event to wait for, only another attempt.
+                # No event announces that the store answers again, so only another attempt can find out.
                 await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])  # noqa: TID251
                 attempt += 1
             else:

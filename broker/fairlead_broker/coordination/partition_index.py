@@ -1,6 +1,6 @@
-"""Partitions that a change concerns, found without scanning all partitions.
+"""Index of the partitions that a change concerns, so that no change requires a scan of all partitions.
 
-Used by the controller's shell. Follows the mirror change by change; reads only.
+The controllership uses the index, which follows the mirror change by change and writes nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PartitionsByBroker:
     """Partitions by the brokers of their replicas, and the partitions in a move."""
 
     def __init__(self, metadata: ClusterMetadata) -> None:
-        """Begin with what the mirror shows already."""
+        """Build the index from the present mirror."""
         self._metadata = metadata
         self._by_broker: dict[BrokerId, set[PartitionKey]] = {}
         self._moving: set[PartitionKey] = set()
@@ -35,7 +35,7 @@ class PartitionsByBroker:
 
     @property
     def moving(self) -> AbstractSet[PartitionKey]:
-        """Partitions whose reassignment is under way."""
+        """Partitions with a reassignment under way."""
         return self._moving
 
     def of_broker(self, broker: BrokerId) -> AbstractSet[PartitionKey]:
@@ -43,15 +43,15 @@ class PartitionsByBroker:
         return self._by_broker.get(broker, set())
 
     def keepers(self) -> set[BrokerId]:
-        """Return the brokers that keep some replica, registered or gone."""
+        """Return the brokers that keep a replica, registered or gone."""
         return {broker for broker, keys in self._by_broker.items() if keys}
 
     def replica_counts(self) -> dict[BrokerId, int]:
-        """Return how many replicas each broker keeps."""
+        """Return the number of replicas that each broker keeps."""
         return {broker: len(keys) for broker, keys in self._by_broker.items()}
 
     def partitions(self) -> Iterator[tuple[PartitionKey, Versioned[PartitionRecord]]]:
-        """Go through all partitions of topics that are not being deleted."""
+        """Iterate over all partitions of topics that are not being deleted."""
         for topic in self._metadata.topics.values():
             if topic.value.state is TopicState.DELETING:
                 continue
@@ -66,7 +66,7 @@ class PartitionsByBroker:
         return self._metadata.partitions(key.topic_id).get(key.partition)
 
     def touched_by(self, change: Change) -> AbstractSet[PartitionKey]:
-        """Follow a change, and return the partitions that have to be looked at because of it."""
+        """Apply a change to the index, and return the partitions that the change concerns."""
         match change:
             case PartitionChange(topic_id=topic_id, partition=partition):
                 key = PartitionKey(topic_id, partition)
@@ -95,10 +95,10 @@ class PartitionsByBroker:
 
 
 class TouchedPartitions:
-    """What has to be looked at again; each partition once."""
+    """Partitions to be examined again, each at most once."""
 
     def __init__(self, is_urgent: Callable[[PartitionKey], bool]) -> None:
-        """`is_urgent` is asked when a partition is added."""
+        """`is_urgent` is called when a partition is added."""
         self._is_urgent = is_urgent
         self._urgent: set[PartitionKey] = set()
         self._others: set[PartitionKey] = set()
@@ -107,14 +107,14 @@ class TouchedPartitions:
         return bool(self._urgent or self._others)
 
     def add(self, keys: Iterable[PartitionKey]) -> None:
-        """Add partitions; how urgent one is may have changed since it was added before."""
+        """Add partitions; the urgency of a partition that was added earlier is determined again."""
         for key in keys:
             urgent = self._is_urgent(key)
             (self._urgent if urgent else self._others).add(key)
             (self._others if urgent else self._urgent).discard(key)
 
     def take(self, count: int) -> list[PartitionKey]:
-        """Take out at most so many, the urgent ones first."""
+        """Remove and return at most `count` partitions, urgent partitions first."""
         taken: list[PartitionKey] = []
         for keys in (self._urgent, self._others):
             while keys and len(taken) < count:
@@ -122,6 +122,6 @@ class TouchedPartitions:
         return taken
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all partitions."""
         self._urgent.clear()
         self._others.clear()

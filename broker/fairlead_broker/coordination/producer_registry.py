@@ -1,8 +1,8 @@
-"""Producer ids and names: the identity of a producer across all partitions and restarts of brokers.
+"""Producer ids and names, which identify a producer across all partitions and restarts of brokers.
 
-Called by the runtime for `POST /v1/producers`. Ids are taken from the store in blocks, so that most calls write nothing
-there; a restart loses the rest of a block, and there are 2^63 ids. A name keeps its id, and each call by that name
-begins a new epoch: the first batch of the new epoch fences the previous producer in each partition.
+The runtime calls the registry for `POST /v1/producers`. Ids are taken from the store in blocks, so that most calls
+write nothing to the store. A restart loses the rest of a block, but there are 2^63 ids. A name keeps its id, and each
+call with that name begins a new epoch: the first batch of the new epoch fences the previous producer in each partition.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from fairlead_broker.registry.records import ProducerIdsRecord, ProducerNameReco
 from fairlead_broker.registry.transactions import Delete, Get, KeyValue, Put, unchanged_since
 
 BLOCK_IDS: Final = 1_000
-"""Ids taken at a time."""
+"""Ids in one block."""
 NAME_IDLE_US: Final = 7 * 24 * 3600 * 1_000_000
-"""Time for which an unused name is kept."""
+"""Microseconds for which an unused name is kept."""
 NAME_NOTED_US: Final = 24 * 3600 * 1_000_000
-"""Interval at which the use of a name is noted. Only the leaders of its partitions see the use, and any broker may drop
-the name, so the use is noted long before the name could be dropped."""
+"""Microseconds between two notes of a name's use. Only the leaders of its partitions see the use, but any broker may
+drop the name, so the use is noted long before the name could be dropped."""
 NAMES_AT_ONCE: Final = 50
-"""For each of them all partitions that are led here may be asked, while nothing else of the broker runs."""
+"""Names that are examined at once; each may require a look at all partitions that this broker leads, during which the
+event loop is blocked."""
 EPOCH_MAX: Final = 2**31 - 1
 ATTEMPTS_MAX: Final = 20
-"""Compare-and-set attempts; each that fails means that another one succeeded."""
+"""Attempts to compare and set; each failed attempt means that a write of another broker succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class AllocatedProducer:
 
 
 class ProducerRegistry:
-    """Gives out ids, and keeps names."""
+    """Allocates producer ids, and keeps names."""
 
     def __init__(self, coordination: Coordination, keys: Keys, clock: Clock) -> None:
         self._coordination = coordination
@@ -55,9 +56,9 @@ class ProducerRegistry:
         self._taking = asyncio.Lock()
 
     async def allocate(self, name: str | None) -> AllocatedProducer:
-        """Return a new producer, or the next epoch of the named one.
+        """Return a new producer id, or the next epoch of a named producer.
 
-        Raises `invalid_group_name`, `coordination_unavailable`, and `conflict` where others keep being faster.
+        Raises `invalid_group_name`, `coordination_unavailable`, and `conflict` if other writes succeed first each time.
         """
         try:
             if name is None:
@@ -71,10 +72,11 @@ class ProducerRegistry:
             ) from error
 
     async def forget_idle_names(self, is_active: Callable[[ProducerId], bool]) -> int:
-        """Drop names unused for seven days whose producers do not write either; return how many.
+        """Drop names unused for seven days whose producers do not write either; return the number of dropped names.
 
-        `is_active` tells of the writes that this broker knows of: those names count as used. Every broker has to call
-        this more often than names are dropped. Raises `CoordinationError`; what is left is for the next time.
+        `is_active` returns whether this broker knows of writes of a producer, whose name then counts as used. Every
+        broker has to call this method more often than names are dropped. Raises `CoordinationError`; the next call
+        drops the other names.
         """
         now_us, dropped, after = self._clock.now_us(), 0, None
         while True:
@@ -139,14 +141,14 @@ class ProducerRegistry:
         raise _conflict("name " + name)
 
     async def _read(self, key: str) -> tuple[KeyValue | None, Revision]:
-        """The key as it stands, and its mod revision; 0 where there is none."""
+        """Return the stored key with its mod revision, which is 0 for an absent key."""
         [item] = (await self._coordination.transact((), (Get(key),))).reads
         return item, item.mod_revision if item else Revision(0)
 
     async def _replace(self, key: str, revision: Revision, value: bytes) -> bool:
         """Return whether the key was certainly replaced. After an unknown outcome the caller starts again.
 
-        If that write succeeded after all, ids or an epoch are skipped, which does no harm.
+        If that write succeeded nevertheless, some ids or an epoch are skipped, which is harmless.
         """
         try:
             result = await self._coordination.transact((unchanged_since(key, revision),), (Put(key, value),))

@@ -1,9 +1,9 @@
-"""The promises of every coordination store: etcd's model, reduced to the parts that Fairlead uses.
+"""The guarantees of every coordination store: etcd's model, reduced to the parts that Fairlead uses.
 
-For the implementations (`embedded`, `etcd`), which must pass one conformance suite, and for all readers and writers of
-keys. No I/O here. The model: one sequence of revisions; a transaction with a change takes the next revision, as a
-whole; history stays readable and watchable until it is compacted; leases detect that a process is gone, and only a
-compare decides.
+The implementations (`embedded`, `etcd`) must pass one conformance suite, and all readers and writers of keys depend on
+this module, which has no I/O. In the model there is one sequence of revisions, and a transaction with a change takes
+the next revision as a whole. The history stays readable and watchable until it is compacted. Leases detect that a
+process is gone, but only a compare decides.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ OPERATIONS_MAX: Final = 128
 REQUEST_BYTES_MAX: Final = 1_572_864
 """Bytes of one transaction (etcd's `--max-request-bytes`: 1.5 MiB)."""
 OPERATION_OVERHEAD_BYTES: Final = 64
-"""Counted for each compare and operation beside its key and value; above what protobuf needs, so that what one
-implementation takes the other takes too."""
+"""Bytes that count for each compare and operation in addition to key and value. The number is above the overhead of
+protobuf, so that both implementations accept the same transactions."""
 PAGE_KEYS_MAX: Final = 1000
-"""Keys in one page of a list unless the caller asks for fewer."""
+"""Keys in one page of a list unless the caller requests fewer."""
 
 
 class CoordinationError(Exception):
-    """Anything that a coordination store refuses or fails to do."""
+    """Any error of a coordination store."""
 
 
 class CoordinationUnavailable(CoordinationError):
-    """The store could not be reached or has failed. A transaction that raised this was definitely not applied."""
+    """The store could not be reached or has failed. A transaction with this error was definitely not applied."""
 
 
 class CoordinationClosed(CoordinationUnavailable):
@@ -49,27 +49,27 @@ class CoordinationClosed(CoordinationUnavailable):
 
 
 class CoordinationRefused(CoordinationUnavailable):
-    """The store does not take this client, and trying again does not help."""
+    """The store refuses this client, and a retry does not help."""
 
 
 class UnknownOutcome(CoordinationError):
-    """The transaction may have been applied, may still be applied later, or neither (protocol section 3, rule 4).
+    """The transaction may have been applied, may be applied later, or is never applied (protocol section 3, rule 4).
 
-    Reading an unchanged key proves nothing. Only a definite answer or a key with a higher mod revision does.
+    An unchanged key proves nothing. Only a definite answer or a key with a higher mod revision proves the outcome.
     """
 
 
 class Compacted(CoordinationError):
-    """The revision asked for is older than the history that is kept. List again, then watch from there."""
+    """The requested revision is older than the kept history. The caller has to list the keys again, then watch."""
 
     def __init__(self, revision: Revision) -> None:
         super().__init__(f"history before revision {revision} is compacted")
         self.revision = revision
-        """The oldest revision that can still be read."""
+        """The oldest readable revision."""
 
 
 class FutureRevision(CoordinationError):
-    """The revision asked for has not happened yet."""
+    """The requested revision is above the store's revision."""
 
     def __init__(self, asked: int, current: Revision) -> None:
         super().__init__(f"revision {asked} is ahead of the current revision {current}")
@@ -77,7 +77,7 @@ class FutureRevision(CoordinationError):
 
 
 class TransactionTooLarge(CoordinationError):
-    """A limit of section 3, rule 6 is exceeded. Nothing was applied; the caller sends fewer at a time."""
+    """The transaction exceeds a limit of section 3, rule 6, and was not applied. Smaller transactions may succeed."""
 
     def __init__(self, what: str, size: int, limit: int) -> None:
         super().__init__(f"a transaction with {size} {what} exceeds the limit of {limit}")
@@ -87,7 +87,7 @@ class TransactionTooLarge(CoordinationError):
 
 
 class LeaseNotFound(CoordinationError):
-    """The lease has expired, was revoked, or never existed. Its keys are gone or going."""
+    """The lease has expired, was revoked, or never existed. Its keys are removed or about to be removed."""
 
     def __init__(self, lease_id: LeaseId) -> None:
         super().__init__(f"lease {lease_id} does not exist any more")
@@ -99,23 +99,23 @@ class Page:
     """Part of a list. All pages of one list are read at one revision."""
 
     items: tuple[KeyValue, ...]
-    """In the byte order of their keys."""
+    """Keys and values in the byte order of the keys."""
     revision: Revision
-    """The revision that was read. Pass it with `after` to get the next page."""
+    """Revision of the list. The caller passes it with `after` to get the next page."""
     next: str | None
-    """What to pass as `after`; None on the last page."""
+    """Value of `after` for the next page; None on the last page."""
 
 
 @dataclass(frozen=True, slots=True)
 class PutEvent:
-    """A key was set."""
+    """Event of a key that was set."""
 
     item: KeyValue
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteEvent:
-    """A key was removed."""
+    """Event of a key that was removed."""
 
     key: str
 
@@ -125,9 +125,9 @@ Event: TypeAlias = PutEvent | DeleteEvent
 
 @dataclass(frozen=True, slots=True)
 class WatchBatch:
-    """All events of one revision under the watched prefix; none of them in a progress answer.
+    """All events of one revision under the watched prefix; the batch of a progress answer has no events.
 
-    Every event under the prefix with a revision up to this one has been delivered once a batch is.
+    All earlier events under the prefix were delivered before the batch.
     """
 
     revision: Revision
@@ -136,18 +136,18 @@ class WatchBatch:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A lease: its keys are removed unless it is kept alive."""
+    """A lease, whose keys are removed unless the lease is kept alive."""
 
     lease_id: LeaseId
     ttl_seconds: int
 
 
 class Watch(Protocol):
-    """Events of a prefix in the order of their revisions, each once, none left out.
+    """Events of a prefix in the order of their revisions, each event exactly once.
 
-    Iteration ends when `cancel` was called. It raises `Compacted` when events were lost to compaction,
-    `CoordinationClosed` when the client was closed and `CoordinationUnavailable` when the watch broke.
-    Cancelling a task that waits for the next batch loses nothing.
+    Iteration ends after `cancel`. It raises `Compacted` if events were lost to compaction, `CoordinationClosed` if the
+    client was closed and `CoordinationUnavailable` if the watch broke. No event is lost when a task that waits for the
+    next batch is cancelled.
     """
 
     def __aiter__(self) -> AsyncIterator[WatchBatch]: ...
@@ -155,7 +155,7 @@ class Watch(Protocol):
     async def __anext__(self) -> WatchBatch: ...
 
     async def request_progress(self) -> None:
-        """Ask for a batch without events once everything up to the store's revision has been delivered."""
+        """Request a batch without events, sent when all events up to the store's revision have been delivered."""
         ...
 
     async def cancel(self) -> None:
@@ -166,7 +166,7 @@ class Watch(Protocol):
 class Coordination(Protocol):
     """One client of a store. Every method may raise `CoordinationUnavailable`.
 
-    Keys are ASCII text, not empty; the order of keys is that of their bytes.
+    Keys are non-empty ASCII text, ordered by their bytes.
     """
 
     async def list(
@@ -177,14 +177,14 @@ class Coordination(Protocol):
         after: str | None = None,
         limit: int = PAGE_KEYS_MAX,
     ) -> Page:
-        """Read the keys under a prefix, as of a revision or as of now.
+        """Read the keys under a prefix at a revision, or at the present revision.
 
         Raises `Compacted` below the kept history and `FutureRevision` above the current revision.
         """
         ...
 
     def watch(self, prefix: str, from_revision: Revision) -> Watch:
-        """Follow a prefix from a revision on, that one included; it may be one that is still to come."""
+        """Follow a prefix from a revision on, including that revision, which may be in the future."""
         ...
 
     async def transact(
@@ -192,32 +192,32 @@ class Coordination(Protocol):
     ) -> TransactionResult:
         """Apply `success` if every compare holds, else `failure`, in one step.
 
-        Raises `TransactionTooLarge`, `LeaseNotFound` (a put named a dead lease; nothing was applied) and
-        `UnknownOutcome`. A key may be changed only once in a branch (`ValueError`).
+        Raises `TransactionTooLarge`, `LeaseNotFound` (a put has an ended lease, and nothing was applied),
+        `UnknownOutcome`, and `ValueError` for a key that is changed twice in one branch.
         """
         ...
 
     async def grant_lease(self, ttl_seconds: int) -> Lease:
-        """Make a lease that ends when it is not kept alive for its time to live."""
+        """Grant a lease, which ends if it is not kept alive for its time to live."""
         ...
 
     async def keep_alive(self, lease: Lease) -> None:
-        """Start the lease's time to live again. Raises `LeaseNotFound` when it has ended."""
+        """Restart the lease's time to live. Raises `LeaseNotFound` if the lease has ended."""
         ...
 
     async def revoke(self, lease: Lease) -> None:
-        """End a lease and remove its keys, all in one revision. Raises `LeaseNotFound` when it has ended."""
+        """End a lease and remove its keys in one revision. Raises `LeaseNotFound` if the lease has ended."""
         ...
 
     async def compact(self, revision: Revision) -> None:
-        """Give up the history before a revision. Earlier compactions reaching as far make it do nothing.
+        """Drop the history before a revision; no effect if the history is compacted up to that revision already.
 
         Raises `FutureRevision` above the current revision.
         """
         ...
 
     async def close(self) -> None:
-        """End this client's watches and calls. Its leases go on until they expire or are revoked."""
+        """End this client's watches and calls. Its leases continue until they expire or are revoked."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -228,9 +228,9 @@ class Coordination(Protocol):
 def check_transaction(
     compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation]
 ) -> None:
-    """Hold a transaction against the limits that every implementation keeps; before anything is sent.
+    """Check the limits that every implementation has, before a transaction is sent.
 
-    Raises `TransactionTooLarge`, and `ValueError` for a bad key or a key changed twice in one branch.
+    Raises `TransactionTooLarge`, and `ValueError` for an invalid key or a key that is changed twice in one branch.
     """
     sides: tuple[tuple[str, Sequence[Compare | Operation]], ...] = (
         ("compares", compares),
@@ -257,7 +257,7 @@ def check_key(key: str) -> None:
 
 
 def prefix_end(prefix: str) -> str | None:
-    """Return the first key above every key with the prefix; None where there is no such key."""
+    """Return the first key above every key with the prefix; None if there is no such key."""
     return prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else None
 
 

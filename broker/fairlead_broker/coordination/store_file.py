@@ -1,6 +1,7 @@
-"""The file of embedded coordination: its lock, and the errors of opening it.
+"""Lock of the file of embedded coordination, and the errors of its opening.
 
-For `embedded_history`. One process at a time holds a store, by a lock on a file beside it that names the holder.
+`embedded_history` uses this module. One process at a time opens a store, under the lock of a file beside it that names
+the process.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from fairlead_broker.coordination.protocol import CoordinationError
 
 
 class StoreRefused(CoordinationError):
-    """An embedded store cannot be opened; the message says why and what to do."""
+    """An embedded store cannot be opened. The message has the reason and the next step."""
 
 
 class StoreHeld(StoreRefused):
-    """Another process, or another part of this one, has the store open."""
+    """Another process, or another client in this process, has the store open."""
 
     def __init__(self, path: Path, holder: str) -> None:
         super().__init__(
@@ -28,7 +29,7 @@ class StoreHeld(StoreRefused):
 
 
 class StoreDamaged(StoreRefused):
-    """The file does not hold what was written to it."""
+    """The file differs from the data that was written to it."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(
@@ -40,7 +41,7 @@ class StoreDamaged(StoreRefused):
 
 
 class StoreTooNew(StoreRefused):
-    """The file was written by a later release."""
+    """A later release wrote the file."""
 
     def __init__(self, path: Path, version: int, readable: int) -> None:
         super().__init__(
@@ -56,10 +57,10 @@ class StoreInaccessible(StoreRefused):
 
 
 class StoreLock:
-    """The right to open a store, kept until `release` or the end of the process."""
+    """Right to open a store, until `release` or the end of the process."""
 
     def __init__(self, store: Path) -> None:
-        """Take the lock. Raises `StoreHeld` naming the holder, and `StoreInaccessible`."""
+        """Take the lock. Raises `StoreHeld` with the holder, and `StoreInaccessible`."""
         try:
             self._file = os.open(
                 store.with_name(f"{store.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
@@ -76,6 +77,6 @@ class StoreLock:
         os.pwrite(self._file, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Release the lock of the store. The file stays, so that no process locks a removed file."""
+        """Release the lock of the store. The lock file is kept, so that no process locks a removed file."""
         os.ftruncate(self._file, 0)
         os.close(self._file)

@@ -1,7 +1,7 @@
-"""Coordination on etcd: a thin client of our own on gRPC.
+"""Coordination on etcd, with our own client on gRPC.
 
-Called by the broker's wiring, through `connect`; other rooms use `coordination.protocol`. The only room that knows
-gRPC. Must not know the meaning of keys and values.
+The broker's wiring calls `connect`; other rooms use `coordination.protocol`. Only this room knows gRPC. The room must
+not know the meaning of keys and values.
 """
 
 from fairlead_broker.coordination.etcd.client import EtcdCoordination, connect

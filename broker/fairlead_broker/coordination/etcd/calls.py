@@ -1,6 +1,6 @@
-"""The calls of etcd's version 3 interface that Fairlead makes: their paths and their messages.
+"""Calls of etcd's version 3 interface that Fairlead makes, with their paths and messages.
 
-For `members` and the streams of this room.
+`members`, and the streams of `keep_alives` and `watch`, use these calls.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Coordination on an etcd cluster.
 
-Made by `connect`, for the broker's wiring and for tests; other rooms use `protocol.Coordination`. Reads, lease calls
-and compactions go to another member when one fails; a transaction does only if it was definitely not applied.
+`connect` makes a client for the broker's wiring and for tests; other rooms use `protocol.Coordination`. If a member
+fails, reads, lease calls and compactions are sent to another member. A transaction is sent to another member only if it
+was definitely not applied.
 """
 
 from __future__ import annotations
@@ -77,18 +78,18 @@ class EtcdCoordination:
     """A client of etcd; satisfies `protocol.Coordination`."""
 
     def __init__(self, options: EtcdOptions) -> None:
-        """Use `connect`, which tells what is wrong with the options; this connects with the first call."""
+        """Make a client that connects at its first call. `connect` also reports errors of the options."""
         self._members = Members(options)
         self._keep_alives = KeepAlives(self._members)
         self._watches: set[EtcdWatch] = set()
 
     @property
     def cluster_id(self) -> int | None:
-        """The id of the etcd cluster; None before a member has answered."""
+        """Id of the etcd cluster; None before a member has answered."""
         return self._members.cluster_id
 
     async def check(self) -> None:
-        """Connect to every configured member, and authenticate to one of them; see `connect`."""
+        """Connect to every configured member, and authenticate to one member; see `connect`."""
         await self._members.check()
 
     async def list(
@@ -116,7 +117,7 @@ class EtcdCoordination:
         return Page(items, read_at, items[-1].key if answer.more else None)
 
     def watch(self, prefix: str, from_revision: Revision) -> EtcdWatch:
-        """Follow a prefix; see `Coordination.watch`."""
+        """Follow the keys under a prefix; see `Coordination.watch`."""
         if self._members.closed:
             raise CoordinationClosed(CLOSED)
         watch = EtcdWatch(self._members, prefix, from_revision, self._watches.discard)
@@ -126,7 +127,7 @@ class EtcdCoordination:
     async def transact(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
     ) -> TransactionResult:
-        """Apply one branch in one step; see `Coordination.transact`."""
+        """Apply one branch of a transaction in one step; see `Coordination.transact`."""
         check_transaction(compares, success, failure)
         request = transaction_request(compares, success, failure)
         reads_only = all(isinstance(operation, Get) for operation in (*success, *failure))
@@ -137,21 +138,21 @@ class EtcdCoordination:
         return transaction_result(answer)
 
     async def grant_lease(self, ttl_seconds: int) -> Lease:
-        """Make a lease. etcd gives at least one and a half of its election timeouts.
+        """Grant a lease. etcd gives it at least one and a half of its election timeouts.
 
-        A lease whose answer was lost has no keys, and expires.
+        A lease whose answer was lost has no keys and expires.
         """
         answer = await self._members.ask(LEASE_GRANT, messages.LeaseGrantRequest(TTL=ttl_seconds))
         return Lease(LeaseId(answer.ID), answer.TTL)
 
     async def keep_alive(self, lease: Lease) -> None:
-        """Start the lease's time to live again."""
+        """Restart the lease's time to live."""
         await self._keep_alives.keep_alive(lease)
 
     async def revoke(self, lease: Lease) -> None:
         """End a lease and remove its keys.
 
-        Where an answer was lost, `LeaseNotFound` may tell of our own first request.
+        If an answer was lost, `LeaseNotFound` may mean that the first request of this call ended the lease.
         """
         try:
             await self._members.ask(LEASE_REVOKE, messages.LeaseRevokeRequest(ID=lease.lease_id))
@@ -161,7 +162,7 @@ class EtcdCoordination:
             raise
 
     async def compact(self, revision: Revision) -> None:
-        """Give up the history before a revision."""
+        """Drop the history before a revision."""
         try:
             await self._members.ask(COMPACT, messages.CompactionRequest(revision=revision))
         except Refused as refusal:
@@ -169,7 +170,7 @@ class EtcdCoordination:
                 raise await self._about_revision(refusal, "", revision) from refusal
 
     async def close(self) -> None:
-        """End this client's watches, calls and connections. Its leases go on until they expire or are revoked."""
+        """End this client's watches, calls and connections. Its leases continue until they expire or are revoked."""
         self._members.closed = True
         for watch in tuple(self._watches):
             await watch.close()
@@ -183,7 +184,7 @@ class EtcdCoordination:
         await self.close()
 
     async def _about_revision(self, refusal: Refused, prefix: str, revision: Revision) -> CoordinationError:
-        """Return the error of a refused revision. etcd's refusal has no numbers, so they are read."""
+        """Return the error of a refused revision. etcd's refusal has no revisions, so they are read from etcd."""
         if FUTURE_REVISION in refusal.reason:
             status = await self._members.ask(STATUS, messages.StatusRequest())
             return FutureRevision(revision, Revision(status.header.revision))
@@ -196,7 +197,7 @@ class EtcdCoordination:
     ) -> CoordinationError:
         """Return the error of a refused transaction."""
         if any(sentence in refusal.reason for sentence in TOO_LARGE):
-            # The store's own limit is set below the usual one; it does not say where.
+            # The limit of this etcd is below the default, and the refusal does not give the limit.
             return TransactionTooLarge("bytes", request.ByteSize(), request.ByteSize() - 1)
         if LEASE_NOT_FOUND in refusal.reason:
             leases = {each.lease_id for each in operations if isinstance(each, Put) and each.lease_id}
@@ -204,7 +205,7 @@ class EtcdCoordination:
         return refusal
 
     async def _ended_lease(self, leases: Sequence[LeaseId]) -> LeaseId:
-        """Find the lease that is gone: etcd does not name it."""
+        """Return the lease that has ended, which etcd's refusal does not name."""
         for lease_id in leases[:-1]:
             request = messages.LeaseTimeToLiveRequest(ID=lease_id)
             if (await self._members.ask(LEASE_TIME_TO_LIVE, request)).TTL < 0:
@@ -215,7 +216,7 @@ class EtcdCoordination:
 async def compacted_revision(
     prefix: str, revision: Revision, member: Member, metadata: Metadata, limit_seconds: float
 ) -> Revision:
-    """Learn from which revision on history is kept: etcd says so only to a watch of what is gone."""
+    """Return the oldest kept revision, which etcd reports only to a watch of a compacted revision."""
     stream = member.stream(WATCH, metadata)
     key, range_end = key_range(prefix)
     create = messages.WatchCreateRequest(key=key, range_end=range_end, start_revision=revision, fragment=True)

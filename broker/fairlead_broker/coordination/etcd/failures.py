@@ -1,7 +1,8 @@
-"""The meaning of a failed call: refused, not applied, or of unknown outcome.
+"""Meaning of a failed call: refused, not applied, or of unknown outcome.
 
-For `members`, which decides whether to ask another member, and for callers that distinguish refusals. Pure. The
-sentences are etcd's (`rpctypes/error.go` of 3.6); any other sentence means an unknown outcome, which is always safe.
+`members` decides with it whether to ask another member, and callers distinguish refusals with it. All functions are
+pure. The sentences are etcd's (`rpctypes/error.go` of 3.6); any other sentence means an unknown outcome, which is
+always safe.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from fairlead_broker.coordination.protocol import CoordinationRefused, Coordinat
 
 
 class CredentialsRefused(CoordinationRefused):
-    """etcd does not know us, or does not let us do this. Trying again does not help."""
+    """etcd refuses the credentials or lacks a permission for the request. A retry does not help."""
 
 
 class WrongCluster(CoordinationRefused):
@@ -25,7 +26,7 @@ class WrongCluster(CoordinationRefused):
 
 
 class Refused(CoordinationUnavailable):
-    """etcd looked at the request and says no; every member would. `reason` is its own sentence."""
+    """etcd refused the request, and every other member would refuse it too. `reason` is the sentence of etcd."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"etcd refused: {reason}")
@@ -33,26 +34,26 @@ class Refused(CoordinationUnavailable):
 
 
 class StreamBroken(Exception):
-    """A stream ended without an error of gRPC's, or etcd ended what ran on it; the message is the reason."""
+    """A stream ended without an error of gRPC, or etcd ended the watch or lease on it; the message is the reason."""
 
 
 BREAKS: Final = (grpc.aio.AioRpcError, TimeoutError, StreamBroken, asyncio.InvalidStateError)
-"""How a call or a stream fails: by an answer, by none, by its end, or because it had ended before."""
+"""Errors of calls and streams: an error answer, no answer, an ended stream, or a stream that had ended before."""
 
 
 class Verdict(Enum):
-    """What is known of the request after a call has failed."""
+    """Effect of a failed request, as far as the failure proves it."""
 
     REFUSED = auto()
-    """Not applied: etcd says no to it."""
+    """Not applied: etcd refused the request."""
     TOKEN = auto()
-    """Not applied: our token is unknown or too old, a new one may do."""
+    """Not applied: the token is unknown or too old; the request may succeed with a new token."""
     CREDENTIALS = auto()
-    """Not applied: the credentials were refused."""
+    """Not applied: etcd refused the credentials."""
     NOT_APPLIED = auto()
-    """Not applied: this member cannot, another one may."""
+    """Not applied: this member cannot apply the request, but another member may."""
     UNKNOWN = auto()
-    """It may have been applied, or may still be."""
+    """The request may have been applied, or may be applied later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ _VERDICTS: Final = (
 
 
 def judge_reason(reason: str) -> Failure:
-    """Judge by the sentence alone, as a cancelled watch gives it."""
+    """Judge a failure by its sentence alone, the only information about a cancelled watch."""
     for verdict, sentences in _VERDICTS:
         if any(sentence in reason for sentence in sentences):
             return Failure(verdict, reason)
@@ -116,7 +117,7 @@ def judge_reason(reason: str) -> Failure:
 
 
 def judge(error: BaseException) -> Failure:
-    """Judge a call that was sent and has failed."""
+    """Judge the failure of a call that was sent."""
     if isinstance(error, grpc.aio.AioRpcError):
         reason = error.details() or error.code().name
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:

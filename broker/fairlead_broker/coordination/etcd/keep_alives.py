@@ -1,7 +1,7 @@
-"""One stream of keep-alive messages for all leases of a client, each answer matched to the request before it.
+"""One stream of keep-alive messages for all leases of a client, on which each answer is matched to its request.
 
-For `client`. An answer must never be taken for that to a later request: the lease would be believed alive for longer
-than it is. So requests go one at a time, and a stream with a request that was given up is not used again.
+`client` uses this module. An answer must never be matched to a later request, since the lease would then count as alive
+for too long. Requests are therefore sent one at a time, and a stream with an abandoned request is not used again.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from fairlead_broker.coordination.etcd.members import Members
 from fairlead_broker.coordination.protocol import CoordinationUnavailable, Lease, LeaseNotFound
 
 ATTEMPTS_PER_TTL: Final = 4
-"""A member that does not answer for a quarter of the time to live leaves enough of it for another one."""
+"""Attempts in one time to live. A member without an answer for a quarter of it leaves enough time for another
+member."""
 
 _Stream = grpc.aio.StreamStreamCall[messages.LeaseKeepAliveRequest, messages.LeaseKeepAliveResponse]
 
 
 class KeepAlives:
-    """Starts the time to live of leases again."""
+    """Restarts the time to live of leases."""
 
     def __init__(self, members: Members) -> None:
         self._members = members
@@ -34,7 +35,7 @@ class KeepAlives:
         self._member: Member | None = None
 
     async def keep_alive(self, lease: Lease) -> None:
-        """Return once etcd has confirmed a request that was sent after this was called. Raises `LeaseNotFound`."""
+        """Return when etcd has confirmed a request that was sent after this call. Raises `LeaseNotFound`."""
 
         async def exchange(member: Member, metadata: Metadata, limit_seconds: float) -> int:
             async with asyncio.timeout(limit_seconds), self._turn:

@@ -1,7 +1,7 @@
-"""One member of an etcd cluster and the connection to it, made at the first request and again after a failure.
+"""One member of an etcd cluster and its connection, made at the first request and again after a failure.
 
-For `members`. A request is sent only over a connection that has just answered, which separates an unreachable member
-from a lost answer.
+`members` uses this module. A request is sent only over a connection that has just answered, which separates an
+unreachable member from a lost answer.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from fairlead_broker.coordination.etcd.options import EtcdOptions, EtcdTls, targ
 from fairlead_broker.coordination.protocol import CoordinationUnavailable
 
 RECONNECT_SECONDS: Final = (0.05, 1.0)
-"""Pauses of gRPC between attempts to connect: the first, and the longest."""
+"""Seconds between gRPC's attempts to connect: the first pause, and the longest."""
 PING_SECONDS: Final = 10.0
-"""A connection with calls that is quiet for so long is pinged; etcd closes connections with pings below 5 s."""
+"""Seconds of silence on a connection with calls before a ping; etcd closes connections with pings below 5 s."""
 PING_ANSWER_SECONDS: Final = 3.0
 SOUND_VERSIONS: Final = ((3, 4, 42), (3, 5, 28), (3, 6, 9))
-"""The first release of each series whose linearizable reads are not stale after a pause, and in which leases are not
-revoked wrongly."""
+"""First release of each series whose linearizable reads are not stale after a pause and which does not revoke leases
+wrongly."""
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -35,7 +35,7 @@ _log = structlog.get_logger("fairlead.coordination")
 
 
 class Headed(Protocol):
-    """An answer of etcd."""
+    """Answer of etcd with a header."""
 
     @property
     def header(self) -> messages.ResponseHeader:
@@ -44,15 +44,15 @@ class Headed(Protocol):
 
 
 class Member:
-    """A member by its URL."""
+    """A member of an etcd cluster, with its URL."""
 
     def __init__(self, url: str, options: EtcdOptions, check: Callable[[Member, Headed], None]) -> None:
-        """`check` is called with the first answer over each connection, and may raise."""
+        """`check` is called with the first answer over each connection, and may raise an error."""
         self.url = url
         self._options = options
         self._check = check
         self._checked = False
-        """Whether the member at this connection has been checked; no request is sent before."""
+        """Whether the member at this connection has been checked; no request is sent before the check."""
         self._channel: grpc.aio.Channel | None = None
         self._connecting: asyncio.Task[None] | None = None
 
@@ -66,7 +66,7 @@ class Member:
     async def connect(self, metadata: Metadata, limit_seconds: float) -> None:
         """Connect to the member and check its identity; many callers may wait for one attempt.
 
-        A member that answers only with a (newer) token counts as connected, and is checked when it gives one.
+        A member that requires a token or a newer token counts as connected, and is checked when it has received one.
 
         Raises `grpc.aio.AioRpcError`, `TimeoutError` or `CoordinationUnavailable` (a certificate cannot be read).
         """
@@ -98,7 +98,7 @@ class Member:
         return method(None, metadata=metadata)
 
     async def close(self) -> None:
-        """End the connection and what runs over it."""
+        """End the connection with its calls and streams."""
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.wait([self._connecting])
@@ -118,7 +118,8 @@ class Member:
             self._check(self, status)
         except grpc.aio.AioRpcError as error:
             if judge(error).verdict not in {Verdict.TOKEN, Verdict.CREDENTIALS}:
-                # The next attempt is a new connection with certificates read again, without gRPC's own pauses.
+                # The next attempt makes a new connection, reads the certificates again and does not wait for gRPC's
+                # pauses.
                 await self._drop()
                 raise
         else:
@@ -149,25 +150,25 @@ def channel_options(connect_seconds: float) -> list[tuple[str, int | str]]:
         ("grpc.keepalive_time_ms", int(PING_SECONDS * 1000)),
         ("grpc.keepalive_timeout_ms", int(PING_ANSWER_SECONDS * 1000)),
         ("grpc.http2.max_pings_without_data", 0),
-        # Whether a request is sent twice is decided here alone.
+        # Only this client decides whether a request is sent twice.
         ("grpc.enable_retries", 0),
         ("grpc.service_config_disable_resolution", 1),
-        # A connection of our own: a new channel is a new connection, and two clients do not share their fate.
+        # Each channel has its own connection, so that the failure of one client's connection does not affect another.
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.enable_http_proxy", 0),
-        # A page of a list may be large; etcd bounds what it accepts, not what it answers.
+        # A page of a list may be large: etcd limits the size of requests, but not of answers.
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),
     ]
 
 
 def read_credentials(tls: EtcdTls) -> grpc.ChannelCredentials:
-    """Read certificates; blocks. Raises `CoordinationUnavailable` naming the file that cannot be read."""
+    """Read certificates; blocks. Raises `CoordinationUnavailable` with the file that cannot be read."""
     return grpc.ssl_channel_credentials(_read(tls.ca), _read(tls.key), _read(tls.certificate))
 
 
 def is_sound(version: str) -> bool:
-    """Whether an etcd release is free of the faults that reach its clients. Unknown versions are."""
+    """Return whether an etcd release is free of the faults that affect clients; True for unknown versions."""
     try:
         major, minor, patch = (int(part) for part in version.partition("-")[0].split("."))
     except ValueError:
@@ -187,6 +188,6 @@ def _read(path: Path | None) -> bytes | None:
 
 
 def _look_at(done: asyncio.Task[None]) -> None:
-    """Consume an error that no caller waits for."""
+    """Retrieve the error of a task, so that it is not logged if no caller waits for the task."""
     if not done.cancelled():
         done.exception()

@@ -1,7 +1,7 @@
-"""All members of an etcd cluster: one is asked until it fails, then the next one.
+"""All members of an etcd cluster. Requests are sent to one member until it fails, then to the next.
 
-For `client`, `keep_alives` and `watch`, which make the requests; this module chooses the member, the token and the
-retries. A request that must not be applied twice is sent again only after a definite "not applied".
+`client`, `keep_alives` and `watch` make the requests; this module chooses the member, the token and the retries. A
+request that must not be applied twice is sent again only after a definite "not applied".
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from fairlead_broker.coordination.protocol import (
 )
 
 ROUND_PAUSES_SECONDS: Final = (0.05, 0.1, 0.2, 0.4)
-"""Pauses after every member has failed; the last one repeats."""
+"""Pauses after every member has failed; the last pause repeats."""
 TOKENS_MAX: Final = 3
-"""Tokens asked for in one call; the next one would not do either."""
+"""Tokens requested in one call; after that many failures another token would fail too."""
 HAS_LEADER: Final = ("hasleader", "true")
-"""Lets a member that sees no leader refuse at once, and end its streams, instead of waiting for one."""
+"""Metadata with which a member without a leader refuses requests and ends streams at once, instead of waiting."""
 CLOSED: Final = "this client of etcd was closed"
 
 _log = structlog.get_logger("fairlead.coordination")
 
 T = TypeVar("T")
 Action: TypeAlias = Callable[[Member, Metadata, float], Awaitable[T]]
-"""Sends something to a member with this metadata and waits for the answer at most so many seconds."""
+"""Function that sends a request to a member with this metadata and waits the given seconds for the answer."""
 
 
 class Members:
-    """The members that were named; `cluster_id` is that of the first one that answered."""
+    """The configured members; `cluster_id` is that of the first member that answered."""
 
     def __init__(self, options: EtcdOptions) -> None:
         self.cluster_id = options.cluster_id
@@ -58,12 +58,12 @@ class Members:
         self._preferred = 0
         self._user = options.user
         self._token: str | None = None if options.user else ""
-        """Empty where none is needed, None where one has to be asked for."""
+        """Token of the requests; empty if no token is needed, None if a token has to be requested."""
         self._authenticating = asyncio.Lock()
         self.closed = False
 
     async def check(self) -> None:
-        """Reach every member once. Raises what no other attempt would mend, or why none could be reached."""
+        """Connect to every member once. Raises a lasting error, or if no member can be reached, all reasons."""
         outcomes = await asyncio.gather(
             *(each.connect(self._metadata, self.patience.connect_seconds) for each in self._members),
             return_exceptions=True,
@@ -86,7 +86,7 @@ class Members:
         *,
         repeatable: bool = True,
     ) -> Answer:
-        """Send one request; see `run`. Raises `Refused` where etcd says no to it."""
+        """Send one request; see `run`. Raises `Refused` if etcd refuses the request."""
 
         async def send(member: Member, metadata: Metadata, limit_seconds: float) -> Answer:
             answer = await member.ask(call, request, metadata, limit_seconds)
@@ -103,7 +103,7 @@ class Members:
         call_seconds: float | None = None,
         attempt_seconds: float | None = None,
     ) -> T:
-        """Let a member act, and another one if it fails, until the time of a call is over.
+        """Run an action with a member, and with another member if it fails, until the time of the call is over.
 
         Raises `CoordinationUnavailable` (not applied), `UnknownOutcome` (only if not repeatable), `Refused`,
         `CredentialsRefused`, `WrongCluster` and `CoordinationClosed`.
@@ -125,11 +125,11 @@ class Members:
             if loop.time() >= deadline:
                 raise CoordinationUnavailable(attempts.summary)
             if (pause := attempts.pause_seconds()) is not None:
-                # No member can answer: there is no event to wait for, only another attempt.
+                # No event announces that a member answers again, so only another attempt can find out.
                 await asyncio.sleep(min(pause, max(0.0, deadline - loop.time())))  # noqa: TID251
 
     def check_cluster(self, member: Member, answer: Headed) -> None:
-        """Raise `WrongCluster` unless the answer comes from the expected cluster."""
+        """Raise `WrongCluster` unless the answer is from the expected cluster."""
         found = answer.header.cluster_id
         if self.cluster_id is None:
             self.cluster_id = found
@@ -141,17 +141,17 @@ class Members:
             raise WrongCluster(msg)
 
     async def close(self) -> None:
-        """End every connection and what runs over them."""
+        """End every connection with its calls and streams."""
         self.closed = True
         for member in self._members:
             await member.close()
 
     async def _attempt(self, member: Member, action: Action[T], limit_seconds: float) -> T:
-        """Act once. Raises `_Failed`."""
+        """Run an action once. Raises `_Failed`."""
         try:
             metadata = await self._enter(member, limit_seconds)
         except BREAKS as error:
-            # The request itself was not sent.
+            # The action was not started, so the request was not sent.
             failure = judge(error)
             verdict = Verdict.NOT_APPLIED if failure.verdict is Verdict.UNKNOWN else failure.verdict
             raise _Failed(Failure(verdict, failure.reason)) from error
@@ -163,11 +163,11 @@ class Members:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Not this task was cancelled but the call, by the end of its connection.
+            # The end of the connection cancelled the call; this task was not cancelled.
             raise _Failed(Failure(Verdict.UNKNOWN, "the connection was closed")) from error
 
     async def _enter(self, member: Member, limit_seconds: float) -> Metadata:
-        """Connect and authenticate to a member; no request is sent before."""
+        """Connect and authenticate to a member, before any request is sent."""
         limit_seconds = min(limit_seconds, self.patience.connect_seconds)
         if not member.is_connected:
             await member.connect(self._metadata, limit_seconds)
@@ -195,7 +195,7 @@ class Members:
         return answer.token
 
     def _leave(self, member: Member, failure: Failure) -> None:
-        """Ask another member from now on, or this one with another token."""
+        """Choose another member for later requests, or a new token for this member."""
         if failure.verdict is Verdict.TOKEN:
             self._token = None
         elif member is self._members[self._preferred]:
@@ -208,7 +208,7 @@ class Members:
 
 
 class _Failed(Exception):
-    """One attempt has failed."""
+    """One failed attempt."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.reason)
@@ -216,7 +216,7 @@ class _Failed(Exception):
 
 
 class _Attempts:
-    """What was tried so far in one call, and whether more may be tried."""
+    """Failed attempts of one call, and the decision whether the call continues."""
 
     def __init__(self, repeatable: bool, has_user: bool, members: int) -> None:
         self._repeatable = repeatable
@@ -227,13 +227,13 @@ class _Attempts:
 
     @property
     def summary(self) -> str:
-        """Why there is no answer."""
+        """Reasons for the missing answer."""
         return "no member of etcd answered: " + "; ".join(
             f"{url}: {reason}" for url, reason in self._reasons.items()
         )
 
     def note(self, member: Member, failure: Failure) -> None:
-        """Take note of a failure, or raise what ends the call."""
+        """Note a failure, or raise the error that ends the call."""
         self._reasons[member.url] = failure.reason
         match failure.verdict:
             case Verdict.REFUSED:
@@ -251,7 +251,7 @@ class _Attempts:
                 self._failures += 1
 
     def pause_seconds(self) -> float | None:
-        """How long to wait now; None while there are members that were not asked in this round."""
+        """Return the pause before the next attempt; None if some members were not asked in this round."""
         rounds, rest = divmod(self._failures, self._members)
         if rest or not rounds:
             return None

@@ -1,6 +1,6 @@
-"""Addresses of an etcd cluster, credentials, and times to wait for it.
+"""Addresses of an etcd cluster, credentials and timeouts.
 
-Made by the broker's wiring from its settings, read by everything in this room. Values only; no I/O.
+The broker's wiring makes the options from its settings, and all modules of this room read them. The module has no I/O.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ DEFAULT_PORT: Final = 2379
 
 @dataclass(frozen=True, slots=True)
 class EtcdTls:
-    """Files in PEM. They are read again for every new connection, so that renewed ones are taken up."""
+    """PEM files. Every new connection reads the files again, so that renewed certificates are used."""
 
     ca: Path | None = None
     """Authority of the members' certificates; None for the authorities that gRPC ships."""
     certificate: Path | None = None
-    """Our own certificate, where the members ask for one."""
+    """Our own certificate, if the members require one."""
     key: Path | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a certificate without its key, or the reverse (`ValueError`)."""
+        """Raise `ValueError` for a certificate without its key, or a key without its certificate."""
         if (self.certificate is None) != (self.key is None):
             msg = "a client certificate for etcd needs its key, and a key its certificate; give both or none"
             raise ValueError(msg)
@@ -32,7 +32,7 @@ class EtcdTls:
 
 @dataclass(frozen=True, slots=True)
 class EtcdUser:
-    """A name and a password in etcd's own list of users."""
+    """Name and password of a user of etcd."""
 
     name: str
     password: str = field(repr=False)
@@ -40,34 +40,34 @@ class EtcdUser:
 
 @dataclass(frozen=True, slots=True)
 class EtcdPatience:
-    """Times to wait before another member is tried, and before the call fails."""
+    """Seconds to wait before another member is tried, and before a call fails."""
 
     connect_seconds: float = 2.0
-    """For a connection to one member."""
+    """Timeout of a connection to one member."""
     attempt_seconds: float = 2.0
-    """For one member's answer to what may be asked twice; then another member is asked."""
+    """Timeout of one member's answer to a request that may be repeated; another member is asked after it."""
     call_seconds: float = 5.0
-    """For a whole call. Also for the one answer to a transaction, which is never sent twice unless the first one
-    was definitely not applied."""
+    """Timeout of a whole call, and of the only answer to a transaction. A transaction is sent again only if it was
+    definitely not applied."""
     silence_seconds: float = 3.0
-    """Silence after which a watch is asked for its progress; after the same time again another member serves it."""
+    """Silence after which a watch requests progress; after the same time again another member serves the watch."""
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdOptions:
-    """One etcd cluster."""
+    """Options of one etcd cluster."""
 
     endpoints: tuple[str, ...]
-    """URLs of its members, `http://host:port` or `https://host:port`, all with the same scheme."""
+    """URLs of the members, `http://host:port` or `https://host:port`, all with the same scheme."""
     tls: EtcdTls | None = None
-    """For `https`. None there: the authorities that gRPC ships, and no certificate of our own."""
+    """Certificates for `https`. None means the authorities that gRPC ships, and no certificate of our own."""
     user: EtcdUser | None = None
     patience: EtcdPatience = EtcdPatience()
     cluster_id: int | None = None
-    """The id of the etcd cluster that is meant; None to take that of the first member that answers."""
+    """Id of the expected etcd cluster; None for that of the first member that answers."""
 
     def __post_init__(self) -> None:
-        """Refuse endpoints that are no URLs of members of one cluster (`ValueError`, naming the endpoint)."""
+        """Raise `ValueError` with the endpoint, unless the endpoints are URLs of members of one cluster."""
         if not self.endpoints:
             msg = "no etcd endpoint is given; name at least one, as http://host:2379"
             raise ValueError(msg)
@@ -87,7 +87,7 @@ class EtcdOptions:
 
 
 def target_of(endpoint: str) -> str:
-    """Return the host and port of an endpoint, as gRPC wants them."""
+    """Return the host and port of an endpoint in gRPC's form."""
     parts = urlsplit(endpoint)
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     return f"{host}:{parts.port or DEFAULT_PORT}"

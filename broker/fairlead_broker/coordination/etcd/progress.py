@@ -1,8 +1,8 @@
-"""When a watch asks etcd how far it has come, which answer is the wished one, and when silence is too long.
+"""Progress requests of a watch: when to send them, which answer counts, and which silence is too long.
 
-For `watch`. etcd answers in order, with an empty response, but leaves a request without answer while the watch is
-still catching up; so a wish is repeated until it is fulfilled. Pure: times are arguments, in seconds of one
-monotonic clock.
+`watch` uses this module. etcd answers in order, with an empty response, but does not answer a request while the watch
+still catches up. A request is therefore repeated until it is answered. The class is pure: times are arguments, in
+seconds of one monotonic clock.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from __future__ import annotations
 from typing import Final
 
 REPEAT_SECONDS: Final = (0.05, 0.1, 0.2, 0.5)
-"""Pauses before a wish is repeated; the last one repeats."""
+"""Pauses before a request is repeated; the last pause repeats."""
 UNANSWERED_SECONDS: Final = 0.2
-"""After so long without an answer to a request none is waited for."""
+"""Seconds after which an unanswered request counts as answered."""
 SILENCES_MAX: Final = 8
-"""How many times longer a silence may be after several in a row: catching up may take its time."""
+"""Factor by which a silence may grow after several silences in a row, since a watch may take long to catch up."""
 
 
 class ProgressRequests:
-    """What was asked and answered on the streams of one watch, one stream after the other."""
+    """Requests and answers on the streams of one watch, one stream after another."""
 
     def __init__(self, silence_seconds: float) -> None:
         self._silence_seconds = silence_seconds
         self._silences = 1
         self._wished = False
         self._wished_number = 0
-        """The first request that is younger than the wish; earlier ones may tell of an older revision."""
+        """Number of the first request after the wish; answers to earlier requests may have an older revision."""
         self._repeats = 0
         self._sent = 0
         self._answered = 0
@@ -35,17 +35,17 @@ class ProgressRequests:
         """Time of the first request since the last answer."""
 
     def begin(self, now: float) -> None:
-        """Start on a new stream. A wish is kept."""
+        """Start on a new stream; an unfulfilled wish remains."""
         self._sent = self._answered = self._repeats = 0
         self._wished_number = 1
         self._response_at, self._asked_at = now, None
 
     def wish(self) -> None:
-        """Wish for an answer to a request that is still to be sent."""
+        """Wish for an answer to a request that is not sent yet."""
         self._wished, self._wished_number, self._repeats = True, self._sent + 1, 0
 
     def due_at(self) -> float:
-        """Return when to look again: a request is to be sent then, or the silence has become too long."""
+        """Return the time of the next check, when a request must be sent or the silence is too long."""
         silence = self._silence_seconds * self._silences
         since = self._response_at if self._asked_at is None else self._asked_at
         if not self._wished:
@@ -57,18 +57,19 @@ class ProgressRequests:
         )
 
     def is_silent(self, now: float) -> bool:
-        """Whether etcd was asked and has said nothing for too long. The next silence may be longer."""
+        """Return whether etcd has not answered a request for too long; the next silence may then be longer."""
         silent = self._asked_at is not None and now >= self._asked_at + self._silence_seconds * self._silences
         if silent:
             self._silences = min(2 * self._silences, SILENCES_MAX)
         return silent
 
     def send(self, now: float) -> None:
-        """Take note of a request that is being sent."""
+        """Note that a request is being sent."""
         self._repeats += self._sent >= self._wished_number
         if now >= self._sent_at + UNANSWERED_SECONDS:
-            # A late answer counts as the answer to this request, and may carry an older revision: a waiter that needs a
-            # newer one asks again. Waiting for lost answers would delay every waiter, and starve one that keeps asking.
+            # A late answer counts as the answer to this request, and may have an older revision: a waiter that needs a
+            # newer revision asks again. Waiting for lost answers would delay every waiter, and a waiter that repeats
+            # its requests would never get an answer.
             self._answered = self._sent
         self._sent += 1
         self._sent_at = now
@@ -76,12 +77,12 @@ class ProgressRequests:
             self._asked_at = now
 
     def on_response(self, now: float) -> None:
-        """Take note of a response of any kind."""
+        """Note a response of any kind."""
         self._response_at, self._asked_at = now, None
         self._silences = 1
 
     def fulfils_wish(self) -> bool:
-        """Take note of an answer to a request; whether it is one that was wished for."""
+        """Note an answer to a request; return whether the answer fulfils the wish."""
         self._answered = min(self._answered + 1, self._sent)
         if not self._wished or self._answered < self._wished_number:
             return False

@@ -1,6 +1,6 @@
-"""Fairlead's words for what etcd says, and the reverse.
+"""Conversion between Fairlead's types and etcd's messages.
 
-For `client` and `watch`. Pure.
+`client` and `watch` use this module. All functions are pure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fairlead_broker.registry.transactions import (
 )
 
 WHOLE_RANGE: Final = b"\x00"
-"""As a key: the smallest one. As the end of a range: no end."""
+"""The smallest key if used as a key, and no end if used as the end of a range."""
 _RESULTS: Final = {
     Relation.EQUAL: messages.Compare.EQUAL,
     Relation.NOT_EQUAL: messages.Compare.NOT_EQUAL,
@@ -38,7 +38,7 @@ _RESULTS: Final = {
 
 
 def key_range(prefix: str) -> tuple[bytes, bytes]:
-    """Return the first key of a prefix and the first one above it; keys are ASCII, so the last byte has a next."""
+    """Return the first key of a prefix and the first key above it; keys are ASCII, so the last byte has a successor."""
     start = prefix.encode("ascii")
     if not start:
         return WHOLE_RANGE, WHOLE_RANGE
@@ -51,7 +51,7 @@ def key_after(key: str) -> bytes:
 
 
 def key_value(item: messages.KeyValue) -> KeyValue:
-    """Read one key."""
+    """Convert one key with its value from etcd's message."""
     return KeyValue(
         item.key.decode("ascii"),
         item.value,
@@ -64,7 +64,7 @@ def key_value(item: messages.KeyValue) -> KeyValue:
 def transaction_request(
     compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation]
 ) -> messages.TxnRequest:
-    """Write a transaction."""
+    """Convert a transaction to etcd's message."""
     return messages.TxnRequest(
         compare=[_compare(each) for each in compares],
         success=[_operation(each) for each in success],
@@ -73,7 +73,7 @@ def transaction_request(
 
 
 def transaction_result(answer: messages.TxnResponse) -> TransactionResult:
-    """Read the answer to a transaction."""
+    """Convert the answer to a transaction from etcd's message."""
     reads: list[KeyValue | None] = []
     deleted = 0
     for each in answer.responses:
@@ -85,7 +85,7 @@ def transaction_result(answer: messages.TxnResponse) -> TransactionResult:
 
 
 def watch_batches(events: Iterable[messages.Event], from_revision: Revision) -> Iterator[WatchBatch]:
-    """Put the events of each revision together, leaving out those below a revision."""
+    """Group events by revision into batches, without events below a revision."""
     for revision, group in groupby(events, lambda event: event.kv.mod_revision):
         if revision >= from_revision:
             yield WatchBatch(Revision(revision), tuple(_event(each) for each in group))

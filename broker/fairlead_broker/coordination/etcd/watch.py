@@ -1,9 +1,9 @@
-"""A watch that outlives its streams: another member continues it at the next revision, without gap or repeat.
+"""A watch that survives a broken stream: another member continues it at the next revision, without gap or repeat.
 
-Made by `client`. One task reads the stream into a bounded buffer, so that a reader that is cancelled or slow neither
-breaks the stream nor fills the memory. etcd orders all events by revision and keeps them until they are compacted,
-so continuing at the next revision is exact. A compaction of that revision ends the watch (`Compacted`), and only then
-its owner must list again.
+`client` makes watches. One task reads the stream into a bounded buffer, so that a cancelled or slow reader neither
+breaks the stream nor fills the memory. etcd orders all events by revision and keeps them until they are compacted, so
+the watch continues exactly at the next revision. If that revision is compacted, the watch ends with `Compacted`, and
+only then must its owner list again.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from fairlead_broker.coordination.protocol import (
 )
 
 BUFFERED_BATCHES_MAX: Final = 256
-"""Revisions that are kept for a slow reader; then the stream is not read on, and etcd keeps the rest."""
+"""Revisions that are buffered for a slow reader; above it the stream is not read, and etcd keeps the other events."""
 REOPEN_SECONDS: Final = 0.05
-"""Pause before a broken stream is opened again, for a member that ends each stream at once."""
+"""Seconds before a broken stream is opened again, for the case of a member that ends each stream at once."""
 ENDED: Final = "the stream was ended"
 SILENT: Final = "it does not say how far it is"
 PROGRESS_REQUEST: Final = messages.WatchRequest(progress_request=messages.WatchProgressRequest())
@@ -45,7 +45,7 @@ _Stream = grpc.aio.StreamStreamCall[messages.WatchRequest, messages.WatchRespons
 
 
 class EtcdWatch:
-    """A place in etcd's history; satisfies `protocol.Watch`."""
+    """Position in etcd's history; satisfies `protocol.Watch`."""
 
     def __init__(
         self,
@@ -58,18 +58,18 @@ class EtcdWatch:
         self._members = members
         self._prefix = prefix
         self._next = Revision(max(1, from_revision))
-        """The first revision that was not delivered yet."""
+        """First revision that was not delivered yet."""
         self._oldest: Revision | None = None
-        """The oldest one that can be read, where etcd said so."""
+        """Oldest readable revision, if etcd has reported it."""
         self._forget = forget
         self._buffer: deque[WatchBatch] = deque()
         self._fragments: list[messages.Event] = []
         self._progress = ProgressRequests(members.patience.silence_seconds)
         self._news = asyncio.Event()
-        """Something was buffered, or the watch has ended."""
+        """Event of a new batch in the buffer, or of the end of the watch."""
         self._room = asyncio.Event()
         self._bell: asyncio.Future[None] = loop.create_future()
-        """Wakes the task for a request for progress."""
+        """Future that wakes the task for a progress request."""
         self._failure: BaseException | None = None
         self._cancelled = False
         self._task = loop.create_task(self._run(), name=f"etcd watch of {prefix}")
@@ -93,7 +93,7 @@ class EtcdWatch:
             await self._news.wait()
 
     async def request_progress(self) -> None:
-        """Ask for a batch without events at the store's revision."""
+        """Request a batch without events at the store's revision."""
         self._progress.wish()
         if not self._bell.done():
             self._bell.set_result(None)
@@ -121,7 +121,7 @@ class EtcdWatch:
         self._news.set()
 
     async def _run(self) -> None:
-        """Follow one stream after the other. Raises what ends the watch."""
+        """Follow one stream after another. Raises the error that ends the watch."""
         while True:
             member, stream = await self._members.run(self._open)
             try:
@@ -138,11 +138,11 @@ class EtcdWatch:
                 reason=reason,
                 revision=self._next,
             )
-            # Only so that a member that ends every stream at once is not asked without pause.
+            # The pause protects a member that ends every stream at once from requests without pause.
             await asyncio.sleep(REOPEN_SECONDS)  # noqa: TID251
 
     async def _open(self, member: Member, metadata: Metadata, limit_seconds: float) -> tuple[Member, _Stream]:
-        """Make the watch at one member, and wait until it says that it is made."""
+        """Create the watch at one member, and wait until the member confirms it."""
         stream = member.stream(WATCH, metadata)
         try:
             async with asyncio.timeout(limit_seconds):
@@ -159,10 +159,10 @@ class EtcdWatch:
         return member, stream
 
     def _create_request(self) -> messages.WatchRequest:
-        """Ask from one revision before the next one, whose events are left out when they come.
+        """Return a request that starts one revision before the next, whose events are left out.
 
-        etcd tells the progress of a watch only once its first revision has come to pass; so a watch that was made
-        right after a list can be asked at once how far it is.
+        etcd reports the progress of a watch only when the store has reached the watch's first revision. With the
+        earlier start, a watch that is made right after a list can request progress at once.
         """
         key, range_end = key_range(self._prefix)
         start = max(1, self._next - 1)
@@ -175,7 +175,7 @@ class EtcdWatch:
         )
 
     async def _follow(self, member: Member, stream: _Stream) -> NoReturn:
-        """Read a stream until it breaks: raises one of `BREAKS`, or what ends the watch."""
+        """Read a stream until it breaks. Raises one of `BREAKS`, or the error that ends the watch."""
         loop = asyncio.get_running_loop()
         self._progress.begin(loop.time())
         reading = loop.create_task(stream.read())
@@ -221,19 +221,19 @@ class EtcdWatch:
             await self._room.wait()
 
     def _cancel_reason(self, response: messages.WatchResponse) -> str:
-        """Return why etcd cancelled the watch. Raises `Compacted` if events were lost."""
+        """Return etcd's reason for the cancelled watch. Raises `Compacted` if events were lost."""
         if response.compact_revision:
             if response.compact_revision > self._next:
                 raise Compacted(Revision(response.compact_revision))
-            # Only the revision before the next one is compacted, and its events were delivered already.
+            # Only the revision before the next is compacted, and its events were already delivered.
             self._oldest = Revision(response.compact_revision)
         return response.cancel_reason or "etcd cancelled it"
 
 
 def _response(reading: asyncio.Task[messages.WatchResponse | grpc.aio.EOFType]) -> messages.WatchResponse:
-    """Return what was read. Raises one of `BREAKS`."""
+    """Return the response. Raises one of `BREAKS`."""
     if reading.cancelled():
-        # Not this task was cancelled but the stream, by the end of its connection.
+        # The end of the connection cancelled the stream; this task was not cancelled.
         raise StreamBroken(ENDED)
     response = reading.result()
     if not isinstance(response, messages.WatchResponse):
@@ -242,7 +242,7 @@ def _response(reading: asyncio.Task[messages.WatchResponse | grpc.aio.EOFType]) 
 
 
 async def _finish(reading: asyncio.Task[messages.WatchResponse | grpc.aio.EOFType]) -> None:
-    """Let a task end whose stream was cancelled, and see its error."""
+    """Wait for a task whose stream was cancelled, and retrieve its error."""
     await asyncio.wait([reading])
     if not reading.cancelled():
         reading.exception()
