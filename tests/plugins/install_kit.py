@@ -57,7 +57,10 @@ def new_environment(folder: Path) -> Path:
 def install(programs: Path, *what: str | Path) -> str:
     """Install into an environment in the versions of the constraints; return what the installer said."""
     command = (UV, "pip", "install", "--python", programs / "python", "-c", CONSTRAINTS, *what)
-    done = run(*command, cwd=programs.parent)
+    # Where a registry answers that its files have changed, uv would download and build PySpark for each environment.
+    done = run(*command, "--offline", cwd=programs.parent)
+    if done.returncode != 0:
+        done = run(*command, cwd=programs.parent)
     assert done.returncode == 0, done.stderr
     return done.stderr
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from install_kit import BACKENDS, broker, install, install_hashed, new_environment, run
+from quick_java import LIGHT_VARIABLES
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -30,8 +31,12 @@ spark.stop()
 """
 
 
-def test_spark_reads_and_writes_by_installing_the_package(wheel: Path, tmp_path: Path) -> None:
+def test_spark_reads_and_writes_by_installing_the_package(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the extra `spark` the format is found without an import, to read one topic and write another."""
+    for name, value in LIGHT_VARIABLES.items():
+        monkeypatch.setenv(name, value)
     programs = new_environment(tmp_path)
     # PySpark is published as source alone.
     install(programs, "--quiet", "--require-hashes", "-r", BACKENDS)
