@@ -6,6 +6,7 @@ table and the request types do not say: a call that is missing here is missing t
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Final, assert_never
 
 import msgspec
@@ -57,11 +58,13 @@ _BODY_SCHEMAS: Final[dict[str, Schema]] = {
 """Bodies that no type of ours describes."""
 
 
-def document(release: str) -> Schema:
-    """Return the document; `release` is the version of the software."""
+def document(release: str, listeners: Container[Listener] = frozenset(Listener)) -> Schema:
+    """Return the document of the calls of some listeners; `release` is the version of the software."""
     schemas = _Schemas()
     paths: dict[str, dict[str, object]] = {}
     for route in ROUTES:
+        if route.listener not in listeners:
+            continue
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
     described: Schema = {
         "openapi": "3.1.0",

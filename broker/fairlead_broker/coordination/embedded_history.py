@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 import struct
 from collections.abc import Callable, Container, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -225,6 +226,10 @@ class History:
     def _open(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = None
         try:
+            # The store of a whole cluster: SQLite gives its log the permissions of the file.
+            self._path.touch(mode=0o600)
+            with suppress(PermissionError):
+                self._path.chmod(0o600)
             connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=True)
             # The exclusive mode also keeps the WAL's index in memory; network volumes lack the shared file for the
             # index.
@@ -237,7 +242,7 @@ class History:
         except BaseException as error:
             if connection is not None:
                 connection.close()
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, sqlite3.Error | OSError):
                 self._raise_opening(error)
             raise
         return connection
@@ -353,7 +358,7 @@ class History:
             self._failure = message
         raise CoordinationUnavailable(message) from error
 
-    def _raise_opening(self, error: sqlite3.Error) -> NoReturn:
+    def _raise_opening(self, error: sqlite3.Error | OSError) -> NoReturn:
         if _code(error) in _DAMAGE_CODES or _code(error) == sqlite3.SQLITE_ERROR:
             raise StoreDamaged(self._path, str(error)) from error
         message = f"{self._path} cannot be opened: {error}"
@@ -365,8 +370,8 @@ class History:
             raise CoordinationUnavailable(message)
 
 
-def _code(error: sqlite3.Error) -> int:
-    """Return SQLite's primary result code, the low byte of an extended code; errors of Python itself have no code."""
+def _code(error: sqlite3.Error | OSError) -> int:
+    """Return SQLite's primary result code, the low byte of an extended code; other errors have no code."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISUSE) & 0xFF
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import stat
 import subprocess
 import sys
 import time
@@ -103,6 +104,13 @@ async def test_a_store_is_open_once(path: Path, clock: Any, store: EmbeddedCoord
 
     assert "stop that broker first" in str(refusal.value)
     assert (await store.transact((), (Put("/a", b""),))).succeeded
+
+
+async def test_only_the_broker_reads_its_store(path: Path, store: EmbeddedCoordination) -> None:
+    """The file and its log are readable for their owner alone."""
+    files = [path, path.with_name(f"{path.name}-wal")]
+
+    assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600] * 2
 
 
 async def test_another_process_is_kept_out(path: Path, store: EmbeddedCoordination) -> None:

@@ -16,6 +16,7 @@ import msgspec
 from fairlead_api.bodies.media_types import HTML, STYLES
 from fairlead_api.excerpts import shown
 from fairlead_api.problems import CATALOGUE, ProblemDefinition, ProblemError
+from fairlead_api.routes.definitions import Listener
 from fairlead_api.routes.openapi import document
 from fairlead_broker.server.admin.docs_page import STYLE_SHEET, STYLES_NAME, docs_page
 from fairlead_broker.server.http.call import JSON_CONTENT_TYPE, Call, Endpoint, answer_type
@@ -67,7 +68,7 @@ class OpenApiCalls:
     async def openapi(self, call: Call) -> None:
         """``GET /openapi.json``."""
         if self._body is None:
-            self._body = msgspec.json.encode(document(self._release))
+            self._body = msgspec.json.encode(document(self._release, {Listener.DATA}))
         await call.answer(HTTPStatus.OK, [JSON_CONTENT_TYPE], self._body)
 
 
