@@ -1,10 +1,10 @@
-"""Each batch once and in order: what a partition remembers of its producers, without a clock or a disk.
+"""Store each batch once and in order, by the state that a partition keeps of its producers.
 
-Two callers. The partition's task feeds every batch that names a producer or an idempotency key into one
-`PartitionProducers` before it is stamped, and runs the effects it answers. The log replays what it appends, and
-at a start what it finds, into one `ProducerState`, which it snapshots; a new leader's machine begins with a copy of
-it. Must not know files, loops, HTTP or time: the time is in the events, and state grows old by the append times of
-batches alone.
+The room has two callers. The partition's task passes every batch that names a producer or an idempotency key
+to one `PartitionProducers` before the batch is stamped, and runs the returned effects. The log replays
+appended batches, and at a start all stored batches, into one `ProducerState`, which the log snapshots; the
+machine of a new leader begins with a copy of that state. The room must not know files, loops, HTTP or clocks:
+events carry the time, and entries expire by the append times of batches alone.
 """
 
 from __future__ import annotations

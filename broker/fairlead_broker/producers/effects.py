@@ -1,4 +1,4 @@
-"""Orders of the producers' machine to its shell. `request` is the value of the event."""
+"""Effects that the producers' machine orders. `request` is the value of the event."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ R = TypeVar("R")
 
 
 class Append(msgspec.Struct, Generic[R], frozen=True, gc=False):
-    """Stamp and append the batch, in the order of these orders, with the next group.
+    """Stamp the batch and append it with the next group, in the order of the effects.
 
-    All that was ordered goes into one append that the log takes as a whole or not at all; `Appended` or
-    `AppendFailed` must follow before anything else arrives for a second group.
+    All ordered batches go into one append, which the log takes as a whole or not at all. The caller must pass
+    `Appended` or `AppendFailed` to the machine before it passes a batch of a second group.
     """
 
     request: R
 
 
 class AnswerStored(msgspec.Struct, Generic[R], frozen=True, gc=False):
-    """The batch is a repeat: answer with where the first one is, once the acks of this request allow it."""
+    """Answer a repeated batch with the offsets of the stored one, once the acks of this request allow it."""
 
     request: R
     base_offset: Offset
@@ -32,7 +32,7 @@ class AnswerStored(msgspec.Struct, Generic[R], frozen=True, gc=False):
 
 
 class AnswerAsAppended(msgspec.Struct, Generic[R], frozen=True, gc=False):
-    """The batch is a repeat of one that was ordered and is not appended yet: what becomes of that answers this."""
+    """Answer a repeat of a batch that is ordered and not appended yet with the outcome of that append."""
 
     request: R
     original: R
@@ -40,7 +40,7 @@ class AnswerAsAppended(msgspec.Struct, Generic[R], frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class OutOfOrder:
-    """The sequence is not the expected one, and the batches between did not come in time, or it is long past."""
+    """The sequence is not the expected one: missing batches did not arrive in time, or the batch is too old."""
 
     producer_id: ProducerId
     epoch: ProducerEpoch
@@ -50,7 +50,7 @@ class OutOfOrder:
 
 @dataclass(frozen=True, slots=True)
 class UnknownProducer:
-    """Nothing is known of the producer in this epoch, and the batch is not its first."""
+    """The partition has no entry for the producer in this epoch, and the batch is not the producer's first."""
 
     producer_id: ProducerId
     epoch: ProducerEpoch
@@ -59,7 +59,7 @@ class UnknownProducer:
 
 @dataclass(frozen=True, slots=True)
 class ProducerFenced:
-    """The partition has a batch of a higher epoch."""
+    """The partition has a batch of the producer with a higher epoch."""
 
     producer_id: ProducerId
     epoch: ProducerEpoch
@@ -68,25 +68,25 @@ class ProducerFenced:
 
 @dataclass(frozen=True, slots=True)
 class KeyReused:
-    """The idempotency key was used by another request."""
+    """Another request has used the idempotency key."""
 
     key: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class TooManyKeys:
-    """The partition remembers as many idempotency keys as it may."""
+    """The partition already keeps the maximum number of idempotency keys."""
 
     limit: int
     oldest_expires_seconds: float
-    """Seconds of append time until the oldest is forgotten."""
+    """Seconds of append time until the oldest key expires."""
 
 
 Refusal: TypeAlias = OutOfOrder | UnknownProducer | ProducerFenced | KeyReused | TooManyKeys
 
 
 class Refuse(msgspec.Struct, Generic[R], frozen=True, gc=False):
-    """Answer with a refusal: nothing of this batch is appended by this request."""
+    """Answer the request with a refusal: the request appends no record of this batch."""
 
     request: R
     refusal: Refusal

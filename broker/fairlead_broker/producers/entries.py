@@ -1,7 +1,7 @@
-"""What is remembered of one producer and of one idempotency key. Values; they are replaced, never changed.
+"""Entries of one producer and of one idempotency key. Entries are immutable values.
 
-Structs and not dataclasses: one is made for every batch of an idempotent producer, and a frozen dataclass costs ten
-times as much.
+The entries are structs and not dataclasses: every batch of an idempotent producer creates one, and a frozen
+dataclass costs ten times as much.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from fairlead_api.identifiers import Offset, ProducerEpoch, Sequence, TimestampU
 from fairlead_broker.producers.sequences import SEQUENCE_MAX, advanced, record_count
 
 BATCHES_MAX: Final = 5
-"""Batches of a producer that are remembered: as many as it may have in flight, so that any repeat is recognised."""
+"""Maximum number of remembered batches of a producer, equal to its batches in flight, so that every repeat is
+recognised.
+"""
 DIGEST_BYTES: Final = 16
 
 
 class StoredBatch(msgspec.Struct, frozen=True, gc=False):
-    """A batch of an idempotent producer, and where it is."""
+    """A batch of an idempotent producer and its offsets in the log."""
 
     first_sequence: Sequence
     last_sequence: Sequence
@@ -28,7 +30,7 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def last_offset(self) -> Offset:
-        """Offset of its last record."""
+        """Offset of the batch's last record."""
         return Offset(self.base_offset + record_count(self.first_sequence, self.last_sequence) - 1)
 
 
@@ -37,20 +39,21 @@ class ProducerEntry(msgspec.Struct, frozen=True, gc=False):
 
     epoch: ProducerEpoch
     batches: tuple[StoredBatch, ...]
-    """The last ones, at least one and at most `BATCHES_MAX`, oldest first; each goes on where the one before ends."""
+    """Newest batches, oldest first, at least one and at most `BATCHES_MAX`; their sequences are contiguous.
+    """
 
     @property
     def next_sequence(self) -> Sequence:
-        """What the next batch must begin with."""
+        """First sequence of the producer's next batch."""
         return Sequence((self.batches[-1].last_sequence + 1) & SEQUENCE_MAX)
 
     @property
     def append_time_us(self) -> TimestampUs:
-        """When its last batch was stamped."""
+        """Append time of the producer's last batch."""
         return self.batches[-1].append_time_us
 
     def find(self, first_sequence: int, last_sequence: int) -> StoredBatch | None:
-        """Return the remembered batch of exactly these sequences."""
+        """Return the remembered batch with exactly these sequences."""
         for batch in self.batches:
             if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
                 return batch
@@ -62,10 +65,10 @@ class ProducerEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 class KeyEntry(msgspec.Struct, frozen=True, gc=False):
-    """A request with an idempotency key, and where its batch is."""
+    """A request with an idempotency key and the offsets of its batch."""
 
     digest: bytes
-    """`DIGEST_BYTES` that tell whether a request with the same key is the same request."""
+    """Digest of `DIGEST_BYTES` bytes by which two requests with the same key are compared."""
     base_offset: Offset
     last_offset: Offset
     append_time_us: TimestampUs

@@ -1,7 +1,7 @@
 """Facts about the producers of one partition.
 
-`request` is whatever the shell wants back in the effects; it is compared by identity. Structs and not dataclasses:
-one is made for every batch.
+`request` is an object of the caller, returned in the effects and compared by identity. Events are structs and
+not dataclasses, because every batch creates one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 class SequencedArrived(msgspec.Struct, Generic[R], frozen=True, gc=False):
-    """A batch of an idempotent producer stands for its append."""
+    """A batch of an idempotent producer is ready to be appended."""
 
     request: R
     producer_id: ProducerId
@@ -29,7 +29,7 @@ class SequencedArrived(msgspec.Struct, Generic[R], frozen=True, gc=False):
 
 
 class KeyedArrived(msgspec.Struct, Generic[R], frozen=True, gc=False):
-    """A batch with an idempotency key stands for its append."""
+    """A batch with an idempotency key is ready to be appended."""
 
     request: R
     key: bytes
@@ -37,19 +37,19 @@ class KeyedArrived(msgspec.Struct, Generic[R], frozen=True, gc=False):
 
 
 class Withdrawn(msgspec.Struct, Generic[R], frozen=True, gc=False):
-    """A held batch reached its timeout: its call was answered that the batch is not stored."""
+    """A held batch reached its timeout: its request was answered that the batch is not stored."""
 
     request: R
 
 
 class TimePassed(msgspec.Struct, frozen=True, gc=False):
-    """The time of `next_deadline` is over."""
+    """The time of `next_deadline` has passed."""
 
     now: float
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
-    """The log took everything that was ordered since the last such event, and perhaps other batches beside it."""
+    """The log appended every batch that was ordered since the last such event, and perhaps other batches."""
 
     base_offsets: SequenceOf[Offset]
     """Results of all ordered batches, in the order of the effects."""
@@ -58,7 +58,7 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
 
 
 class AppendFailed(msgspec.Struct, frozen=True, gc=False):
-    """The log took nothing of what was ordered since the last `Appended`, or fails for good."""
+    """The log appended no batch that was ordered since the last `Appended`, or the log has failed for good."""
 
 
 Event: TypeAlias = SequencedArrived[R] | KeyedArrived[R] | Withdrawn[R] | TimePassed | Appended | AppendFailed

@@ -1,7 +1,7 @@
-"""Batches that came before others that were sent earlier: HTTP/2 streams overtake each other.
+"""Hold batches that overtook earlier batches of their producer on other HTTP/2 streams.
 
-Used by `partition_producers` alone. Bounded twice: a producer has at most five batches in flight, so four may wait
-for one, and none waits longer than a second.
+Only `partition_producers` uses this module. Two bounds hold: a producer has at most five batches in flight,
+so at most four batches wait for one, and no batch waits longer than a second.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from fairlead_api.identifiers import ProducerId
 from fairlead_broker.producers.events import SequencedArrived
 
 HELD_BATCHES_MAX: Final = 4
-"""Held batches of one producer: one less than it may have in flight."""
+"""Maximum number of held batches of one producer: one less than its batches in flight."""
 HOLD_SECONDS: Final = 1.0
-"""Longer than any reordering on one connection, shorter than the patience of a sender."""
+"""Seconds that a batch is held: longer than any reordering on one connection, shorter than a producer's
+timeout.
+"""
 
 R = TypeVar("R")
 
@@ -27,7 +29,8 @@ class HeldBatches(Generic[R]):
     __slots__ = ("_by_arrival", "_by_producer")
 
     def __init__(self) -> None:
-        # Every batch waits equally long, so the first to come is the first to go. Keys are identities.
+        # Every batch is held equally long, so the first batch that arrived expires first. Keys are
+        # identities.
         self._by_arrival: OrderedDict[int, SequencedArrived[R]] = OrderedDict()
         self._by_producer: dict[ProducerId, list[SequencedArrived[R]]] = {}
 
@@ -42,7 +45,7 @@ class HeldBatches(Generic[R]):
         return tuple(self._by_producer.get(producer_id, ()))
 
     def add(self, batch: SequencedArrived[R]) -> bool:
-        """Hold a batch; False if its producer has as many as it may."""
+        """Hold a batch; return False if its producer already has the maximum number of held batches."""
         held = self._by_producer.setdefault(batch.producer_id, [])
         if len(held) == HELD_BATCHES_MAX:
             return False
@@ -51,7 +54,7 @@ class HeldBatches(Generic[R]):
         return True
 
     def remove(self, batch: SequencedArrived[R]) -> None:
-        """Hold a batch no longer."""
+        """Remove a batch from the held batches."""
         del self._by_arrival[id(batch.request)]
         held = self._by_producer[batch.producer_id]
         held[:] = [other for other in held if other.request is not batch.request]
@@ -63,10 +66,10 @@ class HeldBatches(Generic[R]):
         return self._by_arrival.get(id(request))
 
     def next_deadline(self) -> float | None:
-        """Return when the first of them has waited long enough, monotonic seconds."""
+        """Return the time at which the first held batch expires, in monotonic seconds."""
         first = next(iter(self._by_arrival.values()), None)
         return None if first is None else first.now + HOLD_SECONDS
 
     def due(self, now: float) -> list[SequencedArrived[R]]:
-        """Return the held batches whose time is over."""
+        """Return the held batches whose hold time has passed."""
         return [batch for batch in self._by_arrival.values() if batch.now + HOLD_SECONDS <= now]

@@ -3,13 +3,14 @@
     arrived ──repeat of one of the last five──▶ answered with the first offset
        │  ──the expected sequence──▶ ordered ──Appended──▶ remembered
        │                                └────AppendFailed──▶ forgotten
-       │  ──ahead of it──▶ held ──the ones between came──▶ ordered
+       │  ──ahead of it──▶ held ──missing batches arrived──▶ ordered
        │                     └───a second passed──▶ refused
        └──lower epoch, or long past──▶ refused
 
-`step` is the only door that changes anything; everything else reads. One machine is one partition in one leader
-epoch. Between an order and the log's answer the batch counts as the producer's last one, so that those behind it can
-go in the same group; the state itself changes only with `Appended`, so that a failed append leaves no trace.
+`step` is the only method that changes state; every other method reads. A machine serves one partition in one
+leader epoch. Between the order and the log's answer, a batch counts as the producer's last batch, so that
+later batches can join the same group. The state changes only with `Appended`, so a failed append leaves the
+state unchanged.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ R = TypeVar("R")
 
 
 class _Front(msgspec.Struct, Generic[R], gc=False):
-    """How far a producer has come with what is ordered and not appended yet."""
+    """Newest ordered batch of a producer that is not appended yet."""
 
     epoch: ProducerEpoch
     next_sequence: Sequence
@@ -67,7 +68,7 @@ class PartitionProducers(Generic[R]):
     __slots__ = ("_fronts", "_held", "_ordered", "_ordered_keys", "_state")
 
     def __init__(self, state: ProducerState) -> None:
-        """Take leadership with what the log says; the state is this machine's own from now on."""
+        """Start with the producer state of the log; the machine owns this copy."""
         self._state = state
         self._held: HeldBatches[R] = HeldBatches()
         self._ordered: list[_Ordered[R]] = []
@@ -78,15 +79,15 @@ class PartitionProducers(Generic[R]):
 
     @property
     def held_count(self) -> int:
-        """Batches that wait for others."""
+        """Number of held batches."""
         return len(self._held)
 
     def held(self) -> Iterator[R]:
-        """Requests whose batches wait for others, in the order of their arrival."""
+        """Requests of the held batches, in the order of their arrival."""
         return (batch.request for batch in self._held)
 
     def next_deadline(self) -> float | None:
-        """When `TimePassed` is due, monotonic seconds; None if nothing waits."""
+        """Time at which `TimePassed` is due, in monotonic seconds; None if no batch is held."""
         return self._held.next_deadline()
 
     def knows_producer(self, producer_id: ProducerId) -> bool:
@@ -94,17 +95,17 @@ class PartitionProducers(Generic[R]):
         return self._state.producer(producer_id) is not None
 
     def digest_of(self, key: bytes) -> bytes | None:
-        """Return the digest of the request that used an idempotency key here, None if none did."""
+        """Return the digest of the request that used an idempotency key in this partition, or None."""
         ordered = self._ordered_keys.get(key)
         if ordered is not None:
             return ordered.digest
         entry = self._state.key(key)
         return None if entry is None else entry.digest
 
-    # -- the door
+    # -- events
 
     def step(self, event: Event[R]) -> list[Effect[R]]:
-        """Take in one fact; answer what follows from it, in the order in which it must be done."""
+        """Apply one event; return its effects in the order in which they must be run."""
         match event:
             case SequencedArrived():
                 return self._sequenced(event)
@@ -137,7 +138,7 @@ class PartitionProducers(Generic[R]):
         return [effect]
 
     def _decide(self, batch: SequencedArrived[R]) -> Effect[R] | None:
-        """What becomes of a batch now; None if it has to wait for others."""
+        """Return the effect of a batch; None if the batch has to be held."""
         producer_id, epoch, first = batch.producer_id, batch.epoch, batch.first_sequence
         current = self._fronts.get(producer_id) or self._state.producer(producer_id)
         if current is None or epoch > current.epoch:
@@ -180,7 +181,7 @@ class PartitionProducers(Generic[R]):
         return AnswerStored(batch.request, stored.base_offset, stored.last_offset, stored.append_time_us)
 
     def _release(self, producer_id: ProducerId) -> list[Effect[R]]:
-        """Decide again about what waited for the batch that has just been ordered."""
+        """Decide again about the held batches that follow the batch ordered just now."""
         effects: list[Effect[R]] = []
         moved = True
         while moved:
@@ -201,7 +202,7 @@ class PartitionProducers(Generic[R]):
         return effects
 
     def _too_far(self, batch: SequencedArrived[R]) -> Refusal:
-        """Why a batch that waited, or may not wait, is refused."""
+        """Return the refusal of a batch that was held too long or may not be held."""
         producer_id, epoch, first = batch.producer_id, batch.epoch, batch.first_sequence
         current = self._fronts.get(producer_id) or self._state.producer(producer_id)
         if current is None or current.epoch < epoch:
@@ -235,7 +236,7 @@ class PartitionProducers(Generic[R]):
             return RETENTION_US / 1e6
         return (oldest.append_time_us + RETENTION_US - self._state.newest_time_us) / 1e6
 
-    # -- what the log says
+    # -- answers of the log
 
     def _appended(self, event: Appended) -> None:
         state, time_us = self._state, event.append_time_us

@@ -1,4 +1,4 @@
-"""Arithmetic of sequences: the numbers of a producer's records in one partition, which wrap from 2^31 - 1 to 0."""
+"""Arithmetic of sequences: numbers of a producer's records in one partition, which wrap from 2^31 - 1 to 0."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from fairlead_api.identifiers import Sequence
 
 SEQUENCE_MAX: Final = 2**31 - 1
 FIRST: Final = Sequence(0)
-"""The sequence with which a producer begins in a partition, and begins again with each epoch."""
+"""First sequence of a producer in a partition and in each producer epoch."""
 _AHEAD_MAX: Final = 2**30
 
 
 def advanced(sequence: int, records: int) -> Sequence:
-    """Return the sequence so many records further."""
+    """Return the sequence that follows after a number of records."""
     return Sequence((sequence + records) & SEQUENCE_MAX)
 
 
 def record_count(first: int, last: int) -> int:
-    """Return how many records a batch of these sequences has."""
+    """Return the number of records in a batch with these first and last sequences."""
     return ((last - first) & SEQUENCE_MAX) + 1
 
 

@@ -1,8 +1,8 @@
-"""Producer state as bytes that check themselves.
+"""Encode producer state as bytes with a checksum.
 
-Written by the log beside a segment, so that a start need not read every batch header. Head and checksum reveal a
-snapshot that is truncated, altered or of another release; such a snapshot is ignored as a whole. Layout:
-docs/reference/files.md.
+The log writes a snapshot beside a segment, so that a start need not read every batch header. Head and
+checksum reveal a snapshot that is truncated, altered or of another release; such a snapshot is ignored as a
+whole. Layout: docs/reference/files.md.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ HEADER_BYTES: Final = _HEAD.size + _CHECKSUM.size
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """What the log said of its producers up to an offset."""
+    """Producer state of the log up to an offset."""
 
     offset: Offset
-    """Every batch below it is in the state, none from it on."""
+    """Offset at which the snapshot ends: the state includes every batch below it and no batch from it on."""
     state: ProducerState
 
 
@@ -58,7 +58,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 
 
 def decode_snapshot(data: bytes | None) -> Snapshot | None:
-    """Return the snapshot in the bytes of a file; None if there is none, or it cannot be believed."""
+    """Return the snapshot in the bytes of a file; None if there are no bytes or a check fails."""
     if data is None or len(data) < HEADER_BYTES:
         return None
     magic, version, _, length = _HEAD.unpack_from(data)
@@ -75,7 +75,7 @@ def _checksum(head: bytes, body: bytes) -> int:
 
 
 def _read_body(body: bytes) -> Snapshot:
-    """Return what a body with a good checksum says; it was written by `encode_snapshot`."""
+    """Return the snapshot in a body whose checksum is right; `encode_snapshot` wrote the body."""
     offset, newest_time_us, producer_count, key_count = _BODY.unpack_from(body)
     at = _BODY.size
     producers: OrderedDict[ProducerId, ProducerEntry] = OrderedDict()

@@ -1,8 +1,8 @@
-"""What the log of a partition says about its producers: a function of the batches in it, the same on every replica.
+"""Producer state of a partition: a function of the batches in its log, equal on every replica.
 
-Held by the log, which replays every batch into it, and by `PartitionProducers`, which decides by it. An entry lives
-for 24 hours behind the newest append time of the partition: a clock of this broker would let two replicas forget
-different things (T13).
+The log replays every batch into a state, and `PartitionProducers` decides by a state. An entry expires 24
+hours before the newest append time of the partition. The clock of a broker is not used, since it would let
+two replicas forget different entries (T13).
 """
 
 from __future__ import annotations
@@ -15,12 +15,16 @@ from fairlead_api.identifiers import ProducerEpoch, ProducerId, TimestampUs
 from fairlead_broker.producers.entries import KeyEntry, ProducerEntry, StoredBatch
 
 RETENTION_US: Final = 24 * 3600 * 1_000_000
-"""How long a producer or a key is remembered after its last batch."""
+"""Microseconds for which a producer or a key is remembered after its last batch."""
 PRODUCERS_MAX: Final = 100_000
-"""Producers a partition remembers, the least recently active forgotten first: clients that take a new id for each
-batch must not fill the memory. A forgotten one that goes on is refused as unknown, never taken for new."""
+"""Maximum number of remembered producers of a partition; the least recently active producer is forgotten
+first, so that clients that take a new id for each batch do not fill the memory. The next batch of a
+forgotten producer is refused as unknown.
+"""
 KEYS_MAX: Final = 10_000
-"""Idempotency keys a partition remembers; more are refused until the oldest expire."""
+"""Maximum number of remembered idempotency keys of a partition; further keys are refused until the oldest
+expire.
+"""
 BEGINNING_US: Final = TimestampUs(0)
 _PRUNE_INTERVAL_US: Final = 60 * 1_000_000
 
@@ -46,18 +50,18 @@ class ProducerState:
 
     @property
     def newest_time_us(self) -> TimestampUs:
-        """The newest append time of the partition, from which ages are counted."""
+        """Newest append time of the partition, from which ages are counted."""
         return self._newest_time_us
 
     @property
     def producers(self) -> Mapping[ProducerId, ProducerEntry]:
-        """All that is remembered, least recently active first. Do not change it."""
+        """Remembered producers, the least recently active first. Callers must not change the mapping."""
         self._prune()
         return self._producers
 
     @property
     def keys(self) -> Mapping[bytes, KeyEntry]:
-        """All that is remembered, oldest first. Do not change it."""
+        """Remembered idempotency keys, the oldest first. Callers must not change the mapping."""
         self._prune()
         return self._keys
 
@@ -65,25 +69,25 @@ class ProducerState:
         return len(self._producers) + len(self._keys)
 
     def producer(self, producer_id: int) -> ProducerEntry | None:
-        """Return what is known of a producer; None if nothing, or nothing younger than 24 hours."""
+        """Return the entry of a producer; None if there is none or the entry is older than 24 hours."""
         entry = self._producers.get(ProducerId(producer_id))
         if entry is None or entry.batches[-1].append_time_us < self._oldest_live_us:
             return None
         return entry
 
     def key(self, key: bytes) -> KeyEntry | None:
-        """Return what is known of an idempotency key; None if nothing, or it is older than 24 hours."""
+        """Return the entry of an idempotency key; None if there is none or the entry is older than 24 hours."""
         entry = self._keys.get(key)
         return entry if entry is not None and self._is_live(entry.append_time_us) else None
 
     def copy(self) -> ProducerState:
-        """Return a state that changes by itself from now on."""
+        """Return an independent copy of the state."""
         return ProducerState(self._newest_time_us, self._producers, self._keys)
 
     # -- replaying
 
     def advance(self, append_time_us: int) -> None:
-        """Take in the append time of any batch."""
+        """Apply the append time of any batch."""
         if append_time_us > self._newest_time_us:
             self._newest_time_us = TimestampUs(append_time_us)
             self._oldest_live_us = append_time_us - RETENTION_US
@@ -91,7 +95,7 @@ class ProducerState:
                 self._prune()
 
     def replay(self, producer_id: ProducerId, epoch: ProducerEpoch, batch: StoredBatch) -> None:
-        """Take in a batch of an idempotent producer that is in the log. Judges nothing: the leader did."""
+        """Apply a batch of an idempotent producer from the log. The leader has already checked its sequences."""
         self.advance(batch.append_time_us)
         producers = self._producers
         before = self.producer(producer_id)
@@ -104,7 +108,7 @@ class ProducerState:
             producers.popitem(last=False)
 
     def replay_key(self, key: bytes, entry: KeyEntry) -> None:
-        """Take in a batch with an idempotency key that is in the log."""
+        """Apply a batch with an idempotency key from the log."""
         self.advance(entry.append_time_us)
         self._keys[key] = entry
         self._keys.move_to_end(key)
@@ -115,10 +119,10 @@ class ProducerState:
         return append_time_us >= self._oldest_live_us
 
     def _prune(self) -> None:
-        """Drop what has expired. When it is done cannot be seen from outside: reading asks for the age anyway.
+        """Drop expired entries. Callers cannot observe the drop, since each read checks the age.
 
-        Append times of a leader can step back with its clock, so an old entry may stand behind a younger one; it
-        is dropped when that one is.
+        Append times of a leader can step back with its clock, so an old entry may stand behind a younger one.
+        The old entry is then dropped together with the younger one.
         """
         self._pruned_at_us = self._newest_time_us
         producers, keys = self._producers, self._keys

@@ -1,8 +1,8 @@
 """The values of `groups/<group>/...`: a group's coordinator, members, target and offsets.
 
-Only the coordinator, which holds the `CoordinatorRecord`, reads and writes them; other brokers read only that record.
-The records are not mirrored. A member owns the partitions in `assigned` and `revoking` of its record (protocol section
-5). Pure.
+Only the coordinator, which holds the `CoordinatorRecord`, reads and writes these records; other brokers read
+only the `CoordinatorRecord`. Group records are not mirrored. A member owns the partitions in `assigned` and
+`revoking` of its record (protocol section 5). The module is pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OFFSETS_PER_KEY: Final = 64
 
 
 class CoordinatorRecord(Record, frozen=True, kw_only=True):
-    """`groups/<group>/coordinator`: not under a lease; it counts while its broker is in the named incarnation."""
+    """`groups/<group>/coordinator`: not under a lease; valid while the broker runs in the named incarnation."""
 
     broker: BrokerId
     broker_epoch: BrokerEpoch
@@ -30,9 +30,9 @@ class GroupRecord(Record, frozen=True, kw_only=True):
     """`groups/<group>/state`."""
 
     epoch: Count
-    """The group epoch; it grows when members, subscriptions or topics change."""
+    """Group epoch; it grows when members, subscriptions or topics change."""
     target_epoch: Count = 0
-    """The group epoch for which the target was computed."""
+    """Group epoch for which the target was computed."""
     assignor: str
     emptied_us: TimestampUs | None = None
     """Time at which the last member left; None while there are members."""
@@ -43,9 +43,9 @@ class TargetRecord(Record, frozen=True, kw_only=True):
     """`groups/<group>/targets/<topic id>`: target owner of each partition of one topic."""
 
     epoch: Count
-    """The group epoch for which the target was computed."""
+    """Group epoch for which the target was computed."""
     members: dict[str, tuple[int, ...]]
-    """Partitions by member id, each in ascending order; members without any are left out."""
+    """Partitions by member id, each in ascending order; members without a partition are left out."""
 
 
 class MemberRecord(Record, frozen=True, kw_only=True):
@@ -58,27 +58,27 @@ class MemberRecord(Record, frozen=True, kw_only=True):
     """Subscribed topic names, in ascending order."""
     topic_pattern: str | None = None
     assignor: str | None = None
-    """Assignor that the member asked for; None for the group's."""
+    """Assignor that the member requested; None for the assignor of the group."""
     session_timeout_ms: Positive
     rebalance_timeout_ms: Positive
     epoch: int
     """Member epoch; -2 for a static member that has left and may return."""
     previous_epoch: int
-    """Previous member epoch, still accepted in case the answer with the new one was lost."""
+    """Previous member epoch, still accepted because the answer with the new epoch may have been lost."""
     assigned: dict[TopicId, tuple[int, ...]] = msgspec.field(default_factory=dict)
     """Partitions that the member may consume and commit, in ascending order."""
     revoking: dict[TopicId, tuple[int, ...]] = msgspec.field(default_factory=dict)
-    """Partitions that the member must release and still owns, until it confirms."""
+    """Partitions that the member must release, and owns until it confirms the release."""
 
 
 class OffsetEntry(Entry, frozen=True, kw_only=True):
-    """The committed offset of a group in one partition."""
+    """Committed offset of a group in one partition."""
 
     partition: Count
     offset: Offset
     """Offset of the next record to read."""
     leader_epoch: LeaderEpoch | None = None
-    """Leader epoch of the batch before the offset, as the member saw it."""
+    """Leader epoch of the batch before the offset, as the member read it."""
     metadata: str = ""
     committed_us: TimestampUs
 

@@ -1,7 +1,7 @@
-"""The rule by which the eligible leader replicas follow from the in-sync replicas.
+"""The rule that derives the eligible leader replicas from the in-sync replicas.
 
-Leader and controller make every successor of a partition record that changes `isr` or `min_isr` here (protocol section
-4, rule 6; after KIP-966). Pure.
+Leader and controller make every successor of a partition record that changes `isr` or `min_isr` with this
+module (protocol section 4, rule 6; after KIP-966). The module is pure.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def with_isr(
     leaving: Collection[BrokerId] = (),
     quarantined: Collection[BrokerId] = (),
 ) -> PartitionRecord:
-    """Return the record with another isr or min_isr, and the elr that follows from them.
+    """Return the record with another isr or min_isr, and with the elr that follows from them.
 
-    `leaving`: brokers that are removed from `replicas` (a broker that only stops is not leaving: it joins the elr).
-    `quarantined`: brokers that distrust their bytes.
+    `leaving`: brokers that are removed from `replicas` (a broker that only stops is not leaving: it joins the
+    elr). `quarantined`: brokers that distrust their bytes.
     """
     elr: tuple[InSync, ...] = ()
     if len(isr) < min_isr:
@@ -38,12 +38,12 @@ def with_isr(
 def taken_out(
     record: PartitionRecord, broker: BrokerId, directory: str | None = None
 ) -> PartitionRecord | None:
-    """Return the record in which a broker removes itself before it drops or distrusts bytes (protocol section 2).
+    """Return the record in which a broker removes itself before it drops or distrusts bytes.
 
-    The broker leaves isr, elr and leadership, and its replica begins another generation, so that none of its earlier
-    reports counts again. `directory`: the replica's present directory, written in the same record, since the generation
-    of a directory that the record does not name would not change. Returns None if isr and elr would be empty: then no
-    byte may be dropped.
+    The broker leaves isr, elr and leadership (protocol section 2), and its replica begins another generation,
+    so that no earlier report of the replica counts again. `directory`: the replica's present directory,
+    written in the same record, since the generation of a directory that the record does not name would not
+    change. Returns None if isr and elr would be empty: in that case the broker must not drop any byte.
     """
     isr = tuple(entry for entry in record.isr if entry.broker != broker)
     elr = tuple(entry for entry in record.elr if entry.broker != broker)

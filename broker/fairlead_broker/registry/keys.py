@@ -1,7 +1,7 @@
-"""The keys of one cluster: how they are built, and how a key found in the store is parsed.
+"""The keys of one cluster: how keys are built, and how a key found in the store is parsed.
 
-Used by every reader and writer of coordination. Keys are permanent (protocol section 3). Pure; knows names and
-numbers, not values.
+Every reader and writer of coordination uses these keys. Keys are permanent (protocol section 3). The module
+is pure; it knows names and numbers, not values.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from fairlead_broker.registry.group_records import OFFSETS_PER_KEY
 
 ROOT: Final = "/fairlead/"
 NAME_BYTES_MAX: Final = 255
-"""Bytes of one percent-encoded name in a key."""
+"""Maximum number of bytes of one percent-encoded name in a key."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterKey:
-    """`meta/cluster`: created once."""
+    """`meta/cluster`: the key is created once."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerKey:
-    """`meta/brokers/<id>`, under the broker's lease; its create revision is the broker epoch."""
+    """`meta/brokers/<id>`, under the broker's lease; the create revision of the key is the broker epoch."""
 
     broker: BrokerId
 
@@ -37,7 +37,7 @@ class ControllerKey:
 
 @dataclass(frozen=True, slots=True)
 class ControllerEpochKey:
-    """`meta/controller-epoch`: grows with each controller and remains when a controller ends."""
+    """`meta/controller-epoch`: the epoch grows with each controller; the key outlives each controller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,9 @@ MetaKey: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Builds and reads the keys of the cluster with this name.
+    """Builds and parses the keys of the cluster with this name.
 
-    Building raises `ValueError` when a name takes more than 255 bytes percent-encoded, or is empty.
+    Building a key raises `ValueError` when a name is empty or takes more than 255 bytes percent-encoded.
     """
 
     cluster_name: str
@@ -106,7 +106,7 @@ class Keys:
 
     @property
     def meta(self) -> str:
-        """The prefix that every broker mirrors."""
+        """Prefix of the keys that every broker mirrors."""
         return f"{self.prefix}meta/"
 
     @property
@@ -151,7 +151,7 @@ class Keys:
 
     @property
     def producer_ids(self) -> str:
-        """Key of the `ProducerIdsRecord`; like all of `producers/`, it is not mirrored."""
+        """Key of the `ProducerIdsRecord`; like every key of `producers/`, this key is not mirrored."""
         return f"{self.prefix}producers/next-id"
 
     @property
@@ -195,9 +195,9 @@ class Keys:
 
 
 def encode_name(name: str) -> str:
-    """Percent-encode a name for a key: UTF-8, everything but ASCII letters, digits and `-._~`.
+    """Return a name percent-encoded for a key: UTF-8, every character but ASCII letters, digits and `-._~`.
 
-    Raises `ValueError` when it is empty or takes more than 255 bytes.
+    Raises `ValueError` when the name is empty or takes more than 255 bytes.
     """
     encoded = quote(name, safe="")
     if not 1 <= len(encoded) <= NAME_BYTES_MAX:
@@ -231,7 +231,7 @@ def _parse_meta(parts: list[str]) -> MetaKey | None:
 
 
 def _is_number(text: str) -> bool:
-    """Accept only the text that `str(int)` makes of a number >= 0, so that a number has a single key."""
+    """Return whether the text is `str(int)` of a number >= 0, so that each number has a single key."""
     return text.isascii() and text.isdigit() and (text == "0" or text[0] != "0")
 
 
@@ -276,9 +276,9 @@ FoundGroupKey: TypeAlias = FoundCoordinator | FoundState | FoundTarget | FoundMe
 
 @dataclass(frozen=True, slots=True)
 class GroupKeys:
-    """Builds and reads the keys of the group with this name.
+    """Builds and parses the keys of the group with this name.
 
-    Building raises `ValueError` for a name that takes more than 255 bytes percent-encoded, or is empty.
+    Building a key raises `ValueError` for a name that is empty or takes more than 255 bytes percent-encoded.
     """
 
     keys: Keys
@@ -355,7 +355,7 @@ def all_groups(keys: Keys) -> str:
 
 
 def group_of(keys: Keys, key: str) -> str | None:
-    """Return the group that a key belongs to; None outside of `groups/`."""
+    """Return the group that a key belongs to; None for a key outside `groups/`."""
     prefix = all_groups(keys)
     if not key.startswith(prefix):
         return None
@@ -364,5 +364,5 @@ def group_of(keys: Keys, key: str) -> str | None:
 
 
 def after_group(keys: Keys, group: str) -> str:
-    """Return a key after every key of a group and before the keys of the next group, for lists that skip."""
+    """Return a key between the last key of a group and the first key of the next group, for lists that skip."""
     return GroupKeys(keys, group).prefix + LAST

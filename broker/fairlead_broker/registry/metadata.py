@@ -1,7 +1,7 @@
-"""Everything under `meta/` as of one revision, typed.
+"""Typed records of everything under `meta/` as of one revision.
 
-Kept up to date by the mirror in `coordination`, read by planners and by the runtime. `apply` is the only method that
-changes it; everything else reads. Knows the written records, not the wanted ones.
+The mirror in `coordination` keeps the metadata up to date; planners and the runtime read it. `apply` is the
+only method that changes the metadata. The module knows written records, not planned ones.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Versioned(Generic[R_co]):
 
 @dataclass(frozen=True, slots=True)
 class ClusterChange:
-    """The cluster's record was made or changed."""
+    """The cluster's record was created or changed."""
 
     before: Versioned[ClusterRecord] | None
     after: Versioned[ClusterRecord] | None
@@ -63,7 +63,7 @@ class ClusterChange:
 
 @dataclass(frozen=True, slots=True)
 class BrokerChange:
-    """A broker registered, changed its registration, or is gone; another create revision is another incarnation."""
+    """A broker registered, changed or lost its registration; another create revision is another incarnation."""
 
     broker: BrokerId
     before: Versioned[BrokerRegistration] | None
@@ -72,7 +72,7 @@ class BrokerChange:
 
 @dataclass(frozen=True, slots=True)
 class ControllerChange:
-    """Another controller, or no controller."""
+    """The controller changed, or the cluster has no controller."""
 
     before: Versioned[ControllerRecord] | None
     after: Versioned[ControllerRecord] | None
@@ -80,7 +80,7 @@ class ControllerChange:
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """A topic was created, changed, or is gone; a name may move from one topic id to another."""
+    """A topic was created, changed or deleted; a name may move from one topic id to another."""
 
     name: str
     before: Versioned[TopicRecord] | None
@@ -89,7 +89,7 @@ class TopicChange:
 
 @dataclass(frozen=True, slots=True)
 class PartitionChange:
-    """A partition was created, changed, or is gone."""
+    """A partition was created, changed or deleted."""
 
     topic_id: TopicId
     partition: PartitionIndex
@@ -99,7 +99,7 @@ class PartitionChange:
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """The configuration of one broker changed, or the cluster's (`broker` None)."""
+    """The configuration of one broker changed, or that of the cluster (`broker` None)."""
 
     broker: BrokerId | None
     before: Versioned[ConfigRecord] | None
@@ -108,7 +108,7 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class DeletedTopicChange:
-    """The tombstone of a topic was written, so its folders are to be deleted, or it was removed after its time."""
+    """The tombstone of a topic was written, so that the topic's folders are deleted, or was removed."""
 
     topic_id: TopicId
     before: Versioned[DeletedTopicRecord] | None
@@ -127,7 +127,9 @@ Change: TypeAlias = (
 
 
 class ClusterMetadata:
-    """Records by topic, broker or partition. The mappings are live views: read them without an await in between."""
+    """Records by topic, broker or partition. The mappings are live views: read them without an await in
+    between.
+    """
 
     def __init__(self, keys: Keys) -> None:
         """Start empty, at revision 0."""
@@ -135,7 +137,9 @@ class ClusterMetadata:
         self.revision = Revision(0)
         """Revision up to which every change is applied."""
         self.metadata_revision = Revision(0)
-        """Number that grows whenever a record here changes, and only then; it names one state, as an ETag must."""
+        """Number that grows only when a record here changes; the number identifies one state, as an ETag
+        must.
+        """
         self.cluster: Versioned[ClusterRecord] | None = None
         self.controller: Versioned[ControllerRecord] | None = None
         self.controller_epoch: Versioned[ControllerEpochRecord] | None = None
@@ -149,7 +153,7 @@ class ClusterMetadata:
 
     @property
     def brokers(self) -> Mapping[BrokerId, Versioned[BrokerRegistration]]:
-        """Registered brokers; a create revision is a broker epoch."""
+        """Registered brokers; the create revision of a registration is the broker epoch."""
         return MappingProxyType(self._brokers)
 
     @property
@@ -159,7 +163,7 @@ class ClusterMetadata:
 
     @property
     def topics(self) -> Mapping[str, Versioned[TopicRecord]]:
-        """Topics by name, in every state."""
+        """Topics in every state, by name."""
         return MappingProxyType(self._topics)
 
     @property
@@ -168,7 +172,7 @@ class ClusterMetadata:
         return MappingProxyType(self._deleted_topics)
 
     def topic_name(self, topic_id: TopicId) -> str | None:
-        """Return the name of a topic that exists."""
+        """Return the name of an existing topic."""
         return self._names.get(topic_id)
 
     def topic_by_id(self, topic_id: TopicId) -> Versioned[TopicRecord] | None:
@@ -187,7 +191,7 @@ class ClusterMetadata:
     def apply(self, revision: Revision, changed: Mapping[str, KeyValue | None]) -> tuple[Change, ...]:
         """Apply all changes up to a revision: keys with their present items, None for a deleted key.
 
-        Raises `RecordUnreadable`; the metadata is unusable afterwards.
+        Raises `RecordUnreadable`; after this error the metadata is unusable.
         """
         assert revision >= self.revision, f"revision {revision} is below {self.revision}"
         changes = [self._change(key, item) for key, item in changed.items()]

@@ -1,8 +1,9 @@
 """The values of the cluster's keys: JSON with a version `v` (protocol sections 3 and 4).
 
-Read by the controller, replication and the runtime, which write successors of them. A release keeps fields that it does
-not know: `decode` puts them into `unknown`, in nested objects too, and `encode` writes them back. Make successors with
-`msgspec.structs.replace`, never as new objects, which would lose these fields. Pure.
+The controller, replication and the runtime read these values and write successors of them. A release keeps
+fields that it does not know: `decode` puts such fields into `unknown`, in nested objects too, and `encode`
+writes them back. Make successors with `msgspec.structs.replace`: a new object would lose unknown fields. The
+module is pure.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fairlead_api.identifiers import (
 )
 
 VERSION: Final = 1
-"""The version of records that this release writes and the highest that it reads."""
+"""Version of the records that this release writes, and the highest version that it reads."""
 
 ConfigScalar: TypeAlias = bool | int | float | str
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
@@ -44,14 +45,14 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """An object inside a record."""
 
     nested: ClassVar[Mapping[str, type[Entry]]] = {}
-    """Fields that hold an entry or a list of entries, so that unknown fields are found there too."""
+    """Fields that hold an entry or a list of entries, in which unknown fields are kept too."""
 
     unknown: dict[str, object] = {}
-    """Fields of a later release, kept as they were found."""
+    """Fields of a later release, kept unchanged."""
 
 
 class Record(Entry, frozen=True, kw_only=True):
-    """A whole value."""
+    """A whole value of a key."""
 
     v: Positive = VERSION
 
@@ -64,25 +65,26 @@ class TopicState(StrEnum):
     """State of a topic between its creation and its deletion (protocol section 4, rule 13)."""
 
     CREATING = "creating"
-    """Its partitions are being written; the topic takes no records yet."""
+    """The topic's partitions are being written; the topic takes no records yet."""
     READY = "ready"
     DELETING = "deleting"
-    """Its partitions are being removed; this cannot be undone."""
+    """The topic's partitions are being removed; the deletion cannot be undone."""
 
 
 class DurabilityState(StrEnum):
-    """Which offsets of a replica count (protocol section 4, rules 2 and 6)."""
+    """Kind of offsets of a replica that count (protocol section 4, rules 2 and 6)."""
 
     REPLICATED = "replicated"
     """Written offsets count."""
     SYNCING = "syncing"
-    """Synced offsets count; earlier records may be unsynced, so candidates are judged as with `replicated`."""
+    """Synced offsets count; earlier records may be unsynced, so candidates are judged as with `replicated`.
+    """
     SYNCED = "synced"
     """Synced offsets count."""
 
 
 class BrokerState(StrEnum):
-    """State of a broker, which decides what it takes part in."""
+    """State of a broker, which decides the tasks that the broker takes part in."""
 
     RUNNING = "running"
     DRAINING = "draining"
@@ -94,7 +96,9 @@ class ClusterRecord(Record, frozen=True, kw_only=True):
 
     cluster_id: str
     feature_level: Positive
-    """Level of features that every broker of the cluster understands; newer fields and formats wait for it."""
+    """Level of features that every broker of the cluster understands; newer fields and formats require a
+    higher level.
+    """
     created_us: TimestampUs
 
 
@@ -116,7 +120,7 @@ class Directory(Entry, frozen=True, kw_only=True):
 
 
 class QuarantinedReplica(Entry, frozen=True, kw_only=True):
-    """A replica that distrusts its bytes and serves none."""
+    """A replica that distrusts its bytes and serves no record."""
 
     topic_id: TopicId
     partition: PartitionIndex
@@ -140,10 +144,13 @@ class BrokerRegistration(Record, frozen=True, kw_only=True):
     directories: tuple[Directory, ...]
     quarantined: tuple[QuarantinedReplica, ...] = ()
     intact_since: BrokerEpoch | None = None
-    """Oldest broker epoch since which every restart kept what was written (clean marker, or same boot id and
-    volume); None: only since this registration."""
+    """Oldest broker epoch since which every restart kept all written bytes (clean marker, or same boot id and
+    volume); None if that holds only since this registration.
+    """
     lease_seconds: Positive | None = None
-    """Time to live of its lease, for which the broker may trust its registration; None from an older release."""
+    """Time to live of the broker's lease, for which the broker may trust its registration; None from an older
+    release.
+    """
 
 
 class ControllerRecord(Record, frozen=True, kw_only=True):
@@ -160,11 +167,11 @@ class ControllerEpochRecord(Record, frozen=True, kw_only=True):
 
 
 class RestartPermitRecord(Record, frozen=True, kw_only=True):
-    """`meta/restart-permit`, under a lease of its own."""
+    """`meta/restart-permit`, under its own lease."""
 
     broker: BrokerId
     broker_epoch: BrokerEpoch
-    """The incarnation that is to end; the permit is over when another one has begun."""
+    """Incarnation that is to end; the permit is over when another incarnation has begun."""
 
 
 class TopicRecord(Record, frozen=True, kw_only=True):
@@ -175,10 +182,10 @@ class TopicRecord(Record, frozen=True, kw_only=True):
     partitions: Positive
     """Number of partitions in use."""
     growing_to: Positive | None = None
-    """Number of partitions once the ones above `partitions` are written."""
+    """Number of partitions after the partitions above `partitions` are written."""
     replication_factor: Positive
     config: dict[str, ConfigScalar] = {}
-    """Configuration set on the topic itself, under Kafka's keys."""
+    """Configuration set on the topic itself, with Kafka's keys."""
     created_us: TimestampUs
 
 
@@ -208,8 +215,9 @@ class Replica(Entry, frozen=True, kw_only=True):
     broker: BrokerId
     directory: str
     generation: Count = 0
-    """Number that grows by one in the put that adds the broker and in the put by which the broker removes itself for
-    damage."""
+    """Number that grows by one in the put that adds the broker and in the put by which the broker removes
+    itself for damage.
+    """
 
 
 class PartitionRecord(Record, frozen=True, kw_only=True):
@@ -225,7 +233,7 @@ class PartitionRecord(Record, frozen=True, kw_only=True):
     leader: InSync | None
     leader_epoch: LeaderEpoch
     replicas: tuple[Replica, ...]
-    """In assignment order: the first is the preferred leader."""
+    """Replicas in assignment order: the first is the preferred leader."""
     adding: tuple[BrokerId, ...] = ()
     removing: tuple[BrokerId, ...] = ()
     isr: tuple[InSync, ...]
@@ -235,24 +243,25 @@ class PartitionRecord(Record, frozen=True, kw_only=True):
     unclean: bool = False
     """Whether a replica outside isr and elr may be elected (`unclean.leader.election.enable` of the topic)."""
     restored: bool = False
-    """Whether the record comes from a backup of the store: its isr may be an older, larger one, so that only the
-    longest log of all replicas is elected."""
+    """Whether the record comes from a backup of the store. Its isr may be older and larger than the present
+    one, so only the longest log of all replicas is elected.
+    """
 
 
 def config_texts(values: Mapping[str, ConfigScalar]) -> dict[str, str]:
-    """Return configuration in the form of this release, for records of any release."""
+    """Return configuration in the form of this release, from a record of any release."""
     return {
         key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in values.items()
     }
 
 
 def encode(record: Record) -> bytes:
-    """Write a record as JSON, unknown fields included; equal records give equal bytes."""
+    """Return a record as JSON with its unknown fields; equal records give equal bytes."""
     return msgspec.json.encode(_spread(cast("dict[str, object]", msgspec.to_builtins(record)), type(record)))
 
 
 def decode(key: str, value: bytes, record_type: type[R]) -> R:
-    """Read the value of a key. Raises `RecordUnreadable` naming the key."""
+    """Return the record in the value of a key. Raises `RecordUnreadable` naming the key."""
     try:
         document = msgspec.json.decode(value)
         if not isinstance(document, dict):
@@ -284,7 +293,7 @@ def _gather(document: dict[str, object], entry_type: type[Entry]) -> dict[str, o
 
 
 def _spread(document: dict[str, object], entry_type: type[Entry]) -> dict[str, object]:
-    """Undo `_gather`: known fields in the order of the type, `v` first, then the others by name."""
+    """Reverse `_gather`: known fields in the order of the type, `v` first, then unknown fields by name."""
     unknown = cast("dict[str, object]", document.pop("unknown"))
     spread: dict[str, object] = {"v": document["v"]} if "v" in document else {}
     spread.update(document)
@@ -307,7 +316,7 @@ class ProducerIdsRecord(Record, frozen=True, kw_only=True):
     """`producers/next-id`."""
 
     next_id: Count
-    """Lowest id that is not given out; brokers get the ids below it in blocks."""
+    """Lowest id that is not assigned yet; brokers get the ids below it in blocks."""
 
 
 class ProducerNameRecord(Record, frozen=True, kw_only=True):
@@ -315,6 +324,8 @@ class ProducerNameRecord(Record, frozen=True, kw_only=True):
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
-    """The newest epoch that was given out; a batch with a lower epoch is fenced where a higher one has written."""
+    """Newest epoch that was assigned; a batch with a lower epoch is fenced in partitions with a batch of a
+    higher one.
+    """
     used_us: TimestampUs
-    """Time at which the name was last requested, or its producer last seen writing."""
+    """Time of the last request for the name, or of the last batch seen from its producer."""

@@ -1,7 +1,7 @@
-"""Keys as they were read and the changes that planners ask for.
+"""Keys as read from the store, and the changes that planners request.
 
-For planners, which make transactions from records that they have read, and for `coordination`, which runs them. Pure
-values; knows no store. Compares have the meaning that etcd gives them.
+Planners make transactions from records that they have read, and `coordination` runs these transactions. All
+values are pure and know no store. Compares have the same meaning as in etcd.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ class KeyValue:
     key: str
     value: bytes
     create_revision: Revision
-    """Revision of the put that created the key; a key that was deleted and created again has a new one."""
+    """Revision of the put that created the key; a key that is deleted and created again gets a new create
+    revision.
+    """
     mod_revision: Revision
     """Revision of the last put."""
     lease_id: LeaseId | None = None
-    """The lease with which the key ends."""
+    """Lease with which the key ends."""
 
 
 class Relation(Enum):
-    """How a compare relates the value that it finds (left) to the value that it was given (right)."""
+    """Relation of the value that a compare finds (left) to the value given to the compare (right)."""
 
     EQUAL = "="
     NOT_EQUAL = "!="
@@ -58,7 +60,7 @@ class ModRevision:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """Compare the value of a key, byte by byte. Never true for a key that does not exist, as in etcd."""
+    """Compare the value of a key, byte by byte. The compare is never true for a missing key, as in etcd."""
 
     key: str
     relation: Relation
@@ -69,28 +71,28 @@ Compare: TypeAlias = CreateRevision | ModRevision | Value
 
 
 def absent(key: str) -> Compare:
-    """Hold if the key does not exist."""
+    """Return a compare that holds if the key does not exist."""
     return CreateRevision(key, Relation.EQUAL, 0)
 
 
 def created_at(key: str, revision: int) -> Compare:
-    """Hold if the key was created at this revision, with any value."""
+    """Return a compare that holds if the key was created at this revision, with any value."""
     return CreateRevision(key, Relation.EQUAL, revision)
 
 
 def unchanged_since(key: str, revision: int) -> Compare:
-    """Hold if the last change of the key was at this revision."""
+    """Return a compare that holds if the last change of the key was at this revision."""
     return ModRevision(key, Relation.EQUAL, revision)
 
 
 def has_value(key: str, value: bytes) -> Compare:
-    """Hold if the key exists with exactly this value."""
+    """Return a compare that holds if the key exists with exactly this value."""
     return Value(key, Relation.EQUAL, value)
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Set a key. Without a lease, a key that had one is detached from it."""
+    """Set a key. A put without a lease detaches the key from its earlier lease."""
 
     key: str
     value: bytes
@@ -99,14 +101,14 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove a key. Removing a key that does not exist changes nothing and takes no revision."""
+    """Remove a key. Removing a missing key changes no state and takes no revision."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """Read a key inside the transaction; answered in `TransactionResult.reads`."""
+    """Read a key inside the transaction; the item is in `TransactionResult.reads`."""
 
     key: str
 
@@ -116,7 +118,7 @@ Operation: TypeAlias = Put | Delete | Get
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Compares and the operations that follow from them, as one value that planners make and drivers run."""
+    """Compares and the operations that depend on them, as one value that planners make and drivers run."""
 
     compares: tuple[Compare, ...]
     success: tuple[Operation, ...]
@@ -130,8 +132,10 @@ class TransactionResult:
     succeeded: bool
     """Whether every compare held."""
     revision: Revision
-    """Revision of the store after the transaction; the revision of its changes, if it made any."""
+    """Revision of the store after the transaction: the revision of the transaction's changes, if there are
+    any.
+    """
     reads: tuple[KeyValue | None, ...] = ()
-    """Answers to the `Get`s of the branch that ran, in their order."""
+    """Results of the `Get`s of the branch that ran, in their order."""
     deleted: int = 0
     """Number of keys that the branch removed."""
