@@ -39,7 +39,7 @@ def drained(
 
 
 def taken_back(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
-    """Return the record that cancels a move to a broker that is gone and draining; None for other moves.
+    """Return the record that cancels a move to a broker that is gone and draining, or None for other moves.
 
     A broker that is gone is never in sync, so the move, and every drain that waits for it, would never end. A live
     broker catches up and is drained after that. The result is also None while the cancellation must wait, and if an
@@ -57,7 +57,8 @@ def draining_that_begin_again(
 ) -> tuple[BrokerId, ...]:
     """Return the draining brokers whose drains would start the same move again if it were cancelled now.
 
-    A cancelled and restarted move would copy all records again. Empty if the partition would stay or move elsewhere.
+    A cancelled and restarted move would copy all records again. The result is empty if the partition would stay or move
+    elsewhere.
     """
     current = tuple(each.broker for each in record.replicas if each.broker not in record.adding)
     before = {broker: count - (broker in record.adding) for broker, count in load.items()}
@@ -78,7 +79,7 @@ def has_nowhere_to_go(broker: BrokerId, record: PartitionRecord, view: ClusterVi
 def places_of(
     brokers: tuple[BrokerId, ...], partition: PartitionIndex, view: ClusterView
 ) -> tuple[Target, ...]:
-    """Return the places of a partition on these brokers; partitions use the directories of a broker in turn."""
+    """Return the places of a partition on these brokers. Partitions use the directories of a broker in turn."""
     return tuple(Target(broker, _directory(broker, partition, view)) for broker in brokers)
 
 

@@ -43,8 +43,8 @@ def elect(
 ) -> PartitionRecord | None:
     """Return the record under its next leader, or None while no replica can lead without loss of records.
 
-    The first candidate of the isr in assignment order leads, else the first of the elr; a broker of `avoiding` only if
-    there is no other.
+    The first candidate of the isr in assignment order leads, else the first of the elr. A broker of `avoiding` leads
+    only without another candidate.
     """
     found = list(candidates(key, record, brokers))
     wanted = [entry for entry in found if entry.broker not in avoiding] or found
@@ -54,7 +54,7 @@ def elect(
 def move_leader(
     key: PartitionKey, record: PartitionRecord, brokers: Brokers, avoiding: Collection[BrokerId]
 ) -> PartitionRecord | None:
-    """Return the record under another leader while the present leader lives; None if no replica can take over.
+    """Return the record under another leader while the present leader lives, or None if no replica can take over.
 
     Only a live member of the isr can take over, since it has every record that the present leader has acknowledged.
     """
@@ -73,7 +73,7 @@ def move_leader(
 
 
 def led_by(key: PartitionKey, record: PartitionRecord, broker: BrokerId, brokers: Brokers) -> PartitionRecord:
-    """Return the record under this leader; its isr is the leader and the members of the old isr that can stay."""
+    """Return the record under this leader, with the leader and the members of the old isr that can stay as isr."""
     leader = InSync(broker=broker, broker_epoch=broker_epoch(brokers[broker]))
     old = next((entry for entry in (*record.isr, *record.elr) if entry.broker == broker), leader)
     leader = msgspec.structs.replace(old, broker_epoch=leader.broker_epoch)
@@ -102,7 +102,7 @@ def can_stay(key: PartitionKey, entry: InSync, brokers: Brokers) -> bool:
 
 
 def quarantined(key: PartitionKey, record: PartitionRecord, brokers: Brokers) -> frozenset[BrokerId]:
-    """Return the brokers that distrust their bytes of this partition."""
+    """Return the brokers that have quarantined their replica of this partition."""
     return frozenset(
         replica.broker
         for replica in record.replicas
@@ -153,8 +153,8 @@ def _kept_everything(
     """Return whether a restarted broker still has the records of the incarnation that the entry names.
 
     An older epoch in the directory means that the disk is an old copy. Unsynced records survive a clean restart and a
-    restart that kept the page cache, but no other. A replica that is `alone` never promised to keep unsynced records;
-    among several replicas another replica may still have them.
+    restart that kept the page cache, but no other. A replica that is `alone` never promised to keep unsynced records.
+    Among several replicas another replica may still have these records.
     """
     if directory.last_broker_epoch < entry.broker_epoch:
         return False

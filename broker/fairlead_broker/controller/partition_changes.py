@@ -51,7 +51,7 @@ class LogEnd:
 
 
 def next_record(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
-    """Return the next step of the record; None if no step is needed or possible now."""
+    """Return the next step of the record, or None if no step is needed or possible now."""
     if not has_live_leader(record, view.brokers):
         return _after_leader(key, record, view)
     return (
@@ -69,7 +69,7 @@ def has_live_leader(record: PartitionRecord, brokers: Brokers) -> bool:
 def elect_unclean(
     key: PartitionKey, record: PartitionRecord, view: ClusterView, ends: Mapping[BrokerId, LogEnd]
 ) -> PartitionRecord | None:
-    """Return the record led by the live replica with the longest log; records beyond its end are lost.
+    """Return the record led by the live replica with the longest log. Records beyond its end are lost.
 
     The result is None while no replica that can lead has reported its end. For a restored record it is None until all
     replicas have. The new leader epoch is above all reported epochs.
@@ -147,7 +147,7 @@ def _can_lead_unclean(key: PartitionKey, replica: Replica, brokers: Brokers) -> 
 
 
 def _at_home(replica: Replica, brokers: Brokers) -> Replica:
-    """Return the replica in a directory that its broker has; the put that adds it to the isr writes the directory."""
+    """Return the replica in a directory of its broker, which the put that adds the replica to the isr writes."""
     registration = brokers[replica.broker].value
     if registered_directory(registration, replica.directory) is not None:
         return replica

@@ -29,7 +29,7 @@ class PartitionSettings:
         return DurabilityState.SYNCED if self.synced else DurabilityState.REPLICATED
 
     def applied_to(self, record: PartitionRecord) -> PartitionRecord:
-        """Return the record under these settings; the same record if it has them already."""
+        """Return the record under these settings, or the same record if it has these settings already."""
         durability = record.durability
         if not self.synced:
             durability = DurabilityState.REPLICATED

@@ -22,7 +22,7 @@ def preferred_leader(record: PartitionRecord) -> BrokerId:
 
 
 def prefer(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
-    """Return the record led by its preferred leader; None if it leads already or cannot take over at once.
+    """Return the record led by its preferred leader, or None if it leads already or cannot take over at once.
 
     The preferred leader can take over if it is a live member of the isr and its broker is not draining. It never takes
     over a restored record, because a member of that isr may lack records that other replicas have.

@@ -1,8 +1,8 @@
-"""Moves of a partition to other brokers: add replicas, let them catch up, remove the leaving ones; or cancel.
+"""Moves of a partition to other brokers: add replicas, let them catch up, remove the leaving replicas.
 
-`partition_changes` finishes moves; the operations of users and drains start and cancel moves. All functions are pure
-(protocol section 4, rule 11; after KIP-455). During a move `replicas` lists the wanted replicas in their order and then
-the leaving ones. `finish` and `cancel` never bring the isr below its minimum and never remove the leader.
+`partition_changes` finishes moves, and the operations of users and drains start and cancel moves. All functions are
+pure (protocol section 4, rule 11, after KIP-455). During a move `replicas` lists the wanted replicas in their order and
+then the leaving ones. `finish` and `cancel` never bring the isr below its minimum and never remove the leader.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def target(record: PartitionRecord) -> tuple[BrokerId, ...]:
 
 
 def start(record: PartitionRecord, places: Sequence[Target], revision: Revision) -> PartitionRecord:
-    """Return the record in a move to these places, in this order; `revision` is the record's mod revision.
+    """Return the record in a move to these places, in this order, from its mod revision `revision`.
 
     An added replica begins with a generation that its broker has never had for this partition, so that no report from
     an earlier stay can count. The mod revision is such a generation: every earlier generation took a put of this
@@ -63,7 +63,7 @@ def start(record: PartitionRecord, places: Sequence[Target], revision: Revision)
 
 
 def finish(key: PartitionKey, record: PartitionRecord, brokers: Brokers) -> PartitionRecord | None:
-    """Return the next step of the record when all added replicas are in sync; None while the move must wait.
+    """Return the next step of the record when all added replicas are in sync, or None while the move must wait.
 
     The first step makes a remaining replica the leader, and the second removes the leaving replicas in one put.
     """
@@ -73,12 +73,12 @@ def finish(key: PartitionKey, record: PartitionRecord, brokers: Brokers) -> Part
 
 
 def cancel(key: PartitionKey, record: PartitionRecord, brokers: Brokers) -> PartitionRecord | None:
-    """Return the next step back to the replicas before the move; None while the cancellation must wait."""
+    """Return the next step back to the replicas before the move, or None while the cancellation must wait."""
     return _without(key, record, record.adding, brokers)
 
 
 def isr_without(record: PartitionRecord, leaving: Collection[BrokerId]) -> int:
-    """Return the number of in-sync replicas on other brokers than these."""
+    """Return the number of in-sync replicas that are not on these brokers."""
     return sum(entry.broker not in leaving for entry in record.isr)
 
 
@@ -88,7 +88,7 @@ def _without(
     if isr_without(record, leaving) < record.min_isr:
         return None
     if record.leader is None or record.leader.broker in leaving:
-        # A leader must stay, so another replica leads first; the replicas are removed in the next step.
+        # A leader must stay, so another replica leads first, and the next step removes the replicas.
         return None if record.leader is None else move_leader(key, record, brokers, leaving)
     shrunk = with_isr(
         record,

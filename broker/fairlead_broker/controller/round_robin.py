@@ -32,7 +32,7 @@ def assign_replicas(
     start_index: int,
     shift: int,
 ) -> dict[PartitionIndex, tuple[BrokerId, ...]]:
-    """Place the partitions from `first_partition` on; the first broker of each is its preferred leader.
+    """Place the partitions from `first_partition` on, each with its preferred leader first.
 
     `start_index` is the index of the first broker of the round. `shift` is the distance of the second replica from the
     broker after the leader. Both wrap around. Racks count only if every broker has one. Raises `ValueError` if there

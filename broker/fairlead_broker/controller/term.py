@@ -16,7 +16,7 @@ from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.transactions import Compare, created_at
 
 PARTITIONS_MAX: Final = 60
-"""Partitions in one transaction; each takes up to two of the 128 compares that a store allows."""
+"""Partitions in one transaction. Each partition takes up to two of the 128 compares that a store allows."""
 
 T = TypeVar("T")
 

@@ -63,7 +63,7 @@ class Planning:
     cluster_config: ConfigRecord | None
     now_us: TimestampUs
     start_index: int = 0
-    """Index at which the placement of new partitions begins; any number is valid."""
+    """Index at which the placement of new partitions begins, which may be any number."""
     partitions_max: int = PARTITIONS_MAX
     """Partitions in one transaction. The driver halves the number when the store refuses a transaction as too large."""
     cordoned: frozenset[BrokerId] = frozenset()
@@ -99,7 +99,7 @@ def plan_alteration(
 ) -> tuple[Transaction, ...]:
     """Return the steps that give a ready topic more partitions and another configuration.
 
-    `replication_factor` applies to new partitions; existing replicas do not change.
+    `replication_factor` applies only to new partitions.
     """
     assert partition_count >= topic.value.partitions, f"{name} would shrink to {partition_count} partitions"
     growing_to = partition_count if partition_count > topic.value.partitions else None
@@ -124,7 +124,7 @@ def plan_growth(
 def plan_deletion(
     planning: Planning, name: str, topic: Versioned[TopicRecord], partitions: Partitions
 ) -> tuple[Transaction, ...]:
-    """Return the steps that delete a topic in any state and leave its tombstone; the first step cannot be undone."""
+    """Return the steps that delete a topic in any state and leave its tombstone. The first step cannot be undone."""
     record = msgspec.structs.replace(topic.value, state=TopicState.DELETING, growing_to=None)
     return _announce(planning, name, topic, partitions, record)
 
@@ -132,7 +132,7 @@ def plan_deletion(
 def plan_completion(
     planning: Planning, name: str, topic: Versioned[TopicRecord], partitions: Partitions
 ) -> tuple[Transaction, ...]:
-    """Return the remaining steps of the operation in the topic's key; none if the operation is complete.
+    """Return the remaining steps of the operation in the topic's key, or none if the operation is complete.
 
     New partitions are not planned while there are fewer brokers than replicas.
     """
@@ -203,7 +203,7 @@ def _completion(planning: Planning, subject: _Subject, partitions: Partitions) -
         return steps
     missing = _missing(record, partitions)
     if missing and record.replication_factor > len(planning.placeable):
-        # New partitions cannot be placed; the controller finishes the topic when brokers have joined.
+        # New partitions cannot be placed, so the controller finishes the topic when brokers have joined.
         return steps
     steps += _partitions_written(planning, subject, missing, settings)
     done = msgspec.structs.replace(
@@ -310,7 +310,7 @@ def _new_partition(
 
 
 def _directory(registration: BrokerRegistration, partition: PartitionIndex) -> str:
-    """Return a directory of the broker; partitions use them in turn."""
+    """Return a directory of the broker for the partition. Partitions use the directories in turn."""
     return registration.directories[partition % len(registration.directories)].id
 
 

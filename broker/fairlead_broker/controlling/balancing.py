@@ -18,7 +18,7 @@ from fairlead_broker.coordination.partition_index import PartitionsByBroker
 from fairlead_broker.registry.metadata import ClusterMetadata
 
 MOVES_MAX: Final = 20
-"""Partitions of the whole cluster that drains move at one time; each move copies a log over the network."""
+"""Maximum partitions of the cluster that drains move at one time, since each move copies a log over the network."""
 
 
 class Balancing:

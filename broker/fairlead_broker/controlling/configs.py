@@ -1,4 +1,4 @@
-"""Configuration of the cluster and of single brokers; each configuration is one key, changed by compare-and-set.
+"""Configurations of the cluster and of single brokers, each in one key that is changed by compare-and-set.
 
 The runtime of the broker that received the request calls this module. Every broker reads the changed configuration from
 its mirror. The module must not know the meaning of a configuration key.
@@ -37,12 +37,12 @@ class ConfigAdmin:
         await self._alter(key, lambda: self._metadata.cluster_config, patch, ConfigScope.CLUSTER)
 
     async def alter_broker(self, broker: BrokerId, patch: Mapping[str, ConfigInput] | None) -> None:
-        """Change the configuration of a broker; raise `broker_not_found` if it is neither registered nor configured."""
+        """Change a broker's configuration, or raise `broker_not_found` if it is neither registered nor configured."""
         self.check_broker(broker)
         await self.set_on_broker(broker, patch)
 
     async def set_on_broker(self, broker: BrokerId, patch: Mapping[str, ConfigInput] | None) -> None:
-        """Change the configuration of a broker that may be gone; the caller has checked that the broker exists."""
+        """Change the configuration of a broker that may be gone, after the caller has checked that it exists."""
         key = self._metadata.keys.broker_config(broker)
         await self._alter(key, lambda: self._metadata.broker_config(broker), patch, ConfigScope.BROKER)
 

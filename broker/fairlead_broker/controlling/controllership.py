@@ -87,7 +87,7 @@ class Controllership:
         self._term: Revision | None = None
         self._unclean = UncleanElections(survey, self.view, clock, self._wake.set)
         self._surveys: asyncio.TaskGroup | None = None
-        """Task group of the surveys; None before `run`."""
+        """Task group of the surveys, or None before `run`."""
         self._lease_seconds_max = 0
         """Seconds for which an ended incarnation may still act as if it were registered."""
         self._count_elections = count_elections
@@ -95,7 +95,7 @@ class Controllership:
 
     @property
     def term(self) -> ControllerTerm | None:
-        """Term of this broker that the mirror shows; None if another broker or no broker is the controller."""
+        """Term of this broker that the mirror shows, or None if another broker or no broker is the controller."""
         standing, own = self._metadata.controller, self._membership()
         if standing is None or (standing.value.broker, standing.value.broker_epoch) != (
             own.broker_id,
@@ -106,12 +106,12 @@ class Controllership:
 
     @property
     def leaderless(self) -> int:
-        """Number of partitions that no broker can lead now; 0 if this broker is not the controller."""
+        """Number of partitions that no broker can lead now, or 0 if this broker is not the controller."""
         return len(self._leaderless)
 
     @property
     def moving(self) -> int:
-        """Number of partitions in a move; 0 if this broker is not the controller."""
+        """Number of partitions in a move, or 0 if this broker is not the controller."""
         return 0 if self._term is None else len(self._index.moving)
 
     @property
@@ -124,7 +124,7 @@ class Controllership:
         return cluster_view(self._metadata)
 
     async def begin(self) -> None:
-        """Claim the term once; if the claim succeeds, do all due work before returning.
+        """Claim the term once, and after a successful claim do all due work.
 
         Raises only `CoordinationClosed`, because `run` repeats every other failed step.
         """
@@ -167,7 +167,7 @@ class Controllership:
             await self._claim()
         term = self.term
         if term is None:
-            # The next term examines everything, so nothing has to be kept.
+            # The next term examines every partition and topic, so the notes are dropped.
             self._term = None
             self._touched.clear()
             self._due_topics.clear()
@@ -191,7 +191,7 @@ class Controllership:
             await self._mirror.wait_for(claimed.revision)
 
     def _enter(self, term: ControllerTerm) -> None:
-        """Begin a term by examining everything, since earlier controllers may have left work undone."""
+        """Begin a term by examining every partition and topic, since earlier controllers may have left work undone."""
         _log.info("term of the controller taken", term=term.revision)
         self._term = term.revision
         self._touched.add(key for key, _ in self._index.partitions())
@@ -249,7 +249,7 @@ class Controllership:
     async def _write(
         self, term: ControllerTerm, writes: Sequence[PartitionWrite], kind: str = "clean"
     ) -> None:
-        """Write the records in portions; partitions of failed, unknown and remaining writes count as touched again."""
+        """Write the records in portions, and touch the partitions of failed, unknown and remaining writes again."""
         waiting = list(writes)
         try:
             while waiting and self.term == term:

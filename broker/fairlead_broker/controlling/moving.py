@@ -53,11 +53,11 @@ class MovedRecord(Record, frozen=True, kw_only=True):
 
 
 class MoveRefused(CoordinationError):
-    """The move cannot be made; the stored data that brokers serve is unchanged."""
+    """The move cannot be made, and the data that brokers serve is unchanged."""
 
 
 class MoveInDoubt(MoveRefused):
-    """The answer to a step was lost, and the step may have been the last one. The command has to be run again."""
+    """The answer to a step was lost, which may have been the last step. The command has to be run again."""
 
 
 class CoordinationMoved(CoordinationError):
@@ -139,7 +139,7 @@ class CoordinationMove:
         return decode(self._keys.cluster, value, ClusterRecord)
 
     def _moved(self, key: str, value: bytes) -> bytes | None:
-        """Return the value for the new store; None for keys that end with the incarnation of the old broker."""
+        """Return the value for the new store, or None for keys that end with the incarnation of the old broker."""
         group = group_of(self._keys, key)
         if group is not None and key == GroupKeys(self._keys, group).coordinator:
             # A claim names a revision that the new store has not reached, for which a call about the group would wait.
@@ -211,7 +211,7 @@ class CoordinationMove:
     async def _step(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
     ) -> bytes | None:
-        """Apply a step; return None, or if a compare failed, the value that was read (empty without one)."""
+        """Apply a step. Returns None, or the value that was read if a compare failed (empty without a value)."""
         try:
             result = await self._new.transact(compares, success, failure)
         except (UnknownOutcome, CoordinationUnavailable) as error:

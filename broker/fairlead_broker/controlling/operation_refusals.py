@@ -153,7 +153,7 @@ def restart_forbidden(broker: BrokerId, partitions: Sequence[tuple[str, Partitio
 
 
 def another_restarts(broker: BrokerId, holder: BrokerId) -> ProblemError:
-    """Return the refusal of a second restart permit while another broker holds the only one."""
+    """Return the refusal of a restart permit while another broker holds the only permit."""
     return ProblemError(
         "restart_refused",
         f"broker {holder} has the permit to restart; broker {broker} gets it when {holder} is back, or after five "

@@ -1,4 +1,4 @@
-"""Operations that operators request on brokers and partitions: cordon, drain, restart, move, elect; or the refusal.
+"""Operations that operators request on brokers and partitions: cordon, drain, restart, move and elect.
 
 The server calls these operations. The broker that holds the controller's term changes partitions, and the other brokers
 forward such requests to it. Every call may raise `ProblemError`.
@@ -63,7 +63,7 @@ class Reassignment:
 
 
 class ClusterOperations:
-    """Cluster operations; each call returns when the mirror shows its effect."""
+    """Cluster operations, each of which returns when the mirror shows its effect."""
 
     def __init__(self, coordination: Coordination, mirror: Mirror, controllership: Controllership) -> None:
         self._mirror = mirror
@@ -79,7 +79,7 @@ class ClusterOperations:
         return sorted(known - self._metadata.brokers.keys())
 
     def immovable(self, broker: BrokerId) -> list[str]:
-        """Return the partitions that a broker's drain cannot move; none if the broker is not draining."""
+        """Return the partitions that a broker's drain cannot move, or none if the broker is not draining."""
         view = self._controllership.view()
         if broker not in view.draining:
             return []
@@ -103,11 +103,11 @@ class ClusterOperations:
         await self._want(broker, DRAINING, "true")
 
     async def undrain(self, broker: BrokerId) -> None:
-        """End the drain of a broker; moves that are under way are finished."""
+        """End the drain of a broker. Moves that are under way are finished."""
         await self._want(broker, DRAINING, None)
 
     async def request_restart(self, broker: BrokerId) -> RestartPermit:
-        """Grant the only permit to restart a broker; `restart_refused` names the partitions that forbid the restart."""
+        """Grant the only permit to restart a broker. `restart_refused` names the partitions that forbid the restart."""
         if broker not in self._metadata.brokers:
             raise refusals.broker_not_found(broker)
         return await self._permits.request(broker)
@@ -140,7 +140,7 @@ class ClusterOperations:
         replicas: Sequence[BrokerId],
         topic_id: TopicId | None = None,
     ) -> PartitionRecord:
-        """Move a partition to these brokers, the preferred leader first; return when the move has begun.
+        """Move a partition to these brokers, the preferred leader first, and return when the move has begun.
 
         Nothing changes if these brokers keep the partition already or are the target of its present move.
         """
@@ -161,9 +161,9 @@ class ClusterOperations:
     async def cancel_reassignment(
         self, topic: str, partition: PartitionIndex, topic_id: TopicId | None = None
     ) -> PartitionRecord:
-        """Cancel the move of a partition, so that its earlier replicas remain. Nothing changes without a move.
+        """Cancel the move of a partition, so that its earlier replicas remain. Without a move the record is unchanged.
 
-        Refused if a drain would begin the same move again.
+        The cancellation is refused if a drain would begin the same move again.
         """
         key = self._key(topic, partition, topic_id)
         wanted = frozenset(self._required(topic, key).value.adding)
@@ -192,7 +192,7 @@ class ClusterOperations:
         kind: ElectionKind,
         topic_id: TopicId | None = None,
     ) -> PartitionRecord:
-        """Elect a leader now; no change if the preferred replica (for an unclean election: any replica) leads."""
+        """Elect a leader now, unless the preferred replica (for an unclean election: any replica) leads."""
         key = self._key(topic, partition, topic_id)
         if kind is ElectionKind.UNCLEAN:
             await self._elect_unclean(topic, key)
@@ -270,7 +270,7 @@ class ClusterOperations:
         return plan
 
     def _check_target(self, wanted: tuple[BrokerId, ...], record: PartitionRecord) -> None:
-        """Refuse replicas on unsuitable brokers; present replicas of the partition may stay on any broker."""
+        """Refuse new replicas on unsuitable brokers. Present replicas of the partition may stay on any broker."""
         if not wanted:
             raise refusals.bad_replicas(wanted, "names no broker", "at least one broker")
         twice = sorted({broker for broker in wanted if wanted.count(broker) > 1})

@@ -21,10 +21,10 @@ from fairlead_broker.coordination.protocol import (
 from fairlead_broker.registry.transactions import Transaction
 
 ATTEMPTS_MAX: Final = 100
-"""Attempts before giving up; each failed attempt means that a write of another broker succeeded."""
+"""Attempts before giving up. Each failed attempt means that a write of another broker succeeded."""
 
 Plan: TypeAlias = Callable[[int], Sequence[Transaction]]
-"""Function from the maximum partitions of a transaction to the remaining transactions as of the mirror; empty when the
+"""Function from the maximum partitions of a transaction to the remaining transactions as of the mirror, empty when the
 plan is complete."""
 
 
@@ -44,10 +44,10 @@ class PlanRunner:
         await self._drive(plan, only_first=False)
 
     async def begin(self, plan: Plan) -> bool:
-        """Make the plan until its first transaction succeeds; the caller handles the other steps.
+        """Make the plan until its first transaction succeeds, and leave the other steps to the caller.
 
-        Use it for a plan that must not be made again from a state that another broker changed after the plan's first
-        write. Returns False for an empty plan. Raises as `complete` does.
+        Use this method for a plan that must not be made again from a state that another broker changed after the plan's
+        first write. Returns False for an empty plan. Raises as `complete` does.
         """
         return await self._drive(plan, only_first=True)
 
@@ -85,7 +85,7 @@ class PlanRunner:
         return result.succeeded
 
     async def _catch_up(self) -> None:
-        """Wait until the mirror shows the store's present revision; the next plan's compares exclude a late write."""
+        """Wait until the mirror shows the store's present, so that the next plan's compares exclude a late write."""
         try:
             page = await self._coordination.list(self._mirror.metadata.keys.cluster, limit=1)
             await self._mirror.wait_for(page.revision)

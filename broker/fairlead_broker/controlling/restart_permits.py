@@ -55,7 +55,7 @@ class RestartPermits:
         self._index = index
 
     async def request(self, broker: BrokerId) -> RestartPermit:
-        """Grant the permit to a registered broker, also if it holds the permit already; raise `restart_refused`."""
+        """Grant the permit to a registered broker, also if it holds the permit already, or raise `restart_refused`."""
         forbidding = self.forbidding(broker)
         if forbidding:
             raise refusals.restart_forbidden(broker, forbidding)
@@ -66,7 +66,7 @@ class RestartPermits:
             raise ProblemError("coordination_unavailable", detail, side_effect=SideEffect.MAYBE) from error
 
     async def forget(self, broker: BrokerId) -> None:
-        """End the permit of a broker that is gone for good; if the store does not answer, the lease ends it."""
+        """End the permit of a broker that is gone for good. If the store does not answer, the lease ends the permit."""
         key = self._metadata.keys.restart_permit
         with suppress(CoordinationUnavailable, UnknownOutcome):
             [item] = (await self._coordination.transact((), (Get(key),))).reads
@@ -74,7 +74,7 @@ class RestartPermits:
                 await self._coordination.transact((unchanged_since(key, item.mod_revision),), (Delete(key),))
 
     def forbidding(self, broker: BrokerId) -> list[tuple[str, PartitionIndex]]:
-        """Return the partitions that need the broker now, and would not if other replicas were in sync."""
+        """Return the partitions that need the broker now, but would not need it if other replicas were in sync."""
         named = [
             (self._metadata.topic_name(key.topic_id) or key.topic_id, key.partition)
             for key in self._index.of_broker(broker)
@@ -110,7 +110,7 @@ class RestartPermits:
         return RestartPermit(broker, PERMIT_SECONDS)
 
     async def _renewed(self, permit: KeyValue) -> bool:
-        """Extend the permit to its full time; return False if it has just ended."""
+        """Extend the permit to its full time, and return False if it has just ended."""
         if permit.lease_id is None:
             return False
         try:

@@ -27,7 +27,7 @@ OfficeHeld: TypeAlias = Callable[[], ControllerTerm | None]
 
 
 class TopicCompletion:
-    """Runs plans as the controller; refuses while this broker is not the controller."""
+    """Runs plans while this broker is the controller, and else refuses."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class TopicCompletion:
         return plan_completion(self.planning(size, start_index), name, topic, partitions)
 
     def planning(self, size: int, start_index: int = 0) -> Planning:
-        """Return the inputs of a plan; raise `coordination_unavailable` if this broker does not hold the term."""
+        """Return the inputs of a plan, or raise `coordination_unavailable` if this broker does not hold the term."""
         config = self._metadata.cluster_config
         return Planning(
             term=required_term(self._term),
@@ -76,7 +76,7 @@ class TopicCompletion:
 
 
 def required_term(term: OfficeHeld) -> ControllerTerm:
-    """Return the term; raise the refusal without it, since no write of a broker without the term can succeed."""
+    """Return the term, or raise the refusal, since no write of a broker without the term can succeed."""
     held = term()
     if held is None:
         raise ProblemError("coordination_unavailable", "this broker is not the controller")

@@ -1,8 +1,8 @@
 """Creation, change and deletion of topics for users, or the refusal with its reason.
 
-The runtime calls this module. It compares a request with the stored records, lets `controller` plan, and runs the plan.
-Several callers, also on several brokers, may send the same request at one time: a guard lets one write succeed, and the
-other callers then find the operation complete.
+The runtime calls this module. The module compares a request with the stored records, lets `controller` plan, and runs
+the plan. Several callers, also on several brokers, may send the same request at one time: a guard lets one write
+succeed, and the other callers then find the operation complete.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class TopicAdmin:
         self._being_created: dict[str, int] = {}
 
     async def create(self, request: CreateTopicRequest, *, dry_run: bool = False) -> tuple[TopicRecord, bool]:
-        """Create a topic and return it with True; with False if a topic of the same specification exists.
+        """Create a topic and return it with True, or return an existing topic of the same specification with False.
 
         `topic_exists` names the differences from another specification. A dry run makes the checks and writes nothing.
         """
@@ -122,7 +122,7 @@ class TopicAdmin:
                 await self._completing.finish(name)
 
     async def delete(self, name: str, topic_id: TopicId | None = None) -> None:
-        """Delete a topic; return when its name is free. Raises `topic_recreated` as `alter` does."""
+        """Delete a topic, and return when its name is free. Raises `topic_recreated` as `alter` does."""
         doomed = self._required(name, topic_id).value.topic_id
 
         def plan(size: int) -> Sequence[Transaction]:
@@ -280,7 +280,7 @@ def _check_same(request: CreateTopicRequest, config: dict[str, str], existing: T
 
 
 def _check_min_isr(name: str, config: Mapping[str, str], replication_factor: int) -> None:
-    """Refuse a minimum above the number of replicas; the cluster's default is lowered to that number instead."""
+    """Refuse a minimum above the number of replicas. The cluster's default is lowered to that number instead."""
     asked = int(config.get(MIN_ISR, 1))
     if asked > replication_factor:
         raise ProblemError(

@@ -1,7 +1,7 @@
 """Surveys of the replicas of partitions that no complete replica can lead, and the elections that follow.
 
 The controllership runs the surveys. Each survey is its own task beside the controller's turns, so that a slow broker
-delays only the elections of its own partitions. The next turn compares the answers with the mirror; an answer from an
+delays only the elections of its own partitions. The next turn compares the answers with the mirror. An answer from an
 ended incarnation does not count. A live replica that did not answer may have the longest log. The survey therefore
 repeats the request for the topic's delay, counted in the replica's incarnation, before the election ignores the
 replica. A restored record requires the answers of all replicas.
@@ -33,13 +33,13 @@ from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import PartitionRecord
 
 Survey: TypeAlias = Callable[[PartitionKey, Sequence[BrokerId]], Awaitable[Mapping[BrokerId, LogEnd]]]
-"""Function that asks replicas for the ends of their logs; brokers without an answer or an open log are left out."""
+"""Function that returns the log ends of replicas, without brokers that do not answer or have no open log."""
 LeaderlessPartition: TypeAlias = tuple[PartitionKey, Versioned[PartitionRecord]]
 
 SURVEYS_MAX: Final = PARTITIONS_MAX
 """Surveys under way at one time."""
 AGAIN_SECONDS: Final = 1.0
-"""Seconds between two surveys of a partition; a refusal arrives at once, and each survey costs work on every
+"""Seconds between two surveys of a partition, since refusals arrive at once and each survey costs work on every
 replica."""
 
 _log = structlog.get_logger("fairlead.controller")
@@ -52,11 +52,11 @@ class Surveyed:
     key: PartitionKey
     partition: Versioned[PartitionRecord]
     asked: Mapping[BrokerId, BrokerEpoch]
-    """Asked brokers, with their incarnations."""
+    """Surveyed brokers, with their incarnations."""
     ends: Mapping[BrokerId, LogEnd]
 
     def answered(self, view: ClusterView) -> Mapping[BrokerId, LogEnd]:
-        """Return the log ends from brokers that are still in the asked incarnation."""
+        """Return the log ends from brokers that are still in the surveyed incarnation."""
         return {broker: end for broker, end in self.ends.items() if self._is_current(broker, view)}
 
     def silent(self, view: ClusterView) -> tuple[BrokerId, ...]:
@@ -112,7 +112,7 @@ class UncleanElections:
     def elected(
         self, find: Callable[[PartitionKey], Versioned[PartitionRecord] | None], patience_seconds: float
     ) -> list[PartitionWrite]:
-        """Return the elections that follow from the ended surveys; each survey is used once.
+        """Return the elections that follow from the ended surveys, and drop these surveys.
 
         `find` returns the present record of a partition. A silent replica is asked again for `patience_seconds`.
         """
@@ -130,7 +130,7 @@ class UncleanElections:
         return writes
 
     def election(self, surveyed: Surveyed, *, forced: bool = False) -> PartitionWrite | None:
-        """Return the write that elects the replica with the longest reported log; None if no replica can lead.
+        """Return the write that elects the replica with the longest reported log, or None if no replica can lead.
 
         `forced` means that an operator accepts the present answers, even if a restored record requires all replicas.
         """
@@ -180,7 +180,7 @@ class UncleanElections:
         }
 
     def _asked_last(self, key: PartitionKey, brokers: Sequence[BrokerId], now: float) -> float:
-        """Return the latest first survey among these replicas, so that a restarted replica gets its full time."""
+        """Return the latest time of a first survey of these replicas. A restarted replica gets its full time."""
         known = self._first.get(key)
         at = {} if known is None else known.at
         return max(at.get(incarnation, now) for incarnation in self._incarnations(brokers))
@@ -209,7 +209,7 @@ class _FirstAsked:
     revision: Revision
     """Revision of the partition record."""
     at: dict[tuple[BrokerId, BrokerEpoch], float]
-    """Time by incarnation; a restarted broker may need the full delay again before it can answer."""
+    """Time by incarnation, since a restarted broker may need the full delay again before it can answer."""
 
 
 def _named(key: PartitionKey) -> dict[str, object]:

@@ -50,7 +50,7 @@ _log = structlog.get_logger("fairlead.coordination")
 
 
 class BrokerIdHeld(CoordinationError):
-    """Another incarnation of this broker id is registered and its registration does not end."""
+    """Another incarnation of this broker id is registered, and its registration did not end in time."""
 
     def __init__(self, broker: BrokerId, holder: BrokerRegistration, waited_seconds: float) -> None:
         super().__init__(
@@ -74,9 +74,9 @@ class ClusterBootstrap:
         self._clock = clock
 
     async def cluster(self, new_cluster_id: str) -> ClusterRecord:
-        """Return the cluster record; the first broker creates it with this id.
+        """Return the cluster record, which the first broker creates with this id.
 
-        Raises `FeatureLevelTooHigh`. After `UnknownOutcome` the call has to be repeated.
+        Raises `FeatureLevelTooHigh`. After `UnknownOutcome` the caller repeats the call.
         """
         record = ClusterRecord(
             cluster_id=new_cluster_id, feature_level=FEATURE_LEVEL, created_us=self._clock.now_us()
@@ -110,7 +110,7 @@ class ClusterBootstrap:
         *,
         wait_seconds: float | None = None,
     ) -> Membership:
-        """Register the broker under a new lease; the revision of the registration is the broker epoch.
+        """Register the broker under a new lease, with the revision of the registration as broker epoch.
 
         Waits for an earlier incarnation of the same id to end, up to 2 x the time to live of its lease + 5 s, then
         raises `BrokerIdHeld`. After any error, no key of this attempt is left once the lease has ended.
@@ -161,7 +161,7 @@ class ClusterBootstrap:
                 raise BrokerIdHeld(broker, holder, wait_seconds)
 
     async def claim_controller(self, membership: Membership) -> ControllerTerm | None:
-        """Claim the controller's term under the broker's lease; None if another broker holds the term."""
+        """Claim the controller's term under the broker's lease, and return None if another broker holds it."""
         keys = self._keys
         seen = await self._coordination.transact((), (Get(keys.controller_epoch),))
         [epoch_item] = seen.reads
@@ -188,7 +188,7 @@ class ClusterBootstrap:
             await self._coordination.revoke(lease)
 
     async def _wait_until_free(self, key: str, since: Revision, deadline: float) -> bool:
-        """Wait for the deletion of the key; return False at the deadline."""
+        """Wait for the deletion of the key, and return False at the deadline."""
         watch = self._coordination.watch(key, Revision(since + 1))
         try:
             async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):

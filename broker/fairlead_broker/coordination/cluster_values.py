@@ -50,7 +50,7 @@ def registered_states(metadata: ClusterMetadata) -> dict[BrokerId, BrokerState]:
 
 
 def cluster_view(metadata: ClusterMetadata) -> ClusterView:
-    """Return the brokers for decisions about partitions; the mapping of brokers is a live view."""
+    """Return the view of the brokers for decisions about partitions, with a live mapping of brokers."""
     return ClusterView(
         brokers=metadata.brokers,
         cordoned=cordoned_brokers(metadata),

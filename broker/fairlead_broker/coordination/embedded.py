@@ -1,7 +1,7 @@
 """Coordination inside the broker's process on one SQLite file, for one machine, with etcd's semantics.
 
-`wiring` uses it for a broker without `--etcd` and for `dev up`, and tests use it. One thread makes all accesses to the
-file and the leases, in the order of the calls; the event loop only waits. Watches read from the history, so a slow
+`wiring` uses the embedded store for a broker without `--etcd` and for `dev up`. One thread makes all accesses to the
+file and the leases, in the order of the calls, and the event loop only waits. Watches read from the history, so a slow
 watch uses no memory and no watch can have a gap.
 """
 
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class EmbeddedCoordination:
-    """A client of an embedded store; satisfies `protocol.Coordination`."""
+    """A client of an embedded store, with the interface `protocol.Coordination`."""
 
     def __init__(self, store: EmbeddedStore) -> None:
         """Attach a client to a store. `open` makes the first client of a store, and `connect` makes further clients."""
@@ -81,14 +81,14 @@ class EmbeddedCoordination:
         after: str | None = None,
         limit: int = PAGE_KEYS_MAX,
     ) -> Page:
-        """Read the keys under a prefix; see `Coordination.list`."""
+        """Read the keys under a prefix (see `Coordination.list`)."""
         self._check_open()
         return await self._store.run(
             self._store.history.page, prefix, revision, after, min(limit, PAGE_KEYS_MAX)
         )
 
     def watch(self, prefix: str, from_revision: Revision) -> EmbeddedWatch:
-        """Follow the keys under a prefix; see `Coordination.watch`."""
+        """Follow the keys under a prefix (see `Coordination.watch`)."""
         self._check_open()
         watch = EmbeddedWatch(self._store, prefix, from_revision, self._watches.discard)
         self._watches.add(watch)
@@ -97,7 +97,7 @@ class EmbeddedCoordination:
     async def transact(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
     ) -> TransactionResult:
-        """Apply one branch of a transaction in one step; see `Coordination.transact`."""
+        """Apply one branch of a transaction in one step (see `Coordination.transact`)."""
         self._check_open()
         check_transaction(compares, success, failure)
         return await self._store.run(self._store.transact, compares, success, failure)
@@ -128,7 +128,7 @@ class EmbeddedCoordination:
         await self._store.run(self._store.expire)
 
     async def close(self) -> None:
-        """Close this client; the last client closes the file."""
+        """Close this client, and the file with the last client."""
         if self._closed:
             return
         self._closed = True
@@ -148,7 +148,7 @@ class EmbeddedCoordination:
 
 
 class EmbeddedWatch:
-    """Position in the history of a store; satisfies `protocol.Watch`."""
+    """Watch at a position in the history of a store, with the interface `protocol.Watch`."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class EmbeddedWatch:
         self._end()
 
     def notice(self, revision: Revision, changed: Sequence[str]) -> None:
-        """Note a new revision; a waiting watch skips a revision without keys of its prefix.
+        """Note a new revision, which a waiting watch skips if no key of its prefix changed.
 
         Without the skip, the watch of a quiet prefix would fall behind, and a compaction would remove its position.
         """
@@ -215,7 +215,7 @@ class EmbeddedWatch:
             self._wake.set()
 
     def _take(self, chunk: EventChunk) -> WatchBatch | None:
-        """Buffer the events that were read; return the requested progress if no event is left to read."""
+        """Buffer the events that were read, and return the requested progress if no event is left to read."""
         self._next = chunk.next_revision
         self._read.extend(chunk.batches)
         if self._read or not self._progress_wanted:
@@ -302,7 +302,7 @@ class EmbeddedStore:
         return lease
 
     def keep_alive(self, lease_id: LeaseId) -> None:
-        """Move the end of a lease; the timer for the earlier end then finds no lease that is due."""
+        """Move the end of a lease, so that the timer for the earlier end finds no lease that is due."""
         self.leases.keep_alive(lease_id, self._clock.monotonic())
 
     def end_lease(self, lease_id: LeaseId) -> None:
@@ -331,7 +331,7 @@ class EmbeddedStore:
         self.leases = Leases(self.history.life)
 
     def _publish(self, changed: Sequence[str]) -> None:
-        """Notify the watches before the caller gets the result; the queue of the event loop keeps this order."""
+        """Notify the watches before the caller gets the result, in the order of the event loop's queue."""
         if changed:
             self._loop.call_soon_threadsafe(self._notify, self.history.revision, changed)
 

@@ -1,8 +1,8 @@
 """Every revision of every key since the last compaction, in one SQLite file.
 
-Only `embedded` calls this module, from one thread. The history is synchronous. Of leases it knows only the number that
-a key has, and it does not know watches. One row is one key at one revision; a deletion is a row without a value. Rows
-have a checksum, since SQLite has no checksums outside the write-ahead log.
+Only `embedded` calls this module, from one thread. The history is synchronous. It stores the lease id of each key, but
+no leases and no watches. One row is one key at one revision, and a deletion is a row without a value. Rows have a
+checksum, since SQLite has no checksums outside the write-ahead log.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Applied:
     result: TransactionResult
     branch: Sequence[Operation]
     changed: tuple[str, ...]
-    """Keys with a new revision; empty if the transaction took no revision."""
+    """Keys with a new revision, or no keys if the transaction took no revision."""
 
 
 class History:
@@ -130,9 +130,9 @@ class History:
         self._path = path
         self._failure: str | None = None
         self.revision = Revision(1)
-        """Revision of the last change; 1 for an empty store."""
+        """Revision of the last change, which is 1 in an empty store."""
         self.compacted = Revision(0)
-        """Compacted revision; lists and watches below it are refused."""
+        """Compacted revision, below which lists and watches are refused."""
         self.life = 0
         """Number of openings of the file."""
         self._lock = StoreLock(path)
@@ -153,7 +153,7 @@ class History:
         self._lock.release()
 
     def page(self, prefix: str, revision: Revision | None, after: str | None, limit: int) -> Page:
-        """Read a page of a list; see `Coordination.list`."""
+        """Read a page of a list (see `Coordination.list`)."""
         self._refuse_failed()
         at = self._readable(revision)
         start, stop = _range(prefix)
@@ -184,7 +184,7 @@ class History:
         failure: Sequence[Operation],
         leases: Container[LeaseId],
     ) -> Applied:
-        """Run a transaction within the limits; see `Coordination.transact`."""
+        """Run a transaction within the limits (see `Coordination.transact`)."""
         self._refuse_failed()
         succeeded = all(_holds(compare, self._latest(compare.key)) for compare in compares)
         branch = success if succeeded else failure
@@ -201,7 +201,7 @@ class History:
         return Applied(result, branch, tuple(changed))
 
     def delete(self, keys: Iterable[str]) -> tuple[str, ...]:
-        """Remove the keys of an ended lease in one revision; return the removed keys."""
+        """Remove the keys of an ended lease in one revision, and return the removed keys."""
         self._refuse_failed()
         _, changed = self._apply([Delete(key) for key in keys])
         return tuple(changed)
@@ -226,13 +226,13 @@ class History:
     def _open(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = None
         try:
-            # The store of a whole cluster: SQLite gives its log the permissions of the file.
+            # Only the owner may read the store of a cluster, and SQLite gives its log the permissions of the file.
             self._path.touch(mode=0o600)
             with suppress(PermissionError):
                 self._path.chmod(0o600)
             connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=True)
-            # The exclusive mode also keeps the WAL's index in memory; network volumes lack the shared file for the
-            # index.
+            # The exclusive mode also keeps the WAL's index in memory instead of in a shared file, which network volumes
+            # lack.
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             connection.execute("PRAGMA synchronous = FULL")
             self._check_format(connection)
@@ -272,7 +272,7 @@ class History:
         self.delete([key for (key,) in self._query(_LEASED, ())])
 
     def _apply(self, branch: Sequence[Operation]) -> tuple[list[KeyValue | None], list[str]]:
-        """Run the operations of a branch; a branch without effect takes no revision and writes nothing."""
+        """Run the operations of a branch, without a write and a revision for a branch without effect."""
         revision = Revision(self.revision + 1)
         reads: list[KeyValue | None] = []
         rows: dict[str, Row] = {}
@@ -317,7 +317,7 @@ class History:
                 raise StoreDamaged(self._path, self._failure)
         return rows
 
-    # SQLite's rows have the types of their columns; each caller states the types of its query.
+    # SQLite's rows have the types of their columns, which each caller states for its query.
     def _query(self, statement: str, parameters: tuple[object, ...]) -> list[tuple]:  # type: ignore[type-arg]
         try:
             return self._connection.execute(statement, parameters).fetchall()
@@ -325,7 +325,7 @@ class History:
             self._raise_definite(error)
 
     def _write(self, change: Callable[[], object]) -> None:
-        """Make a change durable, or raise; `CoordinationUnavailable` means that the change was certainly not made."""
+        """Make a change durable. `CoordinationUnavailable` means that the change was certainly not made."""
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             change()
@@ -371,7 +371,7 @@ class History:
 
 
 def _code(error: sqlite3.Error | OSError) -> int:
-    """Return SQLite's primary result code, the low byte of an extended code; other errors have no code."""
+    """Return SQLite\'s primary result code, the low byte of an extended code, else `SQLITE_MISUSE`."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISUSE) & 0xFF
 
 

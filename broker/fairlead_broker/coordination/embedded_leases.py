@@ -80,7 +80,7 @@ class Leases:
             del self._lease_of[key]
 
     def note(self, operations: Iterable[Operation]) -> None:
-        """Apply the operations of a transaction to the leases of keys; a put without a lease detaches its key."""
+        """Apply the operations of a transaction to the leases of keys. A put without a lease detaches its key."""
         for operation in operations:
             match operation:
                 case Put(key, _, lease_id):

@@ -61,15 +61,15 @@ UNDER_WAY_MAX: Final = 16
 """Concurrent calls about groups. More calls would only wait in the store, before the keep-alive of the broker's
 lease."""
 PORTION_BYTES_MAX: Final = REQUEST_BYTES_MAX - 4096
-"""Bytes of the operations in one transaction; the rest of etcd's limit is for the compares."""
+"""Bytes of the operations in one transaction. The rest of etcd's limit is for the compares."""
 
 R = TypeVar("R", bound=Record)
 Block: TypeAlias = tuple[TopicId, int]
-"""A topic and the number of a block of its partitions; one record of offsets is for 64 partitions."""
+"""A topic, and the number of a block of 64 partitions that share one record of offsets."""
 
 
 class ClaimLost(CoordinationError):
-    """The claim of the group or the registration of this incarnation has ended; nothing was written."""
+    """The claim of the group or the registration of this incarnation has ended, and nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +118,16 @@ class GroupStore:
     # -- claims
 
     async def holder(self, group: str) -> Holder | None:
-        """Read the last claim of a group; None without a claim."""
+        """Return the last claim of a group, or None without a claim."""
         [item] = (await self._transact((), (Get(self.of(group).coordinator),))).reads
         return None if item is None else _holder(item)
 
     async def claim(
         self, group: str, found: Holder | None, broker: BrokerId, broker_epoch: BrokerEpoch
     ) -> Claim | None:
-        """Claim a group after reading its holder; None if the holder or this broker's registration has changed.
+        """Claim a group after reading its holder. Returns None if the holder or this broker's registration has changed.
 
-        The broker of a holder other than this incarnation must be gone. A new claim of this incarnation ends its
+        A holder other than this incarnation must not be registered any longer. A new claim of this incarnation ends its
         earlier claim. After `UnknownOutcome` the caller reads the holder and claims again, even if the holder is this
         incarnation.
         """
@@ -195,7 +195,7 @@ class GroupStore:
     async def write_offsets(self, claim: Claim, blocks: Mapping[Block, OffsetsRecord | None]) -> None:
         """Write records of offsets, or delete them for None, in as few transactions as their sizes allow.
 
-        Raises as `write` does; earlier transactions of the call may have succeeded then.
+        Raises as `write` does. Earlier transactions of the call may have succeeded then.
         """
         for portion in portions(self.offset_operations(claim.group, blocks)):
             await self.write(claim, portion)

@@ -1,7 +1,7 @@
 """Measured duration of each call to the store.
 
-The runtime wraps the broker's client with it; it satisfies `protocol.Coordination`. The durations show a slow store
-before a broker loses its lease.
+The runtime wraps the broker's client in `MeasuredCoordination`, which has the interface `protocol.Coordination`. The
+durations show a slow store before a broker loses its lease.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ class MeasuredCoordination:
         after: str | None = None,
         limit: int = PAGE_KEYS_MAX,
     ) -> Page:
-        """Read the keys under a prefix; see `Coordination.list`."""
+        """Read the keys under a prefix (see `Coordination.list`)."""
         call = self._inner.list(prefix, revision=revision, after=after, limit=limit)
         return await self._timed("list", call)
 
     def watch(self, prefix: str, from_revision: Revision) -> Watch:
-        """Follow the keys under a prefix; see `Coordination.watch`."""
+        """Follow the keys under a prefix (see `Coordination.watch`)."""
         return self._inner.watch(prefix, from_revision)
 
     async def transact(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
     ) -> TransactionResult:
-        """Apply one branch of a transaction in one step; see `Coordination.transact`."""
+        """Apply one branch of a transaction in one step (see `Coordination.transact`)."""
         return await self._timed("transact", self._inner.transact(compares, success, failure))
 
     async def grant_lease(self, ttl_seconds: int) -> Lease:

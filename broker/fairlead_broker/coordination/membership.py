@@ -27,7 +27,7 @@ from fairlead_broker.registry.records import BrokerRegistration, decode, encode
 from fairlead_broker.registry.transactions import Get, Put, created_at, unchanged_since
 
 KEEP_ALIVES_PER_TTL: Final = 3
-"""Keep-alives in one time to live; two of them may be lost before the lease ends."""
+"""Keep-alives in one time to live, of which two may be lost before the lease ends."""
 RETRIES_PER_TTL: Final = 30
 """Attempts in one time to live after a failure, so that a lease renewed at each third survives one lost attempt."""
 MARGIN_SHARE: Final = 0.25
@@ -54,7 +54,7 @@ class Membership:
         revision: Revision,
         confirmed_at: float,
     ) -> None:
-        """Describe a registration that was put at `revision`; its lease was requested at `confirmed_at`."""
+        """Describe a registration that was put at `revision`, under a lease requested at `confirmed_at`."""
         self._coordination = coordination
         self._key = keys.broker(broker)
         self._clock = clock
@@ -70,7 +70,7 @@ class Membership:
 
     @property
     def revision(self) -> Revision:
-        """Revision of the stored registration; a mirror at this revision shows the last change."""
+        """Revision of the stored registration, at which a mirror shows the last change."""
         return self._mod_revision
 
     @property
@@ -112,7 +112,7 @@ class Membership:
         self.confirmed_at = max(self.confirmed_at, sent_at)
 
     async def update(self, change: Callable[[BrokerRegistration], BrokerRegistration]) -> Revision:
-        """Replace the registration by a changed one; return its revision.
+        """Replace the registration by a changed one, and return its revision.
 
         Raises `MembershipLost`. After `UnknownOutcome` the caller repeats the call, which changes the stored
         registration.
@@ -130,7 +130,7 @@ class Membership:
             [standing] = result.reads
             if standing is None or BrokerEpoch(standing.create_revision) != self.broker_epoch:
                 raise self._lost()
-            # An earlier write of this broker lost its answer; no other broker writes this key.
+            # The answer to an earlier write of this broker was lost, since no other broker writes this key.
             self.registration = decode(self._key, standing.value, BrokerRegistration)
             self._mod_revision = standing.mod_revision
 

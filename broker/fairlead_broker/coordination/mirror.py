@@ -30,11 +30,11 @@ from fairlead_broker.registry.metadata import Change, ClusterMetadata
 from fairlead_broker.registry.transactions import KeyValue
 
 SILENCE_SECONDS: Final = 30.0
-"""Seconds of silence after which a watch is asked for progress; after the same time again the watch is given up."""
+"""Seconds of silence after which a watch is asked for progress. After the same time again the watch is given up."""
 PROGRESS_SECONDS: Final = 1.0
 """Seconds between progress requests while a caller waits for a revision."""
 RETRY_SECONDS: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
-"""Pauses between attempts to list while the store does not answer; the last pause repeats."""
+"""Pauses between attempts to list while the store does not answer. The last pause repeats."""
 
 _log = structlog.get_logger("fairlead.coordination")
 
@@ -51,7 +51,7 @@ Listener: TypeAlias = Callable[[MirrorUpdate], None]
 
 
 class Mirror:
-    """Metadata that follows the store. Call `load`, then `run` in a task; both may raise `RecordUnreadable`."""
+    """Metadata that follows the store. Call `load`, then `run` in a task. Both may raise `RecordUnreadable`."""
 
     def __init__(
         self, coordination: Coordination, keys: Keys, *, silence_seconds: float = SILENCE_SECONDS
@@ -67,7 +67,7 @@ class Mirror:
         self._watch: Watch | None = None
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call a function with every update, in the event loop; return a function that ends the calls.
+        """Call a function with every update, in the event loop, and return a function that ends the calls.
 
         A listener must not block and must not raise: an exception ends the mirror.
         """
@@ -137,7 +137,7 @@ class Mirror:
             await watch.cancel()
 
     async def _next_batch(self, watch: Watch) -> WatchBatch | None:
-        """Return the next batch, after one request for progress if needed; None if the watch is silent or has ended."""
+        """Return the next batch, or None if the watch has ended or stays silent after a request for progress."""
         try:
             async with asyncio.timeout(self._silence_seconds):
                 return await anext(watch, None)

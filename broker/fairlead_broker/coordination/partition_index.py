@@ -107,7 +107,7 @@ class TouchedPartitions:
         return bool(self._urgent or self._others)
 
     def add(self, keys: Iterable[PartitionKey]) -> None:
-        """Add partitions; the urgency of a partition that was added earlier is determined again."""
+        """Add partitions, and determine again the urgency of each partition that was added earlier."""
         for key in keys:
             urgent = self._is_urgent(key)
             (self._urgent if urgent else self._others).add(key)

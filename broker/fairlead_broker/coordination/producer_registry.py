@@ -27,19 +27,19 @@ BLOCK_IDS: Final = 1_000
 NAME_IDLE_US: Final = 7 * 24 * 3600 * 1_000_000
 """Microseconds for which an unused name is kept."""
 NAME_NOTED_US: Final = 24 * 3600 * 1_000_000
-"""Microseconds between two notes of a name's use. Only the leaders of its partitions see the use, but any broker may
+"""Microseconds between two notes of a name's use. Only leaders of partitions see the use, but any broker may
 drop the name, so the use is noted long before the name could be dropped."""
 NAMES_AT_ONCE: Final = 50
-"""Names that are examined at once; each may require a look at all partitions that this broker leads, during which the
-event loop is blocked."""
+"""Names that are examined at once. Each name may require a look at all partitions that this broker leads, during which
+the event loop is blocked."""
 EPOCH_MAX: Final = 2**31 - 1
 ATTEMPTS_MAX: Final = 20
-"""Attempts to compare and set; each failed attempt means that a write of another broker succeeded."""
+"""Attempts to compare and set. Each failed attempt means that a write of another broker succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllocatedProducer:
-    """Identity of a producer; its sequences begin at 0 in every partition."""
+    """Identity of a producer, whose sequences begin at 0 in every partition."""
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
@@ -72,7 +72,7 @@ class ProducerRegistry:
             ) from error
 
     async def forget_idle_names(self, is_active: Callable[[ProducerId], bool]) -> int:
-        """Drop names unused for seven days whose producers do not write either; return the number of dropped names.
+        """Drop names unused for seven days whose producers do not write either, and return the number of dropped names.
 
         `is_active` returns whether this broker knows of writes of a producer, whose name then counts as used. Every
         broker has to call this method more often than names are dropped. Raises `CoordinationError`; the next call

@@ -103,7 +103,7 @@ class Page:
     revision: Revision
     """Revision of the list. The caller passes it with `after` to get the next page."""
     next: str | None
-    """Value of `after` for the next page; None on the last page."""
+    """Value of `after` for the next page, or None on the last page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ Event: TypeAlias = PutEvent | DeleteEvent
 
 @dataclass(frozen=True, slots=True)
 class WatchBatch:
-    """All events of one revision under the watched prefix; the batch of a progress answer has no events.
+    """All events of one revision under the watched prefix, or no events in the answer to a progress request.
 
     All earlier events under the prefix were delivered before the batch.
     """
@@ -210,7 +210,7 @@ class Coordination(Protocol):
         ...
 
     async def compact(self, revision: Revision) -> None:
-        """Drop the history before a revision; no effect if the history is compacted up to that revision already.
+        """Drop the history before a revision, unless the history is compacted up to that revision already.
 
         Raises `FutureRevision` above the current revision.
         """
@@ -257,7 +257,7 @@ def check_key(key: str) -> None:
 
 
 def prefix_end(prefix: str) -> str | None:
-    """Return the first key above every key with the prefix; None if there is no such key."""
+    """Return the first key above every key with the prefix, or None if there is no such key."""
     return prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else None
 
 

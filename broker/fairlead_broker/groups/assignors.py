@@ -21,11 +21,11 @@ from fairlead_broker.groups.subscriptions import TopicShape
 Place: TypeAlias = tuple[TopicId, int]
 """A partition of a topic."""
 Racks: TypeAlias = Mapping[Place, frozenset[str]]
-"""Racks of the replicas of each partition; unknown racks are left out."""
+"""Known racks of the replicas of each partition."""
 
 
 def quotas(counts: Mapping[str, int], total: int) -> dict[str, int]:
-    """Share `total` equally; the largest holder gets the remainder, so that no member releases more than necessary.
+    """Share `total` equally. The largest holder gets the remainder, so that no member releases more than necessary.
 
     The order of `counts` decides between equal holders.
     """
@@ -37,8 +37,8 @@ def quotas(counts: Mapping[str, int], total: int) -> dict[str, int]:
 def surrender(held: list[Place], surplus: int, rack: str | None, racks: Racks) -> list[Place]:
     """Remove the surplus from a member's partitions, and return the removed partitions.
 
-    Partitions in other racks are removed first, then partitions of the topic of which the member holds most, the
-    highest number first. Every topic therefore stays spread over the members.
+    Partitions in other racks are removed first, then partitions of the topic of which the member has most, the highest
+    number first. Every topic therefore stays spread over the members.
     """
     far = [place for place in held if rack is not None and place in racks and rack not in racks[place]]
     given_up = far[:surplus]
@@ -60,7 +60,7 @@ def surrender(held: list[Place], surplus: int, rack: str | None, racks: Racks) -
 def near_places(
     free: Sequence[Place], open_places: dict[str, int], rack_of: Mapping[str, str], racks: Racks
 ) -> tuple[list[tuple[str, Place]], list[Place]]:
-    """Assign partitions to members in a rack of one of their replicas, if possible; `open_places` is counted down.
+    """Assign partitions to members in a rack of one of their replicas, if possible, and count `open_places` down.
 
     Returns the assignments and the remaining partitions. The rack with the most open places is served first.
     """
@@ -117,7 +117,7 @@ class Candidate:
 Candidates: TypeAlias = Mapping[str, Candidate]
 Shapes: TypeAlias = Mapping[TopicId, TopicShape]
 Target: TypeAlias = Mapping[TopicId, Mapping[str, Sequence[int]]]
-"""Partitions of each topic by member; members without a partition are left out."""
+"""Partitions of each topic by member, without members that have no partition."""
 
 
 def check_assignor(name: str) -> str:
@@ -198,7 +198,7 @@ def _share(
     *,
     in_ranges: bool = False,
 ) -> None:
-    """Give members of the same topics their quotas; change `held` in place."""
+    """Give members that consume the same topics their quotas, in place."""
     total = len(free) + sum(map(len, held.values()))
     quota = quotas({member_id: len(places) for member_id, places in held.items()}, total)
     for member_id, places in held.items():
@@ -331,7 +331,7 @@ def _give_out(
 
 
 def _lightest(heap: list[tuple[int, str]], load: Mapping[str, int]) -> str:
-    """Return the least loaded member; entries of the heap with an older load of a member are skipped."""
+    """Return the least loaded member. Entries of the heap with an earlier load of their member are dropped."""
     while True:
         known_load, member_id = heap[0]
         if known_load == load[member_id]:
@@ -340,7 +340,7 @@ def _lightest(heap: list[tuple[int, str]], load: Mapping[str, int]) -> str:
 
 
 def _level(by_member: dict[str, list[int]], takers: Sequence[str], load: dict[str, int]) -> bool:
-    """Move partitions of one topic until no move helps, the last assigned first; return whether any moved."""
+    """Move partitions of one topic until no move helps, the last assigned first, and return whether any moved."""
     lightest = [(load[member_id], member_id) for member_id in takers]
     heaviest = [(-load[member_id], member_id) for member_id, partitions in by_member.items() if partitions]
     heapify(lightest)

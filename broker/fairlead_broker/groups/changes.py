@@ -41,7 +41,7 @@ GroupValue: TypeAlias = GroupRecord | TargetRecord | MemberRecord
 
 @dataclass(frozen=True, slots=True)
 class GroupRecords:
-    """A group as loaded from the store; all parts are empty for a group that does not exist."""
+    """A group as loaded from the store, with empty parts if the group does not exist."""
 
     state: GroupRecord | None = None
     targets: Mapping[TopicId, TargetRecord] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class GroupRecords:
 
 @dataclass(frozen=True, slots=True)
 class GroupChange:
-    """Records to be put and keys to be deleted; no key is in both."""
+    """Records to be put and keys to be deleted, with no key in both."""
 
     puts: Mapping[GroupKey, GroupValue]
     deletes: frozenset[GroupKey]
@@ -59,7 +59,7 @@ class GroupChange:
         return len(self.puts) + len(self.deletes)
 
     def portions(self, limit: int) -> Iterator[GroupChange]:
-        """Divide the change into parts of at most `limit` keys, to be written in order; usually there is one part.
+        """Divide the change into parts of at most `limit` keys, to be written in order. Usually the change is one part.
 
         The order is: removed members, records of other members, the target, the state record.
         """

@@ -32,7 +32,7 @@ class GroupState(StrEnum):
     """State of a group."""
 
     EMPTY = "empty"
-    """The group has no members; it may have offsets."""
+    """The group has no members, but may have offsets."""
     ASSIGNING = "assigning"
     """A new target is due."""
     RECONCILING = "reconciling"
@@ -106,7 +106,7 @@ class Group:
         """Time before which no decision is due. Heartbeats of members at rest only move deadlines further away."""
 
     def rest(self, interval_ms: int) -> None:
-        """Set the heartbeat interval of members at rest in milliseconds; see `pacing.rest_interval_ms`."""
+        """Set the heartbeat interval of members at rest in milliseconds (see `pacing.rest_interval_ms`)."""
         self._pacing.rest_ms = interval_ms
 
     # -- deciding
@@ -127,7 +127,7 @@ class Group:
         return self._expect(Turn(turning.change(), decided, now))
 
     def reply_at_rest(self, event: GroupEvent, topics: Topics, now: float) -> HeartbeatReply | None:
-        """Return the reply to an unchanged heartbeat of a member that has its target; None if it needs a turn.
+        """Return the reply to an unchanged heartbeat of a member that has its target, or None if it needs a turn.
 
         Nearly all heartbeats are of this kind, so the method must be cheap. It may be called at any time, also while a
         turn is written, and changes only the session deadline of the member.
@@ -143,7 +143,7 @@ class Group:
         return answered(record, interval, full=self._known.needs_assignment(event, record))
 
     def founding(self, now: float, now_us: int) -> Turn:
-        """Create a group without members, for commits without membership; no change if the group exists."""
+        """Create a group without members, for commits without membership, unless the group exists."""
         tentative = self._roster.copy()
         if tentative.group is None:
             time = TimestampUs(now_us)
@@ -178,7 +178,7 @@ class Group:
             self._target_made_at = turn.now if self._roster.members else -inf
 
     def deadline(self) -> float | None:
-        """Return the monotonic time at which a turn is due without events; None if no turn will be due."""
+        """Return the monotonic time at which a turn is due without events, or None if no turn will be due."""
         ends_at = self._next_end()
         return None if ends_at == inf else ends_at
 
@@ -198,7 +198,7 @@ class Group:
 
     @property
     def epoch(self) -> int:
-        """Group epoch; 0 for a dead group."""
+        """Group epoch, or 0 for a dead group."""
         return 0 if self._roster.group is None else self._roster.group.epoch
 
     @property
@@ -208,7 +208,7 @@ class Group:
 
     @property
     def emptied_us(self) -> TimestampUs | None:
-        """Time at which the last member left; None for a group with members and for a dead group."""
+        """Time at which the last member left, or None for a group with members and for a dead group."""
         return None if self._roster.group is None else self._roster.group.emptied_us
 
     @property

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 MEMBERS_MAX: Final = 1_000
-"""Members of a group; a new coordinator has to load the key of each member."""
+"""Maximum members of a group, since a new coordinator has to load the key of each member."""
 PARTITIONS_MAX: Final = 10_000
-"""Partitions that a group may subscribe to; a target is computed within one turn of the broker's event loop."""
+"""Maximum partitions of a group's topics, since a target is computed within one turn of the broker's event loop."""
 PATTERNS_MAX: Final = 16
-"""Different patterns in a group; each new topic is matched against all patterns."""
+"""Maximum number of different patterns in a group, since each new topic is matched against all patterns."""
 PATTERN_LENGTH_MAX: Final = 1_000
-"""Characters of a pattern."""
+"""Maximum characters of a pattern."""
 PATTERN_MEMORY_BYTES_MAX: Final = 1 << 18
-"""Memory of RE2 for one compiled pattern; with this limit matching stays linear and small for any pattern."""
+"""Maximum memory of RE2 for one compiled pattern, with which matching stays linear and small for any pattern."""
 PATTERN_INSTRUCTIONS_MAX: Final = 1_100
 """Instructions of a compiled pattern, enough for a list of names of the longest pattern. In the worst case each
 instruction runs for each character of a name, which blocks the event loop for a millisecond for the longest name."""

@@ -64,7 +64,7 @@ class Membership:
         self._subscribed = subscribed
         self._heartbeats_missed = heartbeats_missed
         self._subscriptions: Counter[_Consumed] | None = None
-        """Number of members with each subscription; counted at the first use, then kept up to date."""
+        """Number of members with each subscription, counted at the first use and then kept up to date."""
         self._wanted: set[str] = set()
         """Topics of these subscriptions, and of some subscriptions that members ended in this turn."""
         self.unsettled = False

@@ -23,10 +23,10 @@ Partitions: TypeAlias = Mapping[TopicId, frozenset[int]]
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Subscription that a member sends. None keeps the present value, or the default in a join; "" resets the value."""
+    """Subscription that a member sends. None keeps the present value, or the default in a join. "" resets it."""
 
     topics: frozenset[str] | None = None
-    """Topic names; the topics need not exist yet."""
+    """Names of topics that need not exist yet."""
     pattern: str | None = None
     """RE2 expression that must match the whole name of a topic."""
     instance_id: str | None = None
@@ -44,7 +44,7 @@ class Heartbeat:
     member_id: str
     member_epoch: int
     subscription: Subscription | None = None
-    """Changed subscription; None if it did not change."""
+    """Changed subscription, or None if it did not change."""
     owned: Partitions | None = None
     """Partitions that the member still consumes, empty for a joining member. None is sent if none was released."""
 
@@ -55,7 +55,7 @@ class Leave:
 
     member_id: str
     member_epoch: int | None = None
-    """Member epoch of the leaving member; None leaves at any epoch."""
+    """Member epoch of the leaving member, or None to leave at any epoch."""
     static: bool = False
     """Whether a static member's place is kept until its session ends."""
 
@@ -70,17 +70,17 @@ class HeartbeatReply:
     member_epoch: int
     """Member epoch for the next heartbeat and for commits."""
     assignment: Partitions | None
-    """All partitions that the member may consume. The reply has them if they changed, differ from the owned partitions,
-    or the heartbeat was complete; otherwise None. The member must finish and commit every other partition and leave it
-    out of `owned`."""
+    """All partitions that the member may consume. They are sent if they changed, differ from the owned partitions, or
+    the heartbeat was complete. Otherwise the field is None. The member must finish and commit every other partition and
+    leave it out of `owned`."""
     heartbeat_interval_ms: int
-    """Milliseconds until the next heartbeat; fewer while partitions move between members."""
+    """Milliseconds until the next heartbeat, fewer while partitions move between members."""
     session_timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Reply to a leaving member; it is removed, or away if it is static and keeps its place."""
+    """Reply to a member that was removed, or is away if it is static and keeps its place."""
 
 
 Reply: TypeAlias = HeartbeatReply | Left | ProblemError

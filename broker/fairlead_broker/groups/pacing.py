@@ -31,7 +31,7 @@ class KnownAssignments:
         self._members: set[str] = set()
 
     def note(self, heartbeat: Heartbeat, written: MemberRecord | None) -> None:
-        """Note the assignment that a member knows according to its heartbeat; a joining member knows none."""
+        """Note the assignment that a member has according to its heartbeat. A joining member has none."""
         if heartbeat.member_epoch == JOIN_EPOCH:
             self._members.discard(heartbeat.member_id)
         elif (
@@ -82,7 +82,7 @@ class Pacing:
     def note(
         self, member_id: str, record: MemberRecord | None, revoking_before: Holding | None, now: float
     ) -> None:
-        """Apply a member's written record; the rebalance timeout starts when the member gets partitions to release."""
+        """Apply a member's written record. The rebalance timeout starts when the member gets partitions to release."""
         if record is None:
             self.forget(member_id)
         elif not record.revoking:
@@ -104,7 +104,7 @@ class Pacing:
         return self._revocations.over(lambda ends_at: rules.revocation_is_overdue(ends_at, now))
 
     def next_end(self) -> float:
-        """Return the time at which the next session or rebalance timeout ends; infinity if there is none."""
+        """Return the time at which the next session or rebalance timeout ends, or infinity without a deadline."""
         session, revocation = self._sessions.next(), self._revocations.next()
         return min(inf if session is None else session[0], inf if revocation is None else revocation[0])
 
@@ -114,7 +114,7 @@ class Pacing:
         return silent_ms / heartbeat_interval_ms(record, self.rest_ms)
 
     def interval_ms(self, member_id: str, record: MemberRecord, now: float, *, hasty: bool) -> int:
-        """Return the milliseconds until a member's next heartbeat; fewer while partitions move between members.
+        """Return the milliseconds until a member's next heartbeat, fewer while partitions move between members.
 
         If another member has missed heartbeats, the next heartbeat is due just after the end of that member's session,
         so that this member can take over its partitions.
@@ -144,7 +144,7 @@ def heartbeat_interval_ms(record: MemberRecord, rest_ms: int) -> int:
 
 
 def answered(record: MemberRecord, interval_ms: int, *, full: bool) -> HeartbeatReply:
-    """Return the reply to a heartbeat of a member with this record; `full` adds the assignment to the reply."""
+    """Return the reply to a heartbeat of a member with this record, with the assignment if `full`."""
     assert record.epoch > JOIN_EPOCH, "a member is at the epoch of a target"
     assignment = as_partitions(record.assigned) if full else None
     return HeartbeatReply(record.epoch, assignment, interval_ms, record.session_timeout_ms)

@@ -32,7 +32,7 @@ def reconcile(
     target_epoch: int,
     owners: tuple[Mapping[Place, str], Mapping[Place, str]],
 ) -> MemberRecord:
-    """Return the member's record after its next step; `owners` are the written owners and the grants of this turn.
+    """Return the member's record after its next step, with the written owners and this turn's grants as `owners`.
 
     The record is unchanged while the member holds a partition that it must release.
     """

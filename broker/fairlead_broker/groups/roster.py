@@ -1,9 +1,9 @@
 """A group's records and the facts that follow: members, their targets, the owner of each partition, and deadlines.
 
 Two rosters are in use: the written roster, which only `apply` changes, and the tentative copy of a turn. A turn writes
-the difference of the two; no decision of a turn is visible before that write succeeds. `Deadlines` holds one end time
-for each member. An end time often moves and is seldom reached, so a move changes only a dictionary entry, and the heap
-is corrected when the old time is reached.
+the difference of the two, and no decision of a turn is visible before that write succeeds. `Deadlines` holds one end
+time for each member. An end time often moves and is seldom reached, so a move changes only a dictionary entry, and the
+heap is corrected when the old time is reached.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ class Roster:
         )
 
     def epoch_ahead(self) -> int:
-        """Return the highest epoch of targets and members; it exceeds the group's after a change written in part."""
+        """Return the highest epoch of targets and members, above the group's after a partly written change."""
         targets = (record.epoch for record in self.targets.values())
         members = (record.epoch for record in self.members.values())
         return max((0, *targets, *members))
 
     def difference(self, before: Roster) -> GroupChange | None:
-        """Return the change from another roster to this one; None if they are equal."""
+        """Return the change from another roster to this one, or None if they are equal."""
         puts: dict[GroupKey, GroupValue] = {}
         deletes: set[GroupKey] = set()
         for member_id, member in self.members.items():
@@ -100,14 +100,14 @@ class Roster:
     # -- changing
 
     def put_member(self, member_id: str, record: MemberRecord) -> None:
-        """Set the record of a member; an equal record changes nothing."""
+        """Set the record of a member, unless it is equal."""
         if self.members.get(member_id) != record:
             self.members[member_id] = record
             if record.instance_id is not None:
                 self.instances[record.instance_id] = member_id
 
     def remove_member(self, member_id: str) -> None:
-        """Remove a member; its target remains until the next target is computed."""
+        """Remove a member, whose target remains until the next target is computed."""
         record = self.members.pop(member_id)
         if record.instance_id is not None and self.instances.get(record.instance_id) == member_id:
             del self.instances[record.instance_id]

@@ -1,4 +1,4 @@
-"""Rules that keep two members from committing one partition; each rule is a function.
+"""Rules that keep two members from committing one partition, each as a function.
 
 The simulator replaces one rule at a time to show that each rule is needed, so callers write `rules.<name>`.
 """
@@ -17,8 +17,8 @@ from fairlead_broker.registry.group_records import MemberRecord
 def check_member_epoch(record: MemberRecord, heartbeat: Heartbeat) -> None:
     """Accept a heartbeat at the member's epoch, from a joining member, or as a repeat whose reply was lost.
 
-    A member at the previous epoch must own no more than its present assignment; otherwise it has missed a revocation.
-    Raises `member_fenced`.
+    A member at the previous epoch that owns more than its present assignment has missed a revocation. Raises
+    `member_fenced`.
     """
     epoch = heartbeat.member_epoch
     if epoch == JOIN_EPOCH or (epoch == record.epoch and epoch != AWAY_EPOCH):
@@ -48,14 +48,14 @@ def is_free(
 ) -> bool:
     """Return whether a partition may be granted: no other member owns it in the written records or by this turn.
 
-    A release in this turn does not make it free, because a change may be written in portions and each must be legal
-    alone.
+    A release in this turn does not make the partition free, because a change may be written in portions and each must
+    be legal alone.
     """
     return written_owners.get(place, member_id) == member_id and granted.get(place, member_id) == member_id
 
 
 def session_is_over(ends_at: float, now: float) -> bool:
-    """Return whether a member was silent too long; its partitions go to other members, and it can no longer commit."""
+    """Return whether a member was silent so long that other members get its partitions and it cannot commit."""
     return ends_at <= now
 
 

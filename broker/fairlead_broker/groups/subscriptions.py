@@ -31,7 +31,7 @@ class TopicShape:
     topic_id: TopicId
     partitions: int
     racks: tuple[frozenset[str], ...] = ()
-    """Racks of the replicas of each partition; empty if racks are not known."""
+    """Racks of the replicas of each partition, empty if racks are not known."""
 
 
 Topics: TypeAlias = Mapping[str, TopicShape]
@@ -45,7 +45,7 @@ _REMEMBERED_MAX: Final = 2_000
 def check_pattern(pattern: str) -> str:
     """Return the pattern if RE2 accepts it within the limits, else raise `invalid_pattern`.
 
-    Only new requests are checked. A written pattern was within the limits of its time and stays valid.
+    Only new requests are checked. A stored pattern was within the limits at its write and stays valid.
     """
     instructions = _compiled(pattern).programsize
     if instructions > PATTERN_INSTRUCTIONS_MAX:
@@ -54,7 +54,7 @@ def check_pattern(pattern: str) -> str:
 
 
 class SubscribedTopics:
-    """Topics of subscriptions; they are resolved again when the topics change."""
+    """Topics of subscriptions, resolved again when the topics change."""
 
     __slots__ = ("_matched", "_resolved", "topics")
 
@@ -65,7 +65,7 @@ class SubscribedTopics:
         self._resolved: dict[tuple[tuple[str, ...], str | None], frozenset[str]] = {}
 
     def learn(self, topics: Topics) -> bool:
-        """Replace the topics; return whether they differ from the previous topics."""
+        """Replace the topics, and return whether they differ from the previous topics."""
         if topics is self.topics:
             return False
         came, gone = topics.keys() - self.topics.keys(), self.topics.keys() - topics.keys()
@@ -106,7 +106,7 @@ def _matches(pattern: str, names: AbstractSet[str]) -> set[str]:
 
 
 def _compiled(pattern: str) -> re2._Regexp:
-    """Compile a pattern; RE2's binding caches the last compiled patterns."""
+    """Compile a pattern. RE2's binding caches the last compiled patterns."""
     if len(pattern) > PATTERN_LENGTH_MAX:
         _refuse(pattern, f"it has {len(pattern)} characters; allowed are {PATTERN_LENGTH_MAX}")
     options = re2.Options()

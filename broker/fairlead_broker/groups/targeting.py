@@ -49,7 +49,7 @@ def raise_epoch(group: GroupRecord | None, ahead: int, now_us: int) -> GroupReco
 
 
 def empty_target(group: GroupRecord, now_us: int) -> GroupRecord:
-    """Return the record of a group without members; its target is empty, and its retention time starts."""
+    """Return the record of a group without members, with an empty target and the start of its retention time."""
     return msgspec.structs.replace(group, target_epoch=group.epoch, emptied_us=TimestampUs(now_us))
 
 
@@ -77,7 +77,7 @@ def compute_target(roster: Roster, group: GroupRecord, subscribed: SubscribedTop
 
 
 def preferred_assignor(members: Mapping[str, MemberRecord]) -> str:
-    """Return the assignor that most members request, the first by name among equals; uniform without requests."""
+    """Return the assignor that most members request, the first by name among equals, or uniform without requests."""
     asked = Counter(record.assignor for record in members.values() if record.assignor is not None)
     return min(asked, key=lambda name: (-asked[name], name), default=UNIFORM)
 

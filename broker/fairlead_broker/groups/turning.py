@@ -36,7 +36,7 @@ from fairlead_broker.registry.group_records import MemberRecord
 
 
 class GroupTurn:
-    """Decides one turn; `change` then returns the change to be written."""
+    """Decides one turn. `change` returns the change to be written after it."""
 
     __slots__ = ("_granted", "_known", "_membership", "_now", "_pacing", "_roster", "_subscribed", "_written")
 
@@ -60,18 +60,18 @@ class GroupTurn:
         """Partitions granted in this turn."""
 
     def decide(self, events: Sequence[GroupEvent], now_us: int, *, may_target: bool) -> tuple[Reply, ...]:
-        """Decide all events and all due work of this time; compute a new target only if `may_target`."""
+        """Decide all events and all due work, with a new target only if `may_target`."""
         admitted = [self._admit(event) for event in events]
         self._put_out_silent_and_overdue()
         self._settle(now_us, may_target=may_target)
         return tuple(reply or self._step(event) for event, reply in zip(events, admitted, strict=True))
 
     def change(self) -> GroupChange | None:
-        """Return the change to be written; None if there is none."""
+        """Return the change to be written, or None if there is none."""
         return self._roster.difference(self._written)
 
     def _admit(self, event: GroupEvent) -> Reply | None:
-        """Admit an event; return None for an accepted heartbeat, which gets its reply after all events are admitted."""
+        """Admit an event. Returns None for an accepted heartbeat, which gets its reply after all admissions."""
         try:
             return self._let_in(event)
         except ProblemError as problem:

@@ -1,6 +1,6 @@
 """Coordination on an etcd cluster.
 
-`connect` makes a client for the broker's wiring and for tests; other rooms use `protocol.Coordination`. If a member
+`connect` makes a client for the broker's wiring and for tests. Other rooms use `protocol.Coordination`. If a member
 fails, reads, lease calls and compactions are sent to another member. A transaction is sent to another member only if it
 was definitely not applied.
 """
@@ -75,7 +75,7 @@ async def connect(options: EtcdOptions) -> EtcdCoordination:
 
 
 class EtcdCoordination:
-    """A client of etcd; satisfies `protocol.Coordination`."""
+    """A client of etcd, with the interface `protocol.Coordination`."""
 
     def __init__(self, options: EtcdOptions) -> None:
         """Make a client that connects at its first call. `connect` also reports errors of the options."""
@@ -85,11 +85,11 @@ class EtcdCoordination:
 
     @property
     def cluster_id(self) -> int | None:
-        """Id of the etcd cluster; None before a member has answered."""
+        """Id of the etcd cluster, or None before a member has answered."""
         return self._members.cluster_id
 
     async def check(self) -> None:
-        """Connect to every configured member, and authenticate to one member; see `connect`."""
+        """Connect to every configured member, and authenticate to one member (see `connect`)."""
         await self._members.check()
 
     async def list(
@@ -100,7 +100,7 @@ class EtcdCoordination:
         after: str | None = None,
         limit: int = PAGE_KEYS_MAX,
     ) -> Page:
-        """Read the keys under a prefix; see `Coordination.list`."""
+        """Read the keys under a prefix (see `Coordination.list`)."""
         start, end = key_range(prefix)
         request = messages.RangeRequest(
             key=start if after is None else key_after(after),
@@ -117,7 +117,7 @@ class EtcdCoordination:
         return Page(items, read_at, items[-1].key if answer.more else None)
 
     def watch(self, prefix: str, from_revision: Revision) -> EtcdWatch:
-        """Follow the keys under a prefix; see `Coordination.watch`."""
+        """Follow the keys under a prefix (see `Coordination.watch`)."""
         if self._members.closed:
             raise CoordinationClosed(CLOSED)
         watch = EtcdWatch(self._members, prefix, from_revision, self._watches.discard)
@@ -127,7 +127,7 @@ class EtcdCoordination:
     async def transact(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
     ) -> TransactionResult:
-        """Apply one branch of a transaction in one step; see `Coordination.transact`."""
+        """Apply one branch of a transaction in one step (see `Coordination.transact`)."""
         check_transaction(compares, success, failure)
         request = transaction_request(compares, success, failure)
         reads_only = all(isinstance(operation, Get) for operation in (*success, *failure))
@@ -138,7 +138,7 @@ class EtcdCoordination:
         return transaction_result(answer)
 
     async def grant_lease(self, ttl_seconds: int) -> Lease:
-        """Grant a lease. etcd gives it at least one and a half of its election timeouts.
+        """Grant a lease. etcd gives the lease at least one and a half of its election timeouts.
 
         A lease whose answer was lost has no keys and expires.
         """
@@ -184,7 +184,7 @@ class EtcdCoordination:
         await self.close()
 
     async def _about_revision(self, refusal: Refused, prefix: str, revision: Revision) -> CoordinationError:
-        """Return the error of a refused revision. etcd's refusal has no revisions, so they are read from etcd."""
+        """Return the error of a refused revision. The refusal has no revisions, so another request reads them."""
         if FUTURE_REVISION in refusal.reason:
             status = await self._members.ask(STATUS, messages.StatusRequest())
             return FutureRevision(revision, Revision(status.header.revision))

@@ -1,7 +1,7 @@
 """Meaning of a failed call: refused, not applied, or of unknown outcome.
 
-`members` decides with it whether to ask another member, and callers distinguish refusals with it. All functions are
-pure. The sentences are etcd's (`rpctypes/error.go` of 3.6); any other sentence means an unknown outcome, which is
+`members` uses the meaning to choose the next member, and callers use it to distinguish refusals. All functions are
+pure. The sentences are etcd's (`rpctypes/error.go` of 3.6). Any other sentence means an unknown outcome, which is
 always safe.
 """
 
@@ -34,7 +34,7 @@ class Refused(CoordinationUnavailable):
 
 
 class StreamBroken(Exception):
-    """A stream ended without an error of gRPC, or etcd ended the watch or lease on it; the message is the reason."""
+    """A stream ended without an error of gRPC, or etcd ended a watch on it, for the reason in the message."""
 
 
 BREAKS: Final = (grpc.aio.AioRpcError, TimeoutError, StreamBroken, asyncio.InvalidStateError)
@@ -42,12 +42,12 @@ BREAKS: Final = (grpc.aio.AioRpcError, TimeoutError, StreamBroken, asyncio.Inval
 
 
 class Verdict(Enum):
-    """Effect of a failed request, as far as the failure proves it."""
+    """Proven effect of a failed request."""
 
     REFUSED = auto()
     """Not applied: etcd refused the request."""
     TOKEN = auto()
-    """Not applied: the token is unknown or too old; the request may succeed with a new token."""
+    """Not applied: the token is unknown or too old, so that the request may succeed with a new token."""
     CREDENTIALS = auto()
     """Not applied: etcd refused the credentials."""
     NOT_APPLIED = auto()

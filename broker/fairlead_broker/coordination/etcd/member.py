@@ -23,7 +23,7 @@ from fairlead_broker.coordination.protocol import CoordinationUnavailable
 RECONNECT_SECONDS: Final = (0.05, 1.0)
 """Seconds between gRPC's attempts to connect: the first pause, and the longest."""
 PING_SECONDS: Final = 10.0
-"""Seconds of silence on a connection with calls before a ping; etcd closes connections with pings below 5 s."""
+"""Seconds of silence on a connection with calls before a ping, above etcd's minimum of 5 s."""
 PING_ANSWER_SECONDS: Final = 3.0
 SOUND_VERSIONS: Final = ((3, 4, 42), (3, 5, 28), (3, 6, 9))
 """First release of each series whose linearizable reads are not stale after a pause and which does not revoke leases
@@ -52,7 +52,7 @@ class Member:
         self._options = options
         self._check = check
         self._checked = False
-        """Whether the member at this connection has been checked; no request is sent before the check."""
+        """Whether the member at this connection has been checked, as required before a request."""
         self._channel: grpc.aio.Channel | None = None
         self._connecting: asyncio.Task[None] | None = None
 
@@ -64,9 +64,9 @@ class Member:
         return self._channel.get_state() is grpc.ChannelConnectivity.READY
 
     async def connect(self, metadata: Metadata, limit_seconds: float) -> None:
-        """Connect to the member and check its identity; many callers may wait for one attempt.
+        """Connect to the member and check its identity, in one attempt for all waiting callers.
 
-        A member that requires a token or a newer token counts as connected, and is checked when it has received one.
+        A member that requires a token, or a newer token, counts as connected and is checked when it issues a token.
 
         Raises `grpc.aio.AioRpcError`, `TimeoutError` or `CoordinationUnavailable` (a certificate cannot be read).
         """
@@ -163,12 +163,12 @@ def channel_options(connect_seconds: float) -> list[tuple[str, int | str]]:
 
 
 def read_credentials(tls: EtcdTls) -> grpc.ChannelCredentials:
-    """Read certificates; blocks. Raises `CoordinationUnavailable` with the file that cannot be read."""
+    """Read certificates, which blocks. Raises `CoordinationUnavailable` with the file that cannot be read."""
     return grpc.ssl_channel_credentials(_read(tls.ca), _read(tls.key), _read(tls.certificate))
 
 
 def is_sound(version: str) -> bool:
-    """Return whether an etcd release is free of the faults that affect clients; True for unknown versions."""
+    """Return whether an etcd release is free of the faults that affect clients. Unknown versions count as free."""
     try:
         major, minor, patch = (int(part) for part in version.partition("-")[0].split("."))
     except ValueError:

@@ -1,6 +1,6 @@
 """All members of an etcd cluster. Requests are sent to one member until it fails, then to the next.
 
-`client`, `keep_alives` and `watch` make the requests; this module chooses the member, the token and the retries. A
+`client`, `keep_alives` and `watch` make the requests. This module chooses the member, the token and the retries. A
 request that must not be applied twice is sent again only after a definite "not applied".
 """
 
@@ -34,9 +34,9 @@ from fairlead_broker.coordination.protocol import (
 )
 
 ROUND_PAUSES_SECONDS: Final = (0.05, 0.1, 0.2, 0.4)
-"""Pauses after every member has failed; the last pause repeats."""
+"""Pauses after every member has failed. The last pause repeats."""
 TOKENS_MAX: Final = 3
-"""Tokens requested in one call; after that many failures another token would fail too."""
+"""Maximum tokens requested in one call, since a further token would fail too."""
 HAS_LEADER: Final = ("hasleader", "true")
 """Metadata with which a member without a leader refuses requests and ends streams at once, instead of waiting."""
 CLOSED: Final = "this client of etcd was closed"
@@ -49,7 +49,7 @@ Action: TypeAlias = Callable[[Member, Metadata, float], Awaitable[T]]
 
 
 class Members:
-    """The configured members; `cluster_id` is that of the first member that answered."""
+    """The configured members, with the cluster id of the first member that answered."""
 
     def __init__(self, options: EtcdOptions) -> None:
         self.cluster_id = options.cluster_id
@@ -58,7 +58,7 @@ class Members:
         self._preferred = 0
         self._user = options.user
         self._token: str | None = None if options.user else ""
-        """Token of the requests; empty if no token is needed, None if a token has to be requested."""
+        """Token of the requests, empty if no token is needed, or None if a token has to be requested."""
         self._authenticating = asyncio.Lock()
         self.closed = False
 
@@ -86,7 +86,7 @@ class Members:
         *,
         repeatable: bool = True,
     ) -> Answer:
-        """Send one request; see `run`. Raises `Refused` if etcd refuses the request."""
+        """Send one request (see `run`). Raises `Refused` if etcd refuses the request."""
 
         async def send(member: Member, metadata: Metadata, limit_seconds: float) -> Answer:
             answer = await member.ask(call, request, metadata, limit_seconds)
@@ -163,7 +163,7 @@ class Members:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # The end of the connection cancelled the call; this task was not cancelled.
+            # The end of the connection cancelled the call, but not this task.
             raise _Failed(Failure(Verdict.UNKNOWN, "the connection was closed")) from error
 
     async def _enter(self, member: Member, limit_seconds: float) -> Metadata:
@@ -251,7 +251,7 @@ class _Attempts:
                 self._failures += 1
 
     def pause_seconds(self) -> float | None:
-        """Return the pause before the next attempt; None if some members were not asked in this round."""
+        """Return the pause before the next attempt, or None if some members were not asked in this round."""
         rounds, rest = divmod(self._failures, self._members)
         if rest or not rounds:
             return None

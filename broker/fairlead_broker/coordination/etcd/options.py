@@ -18,7 +18,7 @@ class EtcdTls:
     """PEM files. Every new connection reads the files again, so that renewed certificates are used."""
 
     ca: Path | None = None
-    """Authority of the members' certificates; None for the authorities that gRPC ships."""
+    """Authority of the members' certificates, or None for the authorities that gRPC ships."""
     certificate: Path | None = None
     """Our own certificate, if the members require one."""
     key: Path | None = None
@@ -45,12 +45,12 @@ class EtcdPatience:
     connect_seconds: float = 2.0
     """Timeout of a connection to one member."""
     attempt_seconds: float = 2.0
-    """Timeout of one member's answer to a request that may be repeated; another member is asked after it."""
+    """Timeout of one member's answer to a request that may be repeated, before another member is asked."""
     call_seconds: float = 5.0
     """Timeout of a whole call, and of the only answer to a transaction. A transaction is sent again only if it was
     definitely not applied."""
     silence_seconds: float = 3.0
-    """Silence after which a watch requests progress; after the same time again another member serves the watch."""
+    """Silence after which a watch requests progress, and after twice that time changes the member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class EtcdOptions:
     user: EtcdUser | None = None
     patience: EtcdPatience = EtcdPatience()
     cluster_id: int | None = None
-    """Id of the expected etcd cluster; None for that of the first member that answers."""
+    """Id of the expected etcd cluster, or None for that of the first member that answers."""
 
     def __post_init__(self) -> None:
         """Raise `ValueError` with the endpoint, unless the endpoints are URLs of members of one cluster."""

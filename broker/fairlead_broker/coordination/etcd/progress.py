@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 REPEAT_SECONDS: Final = (0.05, 0.1, 0.2, 0.5)
-"""Pauses before a request is repeated; the last pause repeats."""
+"""Pauses before a request is repeated. The last pause repeats."""
 UNANSWERED_SECONDS: Final = 0.2
 """Seconds after which an unanswered request counts as answered."""
 SILENCES_MAX: Final = 8
@@ -25,7 +25,7 @@ class ProgressRequests:
         self._silences = 1
         self._wished = False
         self._wished_number = 0
-        """Number of the first request after the wish; answers to earlier requests may have an older revision."""
+        """Number of the first request after the wish, as answers to earlier requests may have an older revision."""
         self._repeats = 0
         self._sent = 0
         self._answered = 0
@@ -35,7 +35,7 @@ class ProgressRequests:
         """Time of the first request since the last answer."""
 
     def begin(self, now: float) -> None:
-        """Start on a new stream; an unfulfilled wish remains."""
+        """Start on a new stream, with an unfulfilled wish kept."""
         self._sent = self._answered = self._repeats = 0
         self._wished_number = 1
         self._response_at, self._asked_at = now, None
@@ -57,7 +57,7 @@ class ProgressRequests:
         )
 
     def is_silent(self, now: float) -> bool:
-        """Return whether etcd has not answered a request for too long; the next silence may then be longer."""
+        """Return whether etcd has not answered a request for too long, after which the next silence may be longer."""
         silent = self._asked_at is not None and now >= self._asked_at + self._silence_seconds * self._silences
         if silent:
             self._silences = min(2 * self._silences, SILENCES_MAX)
@@ -82,7 +82,7 @@ class ProgressRequests:
         self._silences = 1
 
     def fulfils_wish(self) -> bool:
-        """Note an answer to a request; return whether the answer fulfils the wish."""
+        """Note an answer to a request, and return whether the answer fulfils the wish."""
         self._answered = min(self._answered + 1, self._sent)
         if not self._wished or self._answered < self._wished_number:
             return False

@@ -38,7 +38,7 @@ _RESULTS: Final = {
 
 
 def key_range(prefix: str) -> tuple[bytes, bytes]:
-    """Return the first key of a prefix and the first key above it; keys are ASCII, so the last byte has a successor."""
+    """Return the first key of a prefix and the first key above it. Keys are ASCII, so the last byte has a successor."""
     start = prefix.encode("ascii")
     if not start:
         return WHOLE_RANGE, WHOLE_RANGE

@@ -32,7 +32,7 @@ from fairlead_broker.coordination.protocol import (
 )
 
 BUFFERED_BATCHES_MAX: Final = 256
-"""Revisions that are buffered for a slow reader; above it the stream is not read, and etcd keeps the other events."""
+"""Revisions that are buffered for a slow reader. With a full buffer etcd keeps the events and the stream waits."""
 REOPEN_SECONDS: Final = 0.05
 """Seconds before a broken stream is opened again, for the case of a member that ends each stream at once."""
 ENDED: Final = "the stream was ended"
@@ -45,7 +45,7 @@ _Stream = grpc.aio.StreamStreamCall[messages.WatchRequest, messages.WatchRespons
 
 
 class EtcdWatch:
-    """Position in etcd's history; satisfies `protocol.Watch`."""
+    """Watch at a position in etcd's history, with the interface `protocol.Watch`."""
 
     def __init__(
         self,
@@ -233,7 +233,7 @@ class EtcdWatch:
 def _response(reading: asyncio.Task[messages.WatchResponse | grpc.aio.EOFType]) -> messages.WatchResponse:
     """Return the response. Raises one of `BREAKS`."""
     if reading.cancelled():
-        # The end of the connection cancelled the stream; this task was not cancelled.
+        # The end of the connection cancelled the stream, but not this task.
         raise StreamBroken(ENDED)
     response = reading.result()
     if not isinstance(response, messages.WatchResponse):
