@@ -371,7 +371,7 @@ class History:
 
 
 def _code(error: sqlite3.Error | OSError) -> int:
-    """Return SQLite\'s primary result code, the low byte of an extended code, else `SQLITE_MISUSE`."""
+    """Return SQLite's primary result code, the low byte of an extended code, else `SQLITE_MISUSE`."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISUSE) & 0xFF
 
 

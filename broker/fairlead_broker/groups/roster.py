@@ -47,7 +47,10 @@ class Roster:
         """Return an independent copy of this roster."""
         copied = Roster(GroupRecords())
         copied.group, copied.members, copied.targets = self.group, dict(self.members), dict(self.targets)
-        copied.instances, copied._target_of = dict(self.instances), self._target_of  # its own kind
+        copied.instances, copied._target_of = (
+            dict(self.instances),
+            self._target_of,
+        )  # A private attribute of this class.
         return copied
 
     # -- reading
