@@ -1,7 +1,7 @@
 """Completion of the operation that a topic's key names, and the inputs of plans for topics.
 
 `topics` completes the operations of users, and the controllership completes the operations that earlier controllers
-left. Both may handle the same topic at the same time: a guard lets one write succeed, and the other caller then finds
+left. Two callers may handle one topic at the same time: a guard lets one write succeed, and the other caller then finds
 the operation complete.
 """
 

@@ -61,7 +61,7 @@ _SPREAD_MS: Final = 400
 
 
 class Pacing:
-    """Ends of sessions and rebalance timeouts; `written` maps member ids to stored records."""
+    """Ends of sessions and rebalance timeouts. `written` maps member ids to stored records."""
 
     __slots__ = ("_revocations", "_sessions", "_written", "rest_ms")
 

@@ -47,10 +47,7 @@ class Roster:
         """Return an independent copy of this roster."""
         copied = Roster(GroupRecords())
         copied.group, copied.members, copied.targets = self.group, dict(self.members), dict(self.targets)
-        copied.instances, copied._target_of = (
-            dict(self.instances),
-            self._target_of,
-        )  # A private attribute of this class.
+        copied.instances, copied._target_of = dict(self.instances), self._target_of  # same class
         return copied
 
     # -- reading

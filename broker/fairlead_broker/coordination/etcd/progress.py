@@ -35,7 +35,7 @@ class ProgressRequests:
         """Time of the first request since the last answer."""
 
     def begin(self, now: float) -> None:
-        """Start on a new stream, with an unfulfilled wish kept."""
+        """Start on a new stream, and keep an unfulfilled wish."""
         self._sent = self._answered = self._repeats = 0
         self._wished_number = 1
         self._response_at, self._asked_at = now, None
