@@ -127,9 +127,7 @@ Change: TypeAlias = (
 
 
 class ClusterMetadata:
-    """Records by topic, broker or partition. The mappings are live views: read them without an await in
-    between.
-    """
+    """Records by topic, broker or partition. The mappings are live views: read them without an await in between."""
 
     def __init__(self, keys: Keys) -> None:
         """Start empty, at revision 0."""

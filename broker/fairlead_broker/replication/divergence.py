@@ -1,10 +1,10 @@
 """Find where two logs differ, by their lists of leader epochs.
 
-A list holds (epoch, start offset): epochs rise, start offsets never fall. The leader answers a follower whose last
-record cannot be in its own log with the end of the largest epoch that both may know; the follower truncates its log
-there and asks again. No log is ever truncated to the high watermark, which a follower learns one round trip late. The
-rules are Kafka's (KIP-101, KIP-279, KIP-595; `LeaderEpochFileCache`). Plain functions, used by `log`, by leaders, by
-followers.
+A list holds pairs (epoch, start offset): epochs rise, and start offsets never fall. If a follower's last
+record cannot be in the leader's log, the leader answers with the end of the largest epoch that both logs may
+have. The follower truncates its log at that end and fetches again. No log is ever truncated to the high
+watermark, which a follower learns one round trip late. The rules are Kafka's (KIP-101, KIP-279, KIP-595;
+`LeaderEpochFileCache`). The functions are pure; `log`, leaders and followers call them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BY_START = attrgetter("start_offset")
 
 @dataclass(frozen=True, slots=True)
 class EpochStart:
-    """The offset at which the records of an epoch begin, if there are any."""
+    """Offset at which the records of an epoch begin, if the epoch has any."""
 
     epoch: LeaderEpoch
     start_offset: Offset
@@ -34,17 +34,18 @@ class EpochStart:
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """The offset at which the records of an epoch end."""
+    """Offset at which the records of an epoch end."""
 
     epoch: LeaderEpoch
     end_offset: Offset
 
 
 def epoch_end(epochs: Sequence[EpochStart], epoch: int, log_end: Offset) -> EpochEnd | None:
-    """Return the largest epoch that is not newer than the asked one, and where its records end.
+    """Return the largest epoch that is not newer than the requested one, and the end of its records.
 
-    None when the asked epoch is newer than every known one or nothing is known. For an epoch older than all
-    known ones: that epoch, ending where the oldest known one starts.
+    Returns None when the requested epoch is newer than every known epoch or no epoch is known. If the
+    requested epoch is older than all known epochs, the result is the requested epoch, ending where the oldest
+    known epoch starts.
     """
     if not epochs or epoch > epochs[-1].epoch:
         return None
@@ -59,10 +60,10 @@ def epoch_end(epochs: Sequence[EpochStart], epoch: int, log_end: Offset) -> Epoc
 def divergence(
     epochs: Sequence[EpochStart], log_end: Offset, last_epoch: LeaderEpoch | None, fetch_offset: Offset
 ) -> EpochEnd | None:
-    """Return the leader's answer to a follower whose log is no prefix of the leader's log; None if it is a prefix.
+    """Return the leader's answer to a follower whose log is no prefix of the leader's log; None for a prefix.
 
-    `last_epoch`: epoch of the follower's last record, None for an empty log, which diverges from no leader. If the
-    leader does not know the last epoch, the answer is the end of the leader's whole log.
+    `last_epoch`: epoch of the follower's last record, None for an empty log, which diverges from no leader.
+    If the leader does not know the last epoch, the answer is the end of the leader's whole log.
     """
     if last_epoch is None:
         return None
@@ -77,13 +78,14 @@ def divergence(
 def end_before(
     epochs: Sequence[EpochStart], log_end: Offset, deleted_epoch: LeaderEpoch | None, fetch_offset: Offset
 ) -> Offset | None:
-    """Return the end of the leader's log for an empty follower whose log starts beyond it; None if it does not.
+    """Return the end of the leader's log for an empty follower whose log starts beyond that end, else None.
 
-    `deleted_epoch`: leader epoch of the last record that the follower has deleted. Deleted records were committed, so a
-    complete leader has records of that epoch up to the follower's start, and the comparison treats that record as
-    present. A leader that was elected uncleanly may have other records at those offsets, also of older epochs and
-    beyond them, which the follower would lack for ever: the returned end lies before the follower's start, so that the
-    follower resets its log.
+    `deleted_epoch`: leader epoch of the last record that the follower has deleted. Deleted records were
+    committed, so a complete leader has records of that epoch up to the follower's start, and the comparison
+    treats the last deleted record as present. A leader that was elected uncleanly may have other records at
+    those offsets, also of older epochs and beyond the follower's start, and the follower would lack these
+    records for ever. The returned end therefore lies before the follower's start, so that the follower resets
+    its log.
     """
     # A leader without any epoch has no record that the follower could lack.
     parted = divergence(epochs, log_end, deleted_epoch, fetch_offset) if epochs else None
@@ -103,11 +105,11 @@ def epochs_between(epochs: Sequence[EpochStart], first: Offset, end: Offset) -> 
 
 
 def truncation_point(leader_end: EpochEnd, own_epochs: Sequence[EpochStart], own_end: Offset) -> Offset:
-    """Return where a follower truncates its log, so that it keeps every record that the leader has too.
+    """Return the offset at which a follower truncates its log to keep every record that the leader has too.
 
-    The least of the leader's end of the epoch, the follower's own end of it, and the end of the follower's log. After
-    fast elections the epochs of two logs interleave, so the follower asks again until the leader finds no difference
-    (KIP-279).
+    The offset is the least of the leader's end of the epoch, the follower's own end of the epoch, and the end
+    of the follower's log. After fast elections the epochs of two logs interleave, so the follower repeats the
+    comparison until the leader finds no difference (KIP-279).
     """
     own = epoch_end(own_epochs, leader_end.epoch, own_end)
     return Offset(min(leader_end.end_offset, own_end if own is None else own.end_offset, own_end))

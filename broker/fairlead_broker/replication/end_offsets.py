@@ -1,8 +1,8 @@
-"""Compute when a replica had every record that the leader had at that time.
+"""Compute the time at which a replica had every record that the leader had at that time.
 
-The leader keeps a ring of (time, end of its log at that time). A replica had caught up at the newest of these times
-whose end is not above the replica's counted offset. A replica counted up to the present end has caught up now, so an
-idle partition keeps its members.
+The leader keeps a ring of (time, end of its log at that time). A replica had caught up at the newest of these
+times whose end is not above the replica's counted offset. A replica that counts up to the present end has
+caught up now, so the replicas of an idle partition stay in sync.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import Final
 from fairlead_api.identifiers import Offset
 
 ENTRIES_PER_LAG: Final = 100
-"""Resolution of the lag time. Entries closer to each other are left out, which only makes replicas look later."""
+"""Number of entries per lag time. Entries closer to each other are left out, which only makes replicas appear
+later.
+"""
 
 
 class EndOffsets:
@@ -29,7 +31,7 @@ class EndOffsets:
         self._next_at = now + self._step_seconds
 
     def appended(self, end: Offset, now: float) -> None:
-        """Add a growth of the log to `end`; until `now` the previous end was valid."""
+        """Record that the log grew to `end`; the previous end was valid until `now`."""
         if now >= self._next_at:
             self.note(now)
         self._end = end
@@ -44,7 +46,9 @@ class EndOffsets:
             entries.popleft()
 
     def caught_up_at(self, counted: Offset, now: float) -> float | None:
-        """Return when a replica that counts to the offset had every record; None if that was before the lag time."""
+        """Return when a replica with this counted offset last had every record; None if that was before the
+        lag time.
+        """
         if counted >= self._end:
             return now
         if counted < self._entries[0][1]:

@@ -2,11 +2,11 @@
 
     fetching ──Diverged──▶ cutting ──Truncated──▶ fetching
              ──Fetched──▶ reconciled; appending ──CopiesAppended──▶ fetching
-             ──Fetched, a loss to pass──▶ reconciled; skipping ──CopiesAppended──▶ fetching
+             ──Fetched, a loss to skip──▶ reconciled; skipping ──CopiesAppended──▶ fetching
              ──FetchOutOfRange──▶ restarting ──Restarted──▶ fetching
 
-`step` is the only door that changes anything; a new leader epoch is a new machine. Must not know sessions, other
-partitions of a fetch, or how bytes are checked and stored.
+`step` is the only method that changes state; each leader epoch has a new machine. The machine must not know
+sessions, other partitions of a fetch, or how bytes are checked and stored.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class PartitionFollower:
         high_watermark: Offset,
         last_epoch: LeaderEpoch | None,
     ) -> None:
-        """Begin to follow with the replica's log as it is. `last_epoch`: epoch of the log's last record."""
+        """Start to follow with the replica's present log. `last_epoch`: epoch of the log's last record."""
         assert log_start <= end_offset, f"the log starts at {log_start}, beyond its end {end_offset}"
         assert synced_offset <= end_offset, "nothing is synced beyond the end"
         self._broker = broker
@@ -83,7 +83,7 @@ class PartitionFollower:
         self._busy = False
         self._reconciled = False
 
-    # -- what callers see
+    # -- state for callers
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
@@ -122,15 +122,15 @@ class PartitionFollower:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether the log holds an epoch above the leader's (protocol section 3, rule 8).
+        """Whether the log holds an epoch above the leader's epoch (protocol section 3, rule 8).
 
-        This happens when a restored store issues an epoch again. Such a replica is quarantined; it neither fetches nor
-        truncates its log.
+        A log is ahead when a restored store issues an epoch again. Such a replica is quarantined: the
+        follower neither fetches nor truncates the log.
         """
         return self._last_epoch is not None and self._last_epoch > self._leader_epoch
 
     def next_fetch(self) -> FollowerReport | None:
-        """Return the report of the next fetch; None while an ordered effect is not done yet, or if the log is ahead."""
+        """Return the report of the next fetch; None while an ordered effect is unfinished, or if the log is ahead."""
         if self._busy or self.is_ahead:
             return None
         return FollowerReport(
@@ -145,7 +145,7 @@ class PartitionFollower:
             self._last_epoch if self._has_no_record() else None,
         )
 
-    # -- the one door
+    # -- events
 
     def step(self, event: FollowerEvent) -> list[FollowerEffect]:
         """Apply one event; return the effects that follow from it, in the order in which they must be run."""
@@ -224,7 +224,7 @@ class PartitionFollower:
         effects.append(TruncateTo(self._truncation_offset(event)))
 
     def _truncation_offset(self, event: Diverged) -> Offset:
-        """Return where to truncate (rule 4.8): never at the high watermark, which is known one round trip late."""
+        """Return the offset to truncate at (rule 4.8), never the high watermark: it is known one round trip late."""
         own = self._end_offset if event.own_end is None else event.own_end.end_offset
         return max(self._log_start, min(event.end_offset, own, self._end_offset))
 

@@ -19,7 +19,7 @@ class Diverged:
     end_offset: Offset
     """End offset of the leader's records of that epoch."""
     own_end: EpochEnd | None
-    """End offset of the follower's own records of that epoch: `epoch_end` of its list."""
+    """End offset of the follower's own records of that epoch: `epoch_end` of the follower's list."""
 
 
 @dataclass(slots=True)
@@ -28,10 +28,10 @@ class Fetched:
 
     leader_epoch: LeaderEpoch
     high_watermark: Offset | None
-    """None while the leader does not know it."""
+    """High watermark of the leader; None while the leader does not know it."""
     log_start: Offset
     nbytes: int
-    """Bytes of batches that are to be appended now; 0 for none."""
+    """Bytes of the batches to be appended now; 0 if there are none."""
     next_offset: Offset | None = None
     """Offset at which the leader's log continues after an accepted loss at its end; None without such a loss."""
     lost_epochs: Sequence[EpochStart] = ()
@@ -55,7 +55,7 @@ class FollowerLogSynced:
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """The log was truncated as ordered, durably."""
+    """The log was truncated durably, as ordered."""
 
     end_offset: Offset
     last_epoch: LeaderEpoch | None
@@ -64,7 +64,7 @@ class Truncated:
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """The log was emptied and begins at the offset, durably."""
+    """The log was emptied durably and begins at the offset."""
 
     offset: Offset
     deleted_epoch: LeaderEpoch | None = None
@@ -73,15 +73,16 @@ class Restarted:
 
 @dataclass(frozen=True, slots=True)
 class FetchOutOfRange:
-    """The leader's log does not reach the offset that was asked for."""
+    """The leader's log does not contain the requested offset."""
 
     leader_log_start: Offset
     leader_end: Offset
     """End of the leader's log; for an empty follower that begins beyond other records, the lower end from
     `end_before`."""
     deleted: EpochStart | None = None
-    """Epoch of the record before the leader's log start, with the start of that epoch; None if the leader knows of
-    none."""
+    """Epoch of the record before the leader's log start, with the start of that epoch; None if the leader
+    knows no such epoch.
+    """
 
 
 FollowerEvent: TypeAlias = (
@@ -93,8 +94,9 @@ FollowerEvent: TypeAlias = (
 class TruncateTo:
     """Truncate the log, durably, before the next fetch; then report `Truncated`.
 
-    A sync that began before must not be reported after `Truncated`: it would vouch for other bytes at the same offsets.
-    The log drops epochs without records; otherwise the next fetch would name an epoch that the leader has refused.
+    A sync that began before the truncation must not be reported after `Truncated`, since it covers other
+    bytes at the same offsets. The log drops epochs without records; otherwise the next fetch would name an
+    epoch that the leader has refused.
     """
 
     offset: Offset
@@ -106,16 +108,18 @@ class RestartAt:
 
     offset: Offset
     deleted: EpochStart | None = None
-    """Epoch of the record before the offset. The log keeps it as if it had held that record, so that a later leader
-    notices a log that differs."""
+    """Epoch of the record before the offset. The log keeps this epoch as if it had held that record, so that
+    a later leader notices a log that differs.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class SkipTo:
-    """Continue at the offset, durably, as the leader's log does after an accepted loss; then report `CopiesAppended`.
+    """Continue at the offset, durably, as the leader's log does after an accepted loss.
 
-    The log takes over the epochs of the lost records. By the epoch of its own last record it would appear to have
-    diverged, and as a leader it would truncate followers that have records of those epochs or have deleted them.
+    The follower then reports `CopiesAppended`. The log takes over the epochs of the lost records. With only
+    the epoch of its last record, the log would appear to have diverged; as a leader, this replica would
+    truncate followers that have records of those epochs or have deleted such records.
     """
 
     offset: Offset

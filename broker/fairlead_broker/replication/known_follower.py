@@ -1,4 +1,4 @@
-"""What a leader knows of a follower from its reports in this leader epoch."""
+"""State of a follower, from its reports to the leader in this leader epoch."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from fairlead_broker.replication.leader_messages import FollowerReport
 
 
 class KnownFollower:
-    """One incarnation and generation of a follower's replica, as far as it has reported.
+    """State of one incarnation and generation of a follower's replica, as far as reported.
 
-    Changed by the leader's machine only. Within one incarnation, generation and leader epoch a reconciled follower only
-    appends, so a late or repeated report cannot take anything back.
+    Only the leader's machine changes this state. Within one incarnation, generation and leader epoch a
+    reconciled follower only appends, so a late or repeated report never lowers an offset.
     """
 
     __slots__ = (
@@ -31,8 +31,9 @@ class KnownFollower:
         self.synced_offset: Offset = min(report.synced_offset, report.fetch_offset)
         self.log_start: Offset = report.log_start
         self.left: bool = False
-        """Whether the follower left the isr and has not reported since; reports from before its removal do not show
-        that it lives."""
+        """Whether the follower left the isr and has not reported since. Reports from before its removal do
+        not show that the follower is alive.
+        """
 
     def fetched(self, report: FollowerReport) -> None:
         """Apply another fetch of the same incarnation and generation."""
@@ -42,12 +43,12 @@ class KnownFollower:
         self.synced(min(report.synced_offset, report.fetch_offset))
 
     def synced(self, offset: Offset) -> None:
-        """Apply a report of the synced offset; the log may have grown beyond the offset of the last fetch."""
+        """Apply a report of the synced offset; the log may extend beyond the offset of the last fetch."""
         self.left = False
         if offset > self.synced_offset:
             self.synced_offset = offset
             self.end_offset = max(self.end_offset, offset)
 
     def counted(self, durability: DurabilityState) -> Offset:
-        """Offset below which its log counts (rule 4.2)."""
+        """Offset below which the follower's log counts (rule 4.2)."""
         return self.end_offset if durability is DurabilityState.REPLICATED else self.synced_offset

@@ -5,13 +5,13 @@
     write:           none ──WriteRecord──▶ in flight ──stored or refused──▶ none
                                                └──unknown──▶ in doubt until a record with a higher revision
 
-`PartitionLeader.step` is the only method that changes state; every other public name reads. A new leader epoch is a new
-machine. The machine counts how far the partition is committed, and decides which successor of the partition record is
-written next: joins, shrinks, `synced`, the leader's resignation. One write is in flight at a time, and every proposed
-broker belongs to the maximal isr from the order to write on.
+`PartitionLeader.step` is the only method that changes state; every other public name reads. Each leader epoch
+has a new machine. The machine computes the committed offset of the partition, and decides which successor of
+the partition record is written next: joins, shrinks, `synced`, the leader's resignation. One write is in
+flight at a time, and every proposed broker belongs to the maximal isr from the order to write on.
 
-Called by the leader replica of `runtime` and by the simulator. One file because both halves share all of the state, and
-a rule of one half is correct only together with the rules of the other half.
+The leader replica of `runtime` and the simulator call this machine. One file because offsets and membership
+share all state, and a rule of one part is correct only together with the rules of the other part.
 """
 
 from __future__ import annotations
@@ -51,9 +51,11 @@ from fairlead_broker.replication.leader_messages import (
 from fairlead_broker.replication.registered_broker import RegisteredBroker
 
 WAITED_FOR_SHARE: Final = 0.1
-"""Share of the lag time within which a replica outside the isr must have had every record, for the high watermark to
-wait for it. A larger share would stop every acknowledgement while a distant replica catches up; a smaller share is
-shorter than a fetch with its fsync, and a replica could never join under load."""
+"""Share of the lag time within which a replica outside the isr must have had every record for the high
+watermark to wait for that replica. A larger share would stop every acknowledgement while a distant replica
+catches up. A smaller share is shorter than a fetch with its fsync, so that a replica could never join
+under load.
+"""
 
 
 class PartitionLeader:
@@ -105,11 +107,12 @@ class PartitionLeader:
         now: float,
         lag_seconds: float,
     ) -> None:
-        """Start the leader epoch with the leader's own log as it is.
+        """Start the leader epoch with the leader's present log.
 
-        `record` names this broker with `broker_epoch` as the leader; `revision` is its mod revision. `progress` holds
-        the ends of the leader's own log; the epoch starts at its end offset. `high_watermark` is the committed offset
-        known from earlier epochs (the checkpoint, clamped to the log). `now` and `lag_seconds` are in seconds.
+        `record` names this broker with `broker_epoch` as the leader; `revision` is the mod revision of the
+        record. `progress` holds the ends of the leader's own log; the epoch starts at its end offset.
+        `high_watermark` is the committed offset known from earlier epochs (the checkpoint, clamped to the
+        log). `now` and `lag_seconds` are in seconds.
         """
         assert broker in {entry.broker for entry in record.isr}, f"broker {broker} leads, not in the isr"
         assert 0 <= high_watermark <= progress.end_offset, "a high watermark lies within the log"
@@ -139,8 +142,9 @@ class PartitionLeader:
         self._directory_failed = False
         self._resigned = False
         self._complete = False
-        """Whether no replica outside the isr could join and `synced` is not due: most reports then order no write. A
-        replica that falls behind is found by `TimePassed`."""
+        """Whether no replica outside the isr could join and `synced` is not due: most reports then order no
+        write. `TimePassed` finds a replica that falls behind.
+        """
         self._member_since: dict[BrokerId, float] = {}
         self._read_record()
         self._recount()
@@ -154,7 +158,7 @@ class PartitionLeader:
 
     @property
     def record(self) -> PartitionRecord:
-        """Newest known stored record."""
+        """Newest stored record that the leader knows."""
         return self._record
 
     @property
@@ -205,7 +209,7 @@ class PartitionLeader:
     def high_watermark(self) -> Offset | None:
         """Offset below which every record is committed; None until it reaches the start of the epoch (rule 4.9).
 
-        A smaller number would make a client believe that committed records are lost.
+        A lower offset would make a client believe that committed records are lost.
         """
         return self._high_watermark if self._high_watermark >= self._epoch_start else None
 
@@ -228,7 +232,7 @@ class PartitionLeader:
 
     @property
     def lease_confirmed(self) -> bool:
-        """Whether the broker's lease cannot have ended yet."""
+        """Whether the broker's lease is certain to be alive."""
         return self._lease_confirmed
 
     @property
@@ -254,7 +258,7 @@ class PartitionLeader:
         return None if follower is None else follower.counted(self._record.durability)
 
     def refusal_of(self, report: FollowerReport) -> FetchRefusal | None:
-        """Return the reason why a fetch may be neither served nor counted; None where it may."""
+        """Return the reason why a fetch may be neither served nor counted; None if the fetch may be served."""
         leader_epoch = self._record.leader_epoch
         if report.leader_epoch != leader_epoch:
             stale = report.leader_epoch < leader_epoch
@@ -302,7 +306,8 @@ class PartitionLeader:
                 assert_never(event)
         effects: list[LeaderEffect] = []
         if plan:
-            # Plan before the high watermark moves: it has to wait for the replicas that this plan proposes.
+            # Plan before the high watermark moves: the high watermark has to wait for the replicas that this
+            # plan proposes.
             self._plan(effects)
         self._advance(effects)
         if self._low_due:
@@ -338,8 +343,8 @@ class PartitionLeader:
                 self._low_due = True
             follower.fetched(report)
         else:
-            # A new incarnation or generation starts from its own report: it may have lost records that the previous one
-            # had.
+            # A new incarnation or generation starts from its own report, since it may have lost records of
+            # the previous one.
             self._followers[report.broker] = KnownFollower(report)
             self._low_due = True
             self._recount()
@@ -370,7 +375,7 @@ class PartitionLeader:
             self._adopt(record, revision)
 
     def _adopt(self, record: PartitionRecord, revision: Revision) -> None:
-        """Use a newer stored record. It contains every earlier proposal, or refuses it by its revision."""
+        """Use a newer stored record, which contains every earlier proposal or refuses it by its revision."""
         self._record = record
         self._revision = revision
         self._in_flight = None
@@ -389,7 +394,9 @@ class PartitionLeader:
         self._recount()
 
     def _names_this_incarnation(self, record: PartitionRecord) -> bool:
-        """Return whether the record names this broker with its current epoch; only then it leads (rule 4.1)."""
+        """Return whether the record names this broker with its current epoch; otherwise it does not lead
+        (rule 4.1).
+        """
         leader = record.leader
         return leader is not None and (leader.broker, leader.broker_epoch) == (
             self._broker,
@@ -405,7 +412,7 @@ class PartitionLeader:
     def _write_answered(self, event: WriteAnswered) -> None:
         write = self._in_flight
         if write is None or write.revision != event.revision:
-            return  # A newer record has decided already.
+            return  # A newer record has already decided the outcome.
         self._in_flight = None
         match event.outcome:
             case WriteOutcome.STORED:
@@ -425,10 +432,10 @@ class PartitionLeader:
         """Keep the proposed members in the maximal isr until a record with a higher revision (rule 3.4)."""
         self._in_doubt |= {entry.broker for entry in write.record.isr}
 
-    # -- the record, looked up once
+    # -- maps derived from the record
 
     def _read_record(self) -> None:
-        """Derive from the record and the registrations the maps that every report is checked against."""
+        """Derive from the record and the registrations the maps against which every report is checked."""
         record = self._record
         self._replicas: dict[BrokerId, Replica] = {replica.broker: replica for replica in record.replicas}
         self._isr_epochs = {entry.broker: entry.broker_epoch for entry in record.isr}
@@ -443,7 +450,7 @@ class PartitionLeader:
         return replica.generation if directory is None else generation_in(replica, directory)
 
     def _directory_of(self, replica: Replica) -> str | None:
-        """Return the registered directory that holds a replica: that of the record if it is registered."""
+        """Return the registered directory that holds a replica: that of the record, if it is registered."""
         registered = self._registered.get(replica.broker)
         if registered is None or not registered.directories:
             return None
@@ -472,7 +479,7 @@ class PartitionLeader:
         return self._in_doubt.union(entry.broker for entry in self._in_flight.record.isr)
 
     def _counts_not_yet(self) -> tuple[BrokerId, ...]:
-        """Return the replicas added by an unfinished reassignment: they do not count towards min_isr (rule 4.4)."""
+        """Return the replicas added by an unfinished reassignment, which do not count towards min_isr (rule 4.4)."""
         return self._record.adding
 
     def _is_generation(self, broker: BrokerId, generation: int) -> bool:
@@ -480,7 +487,7 @@ class PartitionLeader:
         return self._generations.get(broker) == generation
 
     def _newest_epoch(self, broker: BrokerId) -> BrokerEpoch:
-        """Return the latest epoch of a broker that this leader knows of."""
+        """Return the latest epoch of a broker that this leader has seen."""
         registered = self._registered.get(broker)
         follower = self._followers.get(broker)
         return max(
@@ -501,7 +508,7 @@ class PartitionLeader:
         effects.append(AdvanceHighWatermark(committed))
 
     def _may_advance(self) -> bool:
-        """Return whether this broker may still acknowledge anything."""
+        """Return whether this broker may still acknowledge records."""
         return (
             self.enough_in_sync
             and not self._resigned
@@ -512,7 +519,7 @@ class PartitionLeader:
     def _may_be_succeeded_uncleanly(self) -> bool:
         """Return whether an unclean election may already have replaced this leader (rule 3.7).
 
-        That is possible for a leader alone in the isr whose lease is in doubt.
+        An unclean election is possible for a leader alone in the isr whose lease is in doubt.
         """
         return not self._lease_confirmed and self._record.unclean and len(self._stored) == 1
 
@@ -537,9 +544,10 @@ class PartitionLeader:
     def _awaited(self) -> Iterator[KnownFollower]:
         """Yield the caught-up replicas outside the isr that the high watermark waits for (rule 4.4).
 
-        While the isr is small the high watermark is the leader's own end, which no follower reaches under load. Each
-        wait ends: a replica that keeps having every record within a share of the lag time has, after that time, all
-        records that the leader had when the wait began, and so reaches the high watermark that waits.
+        While the isr is small the high watermark is the leader's own end, which no follower reaches under
+        load. Each wait ends: a replica that keeps having every record within a share of the lag time has,
+        after that time, all records that the leader had when the wait began, and so reaches the waiting high
+        watermark.
         """
         for broker, follower in self._followers.items():
             if broker not in self._maximal and self._is_worth_waiting(broker, follower):
@@ -559,7 +567,8 @@ class PartitionLeader:
         low = self.low_watermark or Offset(0)
         if low > self._low_watermark:
             effects.append(AdvanceLowWatermark(low))
-        # It may also fall: a joining replica may start earlier. Waiters are answered once it has caught up.
+        # The low watermark may also fall, since a joining replica may start earlier. Waiting deletions are
+        # answered once that replica has caught up.
         self._low_watermark = low
 
     # -- lag
@@ -572,8 +581,9 @@ class PartitionLeader:
     def _is_in_sync(self, broker: BrokerId) -> bool:
         """Return whether a replica had every record within the lag time (rule 4.2).
 
-        A member is granted the lag time from the epoch's start, to find its leader, and from its joining: it joins with
-        all committed records, which can be long before it has the rest, and would otherwise leave and join repeatedly.
+        A member is granted the lag time from the epoch's start, to find its leader, and from its joining. A
+        member joins with all committed records, possibly long before it has the remaining ones, and would
+        otherwise leave and join repeatedly.
         """
         since = self._member_since.get(broker)
         if since is not None and self._now - since <= self._lag_seconds:
@@ -593,7 +603,7 @@ class PartitionLeader:
     # -- the next write
 
     def _plan(self, effects: list[LeaderEffect]) -> None:
-        """Order the next write, if one is due and none is in flight."""
+        """Order the next write, if one is due and no write is in flight."""
         if self._in_flight is not None or self._held_back or not self._may_write():
             return
         write = self._resignation() or self._isr_change() or self._end_of_syncing()
@@ -603,7 +613,7 @@ class PartitionLeader:
             effects.append(write)
 
     def _may_write(self) -> bool:
-        """Return whether a write can be decided: without a confirmed lease it would only be in doubt."""
+        """Return whether a write can be decided: without a confirmed lease, every write would be in doubt."""
         return self._lease_confirmed and not self._resigned
 
     def _resignation(self) -> WriteRecord | None:
@@ -611,7 +621,8 @@ class PartitionLeader:
         if not (self._directory_failed or self._own_disk_lags()) or not self._has_successor():
             return None
         isr = tuple(entry for entry in self._record.isr if entry.broker != self._broker)
-        # After a failed fsync the pages may be lost though they look written: only bytes below `synced` are certain.
+        # After a failed fsync the pages may be lost though reads return them: only bytes below `synced` are
+        # certain.
         distrusted = self._directory_failed and self._record.durability is not DurabilityState.SYNCED
         record = self._with_isr(isr, (self._broker,) if distrusted else ())
         return WriteRecord(self._revision, msgspec.structs.replace(record, leader=None))
@@ -666,18 +677,18 @@ class PartitionLeader:
         return with_isr(record, isr=isr, min_isr=record.min_isr, leaving=leaving, quarantined=quarantined)
 
     def _stays(self, entry: InSync) -> bool:
-        """Return whether a member stays in the isr: the leader does, others while in sync and with a disk."""
+        """Return whether a member stays in the isr: the leader does, another member while in sync and with a disk."""
         return entry.broker == self._broker or (self._is_in_sync(entry.broker) and not self._lost_disk(entry))
 
     def _lost_disk(self, entry: InSync) -> bool:
-        """Return whether a member's disk has failed: its registration then lists no directory."""
+        """Return whether a member's disk has failed: the broker's registration then lists no directory."""
         registered = self._registered.get(entry.broker)
         return (
             registered is not None and registered.epoch == entry.broker_epoch and not registered.directories
         )
 
     def _with_directory(self, replica: Replica) -> Replica:
-        """Set a joining replica's registered directory; only the write that adds it does so (rule 4.5)."""
+        """Return a joining replica with its registered directory, which only the adding write sets (rule 4.5)."""
         directory = self._directory_of(replica)
         assert directory is not None, "a joining replica has a registered directory"
         return msgspec.structs.replace(
@@ -697,7 +708,8 @@ class PartitionLeader:
     def _has_reported_since_removal(self, follower: KnownFollower) -> bool:
         """Return whether a removed follower has reported again, so that a dead one cannot rejoin by an old report.
 
-        While the log does not grow there is nothing to report, and a follower with every record still has it.
+        While the log does not grow there is nothing to report, and a follower with every record still has
+        every record.
         """
         return not follower.left or follower.counted(self._record.durability) >= self._end_offset
 
@@ -723,7 +735,7 @@ class PartitionLeader:
         return registered is not None and registered.joins and registered.epoch == follower.broker_epoch
 
     def _end_of_syncing(self) -> WriteRecord | None:
-        """Return the end of `syncing` once all promised records are on every member's disk (rule 4.6)."""
+        """Return the write that ends `syncing` once all promised records are on every member's disk (rule 4.6)."""
         if (
             self._record.durability is not DurabilityState.SYNCING
             or self._record.elr

@@ -1,7 +1,7 @@
 """Events and effects of the leader's machine.
 
-`now` is monotonic time in seconds, of the same clock in every event of one machine. Used by `leader`, by its shells in
-`runtime` and by the simulator.
+`now` is monotonic time in seconds, of the same clock in every event of one machine. `leader`, its callers in
+`runtime` and the simulator use these messages.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class ReplicaProgress:
     """Ends of a log at the moment when its broker becomes leader."""
 
     end_offset: Offset
-    """Next offset that the replica would append."""
+    """Offset of the next record that the replica would append."""
     synced_offset: Offset
-    """Offset below which everything is on stable storage; never above the end offset."""
+    """Offset below which every record is on stable storage; never above the end offset."""
 
 
 class WriteOutcome(Enum):
@@ -40,11 +40,11 @@ class FetchRefusal(Enum):
     """Reason why the leader does not serve a follower's fetch; reports of such a fetch are never counted."""
 
     STALE_LEADER_EPOCH = "stale_leader_epoch"
-    """The follower needs a newer version of the record before it is served."""
+    """The follower needs a newer version of the record before the leader serves it."""
     UNKNOWN_LEADER_EPOCH = "unknown_leader_epoch"
     """The leader needs a newer version of the record: another broker may already lead."""
     NOT_A_REPLICA = "not_a_replica"
-    """The broker is not in `replicas`, or its generation is not that of the record."""
+    """The broker is not in `replicas`, or its generation differs from that of the record."""
     STALE_BROKER_EPOCH = "stale_broker_epoch"
     """A later incarnation of the follower's broker is known."""
 
@@ -60,13 +60,13 @@ class FollowerReport:
     leader_epoch: LeaderEpoch
     """Epoch in which the sender follows."""
     last_epoch: LeaderEpoch | None
-    """Epoch of the last record in its log; None for an empty log."""
+    """Epoch of the last record in the sender's log; None for an empty log."""
     fetch_offset: Offset
-    """End of its log."""
+    """End of the sender's log."""
     synced_offset: Offset
     log_start: Offset
     deleted_epoch: LeaderEpoch | None = None
-    """Epoch of the last deleted record of a log without records; None where the follower knows of none."""
+    """Epoch of the last deleted record of a log without records; None if the follower knows no such epoch."""
 
 
 # -- events
@@ -82,7 +82,7 @@ class Appended:
 
 @dataclass(slots=True)
 class Synced:
-    """Everything below the offset of the leader's own log is on stable storage."""
+    """Every record below the offset of the leader's own log is on stable storage."""
 
     offset: Offset
     now: float
@@ -98,7 +98,7 @@ class FollowerFetched:
 
 @dataclass(slots=True)
 class FollowerSynced:
-    """A follower's peer call `progress`: everything below the offset is on its stable storage."""
+    """A follower reported by the peer call `progress` that every record below the offset is on stable storage."""
 
     broker: BrokerId
     broker_epoch: BrokerEpoch
@@ -118,7 +118,7 @@ class RecordChanged:
 
 @dataclass(frozen=True, slots=True)
 class BrokersChanged:
-    """The leader's mirror shows other registrations; `registered` holds all of them, so that removals show."""
+    """The leader's mirror shows other registrations; `registered` holds all, so that removals are visible."""
 
     registered: Mapping[BrokerId, RegisteredBroker]
 
@@ -130,7 +130,7 @@ class WriteAnswered:
     revision: Revision
     outcome: WriteOutcome
     stored_revision: Revision | None = None
-    """Mod revision of the written record; only if it was stored."""
+    """Mod revision of the written record; None unless it was stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class TimePassed:
 
 @dataclass(frozen=True, slots=True)
 class LeaseChanged:
-    """The certainty of this broker's lease changed; `confirmed`: it cannot have ended (protocol section 3, rule 7)."""
+    """The certainty of the broker's lease changed; `confirmed`: it cannot have ended (protocol section 3, rule 7)."""
 
     confirmed: bool
 
@@ -156,7 +156,7 @@ class LogStartMoved:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryFailed:
-    """The leader's data directory has failed; later appends and syncs of it do not count."""
+    """The leader's data directory has failed; later appends and syncs of the directory do not count."""
 
 
 LeaderEvent: TypeAlias = (
@@ -179,10 +179,10 @@ LeaderEvent: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class AdvanceHighWatermark:
-    """Acknowledge and serve everything below the offset.
+    """Acknowledge and serve every record below the offset.
 
-    Given only after the bytes below it count on every member of the maximal isr, so the shell may answer at once.
-    Offsets of successive effects grow.
+    The machine orders this effect only after the bytes below the offset count on every member of the maximal
+    isr, so the caller may answer at once. Offsets of successive effects grow.
     """
 
     offset: Offset
@@ -192,9 +192,10 @@ class AdvanceHighWatermark:
 class WriteRecord:
     """Write a successor of the partition record by compare-and-set.
 
-    Compare the partition's mod revision with `revision`, the create revision of the own broker key with the broker
-    epoch under which the machine was made, and the mod revision of each added broker's key. Answer with
-    `WriteAnswered`, exactly once; until then, or until another record arrives, the machine orders no other write.
+    The write compares the partition's mod revision with `revision`, the create revision of the own broker key
+    with the broker epoch under which the machine was made, and the mod revision of each added broker's key.
+    The caller answers with `WriteAnswered`, exactly once; until then, or until another record arrives, the
+    machine orders no other write.
     """
 
     revision: Revision

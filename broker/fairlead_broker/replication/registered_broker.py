@@ -1,4 +1,4 @@
-"""The facts about another broker that a leader needs, taken from that broker's registration."""
+"""Facts about another broker that a leader needs, from that broker's registration."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from fairlead_broker.registry.records import BrokerRegistration, BrokerState
 
 @dataclass(frozen=True, slots=True)
 class RegisteredBroker:
-    """A broker as the leader's mirror shows it."""
+    """A broker in the leader's mirror."""
 
     epoch: BrokerEpoch
-    """Create revision of its key."""
+    """Create revision of the broker's key."""
     revision: Revision
-    """Mod revision of its key."""
+    """Mod revision of the broker's key."""
     joins: bool
-    """Whether the broker may join an isr: it is running or draining, not stopping."""
+    """Whether the broker may join an isr, since it is running or draining, not stopping."""
     directories: tuple[str, ...]
-    """Ids of its healthy directories."""
+    """Ids of the broker's healthy directories."""
 
 
 def registered_brokers(
     brokers: Mapping[BrokerId, Versioned[BrokerRegistration]],
 ) -> dict[BrokerId, RegisteredBroker]:
-    """Return the facts that leaders need, taken from the mirrored registrations."""
+    """Return the facts that leaders need, from the mirrored registrations."""
     return {
         broker: RegisteredBroker(
             BrokerEpoch(each.create_revision),
