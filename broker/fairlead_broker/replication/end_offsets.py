@@ -46,9 +46,7 @@ class EndOffsets:
             entries.popleft()
 
     def caught_up_at(self, counted: Offset, now: float) -> float | None:
-        """Return when a replica with this counted offset last had every record; None if that was before the
-        lag time.
-        """
+        """Return when a replica with this counted offset last had every record; None if before the lag time."""
         if counted >= self._end:
             return now
         if counted < self._entries[0][1]:

@@ -394,9 +394,7 @@ class PartitionLeader:
         self._recount()
 
     def _names_this_incarnation(self, record: PartitionRecord) -> bool:
-        """Return whether the record names this broker with its current epoch; otherwise it does not lead
-        (rule 4.1).
-        """
+        """Return whether the record names this broker with its current epoch; only then it leads (rule 4.1)."""
         leader = record.leader
         return leader is not None and (leader.broker, leader.broker_epoch) == (
             self._broker,
