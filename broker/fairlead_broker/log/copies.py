@@ -1,8 +1,8 @@
 """Check batches that another replica has stamped, byte by byte, and divide them by leader epoch.
 
-For `partition_log`, which appends them untouched. Everything is checked before the first byte is written, so that a
-follower never stores a batch that it could not serve. Must not know Arrow: the leader has validated the contents of a
-body.
+`partition_log` appends the checked batches unchanged. Every batch is checked before the first byte is
+written, so that a follower never stores a batch that it could not serve. The module must not know Arrow: the
+leader has validated the contents of a body.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ def read_copies(
 ) -> list[EpochRun]:
     """Check fetched batches that continue a log, and return them in runs of one leader epoch each.
 
-    Raises `BadCopy` unless both checksums of each batch are right, base offsets rise from the end on, and leader epochs
-    never fall, beginning with the `highest` of the log, and never exceed the sender's `leader_epoch`: the log of a
-    leader with a successor may have been truncated and filled again, which could not be detected afterwards.
+    Raises `BadCopy` unless both checksums of each batch are right, base offsets rise from the end on, and
+    leader epochs never fall, beginning with the `highest` of the log. Leader epochs must not exceed the
+    sender's `leader_epoch` either: the log of a leader with a successor may have been truncated and filled
+    again, which could not be detected afterwards.
     """
     runs: list[EpochRun] = []
     epoch = -1 if highest is None else int(highest)
@@ -70,7 +71,7 @@ def read_copies(
 
 
 def first_offsets(data: memoryview) -> tuple[Offset, Offset]:
-    """Return the first and the last offset of the first batch. Raises `BadCopy` unless both its checksums hold."""
+    """Return the first and the last offset of the first batch. Raises `BadCopy` if one of its checksums is wrong."""
     try:
         at, header = next(iterate_headers(data))
         check_checksums(data, at, header)

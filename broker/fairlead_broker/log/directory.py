@@ -3,8 +3,9 @@
     <data>/.fairlead/{lock, identity, checkpoint, clean}
     <data>/<topic id>/<partition>/
 
-Made by `wiring`, used by `runtime`. Must not know which topics should exist: it keeps every folder that it is not told
-to delete, and moves unknown folders aside and reports them. Layout of every file: docs/reference/files.md.
+`wiring` opens the directory and `runtime` uses it. The module must not know which topics should exist: a
+folder is deleted only by a call that names it, and unknown folders are moved aside and reported. Layout of
+every file: docs/reference/files.md.
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ _TOPIC_FOLDER: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class LogDirectory:
-    """A data directory that this process holds."""
+    """A data directory that this process has locked."""
 
     def __init__(
         self, path: Path, storage: Storage, lock: File, broker_id: int, directory_id: str, clock: Clock
     ) -> None:
-        """Use `open`."""
+        """Create the object for `open`, which is the only caller."""
         self.path = path
         self.was_clean = False
         """Whether the last stop was in order, so that no bytes were left unsynced."""
@@ -77,9 +78,9 @@ class LogDirectory:
         self._checkpoint_lock = Lock()
         self._checkpointed: dict[TopicIdPartition, PartitionCheckpoint] = {}
         self._knows_checkpoint = False
-        # Partitions dropped since the last checkpoint was written, which still names them. Their renamed folder stays
-        # until the next checkpoint, and no new folder is made before: a start would take the missing records for
-        # damage.
+        # Partitions dropped since the last checkpoint was written, which still contains them. The renamed
+        # folder of a dropped partition stays until the next checkpoint, and no new folder of that partition
+        # is made before: a start would take the missing records for damage.
         self._given_up: set[TopicIdPartition] = set()
         self._open: dict[TopicIdPartition, PartitionLog] = {}
 
@@ -97,10 +98,11 @@ class LogDirectory:
     ) -> LogDirectory:
         """Lock a directory, create it if it is missing, and read its documents.
 
-        `cluster_id` None leaves a new directory unowned until `adopt_cluster`. `new_directory_id` is used only for a
-        new one. `residence` names the kernel and volume that keep written bytes after the process ends. Raises
-        `DirectoryLocked` naming the holder, `IdentityMismatch`, `CorruptDocument` for the identity (the checkpoint can
-        be done without), `StorageFailed`, `DiskFull`.
+        With `cluster_id` None a new directory belongs to no cluster until `adopt_cluster`. `new_directory_id`
+        is used only for a new directory. `residence` names the kernel and volume that keep written bytes
+        after the process ends. Raises `DirectoryLocked` naming the holder, `IdentityMismatch`,
+        `CorruptDocument` for the identity (a start can do without the checkpoint), `StorageFailed`,
+        `DiskFull`.
         """
         storage = storage or PosixStorage()
         try:
@@ -109,7 +111,8 @@ class LogDirectory:
                 storage.make_folder(path)
                 storage.sync_folder(path.parent)
                 storage.make_folder(system)
-            # Also if it exists: the process that created it may have been killed before its name was durable.
+            # An existing folder is synced too: the process that created it may have been killed before its
+            # name was durable.
             storage.sync_folder(path)
             lock = storage.lock(system / "lock", f"{os.getpid()}\n".encode())
             if lock is None:
@@ -139,22 +142,23 @@ class LogDirectory:
 
     @property
     def cluster_id(self) -> str | None:
-        """The cluster that the directory belongs to; None while it is new."""
+        """Cluster that the directory belongs to; None while the directory is new."""
         return self._identity.cluster_id if self._identity else None
 
     @property
     def failure(self) -> StorageFailed | None:
-        """The first failed write or sync; after it no file of the directory is written until a restart."""
+        """First failed write or sync; after this failure no file of the directory is written until a restart."""
         return self.health.failure
 
     def adopt_cluster(self, cluster_id: str) -> Identity:
-        """Make a new directory part of a cluster, or check that it is. Raises `IdentityMismatch`."""
+        """Make a new directory part of a cluster, or check an old one's cluster. Raises `IdentityMismatch`."""
         found = self._identity
         if found is None:
             found = Identity(
                 cluster_id=cluster_id, broker_id=self._broker_id, directory_id=self._new_directory_id
             )
-            # First, so that a directory with an identity and without a checkpoint is known to have lost the checkpoint.
+            # The checkpoint is written first, so that an identity without a checkpoint shows that the
+            # checkpoint was lost.
             self.write_checkpoint()
             self._knows_checkpoint = True
             self._write_identity(found)
@@ -173,9 +177,10 @@ class LogDirectory:
         intact_since: BrokerEpoch | None = None,
         residence: str | None = None,
     ) -> None:
-        """Store this incarnation of the broker, durably, before it first leads or fetches in it.
+        """Store this incarnation of the broker, durably, before it first leads or fetches with the directory.
 
-        `intact_since` and `residence` let the next start decide whether it still has every written byte.
+        `intact_since` and `residence` let the next start decide whether the directory still has every written
+        byte.
         """
         self._write_identity(
             msgspec.structs.replace(
@@ -184,7 +189,7 @@ class LogDirectory:
         )
 
     def quarantine(self, replicas: Collection[TopicIdPartition]) -> None:
-        """Store durably that these replicas are not to be trusted."""
+        """Store durably that the bytes of these replicas must not be trusted."""
         kept = tuple(sorted({*self.identity.quarantined, *replicas}, key=str))
         self._write_identity(msgspec.structs.replace(self.identity, quarantined=kept))
 
@@ -198,7 +203,7 @@ class LogDirectory:
     def open_partition(
         self, topic_id: TopicId, partition: PartitionIndex, config: TopicConfig
     ) -> PartitionLog:
-        """Open the log of a partition, new or recovered. Several threads may open different ones at once."""
+        """Open the log of a partition, new or recovered. Several threads may open different partitions at once."""
         assert self._identity is not None, f"{self.path} belongs to no cluster yet: adopt_cluster comes first"
         key = TopicIdPartition(topic_id, partition)
         assert key not in self._open, f"{key} is open already"
@@ -217,9 +222,10 @@ class LogDirectory:
         return log
 
     def give_up_partition(self, topic_id: TopicId, partition: PartitionIndex) -> Path | None:
-        """Rename a partition's folder so that no start reads it, durably; return its path, for `remove_given_up`.
+        """Rename a partition's folder durably, so that no start reads it; return its path, for `remove_given_up`.
 
-        Quick, however many files there are. None if there is no such partition.
+        The time of the call does not grow with the number of files. Returns None if there is no such
+        partition.
         """
         key = TopicIdPartition(topic_id, partition)
         log = self._open.pop(key, None)
@@ -240,7 +246,7 @@ class LogDirectory:
         return gone
 
     def remove_given_up(self, folder: Path) -> None:
-        """Remove the files of a dropped partition. Any partition may be opened at the same time, also the same one."""
+        """Remove the files of a dropped partition. Any partition may be opened at the same time, also the same."""
         try:
             self._remove_folder(folder)
             self._remove_topic_folder_if_empty(folder.parent)
@@ -248,7 +254,7 @@ class LogDirectory:
             raise wrap_os_error(error, f"{folder}: cannot delete") from error
 
     def mark_strays(self, known: Container[TopicId]) -> list[Path]:
-        """Rename folders of unknown topics to `.stray` and return all such folders; none is ever deleted."""
+        """Rename folders of unknown topics to `.stray` and return all stray folders; none is ever deleted."""
         strays = []
         try:
             for name in sorted(self._storage.list_folders(self.path)):
@@ -278,8 +284,8 @@ class LogDirectory:
     def close(self, clean: bool) -> None:
         """Close all partitions and release the lock.
 
-        `clean` syncs the rest, writes the checkpoint and then the marker of a clean stop; without the marker the next
-        start recovers. Raises the first failure, but closes in any case.
+        `clean` syncs all unsynced bytes, writes the checkpoint and then the marker of a clean stop; without
+        the marker the next start recovers. Raises the first failure after everything is closed.
         """
         try:
             if clean:
@@ -323,17 +329,17 @@ class LogDirectory:
             return False
 
     def _reside(self, residence: str | None) -> None:
-        """Store where the bytes are, all of them synced, before the marker that says so is removed.
+        """Store the kernel and volume that keep the bytes, all synced now, before the clean marker is removed.
 
-        Otherwise a start that is killed before it has registered would leave neither the marker nor the boot id of its
-        kernel.
+        Otherwise a start that is killed before it has registered would leave neither the marker nor the boot
+        id of its kernel.
         """
         found = self._identity
         if found is not None and residence is not None and found.residence != residence:
             self._write_identity(msgspec.structs.replace(found, residence=residence))
 
     def _remove_clean_marker(self) -> None:
-        """Remove the marker durably: from here on a stop is not in order."""
+        """Remove the marker durably: a stop after this call is not in order until the marker is written again."""
         path = self._system("clean")
         if self._storage.exists(path):
             self._storage.unlink(path)
@@ -343,7 +349,8 @@ class LogDirectory:
         try:
             checkpoint = read_document(self._storage, self._system("checkpoint"), Checkpoint)
         except CorruptDocument as error:
-            # Without a checkpoint every partition is read from its first offset on: slow, and correct.
+            # Without a checkpoint every partition is read from its first offset on, which is slow and
+            # correct.
             self.corrupt += (str(error),)
             return
         if checkpoint is None:
@@ -375,13 +382,13 @@ class LogDirectory:
             for name in self._storage.list_folders(self.path / topic)
             if _GIVEN_UP.fullmatch(name)
         ]
-        # All entries before the first folder: one checkpoint suffices for all of them.
+        # All entries are removed before the first folder: one checkpoint suffices for all folders.
         for folder in given_up:
             key = _key_of(folder)
             if not self._storage.exists(self._folder(key)):
                 self._drop_entry(key)
         for folder in given_up:
-            # On a full disk the folder waits for the next start.
+            # On a full disk the folder stays until the next start.
             with suppress(DiskFull):
                 self._remove_folder(folder)
 
@@ -397,7 +404,7 @@ class LogDirectory:
                 self._given_up.add(key)
 
     def _forget_given_up(self, key: TopicIdPartition) -> None:
-        """Remove a dropped partition from the checkpoint, if it is still there."""
+        """Remove a dropped partition from the checkpoint, if the checkpoint still contains it."""
         if key in self._given_up:
             self.write_checkpoint()
 
@@ -410,7 +417,7 @@ class LogDirectory:
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
                     raise
-                return  # A partition of the topic is being opened, or another one was deleted.
+                return  # Another partition of the topic is being opened or was deleted.
             self._storage.sync_folder(folder.parent)
 
     def _free_name(self, path: Path) -> Path:

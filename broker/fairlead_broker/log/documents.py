@@ -1,7 +1,8 @@
 """Small files that are replaced as a whole: identity, checkpoint, clean marker.
 
-A 16-byte header with a checksum over everything, then JSON that a person can read. Written to a temporary file,
-synced, renamed, and the folder synced. Used by `directory`. Layout: docs/reference/files.md.
+A document is a 16-byte header with a checksum over the whole file, followed by readable JSON. A document is
+written to a temporary file, synced and renamed, and the folder is synced. `directory` reads and writes
+documents. Layout: docs/reference/files.md.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ HEADER_BYTES: Final = _HEAD.size + _CHECKSUM.size
 
 
 class DocumentKind(IntEnum):
-    """Kind of a document; its number is in the header."""
+    """Kind of a document; the header contains the number of the kind."""
 
     IDENTITY = 1
     CHECKPOINT = 2
@@ -41,35 +42,36 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     broker_id: int
     directory_id: str
     last_broker_epoch: int = 0
-    """Newest incarnation of the broker that led or fetched with this directory; written before it first did."""
+    """Newest incarnation of the broker that led or fetched with this directory, written before it did so."""
     intact_since: int | None = None
-    """Oldest incarnation since which every restart kept every written byte, synced or not; None if it is unknown."""
+    """Oldest incarnation since which every restart kept every written byte, synced or not; None if it is unknown.
+    """
     residence: str | None = None
     """Boot id of the kernel whose page cache holds the last unsynced bytes, and the volume."""
     quarantined: tuple[TopicIdPartition, ...] = ()
-    """Replicas here that are older than the cluster counted on, and are not served."""
+    """Replicas in this directory that lack records on which the cluster counts, and that are not served."""
 
 
 class PartitionCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts about a partition that a start needs and cannot see in its files."""
+    """Facts about a partition that a start needs and cannot read from the partition's files."""
 
     topic_id: TopicId
     partition: PartitionIndex
     log_start: Offset
     high_watermark: Offset
     recovery_point: Offset
-    """Offset below which everything is synced."""
+    """Offset below which every record is synced."""
     damaged: tuple[DamagedRange, ...] = ()
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """All partitions of a data directory."""
+    """Checkpoint entries of all partitions of a data directory."""
 
     partitions: tuple[PartitionCheckpoint, ...]
 
 
 class CleanMarker(msgspec.Struct, frozen=True, kw_only=True):
-    """Marker of an orderly stop: everything was synced and the checkpoint is up to date."""
+    """Marker of an orderly stop: every byte was synced and the checkpoint is up to date."""
 
     stopped_at_us: TimestampUs
 
@@ -95,7 +97,7 @@ def write_document(storage: Storage, path: Path, document: Identity | Checkpoint
 
 
 def read_document(storage: Storage, path: Path, kind: type[Document]) -> Document | None:
-    """Return a document, None if there is none. Raises `CorruptDocument`."""
+    """Return a document, or None if the file is missing. Raises `CorruptDocument`."""
     try:
         data = read_whole(storage, path)
     except OSError as error:
@@ -105,14 +107,14 @@ def read_document(storage: Storage, path: Path, kind: type[Document]) -> Documen
 
 
 def encode_document(document: Identity | Checkpoint | CleanMarker) -> bytes:
-    """Return a document in the form of its file."""
+    """Return the bytes of a document's file."""
     content = msgspec.json.encode(document) + b"\n"
     head = _HEAD.pack(MAGIC, VERSION, _KINDS[type(document)], len(content))
     return head + _CHECKSUM.pack(extend(extend(0, head), content)) + content
 
 
 def decode_document(data: bytes, kind: type[Document], path: Path) -> Document:
-    """Return the document in the bytes of a file. Raises `CorruptDocument`, which says what is wrong."""
+    """Return the document in the bytes of a file. Raises `CorruptDocument`, which names the failed check."""
     if len(data) < HEADER_BYTES:
         message = f"{path}: {len(data)} bytes are no whole header"
         raise CorruptDocument(message)

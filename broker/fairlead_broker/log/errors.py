@@ -8,12 +8,12 @@
       BadCopy             fetch again from the leader; no batch was kept
       StaleLeaderEpoch    report the highest epoch; the controller must elect above it
       LogClosed           the partition was closed, deleted or is being reopened
-      StorageFailed       stop acknowledging; only a restart of the broker ends it
+      StorageFailed       stop acknowledging; only a restart of the broker ends the failure
       IdentityMismatch    this directory belongs to another broker; an operator decides
       DirectoryLocked     another process uses the directory
 
-Raised by every module of this room, turned into problems of the contract by `runtime`. An `OSError` never leaves
-the room bare: it is the cause of one of these.
+Every module of this room raises these errors, and `runtime` turns them into problems of the contract. Every
+`OSError` leaves the room as the cause of one of these errors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class LogError(Exception):
-    """Root of everything that the log raises."""
+    """Base class of every error that the log raises."""
 
 
 class OffsetOutOfRange(LogError):
@@ -44,11 +44,11 @@ class OffsetOutOfRange(LogError):
 
 
 class DiskFull(LogError):
-    """No space was left; the partial write was taken back and a later append may succeed."""
+    """No space was left; the partial write was undone and a later append may succeed."""
 
 
 class LogDamaged(LogError):
-    """The records of a range cannot be read; everything around it can."""
+    """The records of a range cannot be read; the records around the range can."""
 
     def __init__(self, file: Path, first_offset: Offset, next_good_offset: Offset, reason: str) -> None:
         super().__init__(f"{file}: offsets {first_offset} to {next_good_offset - 1} are damaged: {reason}")
@@ -73,7 +73,7 @@ class LogCut(LogError):
 
 
 class StaleLeaderEpoch(LogError):
-    """A leader epoch does not exceed the highest one that this log has seen."""
+    """A leader epoch does not exceed the highest epoch of this log."""
 
     def __init__(self, file: Path, epoch: int, highest: LeaderEpoch) -> None:
         super().__init__(f"{file}: leader epoch {epoch} does not exceed the highest known epoch {highest}")
@@ -86,9 +86,10 @@ class LogClosed(LogError):
 
 
 class StorageFailed(LogError):
-    """A write or the first sync failed: the content of the disk is unknown, so no record is acknowledged any more.
+    """A write or the first sync failed: the content of the disk is unknown, and acknowledgements end.
 
-    Never retried: after a failed sync the kernel may have dropped the pages, and a second sync would succeed wrongly.
+    A failed sync is never retried: the kernel may have dropped the pages, and a second sync would wrongly
+    succeed.
     """
 
 

@@ -1,7 +1,8 @@
 """Whether a data directory can still be trusted.
 
-Shared by all partitions of a directory: the first failed write or sync ends writes for all of them, because the
-content of the disk is unknown from then on. Only a restart, which reads the files, resets it.
+All partitions of a directory share one health: the first failed write or sync ends writes for all of them,
+because the content of the disk is unknown from then on. Only a restart, which reads the files, resets the
+health.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from fairlead_broker.log.errors import StorageFailed
 
 @dataclass(slots=True)
 class DirectoryHealth:
-    """Keeps the first failure. As a context manager it records a `StorageFailed` that passes through."""
+    """Keeps the first failure. As a context manager, the health records a `StorageFailed` raised in its block."""
 
     failure: StorageFailed | None = None
 

@@ -1,11 +1,11 @@
 """The start offset of each leader epoch of a partition, on disk.
 
-The list that lets replicas find where their logs part: an epoch is added, durably, before the first batch of it is
-written. Owned by `partition_log`. Must not know how an epoch is decided; what the list means is said in
-`replication.divergence`.
+Replicas find by this list where their logs differ: an epoch is added, durably, before its first batch is
+written. `partition_log` owns the list. The module must not know how an epoch is decided;
+`replication.divergence` defines the meaning of the list.
 
-The first append in an epoch writes the list, not the start of the broker: a start needs no fsync for idle partitions,
-and the list names only epochs that have records.
+The first append in an epoch writes the list, not the start of the broker: a start needs no fsync for idle
+partitions, and the list names only epochs that have records.
 """
 
 from __future__ import annotations
@@ -42,15 +42,17 @@ class LeaderEpochs:
         starts = () if decoded is None else zip(decoded["f1"].tolist(), decoded["f0"].tolist(), strict=True)
         self.entries = [EpochStart(LeaderEpoch(epoch), Offset(offset)) for epoch, offset in starts]
         self.complete = decoded is not None and len(data or b"") == LEADER_EPOCHS.position_of(len(decoded))
-        """Whether the whole file passed its checks; if not, `replace` it by the epochs of the batches."""
+        """Whether the whole file passed its checks; if not, `replace` rebuilds the list from the epochs of
+        the batches.
+        """
 
     @property
     def highest(self) -> LeaderEpoch | None:
-        """The newest epoch, or None if the partition had no leader yet."""
+        """Newest epoch, or None if the partition has had no leader yet."""
         return self.entries[-1].epoch if self.entries else None
 
     def begin(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
-        """Add an epoch, durable on return. Raises `StaleLeaderEpoch` unless it exceeds all earlier ones."""
+        """Add an epoch, durable on return. Raises `StaleLeaderEpoch` unless the epoch exceeds all earlier ones."""
         highest = self.highest
         if highest is not None and epoch <= highest:
             raise StaleLeaderEpoch(self._path, epoch, highest)
@@ -73,9 +75,10 @@ class LeaderEpochs:
         self.entries.append(EpochStart(epoch, start_offset))
 
     def take_over(self, epoch: LeaderEpoch, start_offset: Offset, log_end: Offset) -> None:
-        """Begin the epoch of a leader's batches after the log's end, unless it is the newest one with records.
+        """Begin the epoch of a leader's batches after the log's end, unless it is the newest epoch with records.
 
-        Other epochs that begin at the end and have no records are dropped: they may be above the leader's.
+        Other epochs that begin at the end and have no records are dropped, since they may be above the
+        leader's epoch.
         """
         if epoch != self.highest:
             self.cut(log_end - 1)
@@ -95,19 +98,19 @@ class LeaderEpochs:
             self.replace(kept)
 
     def forget(self, log_end: Offset) -> None:
-        """Leave out epochs that start at the log's end or later, on a disk that may have no room for a shorter list.
+        """Drop from memory the epochs that start at the log's end or later, since the disk may be full.
 
-        The next entry overwrites them in the file. A start before that drops those after the end, and none of them has
-        a record.
+        The next entry overwrites the dropped epochs in the file. A start before the next entry drops those
+        after the end, and none of the dropped epochs has a record.
         """
         self.entries = [entry for entry in self.entries if entry.start_offset < log_end]
 
     def end_offset(self, epoch: int, log_end: Offset) -> EpochEnd | None:
-        """Return where the records of the largest epoch that is not newer than the asked one end."""
+        """Return the end of the records of the largest epoch that is not newer than the requested epoch."""
         return epoch_end(self.entries, epoch, log_end)
 
     def before(self, offset: Offset) -> EpochStart | None:
-        """Return the epoch of the record before an offset; None where no record is known there."""
+        """Return the epoch of the record before an offset; None if no record is known there."""
         return epoch_before(self.entries, offset)
 
     def cut(self, start_offset_max: int) -> None:
@@ -127,7 +130,7 @@ class LeaderEpochs:
             self.replace(self.entries[below - 1 :])
 
     def replace(self, entries: Iterable[EpochStart]) -> None:
-        """Write the whole list again, durably."""
+        """Replace the whole list, durably."""
         kept = list(entries)
         data = LEADER_EPOCHS.encode_header()
         data += LEADER_EPOCHS.encode((entry.start_offset, entry.epoch) for entry in kept)
@@ -139,7 +142,7 @@ class LeaderEpochs:
         self.complete = True
 
     def _open(self) -> File:
-        """Open the file for one entry, truncated to the valid entries. Not kept open, since epochs are rare."""
+        """Open the file for one entry, truncated to the valid entries. The file does not stay open."""
         file = self._storage.open(self._path, create=True)
         is_new = file.size() < LEADER_EPOCHS.position_of(0)
         file.truncate(LEADER_EPOCHS.position_of(len(self.entries)))

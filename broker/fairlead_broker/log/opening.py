@@ -1,7 +1,7 @@
 """Open a partition log from its folder on the disk.
 
-Called by `directory`. Lists the segments, lets `recovery` find the end, adjusts the list of leader epochs to it, and
-applies the checkpoint.
+`directory` calls this module. It lists the segments, finds the end by `recovery`, adjusts the list of leader
+epochs to that end, and applies the checkpoint.
 """
 
 from __future__ import annotations
@@ -72,16 +72,16 @@ class _Opening:
         self._make_folders()
         segments = self._list_segments(log_start)
         if not segments or (self._checkpoint and segments[0].base_offset > log_start):
-            # The files before the first segment are missing: an empty segment there makes the loss a gap like any
-            # other, which the recovery judges.
+            # The files before the first segment are missing. An empty segment there turns the loss into an
+            # ordinary gap, which the recovery judges.
             self._make_first(log_start)
             segments = self._list_segments(log_start)
-        # Without a checkpoint nothing is known to be synced.
+        # Without a checkpoint no byte is known to be synced.
         point = self._checkpoint.recovery_point if self._checkpoint else segments[0].base_offset
         recovery = Recovery(self._storage, self._folder, self._config, segments, point)
         writer = recovery.run()
         end = writer.segment.next_offset
-        # Batches below the log start are no longer part of the log, nor is their epoch.
+        # Batches below the log start no longer belong to the log, nor does their epoch.
         last_epoch = recovery.last_epoch if end > log_start else None
         epochs = self._open_epochs(recovery.segments, end, last_epoch)
         producers = LoggedProducers(self._storage)
@@ -104,32 +104,33 @@ class _Opening:
         return log
 
     def _keep_the_end(self, writer: SegmentWriter) -> None:
-        """Make the end of the last file durable, which a killed process may have truncated just before.
+        """Sync the end of the last file, which a killed process may have truncated just before.
 
-        No later sync would do so: a log that ends at its synced offset has nothing to sync, and after a loss of power
-        the truncated bytes would be back.
+        No later sync would make that end durable: a log that ends at its synced offset has no unsynced bytes,
+        and after a loss of power the truncated bytes would be back.
         """
         body = writer.segment.body
         if not self._was_clean and body is not None:
             body.file.sync()
 
     def _make_folders(self) -> None:
-        """Create the partition's folder. Its names are synced even if it exists, as after a kill.
+        """Create the partition's folder, and sync the names in an existing one, as after a kill.
 
-        A killed process may have created or removed files without a sync; the names that this start sees must be
-        durable, so that the next start sees them too.
+        A killed process may have created or removed files without a sync. The names that this start reads
+        must be durable, so that the next start reads the same names.
         """
         topic = self._folder.parent
         if self._was_clean and self._storage.exists(self._folder):
             return
         while True:
-            # Another partition of the topic may be opened at this moment, with its folder created and not yet synced.
+            # Another partition of the topic may be opened at this moment, with its folder created and not yet
+            # synced.
             self._storage.make_folder(topic)
             try:
                 self._storage.sync_folder(topic.parent)
                 self._storage.make_folder(self._folder)
             except FileNotFoundError:
-                continue  # Or the last partition was deleted, and the topic's folder with it.
+                continue  # The last partition may have been deleted, and the topic's folder with it.
             break
         self._storage.sync_folder(topic)
         self._storage.sync_folder(self._folder)
@@ -174,7 +175,7 @@ def _is_segment(name: str, suffix: str | tuple[str, ...]) -> bool:
 
 
 def _epochs_from(segments: Sequence[Segment], known: Sequence[EpochStart]) -> list[EpochStart]:
-    """Return the known epochs and those of the batches after them. An epoch without a batch stays unknown."""
+    """Return the known epochs and those of the batches after them. An unknown epoch without a batch is left out."""
     entries = list(known)
     start = entries[-1].start_offset if entries else Offset(0)
     for epoch, base_offset in _epochs_of_batches(segments, start):
@@ -192,5 +193,5 @@ def _epochs_of_batches(segments: Sequence[Segment], start: Offset) -> Iterator[t
             for batch in walk_headers(body.file, 0, body.size, 0):
                 yield LeaderEpoch(batch.header.leader_epoch), Offset(batch.header.base_offset)
         except BadBatch:
-            # The recovery has reported the damage; the next segment names the epochs of the batches after it again.
+            # The recovery has reported the damage; the next segment shows the epochs of the batches after it.
             continue

@@ -1,10 +1,10 @@
-"""The log of one partition: append, sync, read, truncate, and the offsets that say how far each has come.
+"""The log of one partition: append, sync, read, truncate, and the offset that each operation has reached.
 
-Called by `runtime`: appends and syncs from its disk pool, cached reads from the event loop. One thread appends at a
-time; reads run beside it in any number and see only what was published after it was written; a sync runs beside
-both. Must not know replication, high watermark rules or time: the offset that readers may reach is an argument, and
-so is the time. One file because append, sync (`SyncPoint`), truncation and reset share
-the offsets below.
+`runtime` calls the log: appends and syncs from its disk pool, cached reads from the event loop. One thread
+appends at a time. Any number of reads run beside the append and return only bytes that were published after
+they were written; a sync runs beside both. The log must not know replication, high watermark rules or time:
+the offset limit of readers and the time are arguments. One file because append, sync (`SyncPoint`),
+truncation and reset share the offsets below.
 
     log start <= ... <= synced <= end        synced = recovery point: everything below is on the disk
 """
@@ -48,11 +48,12 @@ from fairlead_broker.log.segments.storage import File, Storage
 
 @dataclass(frozen=True, slots=True)
 class SyncPoint:
-    """A state of the log that is to be synced."""
+    """State of the log that a sync covers."""
 
     generation: int
-    """Number of truncations so far: the same offsets mean other records after a truncation. Read before the end, and
-    changed after it: a point never has an older end than its generation."""
+    """Number of truncations so far: the same offsets mean other records after a truncation. The generation is
+    read before the end, and changed after it, so a point never has an older end than its generation.
+    """
     end_offset: Offset
     names: int
     """Number of files created so far whose names must be durable too."""
@@ -76,7 +77,7 @@ def unsynced_segments(segments: Sequence[Segment], synced: Offset) -> Iterator[S
 
 
 class PartitionLog(ReadableLog):
-    """One partition's folder, open. Made by `LogDirectory.open_partition`."""
+    """The open log in one partition's folder. `LogDirectory.open_partition` makes it."""
 
     def __init__(
         self,
@@ -92,24 +93,26 @@ class PartitionLog(ReadableLog):
     ) -> None:
         super().__init__(folder, segments, writer.segment.next_offset, epochs)
         self.producers = producers
-        """Producers by the batches of the log, up to its end."""
+        """State of producers after the batches of the log, up to its end."""
         self.recovery_report = report
         """Findings of the recovery at the start."""
         self.checkpoint_high_watermark = Offset(0)
-        """High watermark for the checkpoint, set by the owner whenever it moves. At the start: the last one written,
-        within log start and end."""
+        """High watermark for the checkpoint, set by the owner at each change. At the start: the high
+        watermark of the last checkpoint, within log start and end.
+        """
         self._storage = storage
         self._config = config
         self._health = health
         self._dropped = DroppedSegments()
         self._writer = writer
         self._synced = self._log_start
-        # Number of files created so far, and number of durable file names. At first one more is counted than is known
-        # to be durable: a start after a kill finds files whose names may still be in memory only.
+        # Number of files created so far, and number of durable file names. At first the former exceeds the
+        # latter by one: a start after a kill finds files whose names may still be in memory only.
         self._names = 1
         self._names_synced = 0
-        # Where both are held, in this order. The first serialises all changes of the log, the second serialises syncs:
-        # the kernel reports a failed write-back to only one of two concurrent callers.
+        # Where a thread holds both locks, it takes them in this order. The first lock serialises all changes
+        # of the log, the second serialises syncs: the kernel reports a failed write-back to only one of two
+        # concurrent callers.
         self._write_lock = RLock()
         self._sync_lock = Lock()
 
@@ -117,23 +120,23 @@ class PartitionLog(ReadableLog):
 
     @property
     def synced_offset(self) -> Offset:
-        """The recovery point: every record below it survives the loss of power."""
+        """Recovery point: every record below it survives a loss of power."""
         return self._synced
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of batches; the first call asks the file system for every closed segment."""
+        """Bytes of batches; the first call asks the file system for the size of every closed segment."""
         return sum(segment.size for segment in self._segments)
 
     @property
     def config(self) -> TopicConfig:
-        """The topic configuration in use."""
+        """Topic configuration in use."""
         return self._config
 
     def set_start(
         self, log_start: Offset, synced: Offset, high_watermark: Offset, damaged: Sequence[DamagedRange]
     ) -> None:
-        """Apply the offsets of the checkpoint, as far as the files allow. Called once, before any use."""
+        """Apply the offsets of the checkpoint, as far as the files allow. Called once, before the log is used."""
         end = self._end
         self._log_start = min(max(log_start, self._segments[0].base_offset), end)
         self._synced = min(max(synced, self._log_start), end)
@@ -147,9 +150,9 @@ class PartitionLog(ReadableLog):
     # ------------------------------------------------------------------------------------------ appending
 
     def begin_epoch(self, epoch: LeaderEpoch) -> None:
-        """Store durably that a leader epoch begins at the end of the log, before the first write in it.
+        """Store durably that a leader epoch begins at the end of the log, before the first write in that epoch.
 
-        Raises `StaleLeaderEpoch` unless it exceeds every known one, `DiskFull`, `StorageFailed`.
+        Raises `StaleLeaderEpoch` unless the epoch exceeds every known one, `DiskFull`, `StorageFailed`.
         """
         with self._write_lock:
             self._check_writable()
@@ -159,8 +162,8 @@ class PartitionLog(ReadableLog):
     def append(self, batches: Sequence[StampedBatch], *, end_offset: Offset | None = None) -> None:
         """Write batches after the end, all or none, and publish them to readers, without a sync.
 
-        Raises `LogCut` if the log does not end at the caller's `end_offset`, `DiskFull` (nothing was kept, later
-        appends may succeed) or `StorageFailed` (for good).
+        Raises `LogCut` if the log does not end at the caller's `end_offset`, `DiskFull` (no batch was kept,
+        later appends may succeed) or `StorageFailed` (until a restart).
         """
         if not batches:
             return
@@ -175,7 +178,7 @@ class PartitionLog(ReadableLog):
                 except DiskFull:
                     self._take_back(writer, mark, segments)
                     raise
-                # Offsets last: readers and syncs read them first.
+                # The offsets change last, since readers and syncs read them first.
                 self._end = self._writer.segment.next_offset
                 self._writer.flush_index()
                 self.producers.appended(batches, self._segments[len(segments) :])
@@ -183,10 +186,10 @@ class PartitionLog(ReadableLog):
     def append_copies(
         self, data: memoryview, end_offset: Offset | None = None, leader_epoch: LeaderEpoch | None = None
     ) -> None:
-        """Write whole batches that a leader of an epoch has sent, unchanged; epochs begin where the batches say.
+        """Write whole batches that a leader of an epoch has sent, unchanged; the batches say where epochs begin.
 
-        Raises `LogCut` if the log no longer ends at the `end_offset` for which the batches were requested, `BadCopy`,
-        both with nothing kept, `DiskFull` with some of the batches kept or none, `StorageFailed`.
+        Raises `LogCut` if the log no longer ends at the `end_offset` for which the batches were requested, or
+        `BadCopy`, both with no batch kept; `DiskFull` with some or no batches kept; `StorageFailed`.
         """
         with self._write_lock:
             self._check_writable()
@@ -203,7 +206,7 @@ class PartitionLog(ReadableLog):
                 self.checkpoint_high_watermark = max(self.checkpoint_high_watermark, start)
 
     def _begin_amid(self, data: memoryview) -> Offset:
-        """Move an empty log's start inside the first batch back to the base of that batch; return the start to keep.
+        """Move an empty log's start inside the first batch back to that batch's base; return the start to keep.
 
         A leader deletes records up to any offset, and sends the whole batch that holds that offset.
         """
@@ -215,11 +218,11 @@ class PartitionLog(ReadableLog):
         return start
 
     def skip_to(self, offset: Offset, lost_epochs: Iterable[EpochStart]) -> None:
-        """Continue at an offset beyond the end, in a new segment, durably: the records in between are lost for good.
+        """Continue at an offset beyond the end, in a new segment, durably: the records in between are lost.
 
-        For a follower whose leader has accepted that loss: readers skip it here too, and its offsets are not assigned
-        again. `lost_epochs`: epochs of the lost records, as the leader has them. Raises `DiskFull` with the log
-        unchanged, `StorageFailed`.
+        A follower skips records whose loss its leader has accepted: readers of the follower skip them too,
+        and their offsets are not assigned again. `lost_epochs`: epochs of the lost records, as in the
+        leader's list. Raises `DiskFull` with the log unchanged, `StorageFailed`.
         """
         with self._write_lock:
             self._check_writable()
@@ -233,7 +236,7 @@ class PartitionLog(ReadableLog):
                     self.sync()
                     self._write_checkpoint()
                 except DiskFull:
-                    # The next start would end the log there, so the leader must not get a higher offset.
+                    # The next start would end the log at `end`, so the leader must not get a higher offset.
                     with self._sync_lock:
                         self._epochs.forget(end)
                         self._end_at(end, damaged)
@@ -243,7 +246,7 @@ class PartitionLog(ReadableLog):
                 self.producers.save(self._writer.segment, offset)
 
     def roll_if_due(self, now_us: TimestampUs) -> bool:
-        """Close the last segment if its first batch is older than `segment.ms`, so that it can expire."""
+        """Close the last segment if its first batch is older than `segment.ms`, so that the segment can expire."""
         if not self._writer.is_due(now_us):
             return False
         with self._write_lock:
@@ -262,7 +265,7 @@ class PartitionLog(ReadableLog):
                 self.producers.save_if_due(self._writer.segment, self._end)
 
     def update_config(self, config: TopicConfig) -> None:
-        """Use another configuration from now on."""
+        """Replace the configuration of the log."""
         with self._write_lock:
             self._config = config
             self._writer.update_config(config)
@@ -270,10 +273,10 @@ class PartitionLog(ReadableLog):
     # ------------------------------------------------------------------------------------------ syncing
 
     def sync(self) -> Offset:
-        """Write out everything up to the present end and return the synced offset.
+        """Write out every batch up to the present end and return the synced offset.
 
-        The first error is `StorageFailed` for the whole directory and is never retried: the kernel may have dropped
-        pages that it could not write, and a second sync would succeed without them.
+        The first error is `StorageFailed` for the whole directory and is never retried: the kernel may have
+        dropped pages that it could not write, and a second sync would succeed without them.
         """
         with self._sync_lock:
             self._health.check()
@@ -290,7 +293,7 @@ class PartitionLog(ReadableLog):
             return self._synced
 
     def sync_point(self) -> SyncPoint | None:
-        """Return the unsynced state; None if everything is synced."""
+        """Return the unsynced state; None if every batch is synced."""
         generation, end, names = self._generation, self._end, self._names
         if end <= self._synced and names == self._names_synced:
             return None
@@ -306,7 +309,7 @@ class PartitionLog(ReadableLog):
             return self._synced
 
     def mark_sync_failed(self, error: OSError) -> StorageFailed:
-        """Record that a sync failed, of a file or of the whole volume; return the error that ends this directory."""
+        """Record that a sync of a file or of the whole volume failed; return the error that ends this directory."""
         failed = StorageFailed(f"{self.folder}: cannot sync: {error.strerror or error}")
         failed.__cause__ = error
         return self._health.fail(failed)
@@ -316,8 +319,8 @@ class PartitionLog(ReadableLog):
     def truncate_to(self, offset: Offset) -> Offset:
         """Truncate the log: drop every batch that reaches an offset, and the epochs from there; durable on return.
 
-        Returns the new end, which is below the offset if that was inside a batch. The caller keeps readers away from
-        the dropped batches.
+        Returns the new end, which is below the offset if the offset was inside a batch. The caller keeps
+        readers away from the dropped batches.
         """
         with self._write_lock, self._sync_lock:
             self._check_writable()
@@ -327,8 +330,8 @@ class PartitionLog(ReadableLog):
                 try:
                     if offset < self._end:
                         self._truncate(offset)
-                    # Also at the end itself: an epoch that was begun and has no record would make the logs differ for
-                    # ever.
+                    # Epochs at the end itself are dropped too: an epoch without records would make the logs
+                    # differ for ever.
                     self._epochs.cut(self._end - 1)
                 except OSError as error:
                     raise wrap_os_error(error, f"{self.folder}: cannot truncate to {offset}") from error
@@ -338,11 +341,12 @@ class PartitionLog(ReadableLog):
             return self._end
 
     def restart_at(self, offset: Offset, deleted: EpochStart | None = None) -> None:
-        """Drop everything, leader epochs too, and continue empty at an offset; durable on return.
+        """Drop every batch and leader epoch, and continue empty at an offset; durable on return.
 
-        For a follower whose leader has none of the records of this log. `deleted`: the epoch of the record before the
-        offset, if that is known. A crash in between, or `DiskFull`, leaves the log unchanged, or empty at its old
-        offset or at the new one, with the epoch that it had: the log still differs from the leader's.
+        A follower restarts its log when the leader has none of its records. `deleted`: the epoch of the
+        record before the offset, if that is known. A crash in between, or `DiskFull`, leaves the log
+        unchanged, or empty at its old or its new offset with its old epoch: the log still differs from the
+        leader's.
         """
         with self._write_lock, self._sync_lock:
             self._check_open()
@@ -350,8 +354,8 @@ class PartitionLog(ReadableLog):
                 try:
                     self._empty()
                     self._begin_at(offset)
-                    # Last: at any other offset this epoch would be wrong, and an empty log without an epoch diverges
-                    # from no leader.
+                    # The epoch is replaced last: at any other offset this epoch would be wrong, and an empty
+                    # log without an epoch diverges from no leader.
                     self._epochs.replace(() if deleted is None else (deleted,))
                 except OSError as error:
                     # The log's files are removed: a batch appended now would be in a file without a name.
@@ -361,8 +365,8 @@ class PartitionLog(ReadableLog):
     def advance_log_start(self, offset: Offset, *, remove_us: TimestampUs = TIME_MIN) -> list[Segment]:
         """Move the log start to a later offset, durably, then drop the segments wholly below it.
 
-        Returns the dropped segments; their files are removed at `remove_us`. Raises `OffsetOutOfRange` above the high
-        watermark: uncommitted records cannot be deleted.
+        Returns the dropped segments; their files are removed at `remove_us`. Raises `OffsetOutOfRange` above
+        the high watermark: uncommitted records cannot be deleted.
         """
         with self._write_lock:
             before = self._log_start, self._synced
@@ -370,7 +374,8 @@ class PartitionLog(ReadableLog):
                 return []
             with self._health:
                 try:
-                    # Before files are removed: a start that misses files above its stored log start reports damage.
+                    # The log start is durable before files are removed: a start that misses files above its
+                    # stored log start reports damage.
                     make_starts_durable(self._write_checkpoint, (self,))
                 except DiskFull:
                     self._log_start, self._synced = before
@@ -378,12 +383,10 @@ class PartitionLog(ReadableLog):
             return self.drop_below_start(remove_us)
 
     def move_log_start(self, offset: Offset) -> bool:
-        """Move the log start for readers; false if it is there already.
+        """Move the log start for readers; return False if the log already starts there.
 
-        Raises `OffsetOutOfRange` as `advance_log_start`.
-
-        For many partitions at once: one checkpoint makes all of them durable, and only then `drop_below_start` is
-        called.
+        Raises `OffsetOutOfRange` as `advance_log_start` does. A caller moves the starts of many partitions,
+        makes all of them durable by one checkpoint, and only then calls `drop_below_start`.
         """
         with self._write_lock:
             self._check_open()
@@ -401,15 +404,15 @@ class PartitionLog(ReadableLog):
             self._segments = self._segments[len(gone) :]
             self._dropped.add(gone, remove_us)
             self.remove_dropped(TIME_MIN)
-            # On a full disk the list stays longer than necessary.
+            # On a full disk the list of epochs stays longer than necessary.
             with suppress(DiskFull), self._health:
                 self._epochs.trim(self._log_start)
             return gone
 
     def remove_dropped(self, now_us: TimestampUs) -> None:
-        """Remove the files of dropped segments whose time has come. Readers inside of them continue until then.
+        """Remove the files of dropped segments that are due. Readers inside these segments continue until then.
 
-        Appends run at the same time: the file system needs a while to remove a full segment.
+        Appends run at the same time, since the file system needs a while to remove a full segment.
         """
         with self._health:
             self._dropped.remove_due(now_us)
@@ -417,7 +420,7 @@ class PartitionLog(ReadableLog):
     def close(self) -> None:
         """Write out buffered index entries and close the files; no method may be called afterwards.
 
-        Running reads finish. Syncs nothing: an orderly stop syncs first.
+        Running reads finish. The log is not synced: an orderly stop syncs before it closes.
         """
         with self._write_lock, self._sync_lock:
             if not self._closed and self._health.failure is None:
@@ -440,10 +443,10 @@ class PartitionLog(ReadableLog):
             start += count
 
     def _roll(self, base_offset: Offset | None = None) -> None:
-        """Continue in a new segment, at the end or beyond. Unless `replicated` holds, the old one is synced first.
+        """Continue in a new segment, at the end or beyond; without `replicated`, sync the old segment first.
 
-        Otherwise the loss of power could keep the new segment and lose the end of the old one, which would look like
-        damage. Where `replicated` holds, a GiB of unsynced log must not hold up appends.
+        Otherwise a loss of power could keep the new segment and lose the end of the old one, which would look
+        like damage. With `replicated`, a GiB of unsynced log must not delay appends.
         """
         old = self._writer
         fresh = old.segment.successor(old.segment.next_offset if base_offset is None else base_offset)
@@ -464,7 +467,7 @@ class PartitionLog(ReadableLog):
                     raise self.mark_sync_failed(error) from error
 
     def _take_back(self, writer: SegmentWriter, mark: WriterMark, segments: tuple[Segment, ...]) -> None:
-        """Undo a group that was written only in part."""
+        """Undo the write of a group that was written only in part."""
         added = self._segments[len(segments) :]
         self._segments, self._writer = segments, writer
         if writer.mark() != mark or added:
@@ -476,11 +479,12 @@ class PartitionLog(ReadableLog):
         last = find_end(kept[-1], offset, self._config.index_interval_bytes)
         end = last.next_offset
         before = self._log_start, self._synced
-        # A log start inside a dropped batch moves back to the start of that batch, so that the batch can be fetched
-        # again.
+        # A log start inside a dropped batch moves back to the start of that batch, so that the batch can be
+        # fetched again.
         self._log_start, self._synced = min(self._log_start, end), min(self._synced, end)
         try:
-            # Before bytes are removed: a start that misses bytes below its stored recovery point reports damage.
+            # The checkpoint is written before bytes are removed: a start that misses bytes below its stored
+            # recovery point reports damage.
             self._write_checkpoint()
         except DiskFull:
             self._log_start, self._synced = before
@@ -531,7 +535,7 @@ class PartitionLog(ReadableLog):
         self._synced = max(self._synced, point.end_offset)
 
     def _check_end(self, end_offset: Offset | None) -> None:
-        """Check that the log ends where its writer expects: batches may have gaps, a truncated log must not get one."""
+        """Raise `LogCut` unless the log ends where its writer expects: a truncated log must not get a gap."""
         if end_offset is not None and end_offset != self._end:
             raise LogCut(self.folder, self._end, end_offset)
 

@@ -1,10 +1,11 @@
-"""Producer states of a partition's log, kept in files beside it so that a start finds them quickly.
+"""Producer states of a partition's log, kept in files beside the log so that a start finds them quickly.
 
-Owned by `partition_log`, which passes it every append. Each segment has a `.producers` file with the state at its
-begin. A growing segment has a later file too; the first one stays, because after a truncation below the later file only
-the first one covers the deleted segments. A start takes the newest good file at or below the end of the log and replays
-the headers after it. Snapshots are never synced: a torn one fails its checksum, and the previous one costs only a
-longer walk. Must not know what a duplicate is: `producers` decides that.
+`partition_log` owns the snapshots and passes every append to them. Each segment has a `.producers` file with
+the state at its first offset. A growing segment has a later file too. The first file stays, because after a
+truncation below the later file only the first one covers the deleted segments. A start takes the newest good
+file at or below the end of the log and replays the headers after it. Snapshots are never synced: a torn
+snapshot fails its checksum, and with the previous snapshot the start reads more headers. The module must not
+know what a duplicate is: `producers` decides that.
 """
 
 from __future__ import annotations
@@ -42,14 +43,15 @@ BEGIN_SUFFIX: Final = ".producers-begin"
 TEMPORARY_SUFFIX: Final = ".producers.tmp"
 SNAPSHOT_BATCHES_MIN: Final = 100
 """Number of batches after the last snapshot that justify a new one. A start reads about as many headers per
-partition."""
+partition.
+"""
 _PRODUCER_FIELDS: Final = struct.Struct("<28xqii6xH")
 """Producer id, epoch, base sequence and extension length in the bytes after the stamp."""
 _APPEND_TIME: Final = struct.Struct("<16xq")
 
 
 class LoggedProducers:
-    """Producer state up to the end of one log, and its files."""
+    """Producer state up to the end of one log, and the files of that state."""
 
     __slots__ = ("_at_begin", "_storage", "_unsaved", "state")
 
@@ -57,7 +59,7 @@ class LoggedProducers:
         self._storage = storage
         self._unsaved = 0
         self._at_begin = False
-        """Whether the file of the last segment has the state at its begin, and must be kept."""
+        """Whether the file of the last segment has the state at the segment's first offset, and must be kept."""
         self.state = ProducerState()
 
     def appended(self, batches: Sequence[StampedBatch], rolled: Sequence[Segment]) -> None:
@@ -75,7 +77,7 @@ class LoggedProducers:
     def save(self, segment: Segment, offset: Offset) -> None:
         """Write the state up to this offset, beside the segment that holds the offset.
 
-        A full disk is no reason to fail: an older snapshot is good enough. Raises `StorageFailed`.
+        A full disk raises no error, since an older snapshot suffices. Raises `StorageFailed`.
         """
         path = segment.path_of(SUFFIX)
         temporary = segment.path_of(TEMPORARY_SUFFIX)
@@ -97,20 +99,20 @@ class LoggedProducers:
         self._unsaved = 0
 
     def save_if_due(self, segment: Segment, offset: Offset) -> None:
-        """Write the state if many batches were appended since; the number grows with the state, as the cost does."""
+        """Write the state if as many batches were appended since the last snapshot as the state has entries."""
         if self._unsaved >= max(SNAPSHOT_BATCHES_MIN, len(self.state)):
             self.save(segment, offset)
 
     def save_at_end(self, segment: Segment, offset: Offset) -> None:
-        """Write the state if any batch was appended since, so that the next start reads no headers."""
+        """Write the state if any batch was appended since the last one, so that the next start reads no headers."""
         if self._unsaved:
             self.save(segment, offset)
 
     def rebuild(self, segments: Sequence[Segment], end: Offset) -> None:
         """Read the state from the files of a log that ends at this offset. Raises `OSError`, `UnknownFormat`.
 
-        Snapshots that reach beyond the log are removed, durably: once the log has grown past them again they would
-        describe batches that are gone.
+        Snapshots that reach beyond the end are removed durably: once the log has grown past them again, these
+        snapshots would describe batches that no longer exist.
         """
         snapshot = self._newest_snapshot(segments, end)
         self.state = snapshot.state
@@ -157,7 +159,8 @@ class LoggedProducers:
                     if batch.header.base_offset >= start:
                         self._replay_walked(body.file, batch)
             except BadBatch as bad:
-                # The recovery has reported the damage. Producers with batches in it continue after it.
+                # The recovery has reported the damage. The sequences of producers with batches in it continue
+                # after it.
                 good = find_good_batch(body.file, bad.search_from, body.size, offset)
                 position = body.size if good is None else good.position
 
@@ -192,7 +195,7 @@ class LoggedProducers:
         if header.extension_bytes:
             extension = bytearray(header.extension_bytes)
             file.read_into(memoryview(extension), batch.position + HEADER_BYTES)
-            # A walk checks stamps alone; a reader of the batch reports a damaged extension.
+            # A walk checks only stamps; a reader of the batch reports a damaged extension.
             with suppress(ProblemError):
                 self._replay_extension(
                     bytes(extension), header.base_offset, header.last_offset, header.append_time_us

@@ -1,8 +1,9 @@
-"""The checksum of a range of a log, and whether the batches in it are good.
+"""The checksum of a range of a log, and a check of the batches in that range.
 
-Replicas store the same bytes, stamps included, so that a whole range has the same digest on each of them. Called by
-`runtime` from a disk thread. Both checksums of each batch are verified too: if two replicas differ, they show which one
-is damaged. Changes no file. Must not know replicas or callers.
+Replicas store the same bytes, stamps included, so that a whole range has the same digest on each of them.
+`runtime` calls this module from a disk thread. Both checksums of each batch are verified too: if two replicas
+differ, the checksums show which replica is damaged. The module changes no file. It must not know replicas or
+callers.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from fairlead_broker.log.errors import LogDamaged
 from fairlead_broker.log.readable_log import ReadableLog
 
 READ_BYTES: Final = 1 << 20
-"""Bytes of one read."""
+"""Number of bytes of one read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +31,14 @@ class DigestedRange:
     next_offset: Offset
     """End offset of the last batch."""
     damaged_offset: Offset | None
-    """First offset whose bytes fail their checksum or are missing; None if all are good."""
+    """First offset whose bytes fail their checksum or are missing; None if every batch is good."""
 
 
 def digest_range(log: ReadableLog, first_offset: Offset, end_offset: Offset, bytes_max: int) -> DigestedRange:
-    """Digest the batches from the batch that holds the offset, all below the end.
+    """Return the digest of the batches from the batch that holds the offset, all below the end.
 
-    Stops after the batch that reaches `bytes_max`. Damage is skipped, so that the remaining batches are verified.
-    Blocks. Raises `OffsetOutOfRange`, `LogClosed` and `StorageFailed` as a read does.
+    The digest ends with the batch that reaches `bytes_max`. Damage is skipped, so that the remaining batches
+    are verified. The call blocks. Raises `OffsetOutOfRange`, `LogClosed` and `StorageFailed` as a read does.
     """
     taken, nbytes = hashlib.sha256(), 0
     offset, damaged = first_offset, None
@@ -59,7 +60,7 @@ def digest_range(log: ReadableLog, first_offset: Offset, end_offset: Offset, byt
 
 
 def _first_damaged(data: memoryview, offset: Offset) -> Offset | None:
-    """Return the first offset from the given one on whose batch fails its checksums."""
+    """Return the first offset, from the given one on, whose batch fails its checksums."""
     good = offset
     try:
         for at, header in iterate_headers(data):

@@ -1,8 +1,8 @@
 """The part of a partition's log that readers use: batches by offset and by time, and the damaged ranges.
 
-The base class of `PartitionLog`, which alone changes the state below. Reads run in any number beside one appender and
-see only bytes that were published after they were written. Must not know how the log grows or shrinks, nor how far a
-reader may read: that offset is an argument.
+`ReadableLog` is the base class of `PartitionLog`, which alone changes the state below. Any number of reads
+run beside one appender and return only bytes that were published after they were written. The module must not
+know how the log grows or shrinks, nor how far a reader may read: that offset is an argument.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class ReadableLog:
 
     @property
     def log_start_offset(self) -> Offset:
-        """The first offset that may be read."""
+        """First offset that may be read."""
         return self._log_start
 
     @property
     def end_offset(self) -> Offset:
-        """The offset that the next record gets."""
+        """Offset that the next record gets."""
         return self._end
 
     @property
@@ -75,7 +75,7 @@ class ReadableLog:
 
     @property
     def leader_epochs(self) -> tuple[EpochStart, ...]:
-        """All known epochs, oldest first."""
+        """All known leader epochs, the oldest first."""
         return tuple(self._epochs.entries)
 
     @property
@@ -85,22 +85,23 @@ class ReadableLog:
         return next(epochs, None)
 
     def end_offset_for_epoch(self, epoch: LeaderEpoch) -> EpochEnd | None:
-        """Return the largest known epoch not newer than this one, and where its records end (KIP-279).
+        """Return the largest known epoch that is not newer than this one, and the end of its records (KIP-279).
 
-        None if the epoch is newer than every known one.
+        Returns None if the epoch is newer than every known one.
         """
         return self._epochs.end_offset(epoch, self._end)
 
     def epoch_before(self, offset: Offset) -> EpochStart | None:
-        """Return the epoch of the record before an offset, also of a deleted one; None where none is known there."""
+        """Return the epoch of the record before an offset, also of a deleted one; None if it is unknown."""
         return self._epochs.before(offset)
 
     # ------------------------------------------------------------------------------------------ reading
 
     def read_cached(self, offset: Offset, bytes_max: int, offset_limit: Offset) -> LogRead | None:
-        """Read like `read`, but only from memory, at most 1 MiB, without ever waiting for the disk.
+        """Read like `read`, but only from memory, at most 1 MiB, without waiting for the disk.
 
-        None when memory does not suffice: the same call of `read` finds out. Raises like `read`.
+        Returns None when the batches are not in memory: the caller then calls `read`. Raises the errors of
+        `read`.
         """
         start, limit = self._readable(offset, offset_limit)
         if start >= limit:
@@ -110,9 +111,10 @@ class ReadableLog:
     def read(self, offset: Offset, bytes_max: int, offset_limit: Offset) -> LogRead:
         """Read whole batches from the batch with the offset on, all below the limit.
 
-        The first batch is returned even if it exceeds `bytes_max`. A read at an offset whose loss was accepted
-        continues at the next readable one. May wait for the disk. Raises `OffsetOutOfRange` outside of log start and
-        end, `LogDamaged` inside a damaged range, `StorageFailed` when the disk does not read.
+        The first batch is returned even if it exceeds `bytes_max`. A read at an offset whose loss was
+        accepted continues at the next readable one. The call may wait for the disk. Raises `OffsetOutOfRange`
+        outside log start and end, `LogDamaged` inside a damaged range, `StorageFailed` when the disk does not
+        read.
         """
         while True:
             start, limit = self._readable(offset, offset_limit)
@@ -122,27 +124,27 @@ class ReadableLog:
             try:
                 found = segment.read(start, bytes_max, limit)
             except LogDamaged as damaged:
-                # The damage may lie further on: good batches before it are served, up to the range that is now
-                # recorded.
+                # The damage may lie further on: good batches before it are served, up to the range that is
+                # now recorded.
                 if not self.note_damage([DamagedRange(damaged.first_offset, damaged.next_good_offset)]):
                     raise
                 continue
             if found is not None and found.data:
                 return found
-            # No batch, though one should be there: a batch that reaches the limit, or one with a wrong last offset.
+            # No batch was found where one is expected: a batch reaches the limit, or has a wrong last offset.
             damage = segment.first_damage(start)
             if damage is None or not self.note_damage([damage]):
                 if limit >= min(offset_limit, self._end) and skip_accepted(self.damaged, limit) == limit:
                     return LogRead(memoryview(b""), offset)
-                # The gap ends at damage. Skip it if the loss was accepted, else report it, but only to readers whose
-                # limit reaches it.
+                # The gap ends at damage. The read skips it if the loss was accepted, and otherwise reports
+                # it, but only to readers whose limit reaches it.
                 offset = limit
 
     def offset_for_time(self, timestamp_us: TimestampUs) -> tuple[Offset, TimestampUs] | None:
         """Return offset and time of the first record of this time or newer; None if there is none yet.
 
-        May wait for the disk. The caller compares the answer with the offsets that it may show. Raises `LogDamaged` if
-        damage prevents an answer, `StorageFailed` when the disk does not read.
+        The call may wait for the disk. The caller compares the answer with the offset limit of its reader.
+        Raises `LogDamaged` if damage prevents an answer, `StorageFailed` when the disk does not read.
         """
         try:
             return first_record_in(self._segments, timestamp_us, self._log_start, self._end)
@@ -153,16 +155,17 @@ class ReadableLog:
     # ------------------------------------------------------------------------------------------ damage
 
     def note_damage(self, found: Sequence[DamagedRange]) -> bool:
-        """Record unreadable ranges, which the next checkpoint makes durable; false if all were known."""
+        """Record unreadable ranges, which the next checkpoint makes durable; return False if all were known."""
         with self._damage_lock:
             before = self.damaged
             self.damaged = merge_ranges((*before, *found), self._log_start, self._end)
             return self.damaged != before
 
     def accept_damage(self, first_offset: Offset, next_good_offset: Offset) -> bool:
-        """Make reads skip a damaged range from now on, durably; false if exactly this range is not damaged.
+        """Make reads skip a damaged range from now on, durably; return False if exactly this range is not damaged.
 
-        Accepting a second time is true as well. Raises `DiskFull` or `StorageFailed`: then nothing is accepted.
+        Accepting the same range again returns True. Raises `DiskFull` or `StorageFailed` with no loss
+        accepted.
         """
         accepted = DamagedRange(first_offset, next_good_offset, accepted=True)
         with self._damage_lock:
@@ -190,7 +193,7 @@ class ReadableLog:
             self._end = end
 
     def _readable(self, offset: Offset, offset_limit: Offset) -> tuple[Offset, Offset]:
-        """Return the offset at which to read and the limit of the read; refuse an offset outside the log."""
+        """Return the offset at which to read and the limit of the read. Raises `OffsetOutOfRange`."""
         self._check_open()
         end = self._end
         if not self._log_start <= offset <= end:
@@ -209,7 +212,7 @@ class ReadableLog:
         segments = self._segments
         index = bisect_right(segments, offset, key=_BASE_OFFSET) - 1
         if index < 0:
-            # Removed since the log start was read.
+            # The segment was removed after the log start was read.
             self._out_of_range(offset)
         return segments[index]
 

@@ -1,15 +1,15 @@
 """Find the state of a partition after a stop: the end of its log, and the truncated and damaged ranges.
 
-Called by `partition_log` when it opens. Everything below the recovery point was synced and is trusted; past it every
-batch is read and both checksums are checked. The findings decide:
+`opening` calls the recovery. Every batch below the recovery point was synced and is trusted. Every batch past
+the recovery point is read and both checksums are checked. The findings decide:
 
   nothing good behind a bad batch          a torn tail: cut, and reported
-  good batches behind it, `replicated`     never promised by this replica alone: cut there, and reported
+  good batches behind it, `replicated`     no promise of this replica alone: cut there, and reported
   good batches behind it, `synced`         damage: nothing is dropped, the range is reported and not served
-  bad or missing below the recovery point  damage: it was synced once; offsets are never given out again
+  bad or missing below the recovery point  damage of synced bytes; offsets are never assigned again
 
-After an orderly stop the recovery point is the end, and only the headers after the last index entry are read. Must not
-know other replicas: with one, the damaged range is fetched again instead.
+After an orderly stop the recovery point is the end, and only the headers after the last index entry are read.
+The module must not know other replicas, from which a damaged range is fetched again.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class RecoveryReport:
     """Bytes whose checksums were checked; 0 after an orderly stop."""
     cuts: list[Cut] = field(default_factory=list)
     damaged: list[DamagedRange] = field(default_factory=list)
-    """Newly found ranges; the ranges known before are in the checkpoint."""
+    """Newly found ranges; the checkpoint has the ranges known before."""
     rebuilt_indexes: list[Path] = field(default_factory=list)
     dropped_good: bool = False
-    """Whether good records after bad ones were cut off: other replicas may have counted on them."""
+    """Whether good records after bad ones were cut off, which other replicas may have counted on."""
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class _Tail:
     flushed: int
     """Number of trusted entries of the index file."""
     stale: bool
-    """Whether the index files hold more entries than that."""
+    """Whether the index files hold more entries than the trusted ones."""
     interval_bytes: int
     forced: bool = False
     """Whether the next batch follows damage and gets an index entry in any case."""
@@ -83,7 +83,7 @@ class _Tail:
     """Leader epoch of the last batch read; None before the first."""
 
     def take(self, batch: WalkedBatch) -> None:
-        """Count a batch."""
+        """Add a batch to the progress."""
         header = batch.header
         interval_bytes = _AT_ONCE if self.forced else self.interval_bytes
         self.index.note(header.base_offset, batch.position, header.max_time_us, interval_bytes)
@@ -108,7 +108,7 @@ class Recovery:
         self._config = config
         self._point = recovery_point
         self.segments = list(segments)
-        """Segments in rising order; those after a cut are dropped."""
+        """Segments in rising order; segments after a cut are dropped."""
         self.report = RecoveryReport()
         self.last_epoch: LeaderEpoch | None = None
         """Leader epoch of the last batch; None if the last segment has none."""
@@ -146,7 +146,7 @@ class Recovery:
         interval_bytes = self._config.index_interval_bytes
         start = int(segment.base_offset) if offset_min is None else offset_min
         if offset_min is not None:
-            # Wholly past the recovery point: none of its index entries is trusted.
+            # The segment lies wholly past the recovery point: none of its index entries is trusted.
             return _Tail(file, size, 0, start, SegmentIndex(), 0, self._has_index(segment), interval_bytes)
         offset_file = read_index_file(self._storage, segment.path_of(".index"))
         time_file = read_index_file(self._storage, segment.path_of(".timeindex"))
@@ -169,7 +169,7 @@ class Recovery:
         )
 
     def _walk(self, number: int, tail: _Tail) -> bool:
-        """Walk to the end of a segment. False if the log was cut and ends here."""
+        """Walk to the end of a segment. Returns False if the log was cut and ends in this segment."""
         while tail.position < tail.size:
             try:
                 self._walk_good(number, tail)
@@ -210,9 +210,10 @@ class Recovery:
         return tail.next_offset < self._point or self._config.durability is Durability.SYNCED
 
     def _bad_to_the_end(self, number: int, tail: _Tail, reason: str) -> bool:
-        """Decide about a segment whose remaining bytes are bad. True if later segments continue after the damage."""
+        """Decide about a segment whose remaining bytes are bad. Returns True if later segments continue."""
         if tail.next_offset < self._point:
-            # Below the recovery point nothing is cut: the next segment, or a new empty one, continues after it.
+            # No batch below the recovery point is cut: the next segment, or a new empty one, continues after
+            # it.
             return True
         if self._may_keep(tail) and self._good_behind(number, tail.next_offset):
             return True
@@ -220,7 +221,7 @@ class Recovery:
         return False
 
     def _gap(self, number: int, tail: _Tail, following: Offset) -> bool:
-        """Decide about missing offsets between two segments. False if the log was cut there."""
+        """Decide about missing offsets between two segments. Returns False if the log was cut there."""
         keep = self._may_keep(tail)
         if keep and tail.next_offset >= self._point:
             keep = self._good_behind(number, tail.next_offset)
@@ -243,7 +244,7 @@ class Recovery:
             self.report.damaged.append(DamagedRange(Offset(first_offset), Offset(next_good_offset)))
 
     def _cut(self, number: int, tail: _Tail, reason: str) -> None:
-        """End the log here: drop later segments, the last first, so that a crash leaves no hole."""
+        """End the log in this segment: drop later segments, the last first, so that a crash leaves no gap."""
         first_offset = Offset(tail.next_offset)
         for segment in reversed(self.segments[number + 1 :]):
             if segment.size:
@@ -260,10 +261,11 @@ class Recovery:
             tail.size = tail.position
 
     def _close_tail(self, segment: Segment, tail: _Tail) -> None:
-        """Close a segment that others follow: complete its index, and sync both."""
+        """Close a segment that has a successor: complete its index, and sync both."""
         assert segment.next_offset >= tail.next_offset, f"{segment.path} reaches into the next segment"
         segment.body = body = SegmentBody(tail.file, tail.index, tail.size)
-        # Synced at once: the number of such segments is unbounded, and each would hold its files open until then.
+        # The files are synced at once: the number of such segments is unbounded, and each would keep its
+        # files open.
         for file in (tail.file, *segment.write_index(body)):
             file.sync()
         segment.seal(())

@@ -1,18 +1,19 @@
-"""Which segments of a partition retention removes, by Kafka's rules.
+"""Choose the segments of a partition that retention removes, by Kafka's rules.
 
-Called by `runtime` for partitions that this broker leads; followers take over the leader's log start. Pure: facts in,
-decision out. Must not know files, nor when it is called.
+`runtime` calls this module for partitions that this broker leads; followers take over the leader's log start.
+The functions are pure: they return a decision about given facts. The module must not know files, nor the time
+of its calls.
 
     whole segments, oldest first; never the active one; nothing at or above the high watermark
     1. those wholly below the log start (delete-records moved it)
     2. by size: while what remains is not smaller than retention.bytes
     3. by time: while the newest record is older than retention.ms; the first young segment ends it
 
-An idle topic expires because `segment.ms` rolls its active segment (`PartitionLog.roll_if_due`), which leaves an
-empty one behind and the log end where it was.
+An idle topic expires because `segment.ms` rolls its active segment (`PartitionLog.roll_if_due`). The new
+active segment is empty, and the log end does not move.
 
-Kafka rolls an active segment past retention and deletes it. Here an idle topic is empty after `segment.ms` and
-`retention.ms` together.
+Kafka rolls an active segment past retention and deletes it. In Fairlead an idle topic is empty after
+`segment.ms` and `retention.ms` together.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import Offset, TimestampUs
 
 NO_LIMIT = -1
-"""Value of retention.ms and retention.bytes that keeps everything."""
+"""Value of retention.ms and retention.bytes that keeps every segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,9 @@ class SegmentFacts:
     """Base offset of the next segment; for the active segment, of the next record."""
     size_bytes: int
     newest_time_us: TimestampUs | None
-    """Newest time of a record as readers see it: the append time with LogAppendTime. None if no record is known."""
+    """Newest record time visible to readers: the append time with LogAppendTime. None if no record is known."""
     active: bool = False
-    """Whether it is the active segment, which is the last one."""
+    """Whether the segment is the active one, which is the last."""
 
 
 class Reason(StrEnum):
@@ -73,7 +74,7 @@ def expire(
     high_watermark: Offset,
     now_us: TimestampUs,
 ) -> Expiry:
-    """Decide for all segments of a partition, oldest first (Kafka: `UnifiedLog.deleteOldSegments`)."""
+    """Return the decision for all segments of a partition, oldest first (Kafka: `UnifiedLog.deleteOldSegments`)."""
     # Committed and closed segments are a prefix; the first segment that no rule removes ends the walk.
     removable = [each for each in segments if not each.active and each.next_offset <= high_watermark]
     reasons = [Reason.LOG_START] * _count_below(removable, log_start)
@@ -84,7 +85,7 @@ def expire(
     reasons += [Reason.TIME] * min(by_time, len(removable) - len(reasons))
     if reasons:
         log_start = max(log_start, removable[len(reasons) - 1].next_offset)
-    # Empty segments after the last removed one hold nothing above the new start either.
+    # Empty segments after the last removed one hold no record above the new start either.
     reasons += [Reason.LOG_START] * (_count_below(removable, log_start) - len(reasons))
     return Expiry(log_start, tuple(zip(removable, reasons, strict=False)))
 
@@ -94,7 +95,7 @@ def _count_below(segments: Sequence[SegmentFacts], log_start: Offset) -> int:
 
 
 def _count_over_size(segments: Sequence[SegmentFacts], limit_bytes: int) -> int:
-    """Count the oldest segments without which the partition is still not smaller than the limit."""
+    """Return the number of oldest segments without which the partition is still not smaller than the limit."""
     if limit_bytes == NO_LIMIT:
         return 0
     surplus, count = sum(segment.size_bytes for segment in segments) - limit_bytes, 0
@@ -107,10 +108,10 @@ def _count_over_size(segments: Sequence[SegmentFacts], limit_bytes: int) -> int:
 
 
 def _count_expired(segments: Sequence[SegmentFacts], limit_ms: int, now_us: TimestampUs) -> int:
-    """Count the oldest segments whose newest record is older than the limit.
+    """Return the number of oldest segments whose newest record is older than the limit.
 
-    A segment without a known record (damage) is as old as the next segment that has one: it is neither removed first
-    nor kept for ever.
+    A segment without a known record (damage) counts as old as the next segment with a known record, so it is
+    neither removed first nor kept for ever.
     """
     if limit_ms == NO_LIMIT:
         return 0

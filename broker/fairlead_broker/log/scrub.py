@@ -1,8 +1,8 @@
 """A walk over one segment that checks every checksum, a few MiB at a time.
 
-Bytes on a disk can change without a write, though rarely, and without a walk only a failing read would show it. Called
-by the scrub of `runtime` from a disk thread. The log notes the damage, and refuses to serve it from then on. Must not
-know when it runs, nor how fast.
+Bytes on a disk can change without a write, though rarely, and without a walk only a failing read would detect
+the change. The scrub of `runtime` calls this module from a disk thread. The log records the damage and no
+longer serves it. The module must not know when or how fast the walk runs.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from fairlead_broker.log.segments.damage import DamagedRange
 from fairlead_broker.log.segments.segments import Segment
 
 STEP_BYTES: Final = 1 << 20
-"""Bytes checked in one visit of a disk thread: less than a millisecond, unless the disk must be waited for."""
+"""Bytes checked in one visit of a disk thread, in less than a millisecond unless the disk is slow."""
 
 
 class SegmentScrub:
-    """One pass over a segment as it is when the pass begins."""
+    """One pass over the batches that a segment has when the pass begins."""
 
     def __init__(self, log: ReadableLog, segment: Segment) -> None:
-        """`segment` is a segment of the log; batches appended to it later are left to the next pass."""
+        """Start a pass over a segment of the log; the next pass checks batches appended later."""
         self._log = log
         self._segment = segment
         self._generation = log.generation
-        # In this order: for a batch that is appended at this moment, the size is known before its offset.
+        # The offset is read before the size: an append publishes the size first, which then covers the
+        # offset.
         self._offset_stop = segment.offset_stop
         self._stop = Offset(segment.next_offset)
         body = segment.load()
@@ -40,7 +41,8 @@ class SegmentScrub:
     def step(self) -> int:
         """Check the next batches and return their bytes; 0 when the segment is done.
 
-        Raises `StorageFailed` when the disk does not read, `LogClosed` when the log has changed under the walk.
+        Raises `StorageFailed` when the disk does not read, `LogClosed` when the log has changed during the
+        walk.
         """
         if self._log.closed or self._log.generation != self._generation:
             message = f"{self._segment.path} was cut or closed"
@@ -54,7 +56,7 @@ class SegmentScrub:
         return self._position - before
 
     def finish(self) -> tuple[DamagedRange, ...]:
-        """Record the found damage in the log and return what is new; nothing if the log has changed since."""
+        """Record the found damage in the log and return the new ranges; none if the log has changed since."""
         if self._log.generation != self._generation or self._segment not in self._log.segments:
             return ()
         if self._expected < self._stop:

@@ -1,7 +1,7 @@
-"""Reads the facts on which retention decides from the indexes of a log's segments.
+"""Read the facts on which retention decides from the indexes of a log's segments.
 
-Called by `runtime` in a disk thread before it calls `retention`. The first call reads the end of each closed segment's
-time index; later calls find it in memory.
+`runtime` calls this module in a disk thread before it calls `retention`. The first call reads the end of each
+closed segment's time index; later calls find the newest time in memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sync many partitions at once: a few in parallel, a larger number by one call for the volume.
 
-Called by the sync rounds of `runtime` from a thread of its own. Measured with 500 dirty files: 170-190 ms one by one,
-50 ms on 8 threads, 8 ms by one `syncfs`.
+The sync rounds of `runtime` call this module from their own thread. Measured with 500 dirty files: 170-190 ms
+one by one, 50 ms on 8 threads, 8 ms by one `syncfs`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from fairlead_broker.log.partition_log import PartitionLog, SyncPoint
 from fairlead_broker.log.segments.storage import Volume
 
 PARALLEL_SYNCS_MAX: Final = 16
-"""Maximum number of partitions that are synced one by one; beyond it the journal is the limit and one `syncfs` is
-quicker."""
+"""Maximum number of partitions that are synced one by one; beyond this number the journal is the limit and
+one `syncfs` is quicker.
+"""
 
 
 def sync_partitions(
     logs: Sequence[PartitionLog], pool: Executor, volume: Volume
 ) -> dict[PartitionLog, Offset | StorageFailed]:
-    """Sync logs of one data directory; return the synced offset or the error of each.
+    """Sync logs of one data directory; return the synced offset or the error of each log.
 
-    Waits for the pool, so it must not run on a thread of it.
+    The call waits for the pool, so it must not run on a thread of the pool.
     """
     if len(logs) > PARALLEL_SYNCS_MAX:
         return sync_volume(logs, volume)
@@ -35,10 +36,11 @@ def sync_partitions(
 
 
 def sync_volume(logs: Sequence[PartitionLog], volume: Volume) -> dict[PartitionLog, Offset | StorageFailed]:
-    """Sync logs of one data directory; return the synced offset or the error of each.
+    """Sync logs of one data directory; return the synced offset or the error of each log.
 
-    Notes the end of each log, syncs the file system (`LogDirectory.volume`), and publishes the noted ends: batches that
-    were appended during the sync do not count. The first error fails all logs, for good.
+    The function notes the end of each log, syncs the file system (`LogDirectory.volume`), and publishes the
+    noted ends: batches that were appended during the sync do not count. The first error makes all logs fail
+    until a restart.
     """
     points = {log: log.sync_point() for log in logs}
     try:
