@@ -166,7 +166,7 @@ class Machine:
         log = structlog.get_logger()
         settings = BrokerSettings(
             id=self.number, data=DATA, listen="127.0.0.1:0", peer_listen="127.0.0.1:0",
-            ops_listen="127.0.0.1:0", **self._settings,
+            ops_listen="127.0.0.1:0", hosts=f"{self.name}.data", **self._settings,
         )  # fmt: skip
         telemetry = Telemetry(log)
         self.coordination = FarCoordination(self._store.connect(), self._weather, life)

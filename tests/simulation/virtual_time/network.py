@@ -183,6 +183,7 @@ class VirtualRequest:
         return exchange.response()
 
     def _scope(self) -> dict[str, Any]:
+        added = [(b"host", self._url.netloc.encode()), (b"content-length", b"%d" % len(self._body))]
         return {
             "type": "http",
             "http_version": "2",
@@ -192,7 +193,7 @@ class VirtualRequest:
             "raw_path": self._url.path.encode(),
             "query_string": self._url.query.encode(),
             "root_path": "",
-            "headers": [*self._headers, (b"content-length", b"%d" % len(self._body))],
+            "headers": [*self._headers, *added],
             "client": ("127.0.0.1", 1),
             "server": ("127.0.0.1", 2),
             "state": {},
