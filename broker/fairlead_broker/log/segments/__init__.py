@@ -1,4 +1,4 @@
-"""One segment of a log: its batches, indexes, writer, readers, damage, and the file operations below them.
+"""One segment of a log: batches, indexes, writer, readers, damage, and the file operations below these modules.
 
-Called by the other modules of `log`. A segment knows no other segment and no partition.
+The other modules of `log` call this folder. A segment knows no other segment and no partition.
 """

@@ -1,8 +1,8 @@
-"""Walks over the batches of a file: by headers alone, with all checksums, or in search of the next good one.
+"""Walk over the batches of a file: by headers alone, with all checksums, or in search of the next good batch.
 
-Used by `segments` to rebuild an index and by `recovery` to find out how much of a file is good. Works for batch formats
-of later releases as well, because it needs only the bytes that keep their meaning. Must not know segments, indexes or
-the consequences of a bad batch.
+`segments` rebuilds an index by these walks, and `recovery` finds out how much of a file is good. The walks
+also work for batch formats of later releases, because they need only the bytes that keep their meaning. The
+module must not know segments, indexes or the consequences of a bad batch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fairlead_broker.log.errors import LogError
 from fairlead_broker.log.segments.storage import File
 
 HEADER_WINDOW_BYTES: Final = 16 << 10
-"""Bytes of one read when only headers matter: large batches cost one small read each."""
+"""Bytes of one read when only headers are needed: a large batch costs one small read."""
 VERIFY_WINDOW_BYTES: Final = 4 << 20
 MAXIMUM: Final = 1 << 63
 _ALIGNMENT: Final = 8
@@ -46,12 +46,13 @@ class BadBatch(Exception):
         super().__init__(f"byte {position}: {reason}")
         self.position = position
         self.search_from = search_from
-        """First possible position of the next good batch: after this batch if its stamp is good and so its length.
-        A record may itself hold a stored batch, which must not be found."""
+        """First possible position of the next good batch: after the bad batch if its stamp, and so its
+        length, is good. A record may itself contain a stored batch, which the search must not find.
+        """
 
 
 class UnknownFormat(LogError):
-    """A good batch has a format that this release cannot read; a later release wrote the log."""
+    """A good batch has a format of a later release, which this release cannot read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +78,9 @@ def walk_headers(
 ) -> Iterator[WalkedBatch]:
     """Yield the batches from a position on, checking only stamps. Raises `BadBatch` at the first bad batch.
 
-    The field that holds a batch's last offset is not covered by the stamp. It is trusted if the next batch begins there
-    or, for the last batch, if it agrees with the caller's `next_offset`; otherwise the whole batch is checked. A batch
-    that begins at `offset_stop` or later is bad here.
+    The stamp does not cover the field with a batch's last offset. The field is trusted if the next batch
+    begins there or, for the last batch, if the field agrees with the caller's `next_offset`; otherwise the
+    whole batch is checked. A batch that begins at `offset_stop` or later is bad.
     """
     window = _Window(file, stop, HEADER_WINDOW_BYTES, offset_stop)
     for batch in _walk(window, position, offset_min, verify=False):
@@ -119,7 +120,7 @@ def find_good_batch(
 
 
 def first_append_time(file: File, size: int) -> int | None:
-    """Return when the first batch of a file was stamped, µs UTC; None if there is none."""
+    """Return the append time of the first batch of a file, in µs UTC; None if the file has no batch."""
     try:
         batch = next(walk_headers(file, 0, size, 0), None)
     except BadBatch:
@@ -141,7 +142,7 @@ class _Window:
         self.offset_stop = MAXIMUM if offset_stop is None else offset_stop
 
     def at(self, position: int, nbytes: int) -> tuple[memoryview, int]:
-        """Return a view that holds this range, and the position of the range in it; fewer bytes at the end."""
+        """Return a view that holds this range, and the range's position in it; fewer bytes at the file's end."""
         at = position - self._start
         if at < 0 or at + nbytes > len(self._view):
             wanted = min(max(nbytes, self._window_bytes), self.stop - position)
@@ -183,7 +184,7 @@ def _check(window: _Window, position: int, offset_min: int, *, verify: bool) -> 
     try:
         return WalkedBatch(position, _read_header(view, at, position, total_bytes))
     except UnknownFormat:
-        # No other release has written it where it is only a flipped bit.
+        # The format may be that of a later release, or have a flipped bit, which the checksums show.
         _verify_content(window, position, total_bytes)
         raise
 

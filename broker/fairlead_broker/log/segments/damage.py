@@ -1,6 +1,7 @@
 """Ranges of offsets whose records cannot be read.
 
-Found by `recovery`, kept in the checkpoint until an operator accepts the loss, refused by reads of `partition_log`.
+`recovery` finds the ranges, the checkpoint keeps them until an operator accepts the loss, and reads of
+`partition_log` refuse them.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ class DamagedRange(msgspec.Struct, frozen=True, array_like=True):
     first_offset: Offset
     next_good_offset: Offset
     accepted: bool = False
-    """Whether an operator accepted the loss: reads then skip the range."""
+    """Whether an operator accepted the loss, so that reads skip the range."""
 
     def lies_in(self, other: DamagedRange) -> bool:
-        """Return whether another range contains all of this one."""
+        """Return whether another range contains this range."""
         return other.first_offset <= self.first_offset and self.next_good_offset <= other.next_good_offset
 
 
 def merge_ranges(damaged: Iterable[DamagedRange], log_start: Offset, end: Offset) -> tuple[DamagedRange, ...]:
-    """Return ranges in rising order, with neighbours joined, without those outside of the log.
+    """Return ranges in rising order, with neighbours joined, without those outside the log.
 
-    Damage inside an accepted range is found at every walk, and stays accepted.
+    Every walk finds the damage inside an accepted range again; that damage stays accepted.
     """
     inside = [each for each in damaged if each.next_good_offset > log_start and each.first_offset < end]
     accepted = _joined(each for each in inside if each.accepted)
@@ -53,7 +54,7 @@ def _joined(damaged: Iterable[DamagedRange]) -> list[DamagedRange]:
 
 
 def _without(damage: DamagedRange, accepted: Iterable[DamagedRange]) -> Iterator[DamagedRange]:
-    """Yield the parts of a range outside of the accepted ones, which are in rising order."""
+    """Yield the parts of a range outside the accepted ranges, which are in rising order."""
     first = damage.first_offset
     for other in accepted:
         if other.next_good_offset <= first or other.first_offset >= damage.next_good_offset:
@@ -74,7 +75,7 @@ def skip_accepted(damaged: Iterable[DamagedRange], offset: Offset) -> Offset:
 
 
 def readable_until(damaged: Iterable[DamagedRange], offset: Offset, limit: Offset) -> Offset | DamagedRange:
-    """Return how far one can read from an offset, up to a limit, or the range that the offset itself lies in.
+    """Return the end of the readable offsets from an offset on, up to a limit, or the range that holds the offset.
 
     `damaged` is in rising order.
     """

@@ -1,11 +1,11 @@
 """Find the first damage of a segment by its checksums.
 
-Called by `segments` when something does not fit: a read walks over a few bytes of each batch and sees that they are
-wrong, but neither which batch is at fault nor where the next good one begins. Finds the way to what stands behind it as
-well.
+`segments` calls this module when a read fails its checks. A read walks over a few bytes of each batch, and
+detects wrong bytes, but neither the bad batch nor the begin of the next good one. The module also finds the
+good batch behind the damage.
 
-Offsets may be missing between two batches, never between the last batch of a segment and the next segment: a read that
-continued there would skip records and report nothing.
+Offsets may be missing between two batches, never between the last batch of a segment and the next segment: a
+read that continued there would skip records and report no damage.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def first_damage(
     next_offset: int,
     offset_stop: int | None = None,
 ) -> DamagedRange | None:
-    """Return the first range from an offset on that cannot be read; None if all of it can.
+    """Return the first range from an offset on that cannot be read; None if every batch can.
 
-    The walk begins at a position with the batch that has the expected offset, at or below the given one. The segment
-    ends at `next_offset`: missing offsets before it are damage. A batch that begins at `offset_stop` or later belongs
-    to another segment. Raises `OSError`.
+    The walk begins at a position with the batch that has the expected offset, at or below the given one. The
+    segment ends at `next_offset`: missing offsets before it are damage. A batch that begins at `offset_stop`
+    or later belongs to another segment. Raises `OSError`.
     """
     while True:
         try:
@@ -50,7 +50,7 @@ def first_damage(
 def place_behind_damage(
     file: File, size: int, position: int, expected: int, offset: int, offset_stop: int | None = None
 ) -> tuple[int, int] | None:
-    """Return position and base offset of the good batch that holds an offset; None if damage holds it.
+    """Return position and base offset of the good batch that holds an offset; None if damage holds the offset.
 
     The walk begins like that of `first_damage`. Raises `OSError`.
     """

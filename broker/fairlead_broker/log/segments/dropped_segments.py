@@ -1,6 +1,6 @@
-"""Segments that have left their log and whose files wait to be removed.
+"""Segments that have left their log and whose files are not yet removed.
 
-Owned by `partition_log`. Readers that are inside a segment may still open its files, so these stay for
+`partition_log` owns the list. Readers inside a segment may still open its files, so the files stay for
 `file.delete.delay.ms`. The list is not stored: a start removes every segment below the log start.
 """
 
@@ -16,13 +16,13 @@ from fairlead_broker.log.errors import DiskFull, wrap_os_error
 from fairlead_broker.log.segments.segments import Segment
 
 TIME_MIN: Final = TimestampUs(0)
-"""Time before every other: a segment due then is due at once."""
+"""Time before every other: a segment due at this time is due at once."""
 TIME_MAX: Final = TimestampUs(2**63 - 1)
-"""Time after every other: all waiting segments are due."""
+"""Time after every other, at which all dropped segments are due."""
 
 
 class SegmentedLog(Protocol):
-    """A log as this module needs it."""
+    """The part of a log that this module needs."""
 
     @property
     def segments(self) -> Iterable[Segment]:
@@ -43,7 +43,7 @@ class DroppedSegments:
     def __init__(self) -> None:
         self._waiting: deque[tuple[TimestampUs, Segment]] = deque()
         self._forgotten = False
-        # Held during removals: a segment stays first in the queue until its files are gone.
+        # Lock held during removals: a segment stays first in the queue until its files are removed.
         self._lock = Lock()
 
     def add(self, segments: Iterable[Segment], due_us: TimestampUs) -> None:
@@ -52,7 +52,7 @@ class DroppedSegments:
             self._waiting.extend((due_us, segment) for segment in segments)
 
     def remove_due(self, now_us: TimestampUs) -> None:
-        """Remove the files whose time is over. Raises `StorageFailed`.
+        """Remove the files of segments that are due. Raises `StorageFailed`.
 
         Files are removed in the order of the log, so that a crash in between leaves no gap.
         """
@@ -68,7 +68,7 @@ class DroppedSegments:
     def forget(self) -> None:
         """Leave all files to the next start from now on; return when no removal is running.
 
-        Other files may get their names afterwards.
+        After this call other files may get the same names.
         """
         with self._lock:
             self._forgotten = True
@@ -76,9 +76,10 @@ class DroppedSegments:
 
 
 def make_starts_durable(write_checkpoint: Callable[[], None], logs: Iterable[SegmentedLog]) -> None:
-    """Write the checkpoint with the log starts before segments are dropped. Raises as the checkpoint does.
+    """Write the checkpoint with the log starts before segments are dropped. Raises the errors of the checkpoint.
 
-    On a full disk the checkpoint itself needs a few pages: removing the indexes of the dropped segments makes room.
+    On a full disk the checkpoint itself needs a few pages: removing the indexes of the dropped segments makes
+    room.
     """
     try:
         write_checkpoint()

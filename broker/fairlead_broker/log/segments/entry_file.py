@@ -1,8 +1,8 @@
-"""Files of fixed-size entries that check themselves: indexes and leader epochs.
+"""Files of fixed-size entries with checksums: indexes and leader epochs.
 
-A 16-byte header says what the file is; each entry ends in a checksum of its own, so a file that lost its tail, or
-has a page of zeros in it, is good up to that point and no further. Used by `indexes` and `leader_epochs`. Must not
-know what the numbers mean. Layout: docs/reference/files.md.
+A 16-byte header names the kind of the file. Each entry ends in its own checksum, so a file that lost its
+tail, or has a page of zeros in it, is good up to that point and no further. `indexes` and `leader_epochs` use
+these files. The module must not know the meaning of the numbers. Layout: docs/reference/files.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CHECKSUM: Final = struct.Struct("<I")
 
 
 class EntryKind(IntEnum):
-    """Kind of the entries of a file; its number is in the header."""
+    """Kind of the entries of a file; the header contains the number of the kind."""
 
     OFFSET_INDEX = 1
     TIME_INDEX = 2
@@ -49,7 +49,7 @@ class EntryLayout:
         return struct.calcsize("<" + self.fields) + _CHECKSUM.size
 
     def position_of(self, count: int) -> int:
-        """Return the position of the entry after this many entries."""
+        """Return the position of the entry after a number of entries."""
         return HEADER_BYTES + count * self.entry_bytes
 
     def encode_header(self) -> bytes:
@@ -58,7 +58,7 @@ class EntryLayout:
         return head + _CHECKSUM.pack(extend(0, head))
 
     def encode(self, entries: Iterable[tuple[int, ...]]) -> bytes:
-        """Return entries one after another, each with its checksum."""
+        """Return the bytes of the entries in order, each with its checksum."""
         pack = struct.Struct("<" + self.fields).pack
         encoded = bytearray()
         for entry in entries:
@@ -70,7 +70,7 @@ class EntryLayout:
     def decode(self, data: bytes | None) -> NDArray[Any] | None:
         """Return the entries up to the first bad one as a structured array with fields f0, f1, ...
 
-        None when the header is missing or wrong: then no entry of the file can be trusted.
+        Returns None when the header is missing or wrong: no entry of such a file can be trusted.
         """
         if data is None or data[:HEADER_BYTES] != self.encode_header():
             return None
@@ -91,9 +91,10 @@ _NUMPY_TYPES: Final = {"q": "i8", "i": "i4", "I": "u4"}
 
 
 def _checksums(rows: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """Return the CRC32C of each row, a column at a time for all rows.
+    """Return the CRC32C of each row, computed one column at a time for all rows.
 
-    One call of the library for each row would cost 80 ms for the index of a full segment; this costs 10 ms.
+    One call of the library for each row would cost 80 ms for the index of a full segment; this function costs
+    10 ms.
     """
     table = _table()
     state = np.full(len(rows), 0xFFFFFFFF, np.uint32)

@@ -1,9 +1,10 @@
 """The sparse index of a segment: positions of offsets in the file, and newest times of records.
 
-An entry says: the batch with this base offset begins at this position, and no record before it has a newer time than
-this. Both files get an entry together, so one walk of headers fills them and one cut shortens them. Used by `segments`
-and `recovery`; everything in them can be rebuilt from the headers of the batches, so an index is never a reason to
-refuse a read. Must not know files beyond encoding and decoding their bytes.
+An entry says that the batch with this base offset begins at this position, and that no record before the
+position has a newer time than this. Both index files get an entry together, so one walk of headers fills both
+and one cut shortens both. `segments` and `recovery` use the index. Every entry can be rebuilt from the
+headers of the batches, so an index never makes a read fail. The module must not know files beyond encoding
+and decoding their bytes.
 """
 
 from __future__ import annotations
@@ -26,26 +27,26 @@ NO_TIME: Final = -(2**63)
 
 @dataclass(frozen=True, slots=True)
 class IndexPoint:
-    """A place from which a walk over headers may begin."""
+    """A position from which a walk over headers may begin."""
 
     offset: Offset
     position: int
     max_time_us: int
-    """Newest time of the records of the segment before this place."""
+    """Newest time of the segment's records before this position."""
 
 
 class SegmentIndex:
     """Entries of one segment in memory, in rising order of offset and position.
 
-    Written by the one appender, read by any thread at any time: an entry's position and time are appended before its
-    offset, so a reader that finds an offset finds the rest.
+    One appender writes the index, and any thread reads it at any time. An entry's position and time are
+    appended before its offset, so a reader that finds an offset also finds its position and time.
     """
 
     __slots__ = ("max_time_us", "offsets", "positions", "times")
 
     def __init__(self) -> None:
         self.max_time_us = NO_TIME
-        """Newest time of a record in the whole segment, entries or not."""
+        """Newest time of any record in the segment, with or without an index entry."""
         self.offsets = array("q")
         self.positions = array("q")
         self.times = array("q")
@@ -55,12 +56,12 @@ class SegmentIndex:
 
     @property
     def nbytes(self) -> int:
-        """Memory held by the entries."""
+        """Bytes of memory that the entries use."""
         return 24 * len(self.offsets)
 
     @property
     def file_bytes(self) -> int:
-        """Size of the offset index file: what `segment.index.bytes` limits."""
+        """Size of the offset index file, which `segment.index.bytes` limits."""
         return HEADER_BYTES + OFFSET_INDEX.entry_bytes * len(self.offsets)
 
     def is_due(self, position: int, interval_bytes: int) -> bool:
@@ -69,7 +70,7 @@ class SegmentIndex:
         return position > last and position - last >= interval_bytes
 
     def note(self, base_offset: int, position: int, max_time_us: int, interval_bytes: int) -> None:
-        """Add the next batch of the segment. With an interval of 0 it gets an entry in any case."""
+        """Add the next batch of the segment. With an interval of 0 the batch always gets an entry."""
         if self.is_due(position, interval_bytes):
             self.positions.append(position)
             self.times.append(self.max_time_us)
@@ -85,7 +86,7 @@ class SegmentIndex:
         return bisect_right(self.offsets, offset) - 1
 
     def position_at_or_below(self, offset: int) -> int:
-        """Return the position at which a walk that looks for an offset begins."""
+        """Return the position at which a walk in search of an offset begins."""
         return self.place_at_or_below(offset)[0]
 
     def place_at_or_below(self, offset: int) -> tuple[int, int]:
@@ -94,7 +95,7 @@ class SegmentIndex:
         return (self.positions[index], self.offsets[index]) if index >= 0 else (0, -1)
 
     def position_at_or_above(self, offset: int, end: int) -> int:
-        """Return a position before which everything below an offset ends, at most `end`."""
+        """Return a position, at most `end`, before which every batch below an offset ends."""
         index = bisect_left(self.offsets, offset)
         return min(self.positions[index], end) if index < len(self.offsets) else end
 
@@ -109,13 +110,13 @@ class SegmentIndex:
         return (self.positions[index], self.offsets[index]) if index >= 0 else (-1, -1)
 
     def first_with_time(self, timestamp_us: int) -> int:
-        """Return the number of the first entry before which a record of this time or a newer one stands."""
+        """Return the number of the first entry that follows a record of this time or a newer one."""
         return bisect_left(self.times, timestamp_us)
 
     def cut(self, count: int, max_time_us: int) -> SegmentIndex:
         """Return a copy of the first entries, with the newest time up to the new end of the segment.
 
-        A copy, because readers may use this index.
+        The index is copied because readers may use this one.
         """
         shorter = SegmentIndex()
         shorter.max_time_us = max_time_us
@@ -125,7 +126,7 @@ class SegmentIndex:
         return shorter
 
     def cut_at_or_below(self, offset: int) -> tuple[SegmentIndex, IndexPoint | None]:
-        """Return a copy of the entries up to an offset, and the last of them, at which a walk continues."""
+        """Return a copy of the entries up to an offset, and the last of these entries, at which a walk continues."""
         count = self.last_at_or_below(offset) + 1
         if count == 0:
             return SegmentIndex(), None
@@ -150,9 +151,9 @@ def encode_final_time(max_time_us: int, next_offset: int) -> bytes:
 
 
 def decode_index(offset_file: bytes | None, time_file: bytes | None, size: int) -> SegmentIndex | None:
-    """Return the entries on which two index files agree for a log file of `size`; None if a file is missing or wrong.
+    """Return the entries on which two index files agree for a log file of `size`; None if one is missing or wrong.
 
-    Entries beyond the first that contradicts its neighbour, its twin or the size are left out.
+    Entries from the first one on that contradicts its neighbour, the other file or the size are left out.
     """
     points = OFFSET_INDEX.decode(offset_file)
     times = TIME_INDEX.decode(time_file)

@@ -1,8 +1,8 @@
 """Plan reads from an offset, and cut the read bytes to whole batches.
 
-Pure except for its buffer: returns the range of a segment's file to read, and cuts the received bytes to whole batches.
-Used by `segments` for both kinds of reads. Walks only the batches around both ends of the range, found by the index;
-the batches in between are returned unchecked.
+The module is pure except for its buffer: it returns the range of a segment's file to read, and cuts the
+received bytes to whole batches. `segments` calls it for both kinds of reads. A read walks only over the
+batches around both ends of the range, found by the index; the batches in between are returned unchecked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.log.segments.indexes import SegmentIndex
 
 CACHED_READ_BYTES_MAX: Final = 1 << 20
-"""Largest read on the event loop: 1 MiB from memory takes about 60 µs, during which no other call is served."""
+"""Largest read on the event loop: 1 MiB from memory takes about 60 µs, during which no other request is served."""
 MAXIMUM: Final = 1 << 62
 _SPAN_BYTES: Final = 44
 """Bytes of a header that show where the next batch begins."""
@@ -26,12 +26,14 @@ _SPAN_BYTES: Final = 44
 
 @dataclass(frozen=True, slots=True)
 class LogRead:
-    """Whole batches of one partition, one after another as stored."""
+    """Whole batches of one partition, contiguous as stored."""
 
     data: memoryview
-    """Bytes of the batches; may begin with a batch below the requested offset; empty when there is no batch yet."""
+    """Bytes of the batches, possibly beginning with a batch below the requested offset; empty when there is
+    no batch yet.
+    """
     next_offset: Offset
-    """Position of the next read."""
+    """Offset at which the next read begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +43,19 @@ class ReadPlan:
     position: int
     nbytes: int
     point: int
-    """Offset of the batch at the position as the index has it, -1 at the start of a segment."""
+    """Offset in the index of the batch at the position; -1 at the start of a segment."""
     stop: int
-    """Position from which on nothing may be returned; a range can grow up to it."""
+    """Position from which on no byte may be returned; a range can grow up to this position."""
     offset: int
-    """The first wanted offset."""
+    """First requested offset."""
     offset_limit: int
     """Offset that no returned batch reaches."""
     bytes_max: int
-    """Maximum bytes of all batches after the first."""
+    """Maximum bytes of all batches after the first one."""
 
 
 class NotWhole(Exception):
-    """The first batch does not end within the range; at least this many bytes are needed."""
+    """The first batch does not end within the range; the read needs at least this many bytes."""
 
     def __init__(self, nbytes: int) -> None:
         super().__init__(nbytes)
@@ -81,8 +83,8 @@ def plan_read(
 ) -> ReadPlan | None:
     """Return the range to read so that the batch with `offset` arrives whole.
 
-    `place`: position and base offset of that batch where they are known, because the bytes before it are damaged.
-    Returns None if the range is empty, or if the first batch might not fit into `nbytes_max`.
+    `place`: position and base offset of that batch where they are known, because the bytes before it are
+    damaged. Returns None if the range is empty, or if the first batch might not fit into `nbytes_max`.
     """
     position, point = place or index.place_at_or_below(offset)
     stop = index.position_at_or_above(offset_limit, size)
@@ -90,7 +92,8 @@ def plan_read(
     stretch = index.position_after(position, stop) - position
     if not 0 < stretch <= nbytes_max:
         return None
-    # The wanted batch lies somewhere in the run after the entry's own batch: the bytes before it are read in vain.
+    # The requested batch lies somewhere in the run after the entry's own batch: the bytes before it are read
+    # in vain.
     wanted = max(bytes_max, stretch) if point == offset else bytes_max + stretch
     nbytes = min(wanted, nbytes_max, stop - position)
     return ReadPlan(position, nbytes, point, stop, offset, offset_limit, bytes_max)
@@ -102,9 +105,9 @@ def new_buffer(nbytes: int) -> memoryview:
 
 
 def whole_batches(plan: ReadPlan, buffer: memoryview, index: SegmentIndex) -> LogRead | None:
-    """Cut read bytes to the whole batches that were requested; None if this segment has none of them.
+    """Return the whole batches that were requested, from the read bytes; None if the segment has none of them.
 
-    Raises `NotWhole` if the first batch is incomplete, `WrongBytes` if the bytes are not what the index promised.
+    Raises `NotWhole` if the first batch is incomplete, `WrongBytes` if the bytes contradict the index.
     """
     if plan.point >= 0:
         _check_point(plan, buffer, 0, plan.point)
@@ -117,7 +120,7 @@ def whole_batches(plan: ReadPlan, buffer: memoryview, index: SegmentIndex) -> Lo
     if at > start:
         next_offset = offset
         _check_point(plan, buffer, at, offset)
-    # If the limit is the beginning of a damaged range, the bytes after it need not look like a batch.
+    # If the limit is the begin of a damaged range, the bytes after the limit may not look like a batch.
     while at + _SPAN_BYTES <= len(buffer) and next_offset < plan.offset_limit:
         base_offset, total_bytes, last_delta = _span(plan, buffer, at, next_offset)
         first, stop = at == start, at + total_bytes
@@ -132,10 +135,11 @@ def whole_batches(plan: ReadPlan, buffer: memoryview, index: SegmentIndex) -> Lo
 
 
 def _first_wanted(plan: ReadPlan, buffer: memoryview) -> int | None:
-    """Return where the batch begins that holds the wanted offset or, in a gap, the first batch after it.
+    """Return where the batch begins that holds the requested offset or, in a gap, the first batch after it.
 
-    The field with the last offset of a batch is not covered by its stamp, and a flipped bit there would hide the
-    batches after it. A batch that holds the offset only by this field is therefore read and checked as a whole.
+    The stamp does not cover the field with the last offset of a batch, and a flipped bit in the field would
+    hide the batches after it. A batch that holds the offset only by this field is therefore read and checked
+    as a whole.
     """
     at, stop, next_offset = 0, len(buffer), -1
     passed, passed_min = 0, -1
@@ -148,7 +152,7 @@ def _first_wanted(plan: ReadPlan, buffer: memoryview) -> int | None:
                 _check_passed(plan, buffer[passed:at], passed, passed_min)
             if base_offset >= plan.offset or _is_whole(buffer, at, total_bytes):
                 return at
-            # The stamp is good, and so is the length: the requested batch may follow.
+            # The stamp, and so the length, is good: the requested batch may follow.
             following = base_offset + 1
         passed, passed_min = at, next_offset
         at, next_offset = at + total_bytes, following

@@ -1,8 +1,8 @@
-"""Appends to the last segment of a partition: one vectored write for each group, and index entries.
+"""Append to the last segment of a partition: one vectored write for each group, and index entries.
 
-Owned by `partition_log` and called by one thread at a time. Index entries gather in memory and are written many at a
-time, often enough that a start after a kill walks over few batches. Must not know what an append promises, nor when
-bytes are synced.
+`partition_log` owns the writer and calls it from one thread at a time. Index entries are buffered and written
+many at a time, often enough that a start after a kill walks over few batches. The writer must not know what
+an append promises, nor when bytes are synced.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ from fairlead_broker.log.segments.segments import INDEX_SUFFIXES, Segment, Segme
 from fairlead_broker.log.segments.storage import Buffer, File, Storage
 
 POSITION_MAX: Final = 2**32 - 1
-"""Maximum position: the index has four bytes for it."""
+"""Maximum position, since the index has four bytes for it."""
 INDEX_FLUSH_BYTES: Final = 1 << 20
 INDEX_FLUSH_ENTRIES: Final = 16
-"""Log and entries behind which the index is written out: a start after a kill walks over no more headers than small
-batches have in a MiB, or 16 larger ones. Bytes alone would have both files opened, cut and written twice with every
-batch of a MiB."""
+"""Bytes of log, and number of entries, after which the index is written out. A start after a kill walks over
+no more headers than small batches have in a MiB, or 16 larger ones. A limit in bytes alone would open,
+truncate and write both files twice with every batch of a MiB.
+"""
 _APPEND_TIME: Final = struct.Struct("<16xq")
 
 
 class StampedBatch(msgspec.Struct, frozen=True, gc=False):
-    """A batch as it will be stored: the leader's 36 bytes, and the producer's from byte 36 on, never joined."""
+    """A batch in its stored form: the leader's 36 bytes, and the producer's bytes from byte 36 on, never joined."""
 
     stamp: bytes
     content: Buffer
     base_offset: Offset
     last_offset: Offset
     max_time_us: int
-    """Newest time of a record as readers see it."""
+    """Newest record time visible to readers."""
     nbytes: int
     """Bytes of stamp and content together."""
 
@@ -63,7 +64,7 @@ class WriterMark:
 
 @dataclass(frozen=True, slots=True)
 class SegmentEnd:
-    """End of a segment if no batch in it may reach an offset."""
+    """End of a segment if no batch in the segment may reach an offset."""
 
     next_offset: Offset
     position: int
@@ -107,13 +108,14 @@ class SegmentWriter:
     def reopen(
         cls, storage: Storage, segment: Segment, end: SegmentEnd, config: TopicConfig
     ) -> SegmentWriter:
-        """Cut a segment, durably, to an end found by `find_end`, and return its writer. Raises `OSError`."""
+        """Cut a segment, durably, at an end found by `find_end`, and return its writer. Raises `OSError`."""
         file = storage.open(segment.path, write=True)
         shorter = SegmentBody(file, end.index, end.position)
         segment.unseal(shorter)
         segment.next_offset = end.next_offset
         writer = cls(storage, segment, shorter, config, first_append_time(file, end.position))
-        # Stale entries after new batches would mislead, so the index is truncated first; it is written again later.
+        # Stale entries after new batches would mislead readers, so the index is truncated first and written
+        # again later.
         writer.cut_index_files(0)
         file.truncate(end.position)
         file.sync()
@@ -124,9 +126,9 @@ class SegmentWriter:
         self._config = config
 
     def count_fitting(self, batches: Sequence[StampedBatch], start: int) -> int:
-        """Return how many batches from a start on belong in this segment; 0 means roll first.
+        """Return the number of batches, from a start on, that belong in this segment; 0 means roll first.
 
-        A batch is never split, and a batch larger than a whole segment has a segment of its own.
+        A batch is never split, and a batch larger than a whole segment has its own segment.
         """
         size, config = self._body.size, self._config
         if size and self._is_full(batches[start]):
@@ -143,7 +145,7 @@ class SegmentWriter:
         return first is not None and now_us - first >= self._config.segment_ms * 1000
 
     def append(self, batches: Sequence[StampedBatch]) -> None:
-        """Write a group after the last batch. Raises `DiskFull` with nothing kept, else `StorageFailed`."""
+        """Write a group after the last batch. Raises `DiskFull` with no batch kept, else `StorageFailed`."""
         body = self._body
         buffers: list[Buffer] = []
         for batch in batches:
@@ -156,9 +158,9 @@ class SegmentWriter:
         self._note(batches)
 
     def flush_index(self, *, now: bool = False) -> None:
-        """Write index entries to their files, if enough of them wait or the call requires it.
+        """Write index entries to their files, if enough entries are buffered or the call requires it.
 
-        A full disk is no reason to fail: the entries wait, and can be rebuilt.
+        A full disk raises no error: the entries stay buffered, and can be rebuilt.
         """
         index, start, size = self._body.index, self._flushed, self._body.size
         count = len(index)
@@ -175,7 +177,7 @@ class SegmentWriter:
         self._flushed, self._flushed_size = count, size
 
     def seal(self) -> None:
-        """Close the segment: complete both index files, and leave their sync to the next one."""
+        """Close the segment: complete both index files, and leave their sync to the next sync of the log."""
         self.flush_index(now=True)
         body, files = self._body, [self._body.file]
         try:
@@ -216,9 +218,9 @@ class SegmentWriter:
             raise StorageFailed(message) from error
 
     def cut_index_files(self, count: int) -> None:
-        """Truncate the index files to this many entries, durably: stale entries after new batches would mislead.
+        """Truncate the index files durably to a number of entries, since stale ones would mislead readers.
 
-        If the disk is too full even for that, the files are removed: they can be rebuilt.
+        If the disk is too full to truncate them, the index files are removed, since they can be rebuilt.
         """
         self._flushed = min(self._flushed, count)
         try:
@@ -253,7 +255,7 @@ class SegmentWriter:
         for batch in batches:
             body.index.note(batch.base_offset, position, batch.max_time_us, self._config.index_interval_bytes)
             position += batch.nbytes
-        # Size last: readers read it first, and the bytes and entries below it are complete.
+        # The size changes last: readers read it first, and the bytes and entries below it are complete.
         body.size = position
         self.segment.next_offset = Offset(batches[-1].last_offset + 1)
 
@@ -271,8 +273,8 @@ class SegmentWriter:
     def _open_index_files(self) -> tuple[File, File]:
         """Return both index files, truncated to the entries that this writer trusts.
 
-        The files are not kept open: they are needed once in many batches, and a broker with many partitions is short of
-        descriptors.
+        The files are not kept open: a write of many batches needs them once, and a broker with many
+        partitions has few descriptors.
         """
         files = []
         for suffix, layout in ((".index", OFFSET_INDEX), (".timeindex", TIME_INDEX)):
@@ -290,7 +292,7 @@ class SegmentWriter:
 
 
 def open_empty_writer(storage: Storage, segment: Segment, config: TopicConfig) -> SegmentWriter:
-    """Create the file of a new segment. Raises `OSError`; the caller syncs the folder before it counts.
+    """Create the file of a new segment. Raises `OSError`; the caller syncs the folder before it counts the segment.
 
     Index files of a segment of the same name, left by an earlier truncation, are removed first.
     """
@@ -312,14 +314,14 @@ def unlink_added(segments: Iterable[Segment]) -> None:
 
 
 def find_end(segment: Segment, offset: Offset, interval_bytes: int) -> SegmentEnd:
-    """Return the end of the last batch that does not reach an offset. Changes nothing.
+    """Return the end of the last batch that does not reach an offset. The file is not changed.
 
-    Raises `OSError`, and `BadBatch` if damage comes before that.
+    Raises `OSError`, and `BadBatch` if damage comes before that end.
     """
     body = segment.load()
     index, point = body.index.cut_at_or_below(offset - 1)
     position, end = (point.position, point.offset) if point else (0, segment.base_offset)
-    # Not one batch further than necessary: the bytes that are to be cut off may be damaged.
+    # The walk reads no batch more than necessary, since the bytes to be cut off may be damaged.
     batches = walk_headers(body.file, position, body.size, end, segment.next_offset)
     while end < offset and (batch := next(batches, None)) is not None:
         if batch.header.next_offset > offset:

@@ -1,8 +1,9 @@
 """One segment of a partition: a file of batches with its index, readable from any thread.
 
-The last segment of a partition is open from the start and grows (`segment_writer`); the others are opened at their
-first use, so that the time of a start does not grow with the segments, and closed again when many are in use. Called by
-`partition_log`. Must not know partitions, epochs, or limits of readers.
+The last segment of a partition is open from the start and grows (`segment_writer`). The other segments are
+opened at their first use, so that the time of a start does not grow with their number, and closed again when
+many are in use. `partition_log` uses segments. The module must not know partitions, epochs, or limits of
+readers.
 """
 
 from __future__ import annotations
@@ -75,40 +76,41 @@ class Segment:
     def __init__(self, storage: Storage, folder: Path, base_offset: Offset, cache: SegmentCache) -> None:
         self._storage = storage
         self._cache = cache
-        # Guards `growing` and the files of the next sync. A sync between their changes would find no file to write, or
-        # release files that it has not written, and report all of it as durable.
+        # Lock of `growing` and the files of the next sync. A sync between their changes would find no file to
+        # write, or release files that it has not written, and report all of these files as durable.
         self._end_lock = Lock()
         self._size: int | None = None
         self._max_time_us: int | None = None
         self.folder = folder
         self.base_offset = base_offset
         self.next_offset = base_offset
-        """Base offset of the next segment; for the last segment, of the next batch."""
+        """Base offset of the next segment or, for the last segment, of the next batch."""
         self.growing = False
-        """Whether this is the last segment, which is appended to and whose index is complete in memory only."""
+        """Whether this segment is the last one, which grows and whose index is complete in memory only."""
         self.body: SegmentBody | None = None
         """State in memory; None while a closed segment is not in use, never None for the last segment."""
         self.unsynced_files: tuple[File, ...] = ()
-        """Files of a closed segment that the next sync must write out. They stay open: the kernel reports an error of
-        their write-back only to open files."""
+        """Files of a closed segment that the next sync must write out. They stay open, because the kernel
+        reports an error of their write-back only to open files.
+        """
 
     @property
     def path(self) -> Path:
-        """The file of batches."""
+        """Path of the file of batches."""
         return self.path_of(LOG_SUFFIX)
 
     @property
     def offset_stop(self) -> Offset | None:
-        """Base offset of the next segment, which no batch of this one may reach; None for the growing segment."""
+        """Base offset of the next segment, which no batch of this segment may reach; None for the growing segment."""
         return None if self.growing else self.next_offset
 
     def path_of(self, suffix: str) -> Path:
-        """Return one of the files of this segment."""
+        """Return the path of one of the segment's files."""
         return self.folder / f"{self.base_offset:020d}{suffix}"
 
     @property
     def size(self) -> int:
-        """Bytes of batches; asks the file system once for a segment that is not in use."""
+        """Bytes of batches; the first call asks the file system for a segment that is not in use."""
         body = self.body
         if body is not None:
             return body.size
@@ -117,17 +119,17 @@ class Segment:
         return self._size
 
     def read(self, offset: Offset, bytes_max: int, offset_limit: Offset) -> LogRead | None:
-        """Read whole batches from the disk; None if this segment has none in the range.
+        """Read whole batches from the disk; None if this segment has no batch in the range.
 
-        Raises `LogDamaged` when the bytes are no batches, there or further on, `StorageFailed` when the disk fails to
-        read.
+        Raises `LogDamaged` when bytes at or after the offset are no batches, `StorageFailed` when the disk
+        fails to read.
         """
         try:
             return self._read(self.load(), offset, bytes_max, offset_limit)
         except WrongBytes as wrong:
             met = wrong
         if not self.growing:
-            # Most likely the index file is wrong; a check against the log shows it.
+            # Most likely the index file is wrong; rebuilding the index from the log corrects it.
             self._rebuild_index(self.load())
         place = self._place_behind_damage(offset)
         if place is None:
@@ -138,11 +140,12 @@ class Segment:
             raise self._damaged(wrong, offset) from wrong
 
     def first_damage(self, offset: Offset) -> DamagedRange | None:
-        """Return the first range from an offset on that cannot be read; None if all of it can. Reads to the end.
+        """Return the first range from an offset on that cannot be read; None if every batch can. Reads to the end.
 
         Raises `StorageFailed` when the disk fails to read.
         """
-        # In this order: for a batch that is appended at this moment, the size is known before its offset.
+        # The offset is read before the size: an append publishes the size first, which then covers the
+        # offset.
         stop, next_offset, body = self.offset_stop, self.next_offset, self.load()
         position, expected = body.index.place_at_or_below(offset)
         expected = max(expected, self.base_offset)
@@ -180,11 +183,11 @@ class Segment:
         except (NotWhole, WrongBytes, OSError):
             # The read that may wait for the disk finds the fault and reports it.
             return None
-        # No batch where one should be: the read that may wait finds the reason, too.
+        # No batch was found where one is expected: the read that may wait finds the reason.
         return found if found is not None and found.data else None
 
     def load(self) -> SegmentBody:
-        """Return the open segment; opens it if necessary and notes that it is in use.
+        """Return the open segment, after opening it if necessary, and record that it is in use.
 
         Raises `StorageFailed` when the disk fails to read.
         """
@@ -200,14 +203,14 @@ class Segment:
         return body
 
     def seal(self, unsynced_files: tuple[File, ...]) -> None:
-        """Become a closed segment that the next sync writes out."""
+        """Make this a closed segment, which the next sync writes out."""
         with self._end_lock:
             self.unsynced_files = unsynced_files
             self.growing = False
         self._size = self.load().size
 
     def files_to_sync(self) -> tuple[File, ...]:
-        """Return the files that a sync writes out. The index of a growing segment can be rebuilt."""
+        """Return the files that a sync writes out, without a growing segment's index, which can be rebuilt."""
         with self._end_lock:
             body = self.body
             return (body.file,) if self.growing and body is not None else self.unsynced_files
@@ -224,10 +227,11 @@ class Segment:
             file.sync()
 
     def unseal(self, body: SegmentBody) -> None:
-        """Become the growing segment again."""
+        """Make this the growing segment again."""
         with self._end_lock:
             self.growing = True
-            # In this order: the cache closes the body of any segment that it knows, and must never close a growing one.
+            # The cache forgets the segment first: it closes the body of any segment in it, and must never
+            # close a growing one.
             self._cache.forget(self)
             self.body = body
             self.unsynced_files = ()
@@ -238,7 +242,7 @@ class Segment:
         return Segment(self._storage, self.folder, base_offset, self._cache)
 
     def find_time(self, timestamp_us: int) -> Offset | None:
-        """Return an offset from which a walk meets the first record of this time or newer; None if none is."""
+        """Return an offset from which a walk reaches the first record of this time or newer, or None."""
         index = self.load().index
         if index.max_time_us < timestamp_us:
             return None
@@ -246,7 +250,7 @@ class Segment:
         return Offset(index.offsets[before]) if before >= 0 else self.base_offset
 
     def max_time_us(self) -> int:
-        """Return the newest time of a record; reads only the end of the time index of a segment that is not in use."""
+        """Return the newest time of a record; a segment not in use reads only the end of its time index."""
         body = self.body
         if body is not None:
             return body.index.max_time_us
@@ -256,7 +260,7 @@ class Segment:
         return self._max_time_us
 
     def write_index(self, body: SegmentBody) -> tuple[File, ...]:
-        """Write both index files of a closed segment again; none on a full disk, since they can be rebuilt."""
+        """Write both index files of a closed segment again; on a full disk none, since they can be rebuilt."""
         index, count = body.index, len(body.index)
         offsets = OFFSET_INDEX.encode_header() + index.encode_offsets(0, count)
         times = TIME_INDEX.encode_header() + index.encode_times(0, count)
@@ -267,7 +271,7 @@ class Segment:
             return ()
 
     def unlink(self) -> None:
-        """Remove the files, batches first: an index without batches is cleared away at the next start."""
+        """Remove the files, batches first: the next start removes an index without batches."""
         self._cache.forget(self)
         for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
             self._storage.unlink(self.path_of(suffix))
@@ -299,7 +303,7 @@ class Segment:
         return None
 
     def _limit(self, offset_limit: Offset) -> Offset:
-        """Return the end of the segment's batches: bytes after it may belong to another segment."""
+        """Return the end of the segment's batches; bytes after this end may belong to another segment."""
         stop = self.offset_stop
         return offset_limit if stop is None else min(offset_limit, stop)
 
@@ -386,7 +390,7 @@ class Segment:
 
 
 def read_index_file(storage: Storage, path: Path) -> bytes | None:
-    """Return the bytes of an index file; None if it is missing or unreadable: the index is then rebuilt."""
+    """Return the bytes of an index file; None if it is missing or unreadable, so that the index is rebuilt."""
     try:
         return read_whole(storage, path)
     except OSError:
@@ -394,11 +398,11 @@ def read_index_file(storage: Storage, path: Path) -> bytes | None:
 
 
 INDEX_INTERVAL_BYTES: Final = 4096
-"""Distance between entries in a rebuilt index of a closed segment, for any setting of the topic."""
+"""Distance in bytes between entries in a rebuilt index of a closed segment, for any setting of the topic."""
 
 
 def _grow(plan: ReadPlan, nbytes: int, count: int) -> ReadPlan:
-    """Return a plan that reads further, or raise `WrongBytes` if the segment or its file ends before."""
+    """Return a plan that reads further. Raises `WrongBytes` if the segment or its file ends before."""
     if plan.position + nbytes > plan.stop or count < plan.nbytes:
         reason = f"the batch with offset {plan.offset} does not end within the segment"
         raise WrongBytes(plan.position, plan.offset, reason)
@@ -410,8 +414,8 @@ def _grow(plan: ReadPlan, nbytes: int, count: int) -> ReadPlan:
 class SegmentCache:
     """Keeps the most recently used closed segments of a data directory open.
 
-    Bounds open files and memory: the index of a full segment of small batches takes 6 MB, and a reader that goes
-    through an old topic opens every segment once.
+    The cache bounds open files and memory: the index of a full segment of small batches takes 6 MB, and a
+    reader that goes through an old topic opens every segment once.
     """
 
     segments_max: int = 512
@@ -421,7 +425,7 @@ class SegmentCache:
     _index_bytes: int = 0
 
     def use(self, segment: Segment, body: SegmentBody) -> None:
-        """Note a use; the least recently used segments are closed if too many are open."""
+        """Record a use; the least recently used segments are closed if too many are open."""
         with self._lock:
             if segment.growing:
                 # The segment has become the last one, which always stays open.
@@ -438,6 +442,6 @@ class SegmentCache:
                 oldest.body = None
 
     def forget(self, segment: Segment) -> None:
-        """Drop a segment that is removed."""
+        """Remove a segment from the cache."""
         with self._lock:
             self._index_bytes -= self._used.pop(segment, 0)

@@ -1,8 +1,9 @@
 """The interface between the log and the disk.
 
-Every file operation of this room goes through a `Storage`, so that a disk that lies (loses what was not synced, runs
-full, fails a sync) can be put under the whole log without patching anything. `PosixStorage` is the real one. Must not
-know batches, segments or offsets: only names, bytes and positions. Raises `OSError`; the rooms above wrap.
+Every file operation of this room goes through a `Storage`, so that tests put a faulty disk (loses unsynced
+bytes, runs full, fails a sync) under the whole log without patches. `PosixStorage` is the storage of a real
+disk. The module must not know batches, segments or offsets, only names, bytes and positions. It raises
+`OSError`, which the modules above wrap.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Final, Protocol, TypeAlias
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 BUFFERS_MAX: Final = 1024
-"""Buffers that one vectored write takes (IOV_MAX of Linux)."""
+"""Maximum number of buffers of one vectored write (IOV_MAX of Linux)."""
 FILE_MODE: Final = 0o640
 FOLDER_MODE: Final = 0o750
 
@@ -26,28 +27,28 @@ FOLDER_MODE: Final = 0o750
 class File(Protocol):
     """An open file, which is closed when its last holder releases it.
 
-    Readers hold a reference while they read; an explicit close could close a descriptor that they use, and the number
-    might already belong to another file.
+    Readers hold a reference while they read. An explicit close could close a descriptor that a reader uses,
+    and the number might already belong to another file.
     """
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write all buffers one after another at a position. After an error some of the bytes may be written."""
+        """Write all buffers contiguously at a position. After an error some of the bytes may be written."""
         ...
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """Fill the buffer from a position; return the bytes read, fewer only at the end of the file."""
+        """Fill the buffer from a position; return the number of bytes read, fewer only at the end of the file."""
         ...
 
     def read_into_cached(self, buffer: memoryview, position: int) -> int:
-        """Read bytes that are in memory, without waiting for the disk; 0 if none are, or the disk cannot tell."""
+        """Read bytes from memory without waiting for the disk; 0 if none are in memory, or the disk cannot tell."""
         ...
 
     def size(self) -> int:
-        """Return the bytes of the file."""
+        """Return the number of bytes in the file."""
         ...
 
     def truncate(self, size: int) -> None:
-        """Make the file this long."""
+        """Set the length of the file."""
         ...
 
     def sync(self) -> None:
@@ -67,7 +68,7 @@ class Storage(Protocol):
         ...
 
     def file_size(self, path: Path) -> int:
-        """Return the bytes of a file by its name."""
+        """Return the number of bytes in a file by its name."""
         ...
 
     def list_files(self, folder: Path) -> list[str]:
@@ -95,7 +96,7 @@ class Storage(Protocol):
         ...
 
     def sync_folder(self, path: Path) -> None:
-        """Make names created, renamed or removed in a folder survive the loss of power."""
+        """Make names created, renamed or removed in a folder durable."""
         ...
 
     def open_volume(self, path: Path) -> Volume:
@@ -103,7 +104,7 @@ class Storage(Protocol):
         ...
 
     def lock(self, path: Path, holder: bytes) -> File | None:
-        """Lock a file until the returned lock is closed and write its holder into it; None if another holds it."""
+        """Lock a file until the returned lock is closed and write its holder into it; None if it is locked already."""
         ...
 
 
@@ -111,7 +112,7 @@ class Volume(Protocol):
     """A mounted file system."""
 
     def sync(self) -> None:
-        """Return once everything dirty on the volume is on the disk; raises what failed since it was opened."""
+        """Return once every dirty page of the volume is on the disk; raise any failure since the volume was opened."""
         ...
 
 
@@ -141,7 +142,7 @@ class PosixFile:
         while buffers:
             written = os.pwritev(self._descriptor, buffers[:BUFFERS_MAX], position)
             if written == 0:
-                # The kernel returns 0 only for reasons that persist; writing on would loop for ever.
+                # The kernel returns 0 only for reasons that persist; a repeated write would loop for ever.
                 raise OSError(errno.EIO, "the disk took no bytes")
             buffers, position = _after(buffers, written), position + written
 
@@ -170,11 +171,11 @@ class PosixFile:
             return 0
 
     def size(self) -> int:
-        """Return the bytes of the file."""
+        """Return the number of bytes in the file."""
         return os.fstat(self._descriptor).st_size
 
     def truncate(self, size: int) -> None:
-        """Make the file this long."""
+        """Set the length of the file."""
         os.ftruncate(self._descriptor, size)
 
     def sync(self) -> None:
@@ -183,7 +184,7 @@ class PosixFile:
 
 
 def _after(buffers: Sequence[Buffer], nbytes: int) -> list[Buffer]:
-    """Return the remaining buffers when the first bytes of them are written."""
+    """Return the buffers that remain after their first bytes are written."""
     index = 0
     while index < len(buffers) and nbytes >= len(buffers[index]):
         nbytes -= len(buffers[index])
@@ -208,19 +209,20 @@ class PosixVolume:
         os.close(self._descriptor)
 
     def sync(self) -> None:
-        """Return once bytes and size are on the disk."""
+        """Return once every dirty file of the volume is on the disk."""
         if self._library.syncfs(self._descriptor) != 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
 
 
 class PosixStorage:
-    """The file systems of this machine. One object for each data directory: it remembers what the disk supports."""
+    """The file systems of this machine. Each data directory has one object, which remembers what the disk supports."""
 
     __slots__ = ("reads_cached",)
 
     def __init__(self) -> None:
-        # tmpfs and some others refuse RWF_NOWAIT; the first refusal is remembered and reads go to the pool.
+        # tmpfs and some other file systems refuse RWF_NOWAIT. The first refusal is remembered, and reads go
+        # to the pool.
         self.reads_cached = True
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
@@ -229,11 +231,11 @@ class PosixStorage:
         return PosixFile(os.open(path, flags, FILE_MODE), self)
 
     def exists(self, path: Path) -> bool:
-        """Return whether a name is taken."""
+        """Return whether a name exists."""
         return path.exists()
 
     def file_size(self, path: Path) -> int:
-        """Return the bytes of a file by its name."""
+        """Return the number of bytes in a file by its name."""
         return path.stat().st_size
 
     def list_files(self, folder: Path) -> list[str]:
@@ -247,7 +249,7 @@ class PosixStorage:
             return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
 
     def make_folder(self, path: Path) -> None:
-        """Make a folder unless it is there."""
+        """Create a folder if it is missing."""
         path.mkdir(mode=FOLDER_MODE, exist_ok=True)
 
     def rename(self, source: Path, target: Path) -> None:
@@ -255,7 +257,7 @@ class PosixStorage:
         source.rename(target)
 
     def unlink(self, path: Path) -> None:
-        """Remove a file unless it is gone."""
+        """Remove a file if it exists."""
         path.unlink(missing_ok=True)
 
     def remove_folder(self, path: Path) -> None:
@@ -275,7 +277,7 @@ class PosixStorage:
         return PosixVolume(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def lock(self, path: Path, holder: bytes) -> PosixFile | None:
-        """Lock with flock, which ends with the process."""
+        """Lock a file with flock, which ends with the process."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         file = PosixFile(descriptor, self)
         try:
@@ -288,7 +290,7 @@ class PosixStorage:
 
 
 def read_whole(storage: Storage, path: Path) -> bytes | None:
-    """Return the bytes of a file, or None if there is none."""
+    """Return the bytes of a file, or None if the file is missing."""
     try:
         file = storage.open(path)
     except FileNotFoundError:
@@ -299,12 +301,13 @@ def read_whole(storage: Storage, path: Path) -> bytes | None:
 
 
 def write_atomically(storage: Storage, path: Path, data: bytes) -> None:
-    """Replace a file so that after a crash the file has either its old content or the whole new one.
+    """Replace a file so that after a crash the file has either its whole old content or its whole new content.
 
     A temporary file is written and synced, renamed over the old one, and the folder is synced.
     """
     temporary = path.with_name(path.name + ".tmp")
-    # A rename interrupted by the loss of power may have left both names on one file: the good one.
+    # A rename interrupted by a loss of power may have left both names on the good file, which must not
+    # change.
     storage.unlink(temporary)
     file = storage.open(temporary, create=True)
     file.write([data], 0)

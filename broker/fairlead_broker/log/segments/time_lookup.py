@@ -1,7 +1,7 @@
 """Find the first record of a time or newer: by index, then headers, then the times of one batch.
 
-Called by `partition_log`. Decodes at most the batches whose newest time is late enough, and of these only as many as it
-takes to find a readable record of that time.
+`readable_log` calls this module. A search decodes only batches whose newest time is late enough, and stops at
+the first readable record of that time.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 def first_record_in(
     segments: Iterable[Segment], timestamp_us: int, log_start: Offset, end: Offset
 ) -> tuple[Offset, TimestampUs] | None:
-    """Return offset and time of the first record with this time or a newer one, from the log start to the end.
+    """Return offset and time of the first record with this time or a newer one, from log start to log end.
 
-    `segments` in rising order. Raises `LogDamaged`.
+    `segments` is in rising order. Raises `LogDamaged`.
     """
     for segment in segments:
         if segment.next_offset > log_start and segment.max_time_us() >= timestamp_us:
@@ -42,9 +42,9 @@ def first_record_in(
 def first_record_since(
     segment: Segment, timestamp_us: int, log_start: Offset, end: Offset
 ) -> tuple[Offset, TimestampUs] | None:
-    """Return offset and time of the first record of a segment with this time or a newer one, below the end.
+    """Return offset and time of a segment's first record with this time or a newer one, below the end.
 
-    Raises `LogDamaged` if a batch before it is bad.
+    Raises `LogDamaged` if a batch before that record is bad.
     """
     start = segment.find_time(timestamp_us)
     if start is None:
