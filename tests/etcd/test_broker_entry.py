@@ -108,7 +108,7 @@ async def test_wrong_credentials_end_the_start(alone: EtcdCluster, start: Start)
     await alone.etcdctl("user", "grant-role", "root", "root")
     await alone.etcdctl("auth", "enable")
     async with asyncio.timeout(SECONDS):
-        with pytest.raises(CredentialsRefused, match="check user, password and role in etcd"):
+        with pytest.raises(CredentialsRefused):
             await start(alone, etcd_user="root", etcd_password="wrong")
         broker = await start(alone, etcd_user="root", etcd_password="right")
 
@@ -121,9 +121,10 @@ async def test_an_id_that_is_taken_is_refused_with_its_holder(
     """After the time in which a dead holder would have gone."""
     first = await start(alone)
     async with asyncio.timeout(SECONDS):
-        with pytest.raises(BrokerIdHeld, match=f"broker id 0 is held .* {first.addresses.data}"):
+        with pytest.raises(BrokerIdHeld) as refused:
             await start(alone, data=tmp_path / "other")
 
+    assert refused.value.holder.addresses.data == str(first.addresses.data)
     assert first.broker.ready
 
 
@@ -163,18 +164,18 @@ async def test_a_directory_of_another_cluster_is_refused(
     alone: EtcdCluster, start: Start, tmp_path: Path
 ) -> None:
     """Also where the other etcd knows no cluster yet: it must not get one by mistake."""
-    await (await start(alone)).stop()
+    first = await start(alone)
+    mine = first.broker.entry.cluster.cluster_id
+    await first.stop()
     async with etcd_cluster(tmp_path / "other") as other:
-        with pytest.raises(
-            CoordinationElsewhere, match=r"belongs to cluster .* holds no cluster named fairlead"
-        ):
+        with pytest.raises(CoordinationElsewhere, match=mine):
             await start(other)
-        await (await start(other, data=tmp_path / "elsewhere")).stop()
-        with pytest.raises(
-            CoordinationElsewhere, match=r"belongs to cluster .* holds cluster .* start it where"
-        ):
+        second = await start(other, data=tmp_path / "elsewhere")
+        theirs = second.broker.entry.cluster.cluster_id
+        await second.stop()
+        with pytest.raises(CoordinationElsewhere, match=f"{mine}.*{theirs}"):
             await start(other)
-    with pytest.raises(IdentityMismatch, match="belongs to broker 0, this is broker 1"):
+    with pytest.raises(IdentityMismatch):
         await start(alone, id=1)
 
 
@@ -202,7 +203,7 @@ async def test_coordination_moves_to_etcd_with_its_data(
     assert await values(client) == [b"one", b"two"]
     assert broker.broker.views.by_name("flights").config.retention_ms == 86_400_000
     await broker.stop()
-    with pytest.raises(CoordinationMoved, match=f"start the broker with: --etcd {alone.urls[0]}"):
+    with pytest.raises(CoordinationMoved, match=alone.urls[0]):
         await start()
     broker = await start(alone)
     assert await values(TopicClient(broker.broker, "flights")) == [b"one", b"two"]

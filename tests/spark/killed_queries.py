@@ -60,7 +60,7 @@ RECORDS_A_PAUSE: Final = 20
 
 
 class Feeder:
-    """Produces records, no two of them alike, until it is told to end."""
+    """Produces records, no two of them alike, until `stop` is called."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -68,7 +68,7 @@ class Feeder:
         self._thread = threading.Thread(target=self._run, name="feeder")
         self.records = 0
         self.failure: Exception | None = None
-        """Why it has ended before it was told to: queries wait in vain then."""
+        """The error that ended the thread before `stop` was called: queries wait in vain then."""
 
     def start(self) -> None:
         """Begin."""
@@ -84,7 +84,7 @@ class Feeder:
     def _run(self) -> None:
         try:
             self._feed()
-        except Exception as failure:  # noqa: BLE001 - told by whoever waits
+        except Exception as failure:  # noqa: BLE001 - raised by `stop`
             self.failure = failure
 
     def _feed(self) -> None:

@@ -88,7 +88,7 @@ class Program:
 
 
 def published(bootstrap: str, group: str, topic: str, total: int) -> int:
-    """Return the sum of a group's offsets in a topic, once it is so; listeners are told behind the query's back."""
+    """Return the sum of a group's offsets in a topic, once it is so; Spark calls listeners after the query."""
     deadline = time.monotonic() + SECONDS_MAX
     with Admin(bootstrap) as admin:
         while True:

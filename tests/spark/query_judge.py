@@ -86,7 +86,7 @@ def judge_lake(folder: Path, truth: dict[tuple[int, int], str]) -> Verdict:
 
 
 def judge_copy(bootstrap: str, copy: str, truth: dict[tuple[int, int], str]) -> Verdict:
-    """Compare the topic that was written with the one that was read; values are unlike each other."""
+    """Compare the written topic with the topic that was read; values are unlike each other."""
     values = Counter(read_topic(bootstrap, copy).values())
     known = set(truth.values())
     return Verdict(

@@ -24,7 +24,7 @@ LIGHT: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 LIGHT_VARIABLES: Final = {"SPARK_SUBMIT_OPTS": LIGHT, "SPARK_LAUNCHER_OPTS": LIGHT}
 """For a Spark of another installation, whose classes are not in the archive."""
 MADE_SECONDS_MAX: Final = 600.0
-"""Twenty seconds where nobody else needs the cores."""
+"""Twenty seconds on idle cores."""
 
 
 def quick_java() -> dict[str, str]:
@@ -49,7 +49,7 @@ def class_archive() -> Path:
 
 
 def _digest() -> str:
-    """Tell one Java and Spark from another: a JVM takes an archive of the very files that it was made of."""
+    """Return a digest of Java and Spark: a JVM takes an archive of the very files that it was made of."""
     spec = find_spec("pyspark")
     assert spec is not None, "these tests need the extra spark"
     assert spec.origin is not None, "a package of files"

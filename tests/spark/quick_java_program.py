@@ -32,7 +32,7 @@ def main() -> None:
         counts.trigger(availableNow=True).start().awaitTermination()
     process = spark.sparkContext._gateway.proc
     spark.stop()
-    # The gateway ends when nobody writes to it any more.
+    # The gateway ends at the end of its standard input.
     process.stdin.close()
     process.wait()
 

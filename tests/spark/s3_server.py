@@ -32,7 +32,7 @@ class S3Server:
 
     url: str
     folder: Path
-    """Where the bucket's objects are files."""
+    """The folder in which the bucket's objects are files."""
 
     @property
     def options(self) -> dict[str, str]:

@@ -67,7 +67,7 @@ def test_workers_that_one_daemon_forks_have_clients_of_their_own(bootstrap: str)
 
 
 def test_a_fork_does_not_use_the_clients_of_its_parent(bootstrap: str) -> None:
-    """A child of a process that has asked is told at once that it cannot; the parent's client works on."""
+    """A child of a process that has asked cannot ask, and fails at once; the parent's client works on."""
     topics_of(bootstrap)
     with get_context("fork").Pool(1) as child, pytest.raises(SettingError, match="fork"):
         child.apply_async(topics_of, (bootstrap,)).get(SECONDS_MAX)

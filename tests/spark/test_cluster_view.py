@@ -13,7 +13,7 @@ from fairlead_spark.source.cluster_view import ClusterView
 
 
 class Hurried(ClusterView):
-    """A view of a read during whose first look one of the topics is deleted by somebody else."""
+    """A view of a read during whose first look another client deletes one of the topics."""
 
     victim = ""
 
@@ -26,7 +26,7 @@ class Hurried(ClusterView):
 
 
 def test_a_topic_that_is_deleted_during_a_look_is_left_out(bootstrap: str, topic: str) -> None:
-    """As one that was deleted before it: what is lost is told by the plan, and the query need not fail here."""
+    """As a topic that was deleted before it: the plan reports the loss, and the query need not fail here."""
     kept, deleted = f"{topic}-kept", f"{topic}-deleted"
     with Admin(bootstrap) as admin:
         admin.create_topic(kept, partitions=1)

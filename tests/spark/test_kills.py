@@ -12,7 +12,7 @@ from query_judge import judge_places
 
 KILLS = ("worker", "driver", "worker")
 TIMEOUT_SECONDS = 600
-"""Fifteen seconds where nobody else needs the cores, of which two starts of a JVM are most."""
+"""Fifteen seconds on idle cores, of which two starts of a JVM are most."""
 
 
 @pytest.mark.scenario

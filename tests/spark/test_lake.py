@@ -138,7 +138,7 @@ def test_a_write_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) 
 
 
 def test_a_partition_that_readers_refuse_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    """A date beyond the calendar is told by column and value; where the query makes it null, everything is written."""
+    """The refusal of a date beyond the calendar names column and value; with null in its place, all is written."""
     rows = (
         spark.range(3).selectExpr("id", "make_date(CAST(2026 + 10000 * id AS INT), 5, 5) AS day").coalesce(1)
     )

@@ -168,7 +168,7 @@ def test_a_mirror_knows_its_own_cluster_by_any_address(clusters: tuple[str, str]
 
 
 def test_the_page_has_every_option() -> None:
-    """Each pipeline's own options are told with their defaults, and no others."""
+    """The page has each pipeline's own options with their defaults, and no others."""
     told = {
         name: {option["name"]: option["default"] or "" for option in OPTION.finditer(text)}
         for name, text in sections().items()

@@ -34,7 +34,7 @@ def lag(bootstrap: str, group: str) -> dict[str, Any]:
 
 
 def lag_when(bootstrap: str, group: str, *, total: int) -> dict[str, Any]:
-    """Return what the command says once so many records are unread; listeners are told behind the query's back."""
+    """Return what the command says once so many records are unread; Spark calls listeners some time after the query."""
     deadline = time.monotonic() + SECONDS_MAX
     while (said := lag(bootstrap, group))["total_records"] != total and time.monotonic() < deadline:
         pass

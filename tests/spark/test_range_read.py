@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 VALUE_BYTES = 64 << 10
 RECORDS = 1024
-"""Of two partitions together: more than may ever be in memory."""
+"""The number of records of two partitions together: more than may ever be in memory."""
 RETRY_SECONDS = 2.0
 
 
@@ -51,7 +51,7 @@ def read_of(link: Connection, ranges: list[OffsetRange]) -> RangeRead:
 
 
 def test_the_next_part_is_there_while_one_is_held(bootstrap: str, topic: str) -> None:
-    """Whoever holds a batch finds the next answers come, and no more of them than there is room for."""
+    """While a task holds a batch, the next answers arrive, and no more of them than there is room for."""
     ranges = fill(bootstrap, topic)
     link = connection(bootstrap)
     read = read_of(link, ranges)

@@ -63,7 +63,7 @@ class LostLog:
         return leader
 
     def lose(self, leader: BrokerId) -> None:
-        """Elect one of those that have the first record alone."""
+        """Elect a broker that has the first record alone."""
         self.thread.run(self.cluster.stop(leader))
         for other in self.addresses.keys() - {leader}:
             listen = self.addresses[other].removeprefix("http://")
@@ -117,6 +117,11 @@ def read(reader: StreamReader, start: dict[str, object], end: dict[str, object])
     ]
 
 
+def of(failure: DataLoss) -> list[tuple[LossKind, str, int | None]]:
+    """Return kind, topic and partition of each loss."""
+    return [(loss.kind, loss.topic, loss.partition) for loss in failure.losses]
+
+
 @pytest.mark.scenario
 def test_a_query_is_told_of_a_log_that_ends_before_its_checkpoint(
     spark: SparkSession, log: LostLog, tmp_path: Path
@@ -128,9 +133,7 @@ def test_a_query_is_told_of_a_log_that_ends_before_its_checkpoint(
     leader = log.grow()
     run("true")
     log.lose(leader)
-    with pytest.raises(
-        StreamingQueryException, match="the query has read up to offset 6, and the log ends at 1"
-    ):
+    with pytest.raises(StreamingQueryException, match=DataLoss.__name__):
         run("true")
     run("false")
     log.send(20, 21)
@@ -168,11 +171,11 @@ def test_a_log_that_grew_anew_past_a_query_is_told_from_growth(log: LostLog) -> 
     log.send(*range(20, 28))
 
     end = strict.latestOffset(place, ReadAllAvailable())
-    with pytest.raises(DataLoss, match="wanted from offset 6") as told:
+    with pytest.raises(DataLoss) as told:
         read(strict, place, end)
     found = read(lenient, place, end)
 
-    assert [loss.kind for loss in told.value.losses] == [LossKind.LOG_TRUNCATED]
+    assert of(told.value) == [(LossKind.LOG_TRUNCATED, TOPIC, 0)]
     assert found == [(offset, b"%d" % (19 + offset)) for offset in range(1, 9)]
 
 
@@ -201,10 +204,10 @@ def test_a_log_that_loses_its_end_under_a_task_is_told(log: LostLog) -> None:
     end = strict.latestOffset(strict.initialOffset(), ReadAllAvailable())
     log.lose(leader)
 
-    with pytest.raises(DataLoss, match=r"the log lost its end.*wanted from offset 4") as told:
+    with pytest.raises(DataLoss) as told:
         read(strict, start, end)
 
-    assert [loss.kind for loss in told.value.losses] == [LossKind.LOG_TRUNCATED]
+    assert of(told.value) == [(LossKind.LOG_TRUNCATED, TOPIC, 0)]
     assert read(lenient, start, end) == []
 
 
@@ -228,14 +231,15 @@ def test_a_trigger_planned_before_an_election_reads_nothing_twice(log: LostLog, 
 
 @pytest.mark.scenario
 def test_a_log_that_ends_within_a_trigger_is_told(log: LostLog) -> None:
-    """Nobody refuses a reader that has seen the first record alone: who waits for more asks where the log ends."""
+    """A reader that has seen the first record alone is not refused: it asks where the log ends while it waits."""
     strict, lenient = (reader_of(log, fails=fails, retryTimeout="2s") for fails in (True, False))
     leader = log.grow()
     start = strict.initialOffset()
     end = strict.latestOffset(start, ReadAllAvailable())
     log.lose(leader)
 
-    with pytest.raises(DataLoss, match=r"wanted up to offset 6, and the log ends at 1"):
+    with pytest.raises(DataLoss) as told:
         read(strict, start, end)
 
+    assert of(told.value) == [(LossKind.LOG_TRUNCATED, TOPIC, 0)]
     assert read(lenient, start, end) == [(0, b"1")]

@@ -67,6 +67,11 @@ def send(bootstrap: str, topic: str, *values: bytes, partition: int = 0) -> None
         producer.flush()
 
 
+def of(failure: DataLoss) -> list[tuple[LossKind, str, int | None]]:
+    """Return kind, topic and partition of each loss."""
+    return [(loss.kind, loss.topic, loss.partition) for loss in failure.losses]
+
+
 def milliseconds(seconds: int) -> str:
     """The time of a record of `hundred`, cut to a millisecond and so before it."""
     return str(int((NOON + timedelta(seconds=seconds)).timestamp() * 1000))
@@ -120,24 +125,24 @@ def test_filters_narrow_a_read(bootstrap: str, hundred: str) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"subscribe": "no-such-topic"}, TopicNotFoundError, ["no-such-topic", "does not exist"]),
-        ({"startingOffsets": '{"hundred": {"0": 101}}'}, OptionError, ["hundred-0: 101", "up to 100"]),
-        ({"startingOffsets": '{"hundred": {"7": 1}}'}, OptionError, ["missing: hundred-0"]),
+        ({"subscribe": "no-such-topic"}, TopicNotFoundError, ["no-such-topic"]),
+        ({"startingOffsets": '{"hundred": {"0": 101}}'}, OptionError, ["hundred-0", "101", "100"]),
+        ({"startingOffsets": '{"hundred": {"7": 1}}'}, OptionError, ["hundred-0"]),
         (
             {"startingOffsets": '{"hundred": {"0": 1, "7": 1}}'},
             OptionError,
-            ["not among them: hundred-7"],
+            ["hundred-7"],
         ),
-        ({"subscribe": "", "assign": '{"hundred": [3]}'}, OptionError, ["hundred-3", "partitions 0 to 0"]),
+        ({"subscribe": "", "assign": '{"hundred": [3]}'}, OptionError, ["hundred-3"]),
         (
             {"startingTimestamp": milliseconds(9), "endingTimestamp": milliseconds(5)},
             OptionError,
-            ["endingOffsets", "hundred-0: 5", "from 9 on"],
+            ["endingOffsets", "hundred-0"],
         ),
         (
             {"bootstrap": "http://127.0.0.1:9", "retryTimeout": "500ms"},
             UnreachableError,
-            ["http://127.0.0.1:9", "Check the bootstrap addresses"],
+            ["http://127.0.0.1:9"],
         ),
     ],
 )
@@ -200,7 +205,7 @@ def test_batches_have_one_schema_and_a_size_that_spark_likes(bootstrap: str, top
 
 
 def test_the_task_that_spark_makes_of_nothing_reads_nothing(bootstrap: str, topic: str) -> None:
-    """An empty topic plans no task, and the one that Spark makes then is empty."""
+    """An empty topic plans no task, and the task that Spark makes in its place is empty."""
     with Admin(bootstrap) as admin:
         admin.create_topic(topic, partitions=2)
     reader = batch(bootstrap, subscribe=topic)
@@ -239,7 +244,7 @@ def test_triggers_follow_one_another_without_gap_or_overlap(bootstrap: str, topi
 
 
 def test_available_now_ends_where_it_began_to(bootstrap: str, topic: str) -> None:
-    """What comes after the start of the query waits, whatever the limit says."""
+    """Records that are appended after the start of the query wait, whatever the limit says."""
     send(bootstrap, topic, b"1", b"2", b"3")
     reader = stream(bootstrap, subscribe=topic, startingOffsets="earliest")
     place = reader.initialOffset()
@@ -268,8 +273,7 @@ def test_records_deleted_before_they_were_read_are_a_loss(bootstrap: str, topic:
     if fails:
         with pytest.raises(DataLoss) as lost:
             rows(reader, tasks)
-        assert [loss.kind for loss in lost.value.losses] == [LossKind.LOG_START]
-        assert f"offset 0 of {topic}-0 is below log start 6" in str(lost.value)
+        assert of(lost.value) == [(LossKind.LOG_START, topic, 0)]
         assert "failOnDataLoss=false" in str(lost.value)
     else:
         assert [row["offset"] for row in rows(reader, tasks)] == [6, 7, 8, 9]
@@ -277,7 +281,7 @@ def test_records_deleted_before_they_were_read_are_a_loss(bootstrap: str, topic:
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_limited_trigger_begins_where_the_log_does(bootstrap: str, topic: str, fails: bool) -> None:
-    """Expired records are told before an end is noted, and use up neither a limit nor, one by one, triggers."""
+    """Expired records fail a query before an end is noted, and use up neither a limit nor, one by one, triggers."""
     with Admin(bootstrap) as admin:
         admin.create_topic(topic, partitions=2)
         send(bootstrap, topic, *[b"%d" % number for number in range(100)])
@@ -287,8 +291,9 @@ def test_a_limited_trigger_begins_where_the_log_does(bootstrap: str, topic: str,
         admin.delete_records(topic, 0, before=90)
 
     if fails:
-        with pytest.raises(DataLoss, match=f"offset 0 of {topic}-0 is below log start 90"):
+        with pytest.raises(DataLoss) as lost:
             reader.latestOffset(place, ReadMaxRows(8))
+        assert of(lost.value) == [(LossKind.LOG_START, topic, 0)]
     else:
         read = []
         for _ in range(3):
@@ -330,8 +335,10 @@ def test_no_leader_of_the_past_says_where_a_log_ends(bootstrap: str, topic: str)
 
     with pytest.raises(FairleadError, match="epoch"):
         reader.latestOffset(seen.to_dict(), ReadAllAvailable())
-    with pytest.raises(DataLoss, match="deleted and created again"):
+    with pytest.raises(DataLoss) as lost:
         reader.latestOffset(another.to_dict(), ReadAllAvailable())
+
+    assert of(lost.value) == [(LossKind.TOPIC_RECREATED, topic, None)]
 
 
 def test_an_end_before_the_query_moves_it_only_by_an_election(bootstrap: str, topic: str) -> None:
@@ -351,9 +358,10 @@ def test_an_end_before_the_query_moves_it_only_by_an_election(bootstrap: str, to
         told, end = (
             pool.submit(reader.latestOffset, place, ReadAllAvailable()) for reader in (strict, lenient)
         )
-        with pytest.raises(DataLoss, match="the query has read up to offset 9, and the log ends at 2"):
+        with pytest.raises(DataLoss) as lost:
             told.result()
 
+    assert of(lost.value) == [(LossKind.LOG_TRUNCATED, topic, 0)]
     assert end.result() == place
 
 
@@ -372,10 +380,12 @@ def test_a_recreated_topic_is_told_from_growth(bootstrap: str, topic: str, fails
     send(bootstrap, topic, b"new", b"new", b"new")
 
     if fails:
-        with pytest.raises(DataLoss, match=f"its id was {first} and is {second}.*0:2"):
+        with pytest.raises(DataLoss, match=f"{first}.*{second}") as noted:
             reader.latestOffset(place, ReadAllAvailable())
-        with pytest.raises(DataLoss, match="deleted and created again"):
+        with pytest.raises(DataLoss) as lost:
             rows(reader, old)
+        assert of(noted.value) == [(LossKind.TOPIC_RECREATED, topic, None)]
+        assert [kind for kind, *_ in of(lost.value)] == [LossKind.TOPIC_RECREATED]
     else:
         end = reader.latestOffset(place, ReadAllAvailable())
         found = rows(reader, reader.partitions(place, end))
@@ -386,7 +396,7 @@ def test_a_recreated_topic_is_told_from_growth(bootstrap: str, topic: str, fails
 @pytest.mark.scenario
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_topic_that_is_gone_is_a_loss(bootstrap: str, topic: str, fails: bool) -> None:
-    """A deleted topic ends a query, or the query goes on with the others; it is read anew if it comes back."""
+    """A deleted topic ends a query, or the query goes on with the others; a new topic of its name is read."""
     with Admin(bootstrap) as admin:
         admin.create_topic(topic, partitions=1)
         send(bootstrap, topic, b"old")
@@ -397,8 +407,9 @@ def test_a_topic_that_is_gone_is_a_loss(bootstrap: str, topic: str, fails: bool)
         admin.delete_topic(topic)
 
         if fails:
-            with pytest.raises(DataLoss, match=r"does not exist any more.*0:1"):
+            with pytest.raises(DataLoss) as lost:
                 reader.latestOffset(place, ReadAllAvailable())
+            assert of(lost.value) == [(LossKind.TOPIC_GONE, topic, None)]
         else:
             gone = reader.latestOffset(place, ReadAllAvailable())
             admin.create_topic(topic, partitions=1)

@@ -70,7 +70,7 @@ def beside(work: Callable[[], None], ended: threading.Event) -> Iterator[None]:
 
 @contextmanager
 def writing(bootstrap: str, acknowledged: Counted) -> Iterator[None]:
-    """Write numbers all the time; those that are acknowledged are counted."""
+    """Write numbers all the time; acknowledged numbers are counted."""
     ended = threading.Event()
 
     def write() -> None:

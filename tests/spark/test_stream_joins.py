@@ -46,7 +46,7 @@ def run(joined: DataFrame, checkpoint: Path) -> set[tuple[str, ...]]:
 
 
 def within_a_minute(early: str, late: str) -> Column:
-    """Say that one comes at most a minute after the other."""
+    """Return the condition that one row is at most a minute after the other."""
     return expr(f"{late}_time between {early}_time and {early}_time + {WINDOW}")
 
 

@@ -1,7 +1,7 @@
 """Imported by every Python process of a killed driver at its start: PySpark comes from its installation.
 
-Spark names the archive beside its jars first. What comes from an archive has no bytecode: every worker would compile
-for a second and a half, longer than it lives, and where cores are shared not come to work before Spark gives it up.
+Spark names the archive beside its jars first. A module in an archive has no bytecode: every worker would compile
+for a second and a half, longer than it lives, and where cores are shared not begin to work before Spark gives it up.
 """
 
 from __future__ import annotations
