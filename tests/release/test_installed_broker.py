@@ -41,7 +41,11 @@ def names(said: str) -> set[str]:
     return set(re.findall(r"^ \+ ([\w.-]+)==", said, re.MULTILINE))
 
 
-@pytest.mark.parametrize("way", [from_wheel, from_sdist, extra_later], ids=lambda way: way.__name__)
+@pytest.mark.parametrize(
+    "way",
+    [from_wheel, *(pytest.param(way, marks=pytest.mark.scenario) for way in (from_sdist, extra_later))],
+    ids=lambda way: way.__name__,
+)
 def test_a_record_goes_through_an_installed_broker(
     way: Callable[[Path, Path, Path], str], wheel: Path, sdist: Path, tmp_path: Path
 ) -> None:
