@@ -63,7 +63,7 @@ class LogDirectory:
         """Create the object for `open`, which is the only caller."""
         self.path = path
         self.was_clean = False
-        """Whether the last stop was in order, so that no bytes were left unsynced."""
+        """Whether the last stop left no bytes unsynced."""
         self.corrupt: tuple[str, ...] = ()
         """Findings about documents that were damaged at the start, one sentence each."""
         self.health = DirectoryHealth()
@@ -142,7 +142,7 @@ class LogDirectory:
 
     @property
     def cluster_id(self) -> str | None:
-        """Cluster that the directory belongs to; None while the directory is new."""
+        """Cluster that the directory belongs to, or None while it is new."""
         return self._identity.cluster_id if self._identity else None
 
     @property
@@ -151,7 +151,7 @@ class LogDirectory:
         return self.health.failure
 
     def adopt_cluster(self, cluster_id: str) -> Identity:
-        """Make a new directory part of a cluster, or check an old one's cluster. Raises `IdentityMismatch`."""
+        """Add a new directory to a cluster. Raises `IdentityMismatch` if it belongs to another cluster."""
         found = self._identity
         if found is None:
             found = Identity(
@@ -222,10 +222,10 @@ class LogDirectory:
         return log
 
     def give_up_partition(self, topic_id: TopicId, partition: PartitionIndex) -> Path | None:
-        """Rename a partition's folder durably, so that no start reads it; return its path, for `remove_given_up`.
+        """Rename a partition's folder durably, so that no start reads it, and return the new path.
 
-        The time of the call does not grow with the number of files. Returns None if there is no such
-        partition.
+        `remove_given_up` removes the renamed folder later, so the call takes no longer with many files.
+        Returns None if there is no such partition.
         """
         key = TopicIdPartition(topic_id, partition)
         log = self._open.pop(key, None)
@@ -246,7 +246,7 @@ class LogDirectory:
         return gone
 
     def remove_given_up(self, folder: Path) -> None:
-        """Remove the files of a dropped partition. Any partition may be opened at the same time, also the same."""
+        """Remove the files of a dropped partition, while any partition, even the same one, may be opened."""
         try:
             self._remove_folder(folder)
             self._remove_topic_folder_if_empty(folder.parent)
@@ -254,7 +254,7 @@ class LogDirectory:
             raise wrap_os_error(error, f"{folder}: cannot delete") from error
 
     def mark_strays(self, known: Container[TopicId]) -> list[Path]:
-        """Rename folders of unknown topics to `.stray` and return all stray folders; none is ever deleted."""
+        """Rename folders of unknown topics to `.stray` and return all stray folders, which are never deleted."""
         strays = []
         try:
             for name in sorted(self._storage.list_folders(self.path)):
@@ -331,8 +331,8 @@ class LogDirectory:
     def _reside(self, residence: str | None) -> None:
         """Store the kernel and volume that keep the bytes, all synced now, before the clean marker is removed.
 
-        Otherwise a start that is killed before it has registered would leave neither the marker nor the boot
-        id of its kernel.
+        With the reverse order, a start that is killed before it has registered would leave neither the marker
+        nor the boot id of its kernel.
         """
         found = self._identity
         if found is not None and residence is not None and found.residence != residence:
@@ -362,7 +362,7 @@ class LogDirectory:
             self._checkpointed[TopicIdPartition(entry.topic_id, entry.partition)] = entry
 
     def _fresh_entry(self, key: TopicIdPartition) -> PartitionCheckpoint | None:
-        """Return the entry of a partition created since the last checkpoint; None if the checkpoint was lost."""
+        """Return the entry of a partition created since the last checkpoint, or None if the checkpoint was lost."""
         if not self._knows_checkpoint:
             return None
         begin = Offset(0)

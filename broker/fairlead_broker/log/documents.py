@@ -28,7 +28,7 @@ HEADER_BYTES: Final = _HEAD.size + _CHECKSUM.size
 
 
 class DocumentKind(IntEnum):
-    """Kind of a document; the header contains the number of the kind."""
+    """Kind of a document, stored as a number in the header."""
 
     IDENTITY = 1
     CHECKPOINT = 2
@@ -42,9 +42,11 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     broker_id: int
     directory_id: str
     last_broker_epoch: int = 0
-    """Newest incarnation of the broker that led or fetched with this directory, written before it did so."""
+    """Newest incarnation of the broker that led or fetched with this directory, stored before its first such
+    request.
+    """
     intact_since: int | None = None
-    """Oldest incarnation since which every restart kept every written byte, synced or not; None if it is unknown.
+    """Oldest incarnation since which every restart kept every written byte, synced or not, or None if it is unknown.
     """
     residence: str | None = None
     """Boot id of the kernel whose page cache holds the last unsynced bytes, and the volume."""

@@ -14,7 +14,7 @@ from fairlead_broker.log.errors import StorageFailed
 
 @dataclass(slots=True)
 class DirectoryHealth:
-    """Keeps the first failure. As a context manager, the health records a `StorageFailed` raised in its block."""
+    """Keeps the first failure; as a context manager, also records a `StorageFailed` raised in its block."""
 
     failure: StorageFailed | None = None
 

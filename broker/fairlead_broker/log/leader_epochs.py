@@ -86,7 +86,7 @@ class LeaderEpochs:
                 self.begin(epoch, start_offset)
 
     def take_over_lost(self, lost: Iterable[EpochStart], log_end: Offset) -> None:
-        """Add the epochs of a leader's lost records after the log's end, all or none, durably; the oldest first.
+        """Add the epochs of a leader's lost records after the log's end, the oldest first, all or none, durably.
 
         Other epochs that begin at the end and have no records are dropped, as by `take_over`.
         """
@@ -100,8 +100,8 @@ class LeaderEpochs:
     def forget(self, log_end: Offset) -> None:
         """Drop from memory the epochs that start at the log's end or later, since the disk may be full.
 
-        The next entry overwrites the dropped epochs in the file. A start before the next entry drops those
-        after the end, and none of the dropped epochs has a record.
+        The next entry overwrites the dropped epochs in the file. A start before the next entry drops the
+        epochs after the end. None of the dropped epochs has a record.
         """
         self.entries = [entry for entry in self.entries if entry.start_offset < log_end]
 
@@ -110,7 +110,7 @@ class LeaderEpochs:
         return epoch_end(self.entries, epoch, log_end)
 
     def before(self, offset: Offset) -> EpochStart | None:
-        """Return the epoch of the record before an offset; None if no record is known there."""
+        """Return the epoch of the record before an offset, or None if no record is known there."""
         return epoch_before(self.entries, offset)
 
     def cut(self, start_offset_max: int) -> None:
@@ -122,8 +122,8 @@ class LeaderEpochs:
     def trim(self, log_start: Offset) -> None:
         """Drop the epochs before the epoch of the last record below the log start, durably.
 
-        That epoch stays, with its start: a follower at the log start is compared by it, and must not continue with
-        another epoch there. The highest epoch is never dropped.
+        The epoch of the last deleted record stays, with its start: a follower at the log start is compared by
+        that epoch, and must not continue with another epoch there. The highest epoch is never dropped.
         """
         below = bisect_left(self.entries, log_start, key=_BY_START)
         if below > 1:
@@ -142,7 +142,7 @@ class LeaderEpochs:
         self.complete = True
 
     def _open(self) -> File:
-        """Open the file for one entry, truncated to the valid entries. The file does not stay open."""
+        """Open the file for one entry, truncated to the valid entries. The file is not kept open."""
         file = self._storage.open(self._path, create=True)
         is_new = file.size() < LEADER_EPOCHS.position_of(0)
         file.truncate(LEADER_EPOCHS.position_of(len(self.entries)))

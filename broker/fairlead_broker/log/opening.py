@@ -1,7 +1,7 @@
 """Open a partition log from its folder on the disk.
 
-`directory` calls this module. It lists the segments, finds the end by `recovery`, adjusts the list of leader
-epochs to that end, and applies the checkpoint.
+`directory` calls this module. Opening lists the segments, finds the end by `recovery`, adjusts the list of
+leader epochs to that end, and applies the checkpoint.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def open_log(
 
 
 class _Opening:
-    """The steps of one opening."""
+    """The steps of opening one partition log."""
 
     def __init__(
         self,

@@ -110,8 +110,8 @@ class PartitionLog(ReadableLog):
         # latter by one: a start after a kill finds files whose names may still be in memory only.
         self._names = 1
         self._names_synced = 0
-        # Where a thread holds both locks, it takes them in this order. The first lock serialises all changes
-        # of the log, the second serialises syncs: the kernel reports a failed write-back to only one of two
+        # A thread that holds both locks takes them in this order. The first lock serialises all changes of
+        # the log, the second serialises syncs: the kernel reports a failed write-back to only one of two
         # concurrent callers.
         self._write_lock = RLock()
         self._sync_lock = Lock()
@@ -136,7 +136,7 @@ class PartitionLog(ReadableLog):
     def set_start(
         self, log_start: Offset, synced: Offset, high_watermark: Offset, damaged: Sequence[DamagedRange]
     ) -> None:
-        """Apply the offsets of the checkpoint, as far as the files allow. Called once, before the log is used."""
+        """Apply the offsets of the checkpoint, as far as the files allow, before the log is used."""
         end = self._end
         self._log_start = min(max(log_start, self._segments[0].base_offset), end)
         self._synced = min(max(synced, self._log_start), end)
@@ -293,7 +293,7 @@ class PartitionLog(ReadableLog):
             return self._synced
 
     def sync_point(self) -> SyncPoint | None:
-        """Return the unsynced state; None if every batch is synced."""
+        """Return the unsynced state, or None if every batch is synced."""
         generation, end, names = self._generation, self._end, self._names
         if end <= self._synced and names == self._names_synced:
             return None
@@ -302,14 +302,14 @@ class PartitionLog(ReadableLog):
         return SyncPoint(generation, end, names, unsynced, files)
 
     def mark_synced(self, point: SyncPoint) -> Offset:
-        """Publish a sync of the whole volume; return the synced offset."""
+        """Publish a sync of the whole volume and return the synced offset."""
         with self._sync_lock:
             self._health.check()
             self._publish_synced(point)
             return self._synced
 
     def mark_sync_failed(self, error: OSError) -> StorageFailed:
-        """Record that a sync of a file or of the whole volume failed; return the error that ends this directory."""
+        """Record that a sync of a file or of the whole volume failed, and return the error of this directory."""
         failed = StorageFailed(f"{self.folder}: cannot sync: {error.strerror or error}")
         failed.__cause__ = error
         return self._health.fail(failed)
@@ -344,9 +344,9 @@ class PartitionLog(ReadableLog):
         """Drop every batch and leader epoch, and continue empty at an offset; durable on return.
 
         A follower restarts its log when the leader has none of its records. `deleted`: the epoch of the
-        record before the offset, if that is known. A crash in between, or `DiskFull`, leaves the log
-        unchanged, or empty at its old or its new offset with its old epoch: the log still differs from the
-        leader's.
+        record before the offset, if that is known. After a crash in between, or `DiskFull`, the log is
+        unchanged, or empty at its old or its new offset with its old epoch, so that it still differs from the
+        leader's log.
         """
         with self._write_lock, self._sync_lock:
             self._check_open()
@@ -383,7 +383,7 @@ class PartitionLog(ReadableLog):
             return self.drop_below_start(remove_us)
 
     def move_log_start(self, offset: Offset) -> bool:
-        """Move the log start for readers; return False if the log already starts there.
+        """Move the log start for readers, and return False if the log already starts there.
 
         Raises `OffsetOutOfRange` as `advance_log_start` does. A caller moves the starts of many partitions,
         makes all of them durable by one checkpoint, and only then calls `drop_below_start`.
@@ -418,7 +418,7 @@ class PartitionLog(ReadableLog):
             self._dropped.remove_due(now_us)
 
     def close(self) -> None:
-        """Write out buffered index entries and close the files; no method may be called afterwards.
+        """Write out buffered index entries and close the files. No method may be called after `close`.
 
         Running reads finish. The log is not synced: an orderly stop syncs before it closes.
         """
@@ -445,8 +445,8 @@ class PartitionLog(ReadableLog):
     def _roll(self, base_offset: Offset | None = None) -> None:
         """Continue in a new segment, at the end or beyond; without `replicated`, sync the old segment first.
 
-        Otherwise a loss of power could keep the new segment and lose the end of the old one, which would look
-        like damage. With `replicated`, a GiB of unsynced log must not delay appends.
+        Without that sync a loss of power could keep the new segment and lose the end of the old one, which
+        would look like damage. With `replicated`, a GiB of unsynced log must not delay appends.
         """
         old = self._writer
         fresh = old.segment.successor(old.segment.next_offset if base_offset is None else base_offset)

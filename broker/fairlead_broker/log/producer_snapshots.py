@@ -159,7 +159,7 @@ class LoggedProducers:
                     if batch.header.base_offset >= start:
                         self._replay_walked(body.file, batch)
             except BadBatch as bad:
-                # The recovery has reported the damage. The sequences of producers with batches in it continue
+                # The recovery has reported the damage. Producers with batches in the damaged range continue
                 # after it.
                 good = find_good_batch(body.file, bad.search_from, body.size, offset)
                 position = body.size if good is None else good.position

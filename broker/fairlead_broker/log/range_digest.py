@@ -2,8 +2,8 @@
 
 Replicas store the same bytes, stamps included, so that a whole range has the same digest on each of them.
 `runtime` calls this module from a disk thread. Both checksums of each batch are verified too: if two replicas
-differ, the checksums show which replica is damaged. The module changes no file. It must not know replicas or
-callers.
+differ, the checksums show which replica is damaged. The module changes no file. The module must not know
+replicas or callers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class DigestedRange:
     next_offset: Offset
     """End offset of the last batch."""
     damaged_offset: Offset | None
-    """First offset whose bytes fail their checksum or are missing; None if every batch is good."""
+    """First offset whose bytes fail their checksum or are missing, or None if every batch is good."""
 
 
 def digest_range(log: ReadableLog, first_offset: Offset, end_offset: Offset, bytes_max: int) -> DigestedRange:

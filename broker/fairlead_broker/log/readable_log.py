@@ -58,7 +58,7 @@ class ReadableLog:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """Segments in rising order; the last one grows."""
+        """Segments in rising order, of which the last one grows."""
         return self._segments
 
     @property
@@ -80,7 +80,7 @@ class ReadableLog:
 
     @property
     def last_epoch(self) -> LeaderEpoch | None:
-        """Epoch of the last record; None for a log without records. An epoch without records does not count."""
+        """Epoch of the last record, or None for a log without records. An epoch without records does not count."""
         epochs = (start.epoch for start in reversed(self._epochs.entries) if start.start_offset < self._end)
         return next(epochs, None)
 
@@ -92,7 +92,7 @@ class ReadableLog:
         return self._epochs.end_offset(epoch, self._end)
 
     def epoch_before(self, offset: Offset) -> EpochStart | None:
-        """Return the epoch of the record before an offset, also of a deleted one; None if it is unknown."""
+        """Return the epoch of the record before an offset, also of a deleted one, or None if it is unknown."""
         return self._epochs.before(offset)
 
     # ------------------------------------------------------------------------------------------ reading
@@ -141,7 +141,7 @@ class ReadableLog:
                 offset = limit
 
     def offset_for_time(self, timestamp_us: TimestampUs) -> tuple[Offset, TimestampUs] | None:
-        """Return offset and time of the first record of this time or newer; None if there is none yet.
+        """Return offset and time of the first record of this time or newer, or None if there is none yet.
 
         The call may wait for the disk. The caller compares the answer with the offset limit of its reader.
         Raises `LogDamaged` if damage prevents an answer, `StorageFailed` when the disk does not read.

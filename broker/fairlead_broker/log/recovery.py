@@ -80,7 +80,7 @@ class _Tail:
     forced: bool = False
     """Whether the next batch follows damage and gets an index entry in any case."""
     last_epoch: LeaderEpoch | None = None
-    """Leader epoch of the last batch read; None before the first."""
+    """Leader epoch of the last batch read, or None before the first."""
 
     def take(self, batch: WalkedBatch) -> None:
         """Add a batch to the progress."""
@@ -93,7 +93,7 @@ class _Tail:
 
 
 class Recovery:
-    """One pass over the segments of a partition from its recovery point on."""
+    """One pass over the segments of a partition, from its recovery point on."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Recovery:
         """Segments in rising order; segments after a cut are dropped."""
         self.report = RecoveryReport()
         self.last_epoch: LeaderEpoch | None = None
-        """Leader epoch of the last batch; None if the last segment has none."""
+        """Leader epoch of the last batch, or None if the last segment has none."""
 
     def run(self) -> SegmentWriter:
         """Walk through the log and return the writer of its last segment. Raises `OSError`, `UnknownFormat`."""
@@ -201,7 +201,7 @@ class Recovery:
                 self.report.scanned_bytes += batch.header.total_bytes
 
     def _offset_stop(self, number: int) -> Offset | None:
-        """Return the base offset of the next segment; None for the last one."""
+        """Return the base offset of the next segment, or None for the last segment."""
         following = self.segments[number + 1 : number + 2]
         return following[0].base_offset if following else None
 
@@ -210,7 +210,7 @@ class Recovery:
         return tail.next_offset < self._point or self._config.durability is Durability.SYNCED
 
     def _bad_to_the_end(self, number: int, tail: _Tail, reason: str) -> bool:
-        """Decide about a segment whose remaining bytes are bad. Returns True if later segments continue."""
+        """Decide about a segment whose remaining bytes are bad. Returns True if later segments stay."""
         if tail.next_offset < self._point:
             # No batch below the recovery point is cut: the next segment, or a new empty one, continues after
             # it.

@@ -38,7 +38,9 @@ class SegmentFacts:
     """Base offset of the next segment; for the active segment, of the next record."""
     size_bytes: int
     newest_time_us: TimestampUs | None
-    """Newest record time visible to readers: the append time with LogAppendTime. None if no record is known."""
+    """Newest record time visible to readers: the append time with LogAppendTime. The time is None if no
+    record is known.
+    """
     active: bool = False
     """Whether the segment is the active one, which is the last."""
 

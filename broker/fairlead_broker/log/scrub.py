@@ -28,7 +28,7 @@ class SegmentScrub:
         self._log = log
         self._segment = segment
         self._generation = log.generation
-        # The offset is read before the size: an append publishes the size first, which then covers the
+        # The offset is read before the size: an append publishes the size first, so the size covers the
         # offset.
         self._offset_stop = segment.offset_stop
         self._stop = Offset(segment.next_offset)
@@ -39,7 +39,7 @@ class SegmentScrub:
         self._found: list[DamagedRange] = []
 
     def step(self) -> int:
-        """Check the next batches and return their bytes; 0 when the segment is done.
+        """Check the next batches and return the number of their bytes, or 0 at the end of the segment.
 
         Raises `StorageFailed` when the disk does not read, `LogClosed` when the log has changed during the
         walk.
@@ -56,7 +56,7 @@ class SegmentScrub:
         return self._position - before
 
     def finish(self) -> tuple[DamagedRange, ...]:
-        """Record the found damage in the log and return the new ranges; none if the log has changed since."""
+        """Record the found damage in the log and return the new ranges, or none if the log has changed since."""
         if self._log.generation != self._generation or self._segment not in self._log.segments:
             return ()
         if self._expected < self._stop:

@@ -24,7 +24,7 @@ one `syncfs` is quicker.
 def sync_partitions(
     logs: Sequence[PartitionLog], pool: Executor, volume: Volume
 ) -> dict[PartitionLog, Offset | StorageFailed]:
-    """Sync logs of one data directory; return the synced offset or the error of each log.
+    """Sync logs of one data directory, and return the synced offset or the error of each log.
 
     The call waits for the pool, so it must not run on a thread of the pool.
     """
@@ -36,7 +36,7 @@ def sync_partitions(
 
 
 def sync_volume(logs: Sequence[PartitionLog], volume: Volume) -> dict[PartitionLog, Offset | StorageFailed]:
-    """Sync logs of one data directory; return the synced offset or the error of each log.
+    """Sync logs of one data directory by one call, and return the synced offset or the error of each log.
 
     The function notes the end of each log, syncs the file system (`LogDirectory.volume`), and publishes the
     noted ends: batches that were appended during the sync do not count. The first error makes all logs fail

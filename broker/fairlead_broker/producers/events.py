@@ -25,7 +25,7 @@ class SequencedArrived(msgspec.Struct, Generic[R], frozen=True, gc=False):
     first_sequence: Sequence
     last_sequence: Sequence
     now: float
-    """Monotonic seconds."""
+    """Monotonic seconds at the arrival."""
 
 
 class KeyedArrived(msgspec.Struct, Generic[R], frozen=True, gc=False):

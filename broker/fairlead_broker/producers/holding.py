@@ -45,7 +45,7 @@ class HeldBatches(Generic[R]):
         return tuple(self._by_producer.get(producer_id, ()))
 
     def add(self, batch: SequencedArrived[R]) -> bool:
-        """Hold a batch; return False if its producer already has the maximum number of held batches."""
+        """Hold a batch, or return False if its producer already has the maximum number of held batches."""
         held = self._by_producer.setdefault(batch.producer_id, [])
         if len(held) == HELD_BATCHES_MAX:
             return False

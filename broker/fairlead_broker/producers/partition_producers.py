@@ -83,11 +83,11 @@ class PartitionProducers(Generic[R]):
         return len(self._held)
 
     def held(self) -> Iterator[R]:
-        """Requests of the held batches, in the order of their arrival."""
+        """Return the requests of the held batches, in the order of their arrival."""
         return (batch.request for batch in self._held)
 
     def next_deadline(self) -> float | None:
-        """Time at which `TimePassed` is due, in monotonic seconds; None if no batch is held."""
+        """Return the time at which `TimePassed` is due, in monotonic seconds, or None if no batch is held."""
         return self._held.next_deadline()
 
     def knows_producer(self, producer_id: ProducerId) -> bool:
@@ -138,7 +138,7 @@ class PartitionProducers(Generic[R]):
         return [effect]
 
     def _decide(self, batch: SequencedArrived[R]) -> Effect[R] | None:
-        """Return the effect of a batch; None if the batch has to be held."""
+        """Return the effect of a batch, or None if the batch has to be held."""
         producer_id, epoch, first = batch.producer_id, batch.epoch, batch.first_sequence
         current = self._fronts.get(producer_id) or self._state.producer(producer_id)
         if current is None or epoch > current.epoch:

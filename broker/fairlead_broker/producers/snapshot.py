@@ -38,7 +38,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """Return the bytes of a snapshot; equal states make equal bytes."""
+    """Return the bytes of a snapshot, which are equal for equal states."""
     state = snapshot.state
     producers, keys = state.producers, state.keys
     parts = [_BODY.pack(snapshot.offset, state.newest_time_us, len(producers), len(keys))]
@@ -58,7 +58,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 
 
 def decode_snapshot(data: bytes | None) -> Snapshot | None:
-    """Return the snapshot in the bytes of a file; None if there are no bytes or a check fails."""
+    """Return the snapshot in the bytes of a file, or None if there are no bytes or a check fails."""
     if data is None or len(data) < HEADER_BYTES:
         return None
     magic, version, _, length = _HEAD.unpack_from(data)

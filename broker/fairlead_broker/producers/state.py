@@ -1,8 +1,8 @@
 """Producer state of a partition: a function of the batches in its log, equal on every replica.
 
-The log replays every batch into a state, and `PartitionProducers` decides by a state. An entry expires 24
-hours before the newest append time of the partition. The clock of a broker is not used, since it would let
-two replicas forget different entries (T13).
+The log replays every batch into a state, and `PartitionProducers` decides by a state. An entry expires when
+it is 24 hours older than the newest append time of the partition. The clock of a broker is not used, since it
+would let two replicas forget different entries (T13).
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ class ProducerState:
         return len(self._producers) + len(self._keys)
 
     def producer(self, producer_id: int) -> ProducerEntry | None:
-        """Return the entry of a producer; None if there is none or the entry is older than 24 hours."""
+        """Return the entry of a producer, or None if there is none or the entry is older than 24 hours."""
         entry = self._producers.get(ProducerId(producer_id))
         if entry is None or entry.batches[-1].append_time_us < self._oldest_live_us:
             return None
         return entry
 
     def key(self, key: bytes) -> KeyEntry | None:
-        """Return the entry of an idempotency key; None if there is none or the entry is older than 24 hours."""
+        """Return the entry of an idempotency key, or None if there is none or the entry is older than 24 hours."""
         entry = self._keys.get(key)
         return entry if entry is not None and self._is_live(entry.append_time_us) else None
 
@@ -119,7 +119,7 @@ class ProducerState:
         return append_time_us >= self._oldest_live_us
 
     def _prune(self) -> None:
-        """Drop expired entries. Callers cannot observe the drop, since each read checks the age.
+        """Drop expired entries. Callers cannot observe when, since each read checks the age.
 
         Append times of a leader can step back with its clock, so an old entry may stand behind a younger one.
         The old entry is then dropped together with the younger one.

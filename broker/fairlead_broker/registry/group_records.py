@@ -35,7 +35,7 @@ class GroupRecord(Record, frozen=True, kw_only=True):
     """Group epoch for which the target was computed."""
     assignor: str
     emptied_us: TimestampUs | None = None
-    """Time at which the last member left; None while there are members."""
+    """Time at which the last member left, or None while there are members."""
     created_us: TimestampUs
 
 
@@ -58,7 +58,7 @@ class MemberRecord(Record, frozen=True, kw_only=True):
     """Subscribed topic names, in ascending order."""
     topic_pattern: str | None = None
     assignor: str | None = None
-    """Assignor that the member requested; None for the assignor of the group."""
+    """Assignor that the member requested, or None for the assignor of the group."""
     session_timeout_ms: Positive
     rebalance_timeout_ms: Positive
     epoch: int

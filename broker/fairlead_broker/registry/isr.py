@@ -43,7 +43,7 @@ def taken_out(
     The broker leaves isr, elr and leadership (protocol section 2), and its replica begins another generation,
     so that no earlier report of the replica counts again. `directory`: the replica's present directory,
     written in the same record, since the generation of a directory that the record does not name would not
-    change. Returns None if isr and elr would be empty: in that case the broker must not drop any byte.
+    change. Returns None if isr and elr would be empty; the broker must then keep every byte.
     """
     isr = tuple(entry for entry in record.isr if entry.broker != broker)
     elr = tuple(entry for entry in record.elr if entry.broker != broker)

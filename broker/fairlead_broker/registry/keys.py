@@ -151,7 +151,7 @@ class Keys:
 
     @property
     def producer_ids(self) -> str:
-        """Key of the `ProducerIdsRecord`; like every key of `producers/`, this key is not mirrored."""
+        """Key of the `ProducerIdsRecord`, which is not mirrored, like every key of `producers/`."""
         return f"{self.prefix}producers/next-id"
 
     @property
@@ -160,35 +160,35 @@ class Keys:
         return f"{self.prefix}producers/names/"
 
     def producer_name(self, name: str) -> str:
-        """Key of a `ProducerNameRecord`."""
+        """Return the key of a `ProducerNameRecord`."""
         return f"{self.producer_names}{encode_name(name)}"
 
     def broker(self, broker: BrokerId) -> str:
-        """Key of a `BrokerRegistration`."""
+        """Return the key of a `BrokerRegistration`."""
         return f"{self.brokers}{broker}"
 
     def topic(self, name: str) -> str:
-        """Key of a `TopicRecord`."""
+        """Return the key of a `TopicRecord`."""
         return f"{self.topics}{encode_name(name)}"
 
     def partitions(self, topic_id: TopicId) -> str:
-        """Prefix of the partitions of one topic."""
+        """Return the prefix of the partitions of one topic."""
         return f"{self.meta}partitions/{topic_id}/"
 
     def partition(self, topic_id: TopicId, partition: PartitionIndex) -> str:
-        """Key of a `PartitionRecord`."""
+        """Return the key of a `PartitionRecord`."""
         return f"{self.partitions(topic_id)}{partition}"
 
     def broker_config(self, broker: BrokerId) -> str:
-        """Key of one broker's `ConfigRecord`."""
+        """Return the key of one broker's `ConfigRecord`."""
         return f"{self.meta}config/brokers/{broker}"
 
     def deleted_topic(self, topic_id: TopicId) -> str:
-        """Key of a `DeletedTopicRecord`."""
+        """Return the key of a `DeletedTopicRecord`."""
         return f"{self.deleted_topics}{topic_id}"
 
     def parse(self, key: str) -> MetaKey | None:
-        """Return the parsed key; None for a key outside `meta/` or of a later release."""
+        """Return the parsed key, or None for a key outside `meta/` or of a later release."""
         if not key.startswith(self.meta):
             return None
         return _parse_meta(key[len(self.meta) :].split("/"))
@@ -315,23 +315,23 @@ class GroupKeys:
         return f"{self.prefix}offsets/"
 
     def target(self, topic_id: TopicId) -> str:
-        """Key of a `TargetRecord`."""
+        """Return the key of a `TargetRecord`."""
         return f"{self.targets}{topic_id}"
 
     def member(self, member_id: str) -> str:
-        """Key of a `MemberRecord`."""
+        """Return the key of a `MemberRecord`."""
         return f"{self.members}{encode_name(member_id)}"
 
     def offsets_of(self, topic_id: TopicId, partition: int) -> str:
-        """Key of the `OffsetsRecord` that holds this partition."""
+        """Return the key of the `OffsetsRecord` that holds this partition."""
         return self.offsets_block(topic_id, partition // OFFSETS_PER_KEY)
 
     def offsets_block(self, topic_id: TopicId, block: int) -> str:
-        """Key of the `OffsetsRecord` of partitions `64 * block` to `64 * block + 63`."""
+        """Return the key of the `OffsetsRecord` of partitions `64 * block` to `64 * block + 63`."""
         return f"{self.offsets}{topic_id}/{block}"
 
     def parse(self, key: str) -> FoundGroupKey | None:
-        """Return the parsed key of this group; None for a key of a later release or of another group."""
+        """Return the parsed key of this group, or None for a key of a later release or of another group."""
         if not key.startswith(self.prefix):
             return None
         match key[len(self.prefix) :].split("/"):
@@ -355,7 +355,7 @@ def all_groups(keys: Keys) -> str:
 
 
 def group_of(keys: Keys, key: str) -> str | None:
-    """Return the group that a key belongs to; None for a key outside `groups/`."""
+    """Return the group that a key belongs to, or None for a key outside `groups/`."""
     prefix = all_groups(keys)
     if not key.startswith(prefix):
         return None

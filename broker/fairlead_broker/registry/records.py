@@ -52,7 +52,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class Record(Entry, frozen=True, kw_only=True):
-    """A whole value of a key."""
+    """The whole value of a key."""
 
     v: Positive = VERSION
 
@@ -115,8 +115,9 @@ class Directory(Entry, frozen=True, kw_only=True):
 
     id: str
     last_broker_epoch: BrokerEpoch
-    """Last incarnation of the broker that led or fetched with this directory, from the identity file; 0 for a new
-    one."""
+    """Last incarnation of the broker that led or fetched with this directory, from the identity file, or 0
+    for a new directory.
+    """
 
 
 class QuarantinedReplica(Entry, frozen=True, kw_only=True):
@@ -145,10 +146,10 @@ class BrokerRegistration(Record, frozen=True, kw_only=True):
     quarantined: tuple[QuarantinedReplica, ...] = ()
     intact_since: BrokerEpoch | None = None
     """Oldest broker epoch since which every restart kept all written bytes (clean marker, or same boot id and
-    volume); None if that holds only since this registration.
+    volume), or None if that holds only since this registration.
     """
     lease_seconds: Positive | None = None
-    """Time to live of the broker's lease, for which the broker may trust its registration; None from an older
+    """Time to live of the broker's lease, for which the broker may trust its registration, or None from an older
     release.
     """
 
@@ -243,8 +244,8 @@ class PartitionRecord(Record, frozen=True, kw_only=True):
     unclean: bool = False
     """Whether a replica outside isr and elr may be elected (`unclean.leader.election.enable` of the topic)."""
     restored: bool = False
-    """Whether the record comes from a backup of the store. Its isr may be older and larger than the present
-    one, so only the longest log of all replicas is elected.
+    """Whether the record comes from a backup of the store. The isr of such a record may be older and larger
+    than the last one, so only the longest log of all replicas is elected.
     """
 
 

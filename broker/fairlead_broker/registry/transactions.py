@@ -42,7 +42,7 @@ class Relation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CreateRevision:
-    """Compare the create revision of a key; 0 for a key that does not exist."""
+    """Compare the create revision of a key, which is 0 for a missing key."""
 
     key: str
     relation: Relation
@@ -51,7 +51,7 @@ class CreateRevision:
 
 @dataclass(frozen=True, slots=True)
 class ModRevision:
-    """Compare the mod revision of a key; 0 for a key that does not exist."""
+    """Compare the mod revision of a key, which is 0 for a missing key."""
 
     key: str
     relation: Relation

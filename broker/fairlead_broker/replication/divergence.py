@@ -60,7 +60,7 @@ def epoch_end(epochs: Sequence[EpochStart], epoch: int, log_end: Offset) -> Epoc
 def divergence(
     epochs: Sequence[EpochStart], log_end: Offset, last_epoch: LeaderEpoch | None, fetch_offset: Offset
 ) -> EpochEnd | None:
-    """Return the leader's answer to a follower whose log is no prefix of the leader's log; None for a prefix.
+    """Return the leader's answer to a follower whose log is no prefix of the leader's log, or None for a prefix.
 
     `last_epoch`: epoch of the follower's last record, None for an empty log, which diverges from no leader.
     If the leader does not know the last epoch, the answer is the end of the leader's whole log.
@@ -93,7 +93,7 @@ def end_before(
 
 
 def epoch_before(epochs: Sequence[EpochStart], offset: Offset) -> EpochStart | None:
-    """Return the epoch of the record before an offset; None where no record is known there."""
+    """Return the epoch of the record before an offset, or None where no record is known there."""
     index = bisect_left(epochs, offset, key=_BY_START) - 1
     return epochs[index] if index >= 0 else None
 

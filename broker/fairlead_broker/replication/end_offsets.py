@@ -13,8 +13,8 @@ from typing import Final
 from fairlead_api.identifiers import Offset
 
 ENTRIES_PER_LAG: Final = 100
-"""Number of entries per lag time. Entries closer to each other are left out, which only makes replicas appear
-later.
+"""Number of entries per lag time. Entries closer to each other are left out, which makes a replica appear
+further behind, never nearer.
 """
 
 
@@ -46,7 +46,7 @@ class EndOffsets:
             entries.popleft()
 
     def caught_up_at(self, counted: Offset, now: float) -> float | None:
-        """Return when a replica with this counted offset last had every record; None if before the lag time."""
+        """Return when a replica with this counted offset last had every record, or None if before the lag time."""
         if counted >= self._end:
             return now
         if counted < self._entries[0][1]:

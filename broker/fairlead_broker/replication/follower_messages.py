@@ -28,12 +28,12 @@ class Fetched:
 
     leader_epoch: LeaderEpoch
     high_watermark: Offset | None
-    """High watermark of the leader; None while the leader does not know it."""
+    """High watermark of the leader, or None while the leader does not know it."""
     log_start: Offset
     nbytes: int
-    """Bytes of the batches to be appended now; 0 if there are none."""
+    """Bytes of the batches to be appended now, or 0 without a batch."""
     next_offset: Offset | None = None
-    """Offset at which the leader's log continues after an accepted loss at its end; None without such a loss."""
+    """Offset at which the leader's log continues after an accepted loss at its end, or None without such a loss."""
     lost_epochs: Sequence[EpochStart] = ()
     """Epochs of the lost records, the oldest first, each with its start."""
 
@@ -59,7 +59,7 @@ class Truncated:
 
     end_offset: Offset
     last_epoch: LeaderEpoch | None
-    """Epoch of the last remaining record; None for an empty log."""
+    """Epoch of the last remaining record, or None for an empty log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class FetchOutOfRange:
     """End of the leader's log; for an empty follower that begins beyond other records, the lower end from
     `end_before`."""
     deleted: EpochStart | None = None
-    """Epoch of the record before the leader's log start, with the start of that epoch; None if the leader
+    """Epoch of the record before the leader's log start, with the start of that epoch, or None if the leader
     knows no such epoch.
     """
 

@@ -25,7 +25,7 @@ class KnownFollower:
 
     def __init__(self, report: FollowerReport) -> None:
         self.broker_epoch: BrokerEpoch = report.broker_epoch
-        """Time of its last fetch."""
+        """Incarnation of the broker that reports."""
         self.generation: int = report.generation
         self.end_offset: Offset = report.fetch_offset
         self.synced_offset: Offset = min(report.synced_offset, report.fetch_offset)
@@ -50,5 +50,5 @@ class KnownFollower:
             self.end_offset = max(self.end_offset, offset)
 
     def counted(self, durability: DurabilityState) -> Offset:
-        """Offset below which the follower's log counts (rule 4.2)."""
+        """Return the offset below which the follower's log counts (rule 4.2)."""
         return self.end_offset if durability is DurabilityState.REPLICATED else self.synced_offset

@@ -137,7 +137,7 @@ class PartitionLeader:
         self._in_doubt: frozenset[BrokerId] = frozenset()
         """Members of the isr in writes whose outcome is unknown."""
         self._held_back = False
-        """Whether the last write had no effect; the next write waits for time to pass or for a new event."""
+        """Whether the last write had no effect, so that the next write waits for `TimePassed` or another event."""
         self._lease_confirmed = True
         self._directory_failed = False
         self._resigned = False
@@ -207,7 +207,7 @@ class PartitionLeader:
 
     @property
     def high_watermark(self) -> Offset | None:
-        """Offset below which every record is committed; None until it reaches the start of the epoch (rule 4.9).
+        """Offset below which every record is committed, or None until it reaches the start of the epoch (rule 4.9).
 
         A lower offset would make a client believe that committed records are lost.
         """
@@ -220,7 +220,7 @@ class PartitionLeader:
 
     @property
     def low_watermark(self) -> Offset | None:
-        """Least log start over the stored isr; None while a member has not reported (rule 4.12)."""
+        """Least log start over the stored isr, or None while a member has not reported (rule 4.12)."""
         least = self._log_start
         for broker in self._stored:
             if broker != self._broker:
@@ -232,7 +232,7 @@ class PartitionLeader:
 
     @property
     def lease_confirmed(self) -> bool:
-        """Whether the broker's lease is certain to be alive."""
+        """Whether the broker's lease certainly has not ended."""
         return self._lease_confirmed
 
     @property
@@ -251,14 +251,14 @@ class PartitionLeader:
         return self._resigned
 
     def counted_of(self, broker: BrokerId) -> Offset | None:
-        """Return the offset below which a broker's replica counts; None while it has not reported."""
+        """Return the offset below which a broker's replica counts, or None while it has not reported."""
         if broker == self._broker:
             return self._own_counted()
         follower = self._followers.get(broker)
         return None if follower is None else follower.counted(self._record.durability)
 
     def refusal_of(self, report: FollowerReport) -> FetchRefusal | None:
-        """Return the reason why a fetch may be neither served nor counted; None if the fetch may be served."""
+        """Return the reason why a fetch may be neither served nor counted, or None if the fetch may be served."""
         leader_epoch = self._record.leader_epoch
         if report.leader_epoch != leader_epoch:
             stale = report.leader_epoch < leader_epoch
@@ -524,7 +524,7 @@ class PartitionLeader:
     def _least_counted(self) -> Offset | None:
         """Return the least counted offset over the maximal isr and the awaited replicas.
 
-        None while a member of the maximal isr has not reported.
+        Returns None while a member of the maximal isr has not reported.
         """
         durability = self._record.durability
         least = self._own_counted()
@@ -706,7 +706,7 @@ class PartitionLeader:
     def _has_reported_since_removal(self, follower: KnownFollower) -> bool:
         """Return whether a removed follower has reported again, so that a dead one cannot rejoin by an old report.
 
-        While the log does not grow there is nothing to report, and a follower with every record still has
+        While the log does not grow no follower sends a report, and a follower with every record still has
         every record.
         """
         return not follower.left or follower.counted(self._record.durability) >= self._end_offset

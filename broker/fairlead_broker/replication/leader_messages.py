@@ -23,7 +23,7 @@ class ReplicaProgress:
     end_offset: Offset
     """Offset of the next record that the replica would append."""
     synced_offset: Offset
-    """Offset below which every record is on stable storage; never above the end offset."""
+    """Offset below which every record is on stable storage, at most the end offset."""
 
 
 class WriteOutcome(Enum):
@@ -33,7 +33,8 @@ class WriteOutcome(Enum):
     REFUSED = "refused"
     """A compare failed: this attempt is not stored and never will be."""
     UNKNOWN = "unknown"
-    """The write may be stored, or may still be under way. An unchanged record proves nothing."""
+    """The write may be stored, or may still be under way. An unchanged record does not show that the write failed.
+    """
 
 
 class FetchRefusal(Enum):
@@ -60,13 +61,13 @@ class FollowerReport:
     leader_epoch: LeaderEpoch
     """Epoch in which the sender follows."""
     last_epoch: LeaderEpoch | None
-    """Epoch of the last record in the sender's log; None for an empty log."""
+    """Epoch of the last record in the sender's log, or None for an empty log."""
     fetch_offset: Offset
     """End of the sender's log."""
     synced_offset: Offset
     log_start: Offset
     deleted_epoch: LeaderEpoch | None = None
-    """Epoch of the last deleted record of a log without records; None if the follower knows no such epoch."""
+    """Epoch of the last deleted record of a log without records, or None if the follower knows no such epoch."""
 
 
 # -- events
@@ -130,7 +131,7 @@ class WriteAnswered:
     revision: Revision
     outcome: WriteOutcome
     stored_revision: Revision | None = None
-    """Mod revision of the written record; None unless it was stored."""
+    """Mod revision of the written record, or None unless it was stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +207,7 @@ class WriteRecord:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceLowWatermark:
-    """Answer deletions up to the offset: the log of every in-sync replica starts at the offset or later."""
+    """Answer deletions up to the offset, since the log of every in-sync replica starts at the offset or later."""
 
     offset: Offset
 

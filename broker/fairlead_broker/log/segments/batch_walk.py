@@ -120,7 +120,7 @@ def find_good_batch(
 
 
 def first_append_time(file: File, size: int) -> int | None:
-    """Return the append time of the first batch of a file, in µs UTC; None if the file has no batch."""
+    """Return the append time of the first batch of a file, in µs UTC, or None if the file has no batch."""
     try:
         batch = next(walk_headers(file, 0, size, 0), None)
     except BadBatch:

@@ -1,8 +1,8 @@
 """Find the first damage of a segment by its checksums.
 
 `segments` calls this module when a read fails its checks. A read walks over a few bytes of each batch, and
-detects wrong bytes, but neither the bad batch nor the begin of the next good one. The module also finds the
-good batch behind the damage.
+detects wrong bytes, but finds neither the bad batch nor the start of the next good one. The module also finds
+the good batch behind the damage.
 
 Offsets may be missing between two batches, never between the last batch of a segment and the next segment: a
 read that continued there would skip records and report no damage.
@@ -25,7 +25,7 @@ def first_damage(
     next_offset: int,
     offset_stop: int | None = None,
 ) -> DamagedRange | None:
-    """Return the first range from an offset on that cannot be read; None if every batch can.
+    """Return the first range from an offset on that cannot be read, or None if every batch can.
 
     The walk begins at a position with the batch that has the expected offset, at or below the given one. The
     segment ends at `next_offset`: missing offsets before it are damage. A batch that begins at `offset_stop`
@@ -50,7 +50,7 @@ def first_damage(
 def place_behind_damage(
     file: File, size: int, position: int, expected: int, offset: int, offset_stop: int | None = None
 ) -> tuple[int, int] | None:
-    """Return position and base offset of the good batch that holds an offset; None if damage holds the offset.
+    """Return position and base offset of the good batch that holds an offset, or None if damage holds the offset.
 
     The walk begins like that of `first_damage`. Raises `OSError`.
     """

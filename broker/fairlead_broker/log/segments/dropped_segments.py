@@ -47,7 +47,7 @@ class DroppedSegments:
         self._lock = Lock()
 
     def add(self, segments: Iterable[Segment], due_us: TimestampUs) -> None:
-        """Add segments that have left their log; their files are removed when they are due."""
+        """Add segments that have left their log, and whose files are removed when they are due."""
         if not self._forgotten:
             self._waiting.extend((due_us, segment) for segment in segments)
 
@@ -66,7 +66,7 @@ class DroppedSegments:
                 self._waiting.popleft()
 
     def forget(self) -> None:
-        """Leave all files to the next start from now on; return when no removal is running.
+        """Leave all files to the next start from now on, and return when no removal is running.
 
         After this call other files may get the same names.
         """
@@ -92,7 +92,7 @@ def make_starts_durable(write_checkpoint: Callable[[], None], logs: Iterable[Seg
 def _free_indexes(log: SegmentedLog) -> None:
     """Remove the index files of segments wholly below the log start.
 
-    An index can be rebuilt, batches cannot. Raises `StorageFailed`.
+    An index can be rebuilt, a batch cannot. Raises `StorageFailed`.
     """
     for segment in log.segments:
         if segment.growing or segment.next_offset > log.log_start_offset:

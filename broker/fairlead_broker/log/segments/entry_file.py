@@ -28,7 +28,7 @@ _CHECKSUM: Final = struct.Struct("<I")
 
 
 class EntryKind(IntEnum):
-    """Kind of the entries of a file; the header contains the number of the kind."""
+    """Kind of the entries of a file, stored as a number in the header."""
 
     OFFSET_INDEX = 1
     TIME_INDEX = 2

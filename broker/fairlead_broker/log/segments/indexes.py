@@ -1,10 +1,10 @@
 """The sparse index of a segment: positions of offsets in the file, and newest times of records.
 
 An entry says that the batch with this base offset begins at this position, and that no record before the
-position has a newer time than this. Both index files get an entry together, so one walk of headers fills both
-and one cut shortens both. `segments` and `recovery` use the index. Every entry can be rebuilt from the
-headers of the batches, so an index never makes a read fail. The module must not know files beyond encoding
-and decoding their bytes.
+position has a newer time than the entry's time. Both index files get an entry together, so one walk of
+headers fills both and one cut shortens both. `segments` and `recovery` use the index. Every entry can be
+rebuilt from the headers of the batches, so an index never makes a read fail. The module must not know files
+beyond encoding and decoding their bytes.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class SegmentIndex:
         return self.place_at_or_below(offset)[0]
 
     def place_at_or_below(self, offset: int) -> tuple[int, int]:
-        """Return (position, offset) of the last entry at or below an offset; (0, -1) before the first."""
+        """Return (position, offset) of the last entry at or below an offset; (0, -1) before the first entry."""
         index = bisect_right(self.offsets, offset) - 1
         return (self.positions[index], self.offsets[index]) if index >= 0 else (0, -1)
 
@@ -116,7 +116,7 @@ class SegmentIndex:
     def cut(self, count: int, max_time_us: int) -> SegmentIndex:
         """Return a copy of the first entries, with the newest time up to the new end of the segment.
 
-        The index is copied because readers may use this one.
+        The original index stays unchanged because readers may use it.
         """
         shorter = SegmentIndex()
         shorter.max_time_us = max_time_us
@@ -151,9 +151,9 @@ def encode_final_time(max_time_us: int, next_offset: int) -> bytes:
 
 
 def decode_index(offset_file: bytes | None, time_file: bytes | None, size: int) -> SegmentIndex | None:
-    """Return the entries on which two index files agree for a log file of `size`; None if one is missing or wrong.
+    """Return the entries on which both index files agree for a log of `size`, or None if one file is bad.
 
-    Entries from the first one on that contradicts its neighbour, the other file or the size are left out.
+    The result ends before the first entry that contradicts its neighbour, the other file or the size.
     """
     points = OFFSET_INDEX.decode(offset_file)
     times = TIME_INDEX.decode(time_file)

@@ -43,7 +43,7 @@ class ReadPlan:
     position: int
     nbytes: int
     point: int
-    """Offset in the index of the batch at the position; -1 at the start of a segment."""
+    """Offset in the index of the batch at the position, or -1 at the start of a segment."""
     stop: int
     """Position from which on no byte may be returned; a range can grow up to this position."""
     offset: int
@@ -92,8 +92,8 @@ def plan_read(
     stretch = index.position_after(position, stop) - position
     if not 0 < stretch <= nbytes_max:
         return None
-    # The requested batch lies somewhere in the run after the entry's own batch: the bytes before it are read
-    # in vain.
+    # The requested batch lies somewhere in the run after the entry's batch: the bytes before it are read and
+    # dropped.
     wanted = max(bytes_max, stretch) if point == offset else bytes_max + stretch
     nbytes = min(wanted, nbytes_max, stop - position)
     return ReadPlan(position, nbytes, point, stop, offset, offset_limit, bytes_max)
@@ -105,7 +105,7 @@ def new_buffer(nbytes: int) -> memoryview:
 
 
 def whole_batches(plan: ReadPlan, buffer: memoryview, index: SegmentIndex) -> LogRead | None:
-    """Return the whole batches that were requested, from the read bytes; None if the segment has none of them.
+    """Return the whole batches that were requested, from the read bytes, or None if the segment has none of them.
 
     Raises `NotWhole` if the first batch is incomplete, `WrongBytes` if the bytes contradict the index.
     """
@@ -120,7 +120,7 @@ def whole_batches(plan: ReadPlan, buffer: memoryview, index: SegmentIndex) -> Lo
     if at > start:
         next_offset = offset
         _check_point(plan, buffer, at, offset)
-    # If the limit is the begin of a damaged range, the bytes after the limit may not look like a batch.
+    # If the limit is the start of a damaged range, the bytes after the limit may not look like a batch.
     while at + _SPAN_BYTES <= len(buffer) and next_offset < plan.offset_limit:
         base_offset, total_bytes, last_delta = _span(plan, buffer, at, next_offset)
         first, stop = at == start, at + total_bytes

@@ -102,7 +102,7 @@ class SegmentWriter:
         self._flushed_size = body.size
         self.segment = segment
         self.first_append_time_us = first_append_time_us
-        """Append time of the first batch, from which `segment.ms` counts. None in an empty segment."""
+        """Append time of the first batch, from which `segment.ms` counts. An empty segment has None."""
 
     @classmethod
     def reopen(
@@ -126,7 +126,7 @@ class SegmentWriter:
         self._config = config
 
     def count_fitting(self, batches: Sequence[StampedBatch], start: int) -> int:
-        """Return the number of batches, from a start on, that belong in this segment; 0 means roll first.
+        """Return the number of batches, from a start on, that fit; with 0 the caller rolls the log first.
 
         A batch is never split, and a batch larger than a whole segment has its own segment.
         """
@@ -314,7 +314,7 @@ def unlink_added(segments: Iterable[Segment]) -> None:
 
 
 def find_end(segment: Segment, offset: Offset, interval_bytes: int) -> SegmentEnd:
-    """Return the end of the last batch that does not reach an offset. The file is not changed.
+    """Return the end of the last batch that does not reach an offset. The function does not change the file.
 
     Raises `OSError`, and `BadBatch` if damage comes before that end.
     """

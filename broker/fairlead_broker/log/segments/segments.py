@@ -88,10 +88,10 @@ class Segment:
         self.growing = False
         """Whether this segment is the last one, which grows and whose index is complete in memory only."""
         self.body: SegmentBody | None = None
-        """State in memory; None while a closed segment is not in use, never None for the last segment."""
+        """State in memory, or None while a closed segment is not in use, never None for the last segment."""
         self.unsynced_files: tuple[File, ...] = ()
-        """Files of a closed segment that the next sync must write out. They stay open, because the kernel
-        reports an error of their write-back only to open files.
+        """Files of a closed segment that the next sync must write out. The files stay open, because the
+        kernel reports an error of their write-back only to open files.
         """
 
     @property
@@ -101,7 +101,7 @@ class Segment:
 
     @property
     def offset_stop(self) -> Offset | None:
-        """Base offset of the next segment, which no batch of this segment may reach; None for the growing segment."""
+        """Base offset of the next segment, which bounds every batch of this one, or None for the growing segment."""
         return None if self.growing else self.next_offset
 
     def path_of(self, suffix: str) -> Path:
@@ -119,7 +119,7 @@ class Segment:
         return self._size
 
     def read(self, offset: Offset, bytes_max: int, offset_limit: Offset) -> LogRead | None:
-        """Read whole batches from the disk; None if this segment has no batch in the range.
+        """Read whole batches from the disk, or None if this segment has no batch in the range.
 
         Raises `LogDamaged` when bytes at or after the offset are no batches, `StorageFailed` when the disk
         fails to read.
@@ -140,9 +140,9 @@ class Segment:
             raise self._damaged(wrong, offset) from wrong
 
     def first_damage(self, offset: Offset) -> DamagedRange | None:
-        """Return the first range from an offset on that cannot be read; None if every batch can. Reads to the end.
+        """Return the first range from an offset on that cannot be read, or None if every batch can.
 
-        Raises `StorageFailed` when the disk fails to read.
+        The call reads to the end of the segment. Raises `StorageFailed` when the disk fails to read.
         """
         # The offset is read before the size: an append publishes the size first, which then covers the
         # offset.
@@ -167,7 +167,7 @@ class Segment:
         return StorageFailed(f"{self.path}: cannot read from {position} on: {error.strerror}")
 
     def read_cached(self, offset: Offset, bytes_max: int, offset_limit: Offset) -> LogRead | None:
-        """Read from memory, at most 1 MiB, without waiting for the disk; None if memory does not suffice."""
+        """Read from memory, at most 1 MiB, without waiting for the disk, or None if memory does not suffice."""
         body = self.body
         if body is None:
             return None
@@ -203,7 +203,7 @@ class Segment:
         return body
 
     def seal(self, unsynced_files: tuple[File, ...]) -> None:
-        """Make this a closed segment, which the next sync writes out."""
+        """Close this segment, which the next sync writes out."""
         with self._end_lock:
             self.unsynced_files = unsynced_files
             self.growing = False
@@ -227,7 +227,7 @@ class Segment:
             file.sync()
 
     def unseal(self, body: SegmentBody) -> None:
-        """Make this the growing segment again."""
+        """Make this segment the growing one again."""
         with self._end_lock:
             self.growing = True
             # The cache forgets the segment first: it closes the body of any segment in it, and must never
@@ -250,7 +250,7 @@ class Segment:
         return Offset(index.offsets[before]) if before >= 0 else self.base_offset
 
     def max_time_us(self) -> int:
-        """Return the newest time of a record; a segment not in use reads only the end of its time index."""
+        """Return the newest time of a record, for a segment not in use from the end of its time index alone."""
         body = self.body
         if body is not None:
             return body.index.max_time_us
@@ -260,7 +260,7 @@ class Segment:
         return self._max_time_us
 
     def write_index(self, body: SegmentBody) -> tuple[File, ...]:
-        """Write both index files of a closed segment again; on a full disk none, since they can be rebuilt."""
+        """Write both index files of a closed segment again, or none on a full disk, since they can be rebuilt."""
         index, count = body.index, len(body.index)
         offsets = OFFSET_INDEX.encode_header() + index.encode_offsets(0, count)
         times = TIME_INDEX.encode_header() + index.encode_times(0, count)
@@ -390,7 +390,7 @@ class Segment:
 
 
 def read_index_file(storage: Storage, path: Path) -> bytes | None:
-    """Return the bytes of an index file; None if it is missing or unreadable, so that the index is rebuilt."""
+    """Return the bytes of an index file, or None if it is missing or unreadable, so that the index is rebuilt."""
     try:
         return read_whole(storage, path)
     except OSError:
@@ -402,7 +402,7 @@ INDEX_INTERVAL_BYTES: Final = 4096
 
 
 def _grow(plan: ReadPlan, nbytes: int, count: int) -> ReadPlan:
-    """Return a plan that reads further. Raises `WrongBytes` if the segment or its file ends before."""
+    """Return a plan that reads further. Raises `WrongBytes` if the segment or its file ends before that."""
     if plan.position + nbytes > plan.stop or count < plan.nbytes:
         reason = f"the batch with offset {plan.offset} does not end within the segment"
         raise WrongBytes(plan.position, plan.offset, reason)

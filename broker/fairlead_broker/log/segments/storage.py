@@ -2,8 +2,8 @@
 
 Every file operation of this room goes through a `Storage`, so that tests put a faulty disk (loses unsynced
 bytes, runs full, fails a sync) under the whole log without patches. `PosixStorage` is the storage of a real
-disk. The module must not know batches, segments or offsets, only names, bytes and positions. It raises
-`OSError`, which the modules above wrap.
+disk. The module must not know batches, segments or offsets, only names, bytes and positions. Every operation
+raises `OSError`, which the callers wrap.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class File(Protocol):
         ...
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """Fill the buffer from a position; return the number of bytes read, fewer only at the end of the file."""
+        """Fill the buffer from a position and return the number of bytes read, fewer only at the end of the file."""
         ...
 
     def read_into_cached(self, buffer: memoryview, position: int) -> int:
-        """Read bytes from memory without waiting for the disk; 0 if none are in memory, or the disk cannot tell."""
+        """Read bytes in memory without waiting for the disk; return 0 if memory has none or the disk cannot tell."""
         ...
 
     def size(self) -> int:
@@ -84,7 +84,7 @@ class Storage(Protocol):
         ...
 
     def rename(self, source: Path, target: Path) -> None:
-        """Give a file or folder another name, replacing a file of that name."""
+        """Rename a file or folder, replacing a file of the new name."""
         ...
 
     def unlink(self, path: Path) -> None:
@@ -104,7 +104,7 @@ class Storage(Protocol):
         ...
 
     def lock(self, path: Path, holder: bytes) -> File | None:
-        """Lock a file until the returned lock is closed and write its holder into it; None if it is locked already."""
+        """Lock a file until the returned lock is closed, and write its holder into it; None if it is locked."""
         ...
 
 
@@ -112,7 +112,7 @@ class Volume(Protocol):
     """A mounted file system."""
 
     def sync(self) -> None:
-        """Return once every dirty page of the volume is on the disk; raise any failure since the volume was opened."""
+        """Return once every dirty page of the volume is on the disk. Raises failures since the volume was opened."""
         ...
 
 
@@ -147,7 +147,7 @@ class PosixFile:
             buffers, position = _after(buffers, written), position + written
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """Fill the buffer unless the file ends."""
+        """Fill the buffer from a position, unless the file ends before; return the number of bytes read."""
         done = 0
         while done < len(buffer):
             count = os.preadv(self._descriptor, [buffer[done:]], position + done)
@@ -157,7 +157,7 @@ class PosixFile:
         return done
 
     def read_into_cached(self, buffer: memoryview, position: int) -> int:
-        """Read with RWF_NOWAIT; 0 where the file system refuses it."""
+        """Read with RWF_NOWAIT; return 0 where the file system refuses the flag."""
         if not self._storage.reads_cached:
             return 0
         try:
@@ -253,7 +253,7 @@ class PosixStorage:
         path.mkdir(mode=FOLDER_MODE, exist_ok=True)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Give a file or folder another name, replacing a file of that name."""
+        """Rename a file or folder, replacing a file of the new name."""
         source.rename(target)
 
     def unlink(self, path: Path) -> None:
