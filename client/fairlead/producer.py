@@ -31,11 +31,12 @@ from fairlead.errors import (
     error_of,
     second_start,
 )
-from fairlead.producing.accumulator import Accumulator, PartitionQueue
+from fairlead.producing.accumulator import Accumulator
 from fairlead.producing.delivery import BatchDelivery, Delivery, RecordMetadata, outcome
+from fairlead.producing.fitting import BatchSizes
 from fairlead.producing.pending_batch import (
     RECORD_OVERHEAD_BYTES,
-    BatchSizes,
+    PartitionQueue,
     PendingBatch,
     RecordsBatch,
     bytes_of,
@@ -43,7 +44,7 @@ from fairlead.producing.pending_batch import (
     headers_of,
 )
 from fairlead.producing.sender import Sender
-from fairlead.reading.table_pieces import NO_KEY, pieces, slices, table_of, whole
+from fairlead.producing.table_pieces import NO_KEY, pieces, slices, table_of, whole
 from fairlead.records import Headers
 from fairlead.settings import (
     DEFAULT_BOOTSTRAP,

@@ -9,262 +9,36 @@ and `next_deadline` the time of the next call; no loop, no network, no clock. Ru
 - A batch leaves when it is full, when it has lingered, or at a flush or close.
 - A batch that is too large for its topic is cut, and its pieces leave in its place.
 - `buffer_bytes` bounds the payload that is not acknowledged; a `send` without space waits outside.
-
-A broker stores each batch of an idempotent producer once and in order by its sequence numbers (`PartitionSequences`). A
-batch keeps its producer id, epoch and first sequence over all its attempts, so that the broker recognises a repeat.
-These events end an identity:
-
-- A batch failed and is certainly not stored: the broker can never expect the batches after it. If the broker refused
-  all of them too, numbering continues where the failed batch began. If one of them may still be on its way, numbering
-  begins at sequence 0 of the next epoch, which fences it.
-- A batch failed and its outcome is unknown: the outcome of the next batch decides. An acknowledgement proves that both
-  are stored; a refusal is a gap, as above.
-- The partition has forgotten the producer (a day without a batch): the producer gets a new id.
-
-A new identity begins when every batch before the break has its outcome. One file because the queue of a partition and
-its sequences change together.
 """
 
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from fairlead.errors import FairleadError
+from fairlead.producing.fitting import fitting_bytes
 from fairlead.producing.pending_batch import (
-    BatchSizes,
     ColumnsBatch,
+    PartitionQueue,
     PendingBatch,
+    ProducerIdentity,
     RecordsBatch,
-    advanced,
-    fitting_bytes,
+    Renewal,
 )
 from fairlead.settings import ProducerSettings
 from fairlead_api.problems import SideEffect
 
 if TYPE_CHECKING:
     import pyarrow as pa
-from dataclasses import dataclass, replace
-
-from fairlead.errors import ClusterError, UnreachableError, error_of
-from fairlead_api.batch.batches import ProducerStamp
-from fairlead_api.problems import ProblemError
 
 BATCHES_UNFINISHED_MAX: Final = 5
 """A partition remembers so many batches of a producer. A sixth would make it forget the first, whose repeat it could
 then not recognise."""
 
-SEQUENCE_CODES: Final = frozenset({"out_of_order_sequence", "unknown_producer"})
-"""Refusals that say that the batch before is missing."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerIdentity:
-    """Producer id and epoch of a batch."""
-
-    producer_id: int
-    epoch: int
-
-    def next_epoch(self) -> ProducerIdentity:
-        """Return the identity that fences this one."""
-        return ProducerIdentity(self.producer_id, self.epoch + 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Renewal:
-    """Why the batches of a partition need a new identity, and from where on."""
-
-    after: int
-    """Number of the last batch that belongs to the old one."""
-    cause: FairleadError
-    new_id: bool
-    """Whether a new id is needed, or the next epoch of the old one is enough."""
-    doubtful: bool
-    """Whether batches behind whose attempts had no definite answer may be stored: they are not sent again."""
-    resume_at: int | None = None
-    """Sequence at which the old identity may go on, unless a batch behind may still be on its way; None if one may."""
-
-
-class PartitionSequences:
-    """The sequences of one partition. A batch is identified by its number in the queue, which grows by one each."""
-
-    __slots__ = ("_gaps", "_next", "identity", "renewal")
-
-    def __init__(self) -> None:
-        self.identity: ProducerIdentity | None = None
-        self.renewal: Renewal | None = None
-        self._next = 0
-        self._gaps: list[int] = []
-        """Batches that were given up and may be stored; a later acknowledgement says that they are."""
-
-    def renews(self, number: int) -> bool:
-        """Whether a batch waits for a new identity."""
-        return self.identity is None or (self.renewal is not None and number > self.renewal.after)
-
-    def begin(self, identity: ProducerIdentity) -> None:
-        """Go on under a new identity; nothing of the old one is unfinished."""
-        self.identity = identity
-        self.renewal = None
-        self._next = 0
-        self._gaps.clear()
-
-    def resume(self) -> None:
-        """Go on as the same where the batch that broke off began; all behind it are refused."""
-        assert self.renewal is not None, "there is no break"
-        assert self.renewal.resume_at is not None, "a batch may be on its way"
-        self._next = self.renewal.resume_at
-        self.renewal = None
-
-    def stamp(self, record_count: int) -> ProducerStamp:
-        """Return what the next batch carries."""
-        assert self.identity is not None, "batches are stamped once there is an identity"
-        stamp = ProducerStamp(self.identity.producer_id, self.identity.epoch, self._next)
-        self._next = advanced(self._next, record_count)
-        return stamp
-
-    def move(self, number: int, places: int) -> None:
-        """Follow the batches behind one that was cut to their new numbers."""
-        self._gaps = [gap + places if gap > number else gap for gap in self._gaps]
-        if self.renewal is not None and self.renewal.after > number:
-            self.renewal = replace(self.renewal, after=self.renewal.after + places)
-
-    def acknowledged(self, number: int) -> None:
-        """A batch is stored, so everything before it is."""
-        if self._gaps:
-            self._gaps = [gap for gap in self._gaps if gap > number]
-
-    def given_up(
-        self,
-        number: int,
-        stamp: ProducerStamp | None,
-        record_count: int,
-        cause: FairleadError,
-        *,
-        doubtful: bool,
-    ) -> None:
-        """A batch failed for good; `doubtful` if it may be stored."""
-        if stamp is None:
-            return
-        if self.renews(number):
-            if doubtful and self.renewal is not None and self.renewal.resume_at is not None:
-                self.renewal = replace(self.renewal, resume_at=None)
-        elif doubtful:
-            self._gaps.append(number)
-        elif self._next == advanced(stamp.base_sequence, record_count):
-            # The last one that was stamped: its sequences are free again.
-            self._next = stamp.base_sequence
-        else:
-            self._break(number, stamp, cause)
-
-    def _break(self, number: int, stamp: ProducerStamp, cause: FairleadError) -> None:
-        on_its_way = any(gap > number for gap in self._gaps)
-        if self.renewal is not None:
-            on_its_way = on_its_way or self.renewal.resume_at is None
-        resume_at = None if on_its_way else stamp.base_sequence
-        self.renewal = Renewal(number, cause, new_id=False, doubtful=False, resume_at=resume_at)
-
-    def refused(self, number: int, error: ClusterError) -> bool:
-        """Note that the broker misses earlier batches although all of them are finished.
-
-        Returns whether that is new: acknowledged records are missing.
-        """
-        gap = any(missing < number for missing in self._gaps)
-        unknown = error.code == "unknown_producer"
-        self.renewal = Renewal(number - 1, error, new_id=unknown and not gap, doubtful=True)
-        return not gap and not unknown
-
-
-def doubted(error: FairleadError, subject: str) -> FairleadError:
-    """Return a failure for a batch one of whose attempts may have been stored, whatever its last one came to."""
-    return in_doubt(error, subject, "an attempt before had no definite answer: the records may be stored")
-
-
-def in_doubt(error: FairleadError, subject: str, told: str) -> FairleadError:
-    """Return a failure with side effect `maybe` and its reason; other batches keep the failure that they share."""
-    if isinstance(error, ClusterError):
-        document = error.problem.to_document()
-        document |= {"detail": f"{error.detail}; {told}", "side_effect": SideEffect.MAYBE.value}
-        problem = ProblemError.from_document(document)
-        return error_of(problem, subject=subject, broker=error.broker, advice=error.next_step)
-    if isinstance(error, UnreachableError):
-        unreachable = UnreachableError(subject, error.attempts, sent=True)
-        unreachable.__cause__ = error.__cause__
-        unreachable.add_note(told)
-        return unreachable
-    return error
-
-
 _NUMBER: Final = attrgetter("number")
-
-
-class PartitionQueue:
-    """The batches of one partition: the open one, the closed ones, the unfinished ones, and their sequences.
-
-    Closed and unfinished ones stand in the order of their numbers, whatever was sent again. A producer has one
-    queue for a partition all its life, or two would give out the same sequences.
-    """
-
-    __slots__ = (
-        "_numbers",
-        "closed",
-        "in_flight",
-        "left_by",
-        "open",
-        "partition",
-        "retry_at",
-        "sequences",
-        "sizes",
-        "topic",
-        "topic_id",
-    )
-
-    def __init__(self, topic: str, partition: int, sizes: BatchSizes | None = None) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.topic_id: str | None = None
-        """Partition count of the topic at the last send; a recreated topic may have fewer partitions."""
-        self.sizes = BatchSizes() if sizes is None else sizes
-        """Those of the topic, which all its queues share."""
-        self.open: RecordsBatch | None = None
-        self.closed: deque[PendingBatch] = deque()
-        self.in_flight: list[PendingBatch] = []
-        self.sequences = PartitionSequences()
-        self.retry_at = 0.0
-        """Not drained before this time: the back-off after a refusal."""
-        self.left_by: str | None = None
-        """Address of the leader that did not answer, or leads no more; None while there is no doubt."""
-        self._numbers = 0
-
-    def next_number(self) -> int:
-        """Return the number of a new batch."""
-        self._numbers += 1
-        return self._numbers
-
-    def place_behind(self, batch: PendingBatch, pieces: Sequence[PendingBatch]) -> None:
-        """Give the pieces of a waiting batch the places behind it; the last numbers were taken for them."""
-        count = len(pieces)
-        for later in (*self.in_flight, *self.closed, *([self.open] if self.open else ())):
-            if later.number > batch.number:
-                later.number += count
-        self.sequences.move(batch.number, count)
-        place = self.closed.index(batch)
-        for step, piece in enumerate(pieces, 1):
-            piece.number = batch.number + step
-            self.closed.insert(place + step, piece)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing waits to be sent."""
-        return self.open is None and not self.closed
-
-    def close_open(self) -> None:
-        """Let the open batch grow no more."""
-        if self.open is not None:
-            self.closed.append(self.open)
-            self.open = None
 
 
 class Accumulator:

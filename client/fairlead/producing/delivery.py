@@ -15,11 +15,10 @@ from typing import NoReturn
 
 import msgspec
 
-from fairlead.errors import DeliveryTimeoutError, FairleadError
-from fairlead.producing.accumulator import in_doubt
+from fairlead.errors import ClusterError, DeliveryTimeoutError, FairleadError, UnreachableError, error_of
 from fairlead.producing.pending_batch import Acknowledgement, ColumnsBatch, PendingBatch, RecordsBatch
 from fairlead.timestamps import datetime_of
-from fairlead_api.problems import SideEffect
+from fairlead_api.problems import ProblemError, SideEffect
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,3 +217,23 @@ def _late(error: DeliveryTimeoutError, count: int, told: str) -> DeliveryTimeout
     late.__cause__ = error.__cause__
     late.add_note(told)
     return late
+
+
+def doubted(error: FairleadError, subject: str) -> FairleadError:
+    """Return a failure for a batch one of whose attempts may have been stored, whatever its last one came to."""
+    return in_doubt(error, subject, "an attempt before had no definite answer: the records may be stored")
+
+
+def in_doubt(error: FairleadError, subject: str, told: str) -> FairleadError:
+    """Return a failure with side effect `maybe` and its reason; other batches keep the failure that they share."""
+    if isinstance(error, ClusterError):
+        document = error.problem.to_document()
+        document |= {"detail": f"{error.detail}; {told}", "side_effect": SideEffect.MAYBE.value}
+        problem = ProblemError.from_document(document)
+        return error_of(problem, subject=subject, broker=error.broker, advice=error.next_step)
+    if isinstance(error, UnreachableError):
+        unreachable = UnreachableError(subject, error.attempts, sent=True)
+        unreachable.__cause__ = error.__cause__
+        unreachable.add_note(told)
+        return unreachable
+    return error

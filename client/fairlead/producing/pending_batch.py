@@ -1,15 +1,30 @@
-"""A batch on its way to the cluster: open, closed, encoded, sent, and then acknowledged or failed.
+"""A batch on its way to the cluster, the queue of its partition, and the sequences of the queue.
 
-Made by the accumulator, encoded and answered by the sender, watched by the deliveries. Pure: time and outcome are
-arguments, and a waiting delivery leaves a listener. One outcome for the whole batch is what makes a delivery cheap: a
-delivery is a view of its batch and an index, never a future of its own. A batch that its topic refuses for its size is
-cut: it keeps its first records, and `rest` leads to the next piece. A refusal names the limit, and the bytes of the
-batch show the compression of its payload, so an estimate of the size is enough (`BatchSizes`, `fitting_bytes`, `cuts`):
-a piece that is still too large is refused and cut again.
+A batch is open, closed, encoded, sent, and then acknowledged or failed. The accumulator makes it, the sender encodes
+and answers it, deliveries watch it. Pure: time and outcome are arguments, and a waiting delivery leaves a listener. One
+outcome for the whole batch is what makes a delivery cheap: a delivery is a view of its batch and an index, never a
+future of its own. A batch that its topic refuses for its size is cut: it keeps its first records, and `rest` leads to
+the next piece.
+
+A broker stores each batch of an idempotent producer once and in order by its sequence numbers (`PartitionSequences`).
+A batch keeps its producer id, epoch and first sequence over all its attempts, so that the broker recognises a repeat.
+These events end an identity:
+
+- A batch failed and is certainly not stored: the broker can never expect the batches after it. If the broker refused
+  all of them too, numbering continues where the failed batch began. If one of them may still be on its way, numbering
+  begins at sequence 0 of the next epoch, which fences it.
+- A batch failed and its outcome is unknown: the outcome of the next batch decides. An acknowledgement proves that both
+  are stored; a refusal is a gap, as above.
+- The partition has forgotten the producer (a day without a batch): the producer gets a new id.
+
+A new identity begins when every batch before the break has its outcome.
+
+One file because a batch names its queue, and a queue holds its batches and their sequences, which change together.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -18,7 +33,8 @@ from typing import TYPE_CHECKING, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from fairlead.errors import FairleadError
+from fairlead.errors import ClusterError, FairleadError, RecordError
+from fairlead.producing.fitting import BatchSizes, cuts
 from fairlead.records import Headers
 from fairlead_api.batch.batches import (
     EncodedBatch,
@@ -34,83 +50,15 @@ from fairlead_api.problems import SideEffect
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from fairlead.producing.accumulator import PartitionQueue
-import sys
-from collections.abc import Iterable
-
-from fairlead.errors import RecordError
-
-BATCH_BYTES_MIN: Final = 240
-"""Size of the smallest batch of any codec: below such a limit cutting does not help."""
-
-OVERHEAD_BYTES: Final = 640
-"""What a batch of one empty record has without compression: header, metadata, padding."""
-
-MARGIN: Final = 0.9
-"""Records are not all alike: some pieces take more than the whole did on average."""
-
-
-UNLIMITED: Final = sys.maxsize
-"""Payload of a batch while no refusal has told that there is a limit."""
-
-
-class BatchSizes:
-    """How much payload the batches of one topic may have."""
-
-    __slots__ = ("_batch_bytes", "batch_bytes", "fitting_bytes")
-
-    def __init__(self, batch_bytes: int = UNLIMITED) -> None:
-        self.batch_bytes = self._batch_bytes = batch_bytes
-        """Payload at which a batch of records is full."""
-        self.fitting_bytes = UNLIMITED
-        """Payload that the topic accepts, as far as its refusals have shown."""
-
-    def fit(self, payload_bytes: int) -> None:
-        """Make batches no larger from here on."""
-        self.fitting_bytes = min(self.fitting_bytes, payload_bytes)
-        self.batch_bytes = min(self._batch_bytes, self.fitting_bytes)
-
-    def forget(self) -> None:
-        """Try full batches again: the limit may have been raised."""
-        self.fitting_bytes = UNLIMITED
-        self.batch_bytes = self._batch_bytes
-
-
-def fitting_bytes(payload_bytes: int, encoded_bytes: int, limit_bytes: int) -> int | None:
-    """Return the payload of a batch that keeps a limit on encoded bytes, as far as one that does not can tell.
-
-    Half of it where the two say nothing: the limit may be on something else, or as small as what every batch has. None
-    where no batch is small enough.
-    """
-    if limit_bytes < BATCH_BYTES_MIN:
-        return None
-    if limit_bytes < 2 * OVERHEAD_BYTES or encoded_bytes <= limit_bytes:
-        return max(payload_bytes // 2, 1)
-    share = (limit_bytes - OVERHEAD_BYTES) / (encoded_bytes - OVERHEAD_BYTES)
-    return max(int(payload_bytes * share * MARGIN), 1)
-
-
-def cuts(sizes: Iterable[int], bytes_max: int) -> list[int]:
-    """Return where to cut records of these sizes so that each piece has at most so many bytes, or one record."""
-    places: list[int] = []
-    piece_bytes = 0
-    for place, size in enumerate(sizes):
-        if place and piece_bytes + size > bytes_max:
-            places.append(place)
-            piece_bytes = 0
-        piece_bytes += size
-    return places
-
-
-SEQUENCE_MAX: Final = 2**31 - 1
-"""The sequence behind this one is 0."""
 RECORD_OVERHEAD_BYTES: Final = 16
 """What a record costs beside key and value: offsets of two columns and its timestamp. A header costs as much."""
 
 
-def advanced(sequence: int, records: int) -> int:
-    """Return the sequence so many records further."""
-    return (sequence + records) & SEQUENCE_MAX
+SEQUENCE_MAX: Final = 2**31 - 1
+"""The sequence behind this one is 0."""
+
+SEQUENCE_CODES: Final = frozenset({"out_of_order_sequence", "unknown_producer"})
+"""Refusals that say that the batch before is missing."""
 
 
 def headers_bytes(headers: Headers) -> int:
@@ -446,6 +394,194 @@ class ColumnsBatch(PendingBatch):
     def release(self) -> None:
         """Let the table go."""
         self._columns = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdentity:
+    """Producer id and epoch of a batch."""
+
+    producer_id: int
+    epoch: int
+
+    def next_epoch(self) -> ProducerIdentity:
+        """Return the identity that fences this one."""
+        return ProducerIdentity(self.producer_id, self.epoch + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """Why the batches of a partition need a new identity, and from where on."""
+
+    after: int
+    """Number of the last batch that belongs to the old one."""
+    cause: FairleadError
+    new_id: bool
+    """Whether a new id is needed, or the next epoch of the old one is enough."""
+    doubtful: bool
+    """Whether batches behind whose attempts had no definite answer may be stored: they are not sent again."""
+    resume_at: int | None = None
+    """Sequence at which the old identity may go on, unless a batch behind may still be on its way; None if one may."""
+
+
+class PartitionSequences:
+    """The sequences of one partition. A batch is identified by its number in the queue, which grows by one each."""
+
+    __slots__ = ("_gaps", "_next", "identity", "renewal")
+
+    def __init__(self) -> None:
+        self.identity: ProducerIdentity | None = None
+        self.renewal: Renewal | None = None
+        self._next = 0
+        self._gaps: list[int] = []
+        """Batches that were given up and may be stored; a later acknowledgement says that they are."""
+
+    def renews(self, number: int) -> bool:
+        """Whether a batch waits for a new identity."""
+        return self.identity is None or (self.renewal is not None and number > self.renewal.after)
+
+    def begin(self, identity: ProducerIdentity) -> None:
+        """Go on under a new identity; nothing of the old one is unfinished."""
+        self.identity = identity
+        self.renewal = None
+        self._next = 0
+        self._gaps.clear()
+
+    def resume(self) -> None:
+        """Go on as the same where the batch that broke off began; all behind it are refused."""
+        assert self.renewal is not None, "there is no break"
+        assert self.renewal.resume_at is not None, "a batch may be on its way"
+        self._next = self.renewal.resume_at
+        self.renewal = None
+
+    def stamp(self, record_count: int) -> ProducerStamp:
+        """Return what the next batch carries."""
+        assert self.identity is not None, "batches are stamped once there is an identity"
+        stamp = ProducerStamp(self.identity.producer_id, self.identity.epoch, self._next)
+        self._next = advanced(self._next, record_count)
+        return stamp
+
+    def move(self, number: int, places: int) -> None:
+        """Follow the batches behind one that was cut to their new numbers."""
+        self._gaps = [gap + places if gap > number else gap for gap in self._gaps]
+        if self.renewal is not None and self.renewal.after > number:
+            self.renewal = replace(self.renewal, after=self.renewal.after + places)
+
+    def acknowledged(self, number: int) -> None:
+        """A batch is stored, so everything before it is."""
+        if self._gaps:
+            self._gaps = [gap for gap in self._gaps if gap > number]
+
+    def given_up(
+        self,
+        number: int,
+        stamp: ProducerStamp | None,
+        record_count: int,
+        cause: FairleadError,
+        *,
+        doubtful: bool,
+    ) -> None:
+        """A batch failed for good; `doubtful` if it may be stored."""
+        if stamp is None:
+            return
+        if self.renews(number):
+            if doubtful and self.renewal is not None and self.renewal.resume_at is not None:
+                self.renewal = replace(self.renewal, resume_at=None)
+        elif doubtful:
+            self._gaps.append(number)
+        elif self._next == advanced(stamp.base_sequence, record_count):
+            # The last one that was stamped: its sequences are free again.
+            self._next = stamp.base_sequence
+        else:
+            self._break(number, stamp, cause)
+
+    def _break(self, number: int, stamp: ProducerStamp, cause: FairleadError) -> None:
+        on_its_way = any(gap > number for gap in self._gaps)
+        if self.renewal is not None:
+            on_its_way = on_its_way or self.renewal.resume_at is None
+        resume_at = None if on_its_way else stamp.base_sequence
+        self.renewal = Renewal(number, cause, new_id=False, doubtful=False, resume_at=resume_at)
+
+    def refused(self, number: int, error: ClusterError) -> bool:
+        """Note that the broker misses earlier batches although all of them are finished.
+
+        Returns whether that is new: acknowledged records are missing.
+        """
+        gap = any(missing < number for missing in self._gaps)
+        unknown = error.code == "unknown_producer"
+        self.renewal = Renewal(number - 1, error, new_id=unknown and not gap, doubtful=True)
+        return not gap and not unknown
+
+
+def advanced(sequence: int, records: int) -> int:
+    """Return the sequence so many records further."""
+    return (sequence + records) & SEQUENCE_MAX
+
+
+class PartitionQueue:
+    """The batches of one partition: the open one, the closed ones, the unfinished ones, and their sequences.
+
+    Closed and unfinished ones stand in the order of their numbers, whatever was sent again. A producer has one
+    queue for a partition all its life, or two would give out the same sequences.
+    """
+
+    __slots__ = (
+        "_numbers",
+        "closed",
+        "in_flight",
+        "left_by",
+        "open",
+        "partition",
+        "retry_at",
+        "sequences",
+        "sizes",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str, partition: int, sizes: BatchSizes | None = None) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.topic_id: str | None = None
+        """Partition count of the topic at the last send; a recreated topic may have fewer partitions."""
+        self.sizes = BatchSizes() if sizes is None else sizes
+        """Those of the topic, which all its queues share."""
+        self.open: RecordsBatch | None = None
+        self.closed: deque[PendingBatch] = deque()
+        self.in_flight: list[PendingBatch] = []
+        self.sequences = PartitionSequences()
+        self.retry_at = 0.0
+        """Not drained before this time: the back-off after a refusal."""
+        self.left_by: str | None = None
+        """Address of the leader that did not answer, or leads no more; None while there is no doubt."""
+        self._numbers = 0
+
+    def next_number(self) -> int:
+        """Return the number of a new batch."""
+        self._numbers += 1
+        return self._numbers
+
+    def place_behind(self, batch: PendingBatch, pieces: Sequence[PendingBatch]) -> None:
+        """Give the pieces of a waiting batch the places behind it; the last numbers were taken for them."""
+        count = len(pieces)
+        for later in (*self.in_flight, *self.closed, *([self.open] if self.open else ())):
+            if later.number > batch.number:
+                later.number += count
+        self.sequences.move(batch.number, count)
+        place = self.closed.index(batch)
+        for step, piece in enumerate(pieces, 1):
+            piece.number = batch.number + step
+            self.closed.insert(place + step, piece)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits to be sent."""
+        return self.open is None and not self.closed
+
+    def close_open(self) -> None:
+        """Let the open batch grow no more."""
+        if self.open is not None:
+            self.closed.append(self.open)
+            self.open = None
 
 
 def bytes_of(given: object, topic: str, field: str) -> bytes | None:

@@ -36,14 +36,17 @@ from fairlead.errors import (
     UnreachableError,
     error_of,
 )
-from fairlead.producing.accumulator import (
+from fairlead.producing.accumulator import Accumulator
+from fairlead.producing.delivery import doubted
+from fairlead.producing.fitting import fitting_bytes
+from fairlead.producing.pending_batch import (
     SEQUENCE_CODES,
-    Accumulator,
+    UNKNOWN_PLACE,
+    Acknowledgement,
     PartitionQueue,
+    PendingBatch,
     ProducerIdentity,
-    doubted,
 )
-from fairlead.producing.pending_batch import UNKNOWN_PLACE, Acknowledgement, PendingBatch, fitting_bytes
 from fairlead.settings import KIB, MIB, ProducerSettings
 from fairlead.topic_partition import TopicPartition
 from fairlead.tracing import ProducerTracing

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from fairlead.connection.metadata import Picture
-from fairlead.producing.accumulator import Accumulator, PartitionQueue
-from fairlead.producing.pending_batch import RecordsBatch
+from fairlead.producing.accumulator import Accumulator
+from fairlead.producing.pending_batch import PartitionQueue, RecordsBatch
 from fairlead.settings import ProducerSettings
 from fairlead_api.batch.batches import Record, decode_records, encode, record_batch
 from fairlead_api.batch.header import BatchHeader, make_stamp, read_header

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fairlead.errors import ClosedError
-from fairlead.producing.accumulator import Accumulator, PartitionQueue, ProducerIdentity
-from fairlead.producing.pending_batch import UNKNOWN_PLACE, BatchSizes, ColumnsBatch, RecordsBatch
+from fairlead.producing.accumulator import Accumulator
+from fairlead.producing.fitting import BatchSizes
+from fairlead.producing.pending_batch import (
+    UNKNOWN_PLACE,
+    ColumnsBatch,
+    PartitionQueue,
+    ProducerIdentity,
+    RecordsBatch,
+)
 from fairlead.settings import ProducerSettings
 from fairlead_api.batch.batches import ProducerStamp, record_batch
 from fairlead_api.batch.header import Codec

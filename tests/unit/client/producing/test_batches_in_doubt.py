@@ -20,9 +20,14 @@ from fairlead.errors import (
     FairleadError,
     UnknownProducerError,
 )
-from fairlead.producing.accumulator import Accumulator, PartitionQueue, ProducerIdentity
+from fairlead.producing.accumulator import Accumulator
 from fairlead.producing.delivery import Delivery
-from fairlead.producing.pending_batch import RECORD_OVERHEAD_BYTES, PendingBatch
+from fairlead.producing.pending_batch import (
+    RECORD_OVERHEAD_BYTES,
+    PartitionQueue,
+    PendingBatch,
+    ProducerIdentity,
+)
 from fairlead.settings import ProducerSettings
 from fairlead.topic_partition import TopicPartition
 from fairlead_api.problems import SideEffect

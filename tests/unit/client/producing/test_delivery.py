@@ -16,9 +16,15 @@ from fairlead.errors import (
     UnreachableError,
     error_of,
 )
-from fairlead.producing.accumulator import Accumulator, PartitionQueue
+from fairlead.producing.accumulator import Accumulator
 from fairlead.producing.delivery import BatchDelivery, BatchMetadata, Delivery, RecordMetadata
-from fairlead.producing.pending_batch import UNKNOWN_PLACE, Acknowledgement, PendingBatch, RecordsBatch
+from fairlead.producing.pending_batch import (
+    UNKNOWN_PLACE,
+    Acknowledgement,
+    PartitionQueue,
+    PendingBatch,
+    RecordsBatch,
+)
 from fairlead_api.batch.batches import record_batch
 from fairlead_api.problems import ProblemError, SideEffect
 

@@ -9,8 +9,7 @@ import pytest
 
 from fairlead.connection.transport import Answer, Call
 from fairlead.errors import ClusterError, InternalServerError, NotLeaderError
-from fairlead.producing.accumulator import PartitionQueue
-from fairlead.producing.pending_batch import UNKNOWN_PLACE, Acknowledgement, RecordsBatch
+from fairlead.producing.pending_batch import UNKNOWN_PLACE, Acknowledgement, PartitionQueue, RecordsBatch
 from fairlead.producing.sender import outcomes_of, produce_call
 from fairlead_api.batch.batches import decode_records
 from fairlead_api.batch.header import Codec, read_header

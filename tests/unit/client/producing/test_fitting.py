@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.producing.pending_batch import BATCH_BYTES_MIN, OVERHEAD_BYTES, cuts, fitting_bytes
+from fairlead.producing.fitting import BATCH_BYTES_MIN, OVERHEAD_BYTES, cuts, fitting_bytes
 from fairlead_api.batch.batches import encode_records
 from fairlead_api.batch.header import Codec
 

@@ -12,13 +12,8 @@ from fairlead.errors import (
     UnreachableError,
     error_of,
 )
-from fairlead.producing.accumulator import (
-    PartitionSequences,
-    ProducerIdentity,
-    advanced,
-    doubted,
-)
-from fairlead.producing.pending_batch import SEQUENCE_MAX
+from fairlead.producing.delivery import doubted
+from fairlead.producing.pending_batch import SEQUENCE_MAX, PartitionSequences, ProducerIdentity, advanced
 from fairlead_api.batch.batches import ProducerStamp
 from fairlead_api.problems import ProblemError, SideEffect
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from fairlead.errors import RecordError
-from fairlead.reading.table_pieces import NO_KEY, pieces, slices, table_of, whole
+from fairlead.producing.table_pieces import NO_KEY, pieces, slices, table_of, whole
 from fairlead_api.partitioning import partition_for_key
 from fairlead_api.problems import ProblemError
 
