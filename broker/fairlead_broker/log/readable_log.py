@@ -112,9 +112,9 @@ class ReadableLog:
         """Read whole batches from the batch with the offset on, all below the limit.
 
         The first batch is returned even if it exceeds `bytes_max`. A read at an offset whose loss was
-        accepted continues at the next readable one. The call may wait for the disk. Raises `OffsetOutOfRange`
-        outside log start and end, `LogDamaged` inside a damaged range, `StorageFailed` when the disk does not
-        read.
+        accepted continues at the next readable offset. The call may wait for the disk. Raises
+        `OffsetOutOfRange` outside log start and end, `LogDamaged` inside a damaged range, `StorageFailed`
+        when the disk does not read.
         """
         while True:
             start, limit = self._readable(offset, offset_limit)
@@ -136,8 +136,8 @@ class ReadableLog:
             if damage is None or not self.note_damage([damage]):
                 if limit >= min(offset_limit, self._end) and skip_accepted(self.damaged, limit) == limit:
                     return LogRead(memoryview(b""), offset)
-                # The gap ends at damage. The read skips it if the loss was accepted, and otherwise reports
-                # it, but only to readers whose limit reaches it.
+                # The gap ends at damage. The read skips the damage if its loss was accepted, and otherwise
+                # reports it to readers whose limit reaches it.
                 offset = limit
 
     def offset_for_time(self, timestamp_us: TimestampUs) -> tuple[Offset, TimestampUs] | None:

@@ -1,8 +1,8 @@
 """Choose the segments of a partition that retention removes, by Kafka's rules.
 
 `runtime` calls this module for partitions that this broker leads; followers take over the leader's log start.
-The functions are pure: they return a decision about given facts. The module must not know files, nor the time
-of its calls.
+The functions are pure: they return a decision about given facts. The module must not know files, nor when it
+is called.
 
     whole segments, oldest first; never the active one; nothing at or above the high watermark
     1. those wholly below the log start (delete-records moved it)

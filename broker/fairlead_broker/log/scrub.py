@@ -24,7 +24,7 @@ class SegmentScrub:
     """One pass over the batches that a segment has when the pass begins."""
 
     def __init__(self, log: ReadableLog, segment: Segment) -> None:
-        """Start a pass over a segment of the log; the next pass checks batches appended later."""
+        """Start a pass over a segment of the log; later batches are left to the next pass."""
         self._log = log
         self._segment = segment
         self._generation = log.generation

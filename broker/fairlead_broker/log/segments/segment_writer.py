@@ -26,8 +26,8 @@ POSITION_MAX: Final = 2**32 - 1
 """Maximum position, since the index has four bytes for it."""
 INDEX_FLUSH_BYTES: Final = 1 << 20
 INDEX_FLUSH_ENTRIES: Final = 16
-"""Bytes of log, and number of entries, after which the index is written out. A start after a kill walks over
-no more headers than small batches have in a MiB, or 16 larger ones. A limit in bytes alone would open,
+"""Bytes of log, and number of entries, after which the index is written out. A start after a kill reads only
+the headers of one MiB of small batches, or of 16 larger batches. A limit in bytes alone would open,
 truncate and write both files twice with every batch of a MiB.
 """
 _APPEND_TIME: Final = struct.Struct("<16xq")
