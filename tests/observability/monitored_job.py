@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from monitored_cluster import NAMESPACE, Target, free_port, get, stop, wait_for
 from quick_java import quick_java
+from spark_session import QUICK_WORKERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +36,7 @@ def running_job(bootstrap: str, folder: Path) -> Iterator[int]:
             command,
             stdout=log,
             stderr=log,
-            env={**os.environ, **quick_java(), "PYSPARK_PYTHON": sys.executable},
+            env={**os.environ, **QUICK_WORKERS, **quick_java(), "PYSPARK_PYTHON": sys.executable},
         )
 
     def tells_of_the_query() -> bool | None:

@@ -53,7 +53,8 @@ def main(bootstrap: str, topic: str, group: str, port: str, folder: str) -> None
         .agg(count("*"))
     )
     writer = counted.writeStream.outputMode("update").format("noop").queryName("flight_windows")
-    writer.option("checkpointLocation", f"{folder}/checkpoint").start().awaitTermination()
+    writer = writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(processingTime="1 second")
+    writer.start().awaitTermination()
 
 
 if __name__ == "__main__":
