@@ -49,8 +49,9 @@ class BatchMetadata:
     base_offset: int
     record_count: int
     append_time_us: int
-    """Metadata of its last records, if it was too large for the topic and was stored in parts."""
+    """When the leader appended it, microseconds since 1970, UTC; -1 with acks=0. Of a piece in parts: its last part."""
     leader_epoch: int
+    """Leader epoch of that append."""
     last_of_parts: int | None = None
     """Offset of the last record where it was stored in parts: records of others may stand between them."""
 

@@ -542,7 +542,7 @@ class PartitionQueue:
         self.topic = topic
         self.partition = partition
         self.topic_id: str | None = None
-        """Partition count of the topic at the last send; a recreated topic may have fewer partitions."""
+        """Id of the topic when a record was last routed here; a recreated topic has another id."""
         self.sizes = BatchSizes() if sizes is None else sizes
         """Those of the topic, which all its queues share."""
         self.open: RecordsBatch | None = None
