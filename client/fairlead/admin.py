@@ -5,21 +5,50 @@
 
 Every call is one HTTP call to any broker, tried again by the kind of its problem; calls that change something
 are such that twice means the same. Answers are the contract's own types.
+One file because it is one class: its calls are short and share the paths and the retries at its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from collections.abc import AsyncIterator, Iterable, Mapping
+from types import TracebackType
+from typing import Final, Literal, Self, TypeAlias, TypeVar
 from urllib.parse import quote
 
+from msgspec import UNSET
+
 from fairlead.connection.metadata import MetadataCache, check_name, partition_not_found
-from fairlead.connection.simple_calls import decoded
-from fairlead.connection.transport import Query, json_call
-from fairlead.errors import BrokerNotFoundError, NoLeaderError, TopicNotFoundError
-from fairlead.group.admin import GroupAdmin
+from fairlead.connection.transport import Query, Transport, decoded, json_call
+from fairlead.errors import (
+    BrokerNotFoundError,
+    ClusterError,
+    GroupNotFoundError,
+    NoLeaderError,
+    TopicNotFoundError,
+    error_of,
+)
+from fairlead.group.calls import commit_errors
 from fairlead.reading.offsets import OffsetAndTimestamp, OffsetLookup, Position
+from fairlead.settings import DEFAULT_BOOTSTRAP, Duration, connection_of
 from fairlead.topic_partition import TopicPartition
+from fairlead_api.bodies.group_answers import (
+    CommitAnswer,
+    CommittedOffset,
+    GroupDescription,
+    GroupListing,
+    GroupSummary,
+    LagAnswer,
+    OffsetsAnswer,
+    ResetAnswer,
+)
+from fairlead_api.bodies.group_requests import (
+    CommitRequest,
+    OffsetCommit,
+    ResetKind,
+    ResetPartition,
+    ResetRequest,
+    ResetTarget,
+)
 from fairlead_api.bodies.media_types import Header
 from fairlead_api.bodies.metadata import (
     BrokerDescription,
@@ -51,14 +80,40 @@ from fairlead_api.bodies.requests import (
     PartitionOffsets,
 )
 from fairlead_api.configuration import ConfigEntry, ConfigInput
+from fairlead_api.identifiers import check_group_name
 from fairlead_api.problems import ProblemError
 
 T = TypeVar("T")
-CLUSTER_CONFIG_PATH = "/v1/cluster/config"
+ResetTo: TypeAlias = Literal["earliest", "latest"] | ResetTarget
+
+CLUSTER_CONFIG_PATH: Final = "/v1/cluster/config"
+GROUPS_PATH: Final = "/v1/groups"
 
 
-class Admin(GroupAdmin):
+class Admin:
     """Looks after topics, consumer groups and the cluster. Open it with `async with`."""
+
+    def __init__(
+        self,
+        bootstrap: str | Iterable[str] = DEFAULT_BOOTSTRAP,
+        *,
+        request_timeout: Duration = "30s",
+        connect_timeout: Duration = "5s",
+        retry_timeout: Duration = "30s",
+    ) -> None:
+        self._transport = Transport(
+            connection_of(bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout),
+            "admin",
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._transport.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._transport.close()
 
     async def create_topic(
         self,
@@ -292,6 +347,110 @@ class Admin(GroupAdmin):
         pages = self._pages("/v1/reassignments", "list reassignments", Page[ReassignmentDescription])
         return [move async for move in pages]
 
+    async def offsets_for(
+        self, positions: Mapping[TopicPartition, Position]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return the offset of each position (earliest, latest, a time); None where no record is that late."""
+        return await OffsetLookup(self._transport, MetadataCache(self._transport)).lookup(positions)
+
+    async def list_groups(self) -> list[GroupSummary]:
+        """Return every consumer group and the broker that coordinates it, in order of names."""
+        return [group async for group in self._pages(GROUPS_PATH, "list groups", GroupListing)]
+
+    async def describe_group(self, group: str) -> GroupDescription:
+        """Return a group with its members and what they own. Raises `GroupNotFoundError`."""
+        return await self._call("GET", _group_path(group), f"describe group {group}", GroupDescription)
+
+    async def group_lag(self, group: str) -> LagAnswer:
+        """Return how far a group is behind, in records and seconds. Raises `GroupNotFoundError`."""
+        return await self._call("GET", f"{_group_path(group)}/lag", f"lag of group {group}", LagAnswer)
+
+    async def group_offsets(
+        self, group: str, topics: str | Iterable[str] | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Return the committed offsets of a group, of these topics or of all. Raises `GroupNotFoundError`."""
+        subject = f"offsets of group {group}"
+        answer = await self._call(
+            "GET", f"{_group_path(group)}/offsets", subject, OffsetsAnswer, query=_topics_query(topics)
+        )
+        return _by_place(answer)
+
+    async def commit_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets for a group that has no members; without a group of that name there is one then.
+
+        Raises `GroupNotEmptyError`, and the error of the first partition that was not stored.
+        """
+        entries = tuple(
+            OffsetCommit(topic=place.topic, partition=place.partition, offset=offset)
+            for place, offset in offsets.items()
+        )
+        subject = f"commit offsets of group {group}"
+        try:
+            request = CommitRequest(offsets=entries)
+        except ProblemError as problem:
+            raise error_of(problem, subject=subject) from problem
+        answer = await self._call("PUT", f"{_group_path(group)}/offsets", subject, CommitAnswer, body=request)
+        for error in commit_errors(answer, subject, None).values():
+            raise error
+
+    async def delete_group_offsets(
+        self, group: str, topics: str | Iterable[str] | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Forget the committed offsets of topics that no member reads; returns them as they were.
+
+        Raises `GroupNotFoundError`, `GroupNotEmptyError`.
+        """
+        subject = f"delete offsets of group {group}"
+        answer = await self._call(
+            "DELETE", f"{_group_path(group)}/offsets", subject, OffsetsAnswer, query=_topics_query(topics)
+        )
+        return _by_place(answer)
+
+    async def reset_group_offsets(
+        self,
+        group: str,
+        to: ResetTo,
+        topics: str | Iterable[str | TopicPartition | ResetPartition] | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> ResetAnswer:
+        """Move the committed offsets of a group without members; with `dry_run` only say where they would go.
+
+        `to` is `"earliest"`, `"latest"` or a `ResetTarget`: a timestamp, a duration back from now, a shift or an
+        offset. Without `topics`, everything that the group has committed; with them there need be no such group yet,
+        and is one then. Entries of the answer with a `problem` stay as they were. Raises `GroupNotFoundError`,
+        `GroupNotEmptyError`.
+        """
+        subject = f"reset offsets of group {group}"
+        try:
+            chosen = [topics] if isinstance(topics, str) else topics
+            request = ResetRequest(
+                to=to, topics=None if chosen is None else tuple(map(_reset_choice, chosen))
+            )
+        except ProblemError as problem:
+            raise error_of(problem, subject=subject) from problem
+        # A shift that is asked for twice would go twice as far: it is looked up, and then committed as offsets.
+        shifts = request.position.kind is ResetKind.SHIFT
+        query: Query = {"dry_run": "true"} if dry_run or shifts else {}
+        path = f"{_group_path(group)}/offsets:reset"
+        answer = await self._call("POST", path, subject, ResetAnswer, body=request, query=query)
+        if shifts and not dry_run:
+            found = {
+                TopicPartition(entry.topic, entry.partition): entry.after
+                for entry in answer.offsets
+                if entry.after is not None and entry.problem is UNSET
+            }
+            if found:
+                await self.commit_group_offsets(group, found)
+        return answer
+
+    async def delete_group(self, group: str) -> None:
+        """Delete a group without members, and its committed offsets.
+
+        Raises `GroupNotFoundError`, `GroupNotEmptyError`.
+        """
+        await self._delete(_group_path(group), f"delete group {group}", GroupNotFoundError)
+
     async def _config(
         self, method: str, path: str, subject: str, config: Mapping[str, ConfigInput] | None = None
     ) -> dict[str, ConfigEntry]:
@@ -304,12 +463,6 @@ class Admin(GroupAdmin):
             json_call("GET", path, f"offsets of {place}"), await self._leader(place)
         )
         return decoded(answer, PartitionOffsets, f"offsets of {place}")
-
-    async def offsets_for(
-        self, positions: Mapping[TopicPartition, Position]
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the offset of each position (earliest, latest, a time); None where no record is that late."""
-        return await OffsetLookup(self._transport, MetadataCache(self._transport)).lookup(positions)
 
     async def _leader(self, place: TopicPartition) -> str:
         metadata = MetadataCache(self._transport)
@@ -335,6 +488,54 @@ class Admin(GroupAdmin):
             detail = f"{len(led)} of {created.partitions} partitions have a leader"
             raise NoLeaderError(ProblemError("no_leader", detail), subject=f"create topic {created.name}")
 
+    async def _delete(
+        self,
+        path: str,
+        subject: str,
+        absent: type[ClusterError],
+        *,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        call = json_call("DELETE", path, subject, headers=headers)
+        attempts = 0
+
+        async def delete() -> None:
+            """Make one attempt."""
+            nonlocal attempts
+            attempts += 1
+            try:
+                await self._transport.send_to_any(call)
+            except absent:
+                # An earlier attempt without an answer has deleted it.
+                if attempts == 1:
+                    raise
+
+        await self._transport.retry(delete)
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        subject: str,
+        type_: type[T],
+        *,
+        body: object = None,
+        query: Query | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> T:
+        answer = await self._transport.call(json_call(method, path, subject, body, query, headers))
+        return decoded(answer, type_, subject)
+
+    async def _pages(self, path: str, subject: str, type_: type[Page[T]]) -> AsyncIterator[T]:
+        query: dict[str, str | int] = {}
+        while True:
+            page = await self._call("GET", path, subject, type_, query=query)
+            for item in page.items:
+                yield item
+            if page.next is None:
+                return
+            query["after"] = page.next
+
 
 def _topic_id_header(topic_id: str | None) -> dict[str, str]:
     return {} if topic_id is None else {Header.TOPIC_ID: topic_id}
@@ -354,3 +555,25 @@ def _partition_path(place: TopicPartition) -> str:
 
 def _topic_path(name: str) -> str:
     return f"/v1/topics/{quote(check_name(name), safe='')}"
+
+
+def _group_path(group: str) -> str:
+    try:
+        return f"{GROUPS_PATH}/{quote(check_group_name(group), safe='')}"
+    except ProblemError as problem:
+        raise error_of(problem, subject=f"group {group!r}") from problem
+
+
+def _topics_query(topics: str | Iterable[str] | None) -> Query:
+    names = [topics] if isinstance(topics, str) else topics
+    return {} if names is None else {"topics": ",".join(names)}
+
+
+def _reset_choice(topic: str | TopicPartition | ResetPartition) -> str | ResetPartition:
+    if isinstance(topic, TopicPartition):
+        return ResetPartition(topic=topic.topic, partition=topic.partition)
+    return topic
+
+
+def _by_place(answer: OffsetsAnswer) -> dict[TopicPartition, CommittedOffset]:
+    return {TopicPartition(entry.topic, entry.partition): entry for entry in answer.offsets}

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fairlead import clock
-from fairlead.connection.simple_calls import decoded
-from fairlead.connection.transport import Answer, Call, Transport, json_call
+from fairlead.connection.transport import Answer, Call, Transport, decoded, json_call
 from fairlead.errors import PartitionNotFoundError, TopicNotFoundError, UnreachableError, error_of
 from fairlead.settings import KIB
 from fairlead.topic_partition import TopicPartition

@@ -375,3 +375,13 @@ def _seconds(retry_after: str) -> float | None:
         return float(retry_after)
     except ValueError:
         return None
+
+
+def decoded(answer: Answer, type_: type[T], subject: str) -> T:
+    """Return an answer's document; one that cannot be read is the server's fault, or none of a broker."""
+    try:
+        return msgspec.json.decode(answer.body, type=type_)
+    except msgspec.MsgspecError as error:
+        problem = ProblemError("internal", f"the answer cannot be read: {error}")
+        advice = None if isinstance(error, msgspec.ValidationError) else NO_BROKER
+        raise error_of(problem, subject=subject, broker=answer.broker, advice=advice) from error

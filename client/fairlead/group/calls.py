@@ -13,8 +13,7 @@ from urllib.parse import quote
 
 from msgspec import UNSET
 
-from fairlead.connection.simple_calls import decoded
-from fairlead.connection.transport import Answer, Call, Query, Transport, json_call
+from fairlead.connection.transport import Answer, Call, Query, Transport, decoded, json_call
 from fairlead.errors import ClusterError, NotCoordinatorError, RetryError, UnreachableError, error_of
 from fairlead.topic_partition import TopicPartition
 from fairlead_api.bodies.group_answers import CommitAnswer, CommittedOffset, HeartbeatAnswer, OffsetsAnswer

@@ -22,8 +22,7 @@ from msgspec import UNSET
 
 from fairlead import clock
 from fairlead.connection.metadata import MetadataCache, Picture, partition_not_found, topic_not_found
-from fairlead.connection.simple_calls import decoded
-from fairlead.connection.transport import Answer, Call, Transport, json_call
+from fairlead.connection.transport import Answer, Call, Transport, decoded, json_call
 from fairlead.errors import (
     BatchTooLargeError,
     BodyTooLargeError,

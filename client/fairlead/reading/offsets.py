@@ -16,8 +16,7 @@ from msgspec import UNSET
 
 from fairlead import clock
 from fairlead.connection.metadata import MetadataCache, partition_not_found
-from fairlead.connection.simple_calls import decoded
-from fairlead.connection.transport import Transport, json_call
+from fairlead.connection.transport import Transport, decoded, json_call
 from fairlead.errors import ClusterError, NoLeaderError, UnreachableError, error_of
 from fairlead.settings import OffsetPolicy, ResetPolicy
 from fairlead.timestamps import datetime_of, timestamp_us_of
