@@ -2,8 +2,9 @@
 
 pyreqwest hands results over from a thread of its own. After the last result of a program that thread may still be
 about to return from Python when the interpreter finalizes; CPython before 3.14 then ends the thread in the middle
-of native code, and the process aborts (exit code 134) after everything went well. The SDK, which shares no code with
-the broker, does the same for its programs. Called by `peers` when it opens a client.
+of native code, and the process aborts (exit code 134) after everything went well. Called by `peers` when it opens a
+client. The SDK has a twin of this file, because the two packages share the contract alone, which knows neither clock
+nor HTTP client.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 pyreqwest hands results over from a thread of its own. After the last result of a program that thread may still be
 about to return from Python when the interpreter finalizes; CPython before 3.14 then ends the thread in the middle
 of native code, and the process aborts (exit code 134) after everything went well. Seen in one of ten short scripts.
-Called by the transport when it opens its first client; knows the names of the threads and nothing else.
+Called by the transport when it opens its first client; knows the names of the threads and nothing else. The broker
+has a twin of this file, because the two packages share the contract alone, which knows neither clock nor HTTP client.
 """
 
 from __future__ import annotations
