@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,12 +10,10 @@ from cluster_kit import until
 from fairlead import clock, testing
 from fairlead.blocking import Admin, Producer
 from fairlead.errors import UnreachableError
+from fairlead.reading.cursors import Prefetch
 from fairlead_spark.clients import Connection, connection
 from fairlead_spark.planning.ranges import OffsetRange
 from fairlead_spark.source.range_read import SETTINGS, RangeRead, parting_of
-
-if TYPE_CHECKING:
-    from fairlead_spark.source.range_read import RangePrefetch
 
 VALUE_BYTES = 64 << 10
 RECORDS = 1024
@@ -35,7 +32,7 @@ def fill(bootstrap: str, topic: str) -> list[OffsetRange]:
     return [OffsetRange(topic, topic_id, index, 0, RECORDS // 2) for index in range(2)]
 
 
-async def at_rest(prefetch: RangePrefetch) -> tuple[int, int]:
+async def at_rest(prefetch: Prefetch) -> tuple[int, int]:
     """Wait until no more is asked for; returns the bytes that wait, and the records that were ever fetched."""
     cursors = prefetch.cursors.values()
     await until(

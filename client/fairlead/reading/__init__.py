@@ -1,1 +1,14 @@
-"""Reading partitions: cursors, fetches ahead, decoded batches, offsets by time."""
+"""Reading partitions: cursors, fetches ahead, decoded batches, offsets by time.
+
+Public for connectors, which read fixed ranges or plan by offsets instead of opening a `Consumer`:
+
+- `cursors`: `Cursor`, a position in one partition; `Prefetch`, the buffer of all cursors, whose parameter `stops` ends
+  partitions; `Fetched`, an entry of the buffer.
+- `fetcher`: `Fetcher`, the task that keeps a `Prefetch` full; its property `trouble` is the refusal that is being
+  retried.
+- `reader`: `batches_in`, the checked batches of a `Fetched`.
+- `offsets`: `OffsetLookup`, the offsets of positions: earliest, latest, a time.
+
+A connector uses these classes and extends none of them. `Transport` and `MetadataCache` of `fairlead.connection`
+connect them to the cluster.
+"""

@@ -139,10 +139,15 @@ class Fetched:
 
 
 class Prefetch:
-    """All cursors of a consumer and the buffer between its fetcher and its reader."""
+    """All cursors of a consumer and the buffer between its fetcher and its reader.
 
-    def __init__(self, settings: ConsumerSettings) -> None:
+    `stops` gives partitions an end: the offset at which no fetch of the partition begins any more. A partition without
+    a stop has no end.
+    """
+
+    def __init__(self, settings: ConsumerSettings, stops: EndOffsets | None = None) -> None:
         self._settings = settings
+        self._stops: EndOffsets = {} if stops is None else stops
         self._buffer: deque[Fetched] = deque()
         self._buffered_bytes = 0
         self.cursors: dict[TopicPartition, Cursor] = {}
@@ -205,6 +210,7 @@ class Prefetch:
             and cursor.retry_at <= now
             and cursor.buffered_bytes < limit
             and self.wanted(cursor)
+            and not self._is_at_stop(cursor)
         ]
 
     def next_deadline(self, now: float) -> float | None:
@@ -240,6 +246,12 @@ class Prefetch:
         )
         cursor.fetch_offset = offset
         cursor.last_epoch = last_epoch
+
+    def _is_at_stop(self, cursor: Cursor) -> bool:
+        if not self._stops:
+            return False
+        stop = self._stops.get(cursor.topic_partition)
+        return stop is not None and cursor.fetch_offset >= stop
 
     def _ask_last(self, cursor: Cursor) -> None:
         """Put a partition that was given data behind the others: brokers fill an answer in the order asked (KIP-74)."""

@@ -91,6 +91,11 @@ class Fetcher:
         self._trouble: FairleadError | None = None
         """The refusal that is being retried; told once to the log, since a reader only sees that nothing comes."""
 
+    @property
+    def trouble(self) -> FairleadError | None:
+        """The refusal that is being retried; None while fetches succeed."""
+        return self._trouble
+
     def wake(self) -> None:
         """Wake the fetcher after a change of buffer space, cursors or positions."""
         self._awake.set()

@@ -49,46 +49,6 @@ END_SECONDS: Final = 5.0
 """How long the ends of logs are asked for when nothing came of them."""
 
 
-class RangePrefetch(Prefetch):
-    """A prefetch buffer whose partitions end."""
-
-    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
-        super().__init__(SETTINGS)
-        self.stops = {_place(part): part.stop for part in ranges}
-        self.stop_epochs = {_place(part): part.stop_epoch for part in ranges}
-        self.assign(
-            Cursor(
-                part.topic,
-                part.topic_id,
-                part.partition,
-                part.start,
-                None if part.last_epoch == NO_EPOCH else part.last_epoch,
-            )
-            for part in ranges
-        )
-
-    def due(self, now: float) -> list[Cursor]:
-        """Return the cursors that should be fetched now; none beyond its stop."""
-        return [cursor for cursor in super().due(now) if cursor.fetch_offset < self.stop_of(cursor)]
-
-    def stop_of(self, cursor: Cursor) -> int:
-        """Return the offset before which a partition ends."""
-        return self.stops[cursor.topic_partition]
-
-    def unread(self) -> list[Cursor]:
-        """Return the partitions that are not taken to their ends."""
-        return [cursor for cursor in self.cursors.values() if cursor.position < self.stop_of(cursor)]
-
-
-class RangeFetcher(Fetcher):
-    """The SDK's fetcher, whose last trouble explains a timeout."""
-
-    @property
-    def trouble(self) -> FairleadError | None:
-        """The refusal that is being retried."""
-        return self._trouble
-
-
 class RangeRead:
     """One task's read. Everything is called from the task's thread; `batches` ends the fetching when it ends."""
 
@@ -96,7 +56,10 @@ class RangeRead:
         self, connection: Connection, ranges: Sequence[OffsetRange], *, fail_on_data_loss: bool
     ) -> None:
         self._connection = connection
-        self._prefetch = RangePrefetch(ranges)
+        self._stops = {_place(part): part.stop for part in ranges}
+        self._stop_epochs = {_place(part): part.stop_epoch for part in ranges}
+        self._prefetch = Prefetch(SETTINGS, self._stops)
+        self._prefetch.assign(map(_cursor, ranges))
         self._fail_on_data_loss = fail_on_data_loss
         self._absent_since: dict[TopicPartition, float] = {}
         self._topic_ids = {part.topic: part.topic_id for part in ranges}
@@ -107,7 +70,7 @@ class RangeRead:
         try:
             while taken := self._connection.run(self._take()):
                 for fetched in taken:
-                    stop = self._prefetch.stop_of(fetched.cursor)
+                    stop = self._stops[fetched.cursor.topic_partition]
                     for batch in batches_in(fetched):
                         if batch.base_offset >= stop:
                             break
@@ -120,7 +83,7 @@ class RangeRead:
         connection.metadata.want(self._topic_ids)
         await connection.metadata.refresh()
         self._arrival = asyncio.Event()
-        self._fetcher = RangeFetcher(
+        self._fetcher = Fetcher(
             self._prefetch,
             connection.metadata,
             connection.transport,
@@ -152,7 +115,7 @@ class RangeRead:
                 return taken
             for cursor in list(self._prefetch.failures()):
                 await self._failed(cursor)
-            if not self._prefetch.unread():
+            if not self._unread():
                 return []
             if self._task.done():
                 self._task.result()
@@ -168,32 +131,33 @@ class RangeRead:
     async def _give_up(self) -> None:
         """Raise that nothing comes; logs that end before their ranges, which no leader refuses, lost the rest."""
         ends = await self._ends()
-        cut = [cursor for cursor in self._prefetch.unread() if cursor.topic_partition in ends]
+        cut = [cursor for cursor in self._unread() if cursor.topic_partition in ends]
         for cursor in cut:
-            stop, end = self._prefetch.stop_of(cursor), ends[cursor.topic_partition]
+            stop, end = self._stops[cursor.topic_partition], ends[cursor.topic_partition]
             detail = f"wanted up to offset {stop}, and the log ends at {end}"
             self._tell(Loss(LossKind.LOG_TRUNCATED, cursor.topic, cursor.partition, detail), None)
             self._go_on(cursor, stop)
         if not cut:
             seconds = self._connection.transport.settings.retry_timeout_seconds
-            unread = ", ".join(f"{cursor} from {cursor.position}" for cursor in self._prefetch.unread())
+            unread = ", ".join(f"{cursor} from {cursor.position}" for cursor in self._unread())
             why = self._fetcher.trouble or "no refusal either"
             message = f"nothing of {unread} came for {seconds:g} s (option retryTimeout); last refusal: {why}"
             raise UnreachableError(message, {}, sent=False) from self._fetcher.trouble
 
     async def _ends(self) -> dict[TopicPartition, int]:
         """Return where logs end that are shorter than their ranges, as leaders say that are not older than the plan."""
-        stops, epochs = self._prefetch.stops, self._prefetch.stop_epochs
-        wanted = [cursor.topic_partition for cursor in self._prefetch.unread()]
+        wanted = [cursor.topic_partition for cursor in self._unread()]
         try:
             async with asyncio.timeout(END_SECONDS):
-                found = await self._connection.lookup.lookup(dict.fromkeys(wanted, "latest"), epochs)
+                found = await self._connection.lookup.lookup(
+                    dict.fromkeys(wanted, "latest"), self._stop_epochs
+                )
         except (TimeoutError, FairleadError):
             return {}
         return {
             place: answer.offset
             for place, answer in found.items()
-            if answer is not None and answer.offset < stops[place]
+            if answer is not None and answer.offset < self._stops[place]
         }
 
     async def _failed(self, cursor: Cursor) -> None:
@@ -208,7 +172,7 @@ class RangeRead:
             self._go_on(cursor, cursor.position)
             return
         self._tell(loss, error)
-        stop = self._prefetch.stop_of(cursor)
+        stop = self._stops[cursor.topic_partition]
         resume = stop
         if isinstance(error, OffsetExpiredError):
             resume = min(_number(error, "log_start_offset", stop), stop)
@@ -217,6 +181,11 @@ class RangeRead:
             resume = min(error.safe_offset, cursor.position)
         self._go_on(cursor, resume)
 
+    def _unread(self) -> list[Cursor]:
+        """Return the partitions that are not taken to their ends."""
+        cursors = self._prefetch.cursors
+        return [cursor for place, cursor in cursors.items() if cursor.position < self._stops[place]]
+
     def _is_end_newer(self, cursor: Cursor) -> bool:
         """Whether the end of a range may be one of the log that is there now.
 
@@ -224,7 +193,7 @@ class RangeRead:
         there, goes back by itself.
         """
         assert cursor.last_epoch is not None, "only a reader with an epoch gets a divergence"
-        return self._prefetch.stop_epochs[cursor.topic_partition] > cursor.last_epoch
+        return self._stop_epochs[cursor.topic_partition] > cursor.last_epoch
 
     def _tell(self, loss: Loss, error: FairleadError | None) -> None:
         """Raise `DataLoss`, or warn."""
@@ -278,6 +247,11 @@ def loss_of(cursor: Cursor, error: FairleadError) -> Loss | None:
 def _number(error: ClusterError, name: str, default: int) -> int:
     value = error.data.get(name)
     return value if isinstance(value, int) else default
+
+
+def _cursor(part: OffsetRange) -> Cursor:
+    last_epoch = None if part.last_epoch == NO_EPOCH else part.last_epoch
+    return Cursor(part.topic, part.topic_id, part.partition, part.start, last_epoch)
 
 
 def _place(part: OffsetRange) -> TopicPartition:

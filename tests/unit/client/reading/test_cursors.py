@@ -7,6 +7,7 @@ import pytest
 from fairlead.errors import ClosedError
 from fairlead.reading.cursors import Cursor, Fetched, Prefetch
 from fairlead.settings import ConsumerSettings
+from fairlead.topic_partition import TopicPartition
 
 
 def _anything(_: Cursor) -> bool:
@@ -47,6 +48,19 @@ def test_partitions_in_flight_are_not_due(prefetch: Prefetch) -> None:
     first.in_flight = True
 
     assert prefetch.due(0.0) == [second]
+
+
+def test_a_partition_is_not_fetched_beyond_its_stop() -> None:
+    """No fetch begins at the stop of a partition or behind it; a partition without a stop goes on."""
+    prefetch = Prefetch(ConsumerSettings(), {TopicPartition("flights", 0): 15})
+    prefetch.assign([Cursor("flights", "id", index, 10) for index in range(2)])
+    first, second = _cursors(prefetch)
+
+    assert prefetch.due(0.0) == [first, second]
+    prefetch.arrived(first, first.life, memoryview(b"x"), 15)
+    assert prefetch.due(0.0) == [second]
+    prefetch.seek(first, 14)
+    assert first in prefetch.due(0.0)
 
 
 def test_a_partition_with_its_share_buffered_is_not_due(prefetch: Prefetch) -> None:
