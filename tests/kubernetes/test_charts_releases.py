@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from chart_tools import CLUSTER_CHART, DEFINITIONS, OPERATOR_CHART, ROOT
 
 if TYPE_CHECKING:
@@ -94,6 +96,7 @@ def test_a_life(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
     assert uids(kubernetes_alone, namespace) == before
 
 
+@pytest.mark.scenario
 def test_from_helm_3_to_helm_4(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
     """A release that Helm 3 installed is upgraded by Helm 4, definitions and resources too, also server-side."""
     namespace, run = kubernetes_alone.namespace(), kubernetes_alone.run
@@ -124,6 +127,7 @@ def test_from_helm_3_to_helm_4(kubernetes_alone: Kubernetes, tmp_path: Path) -> 
     assert uids(kubernetes_alone, namespace) == before
 
 
+@pytest.mark.scenario
 def test_two_operators(kubernetes_alone: Kubernetes) -> None:
     """Two releases of one name in two namespaces share only the definitions; when one goes, the other is whole."""
     one, two = kubernetes_alone.namespace(), kubernetes_alone.namespace()
@@ -158,6 +162,7 @@ def test_two_operators(kubernetes_alone: Kubernetes) -> None:
     assert all(kubernetes_alone.api.get(f"customresourcedefinition/{name}") for name in DEFINITIONS)
 
 
+@pytest.mark.scenario
 def test_from_kubectl_to_helm(kubernetes_alone: Kubernetes) -> None:
     """What `install.yaml` made is taken over by a release when told to, with the Clusters that are there."""
     run, api = kubernetes_alone.run, kubernetes_alone.api

@@ -130,7 +130,6 @@ def stage(kubernetes: Kubernetes, operators: Operators, namespace: str, tmp_path
             operators.stop_all()
 
 
-@pytest.mark.scenario
 def test_a_changed_setting_restarts_each_broker_once(stage: Stage) -> None:
     """One at a time and the controller last, also when the operator is killed half-way."""
     operator = stage.start_operator()

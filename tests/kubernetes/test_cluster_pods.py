@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pods import KubernetesPods
 
 
+@pytest.mark.scenario
 @pytest.mark.timeout(600)
 def test_restarts_under_load_lose_nothing(kubernetes_pods: KubernetesPods, tmp_path: Path) -> None:
     """A setting that is read at the start changes: each broker goes once, one at a time, the controller last."""

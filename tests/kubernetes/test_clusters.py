@@ -122,7 +122,7 @@ def test_a_paused_cluster_is_left_alone(kubernetes: Kubernetes, operators: Opera
     assert condition_of(resumed, "ReconciliationPaused") == {}
 
 
-@pytest.mark.parametrize("policy", ["Retain", "Delete"])
+@pytest.mark.parametrize("policy", [pytest.param("Retain", marks=pytest.mark.scenario), "Delete"])
 def test_disks_grow_without_a_restart(
     kubernetes: Kubernetes, operators: Operators, namespace: str, policy: str
 ) -> None:

@@ -73,7 +73,14 @@ def a_topic(name: str, **spec: object) -> Manifest:
     }
 
 
-@pytest.mark.parametrize("scope", ["own", "list", "all"])
+@pytest.mark.parametrize(
+    "scope",
+    [
+        "own",
+        pytest.param("list", marks=pytest.mark.scenario),
+        pytest.param("all", marks=pytest.mark.scenario),
+    ],
+)
 def test_nothing_that_the_operator_asks_is_forbidden(
     kubernetes_alone: Kubernetes, brokers: Brokers, tmp_path: Path, scope: str
 ) -> None:
